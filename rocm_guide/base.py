@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 __all__ = ["GuideError", "write_bytes", "write_text"]
@@ -32,25 +33,20 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
         GuideError: the folder cannot be written (no permission, a file in the way, disk full).
     """
     path = Path(path)
-    tmp = None
+    # Opened with the mode that any new file gets (mkstemp would make it private); the name is unique to this call.
+    tmp = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, tmp = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        with os.fdopen(fd, "wb") as f:
+        with tmp.open("xb") as f:
             f.write(data)
             f.flush()
             os.fsync(f.fileno())
-        # mkstemp makes private files; a result that others read gets the mode that open() would have given it.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(tmp, 0o666 & ~umask)
-        os.replace(tmp, path)
-        tmp = None
+        tmp.replace(path)
     except OSError as e:
         raise GuideError(f"{path}: cannot be written ({e.strerror or e}); choose a folder you can write to") from e
     finally:
-        if tmp is not None:
-            Path(tmp).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            tmp.unlink(missing_ok=True)
     return path
 
 

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""Which accelerator this is, and how to time, measure memory and seed on it. The same calls work on CPU, CUDA, ROCm."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+from .base import GuideError
+
+__all__ = ["Accelerator", "PeakMemory", "Timing", "accelerator", "peak_memory", "pick_dtype", "seed_all", "time_call"]
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What the cells of a notebook run on.
+
+    Attributes:
+        kind: "cpu", "cuda" (NVIDIA) or "rocm" (AMD; torch still calls its devices "cuda").
+        device: the torch device string, "cpu" or "cuda".
+        name: the product's name, as the driver gives it.
+        arch: "gfx942", "sm_90", … ; the processor architecture on a CPU.
+        count: how many such devices torch sees.
+        memory_bytes: memory of one device (of the machine on a CPU).
+    """
+
+    kind: Literal["cpu", "cuda", "rocm"]
+    device: str
+    name: str
+    arch: str
+    count: int
+    memory_bytes: int
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU."""
+        return self.kind != "cpu"
+
+    def label(self) -> str:
+        """One line for plots and reports, for example ``CPU x86_64, 2 cores, torch 2.13.0``."""
+        import torch
+
+        version = torch.__version__.split("+")[0]
+        if not self.is_gpu:
+            return f"CPU {self.arch}, {self.count} cores, torch {version}"
+        many = f"{self.count} x " if self.count > 1 else ""
+        return f"{many}{self.name} ({self.arch}), torch {version}"
+
+
+def accelerator() -> Accelerator:
+    """The best device of this machine: a ROCm or CUDA GPU if torch sees one, else the CPU.
+
+    Introduced in notebook 00.
+
+    >>> accelerator().kind in {"cpu", "cuda", "rocm"}
+    True
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        props = torch.cuda.get_device_properties(0)
+        rocm = torch.version.hip is not None
+        arch = props.gcnArchName.split(":")[0] if rocm else "sm_{}{}".format(*torch.cuda.get_device_capability(0))
+        kind: Literal["cuda", "rocm"] = "rocm" if rocm else "cuda"
+        return Accelerator(kind, "cuda", props.name, arch, torch.cuda.device_count(), props.total_memory)
+    # sched_getaffinity knows what a container or `taskset` leaves to us; cpu_count does not.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    return Accelerator("cpu", "cpu", platform.processor() or "CPU", platform.machine(), cores, memory)
+
+
+def pick_dtype(device: str | None = None) -> torch.dtype:
+    """bfloat16 where the device computes it fast, else float16 on older GPUs and float32 on a CPU.
+
+    bfloat16 keeps float32's range, so training needs no loss scaling. On a CPU without matrix units for it, bfloat16
+    is several times slower than float32. Introduced in notebook 02.
+
+    >>> pick_dtype("cpu")
+    torch.float32
+    """
+    import torch
+
+    if (device or accelerator().device).startswith("cpu"):
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, NumPy and torch (all devices), so that a run can be repeated. Introduced in notebook 01."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of repeated calls: the median, and half the distance between the quartiles as the spread."""
+
+    median: float
+    spread: float
+    runs: int
+
+    def __str__(self) -> str:
+        """Milliseconds, for reading."""
+        return f"{self.median * 1e3:.3f} ms ± {self.spread * 1e3:.3f} (median of {self.runs})"
+
+
+def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, device: str | None = None) -> Timing:
+    """Time ``fn()``: ``warmup`` calls thrown away, then ``runs`` calls, each waited for.
+
+    On a GPU, work is queued and the Python call returns at once, so each run is bracketed by device events.
+
+    Raises:
+        GuideError: runs is not positive or warmup is negative.
+
+    >>> time_call(lambda: sum(range(1000)), runs=5, device="cpu").median > 0
+    True
+    """
+    import torch
+
+    if runs < 1 or warmup < 0:
+        raise GuideError(f"runs={runs}, warmup={warmup}: give at least one run and no negative warm-up")
+    gpu = (device or accelerator().device).startswith("cuda")
+    for _ in range(warmup):
+        fn()
+    seconds = []
+    for _ in range(runs):
+        if gpu:
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            start.record()
+            fn()
+            end.record()
+            end.synchronize()
+            seconds.append(start.elapsed_time(end) / 1e3)
+        else:
+            began = time.perf_counter()
+            fn()
+            seconds.append(time.perf_counter() - began)
+    quartiles = statistics.quantiles(seconds, n=4) if runs > 1 else [seconds[0]] * 3
+    return Timing(statistics.median(seconds), (quartiles[2] - quartiles[0]) / 2, runs)
+
+
+@dataclass
+class PeakMemory:
+    """Filled in when :func:`peak_memory` ends: the highest use inside the block, and what it is a measure of."""
+
+    bytes: int = 0
+    what: str = ""
+
+
+@contextmanager
+def peak_memory(device: str | None = None) -> Iterator[PeakMemory]:
+    """Measure the peak memory of a block: device memory that torch allocated on a GPU, else this process's own.
+
+    On a CPU the kernel's high-water mark is reset first where Linux allows it; where it does not (some containers)
+    the figure is the peak since the process began and ``what`` says so. Introduced in notebook 02.
+
+    >>> with peak_memory("cpu") as peak:
+    ...     _ = bytearray(10_000_000)
+    >>> peak.bytes > 10_000_000
+    True
+    """
+    import torch
+
+    peak = PeakMemory()
+    if (device or accelerator().device).startswith("cuda"):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        try:
+            yield peak
+        finally:
+            torch.cuda.synchronize()
+            peak.bytes, peak.what = torch.cuda.max_memory_allocated(), "device memory allocated by torch"
+        return
+    peak.what = "resident memory of this process"
+    try:
+        with open("/proc/self/clear_refs", "w") as f:
+            f.write("5")
+    except OSError:
+        peak.what += ", since it began"
+    try:
+        yield peak
+    finally:
+        peak.bytes = _resident_peak()
+
+
+def _resident_peak() -> int:
+    """Peak resident bytes of this process: VmHWM on Linux, getrusage elsewhere."""
+    try:
+        with open("/proc/self/status") as f:
+            for line in f:
+                if line.startswith("VmHWM"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux: getrusage below
+    import resource
+
+    scale = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale

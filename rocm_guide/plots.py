@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""The house plots. Each takes plain numbers, says its units, and carries the hardware that the numbers came from.
+
+Every function draws on ``ax`` (a new figure when it is None) and returns the axes, so a notebook can add to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["PALETTE", "bars", "house_style", "lines", "roofline", "stacked_bars", "staircase", "strip", "timeline"]
+
+#: Colours that stay apart for colour-blind readers and in grey print (Okabe and Ito, 2008).
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B", "#F0E442")
+
+
+def house_style() -> None:
+    """Set matplotlib's defaults for the course: readable at notebook width, same look everywhere."""
+    import matplotlib as mpl
+    from cycler import cycler
+
+    mpl.rcParams.update(
+        {
+            "figure.figsize": (7.2, 3.8),
+            "figure.dpi": 110,
+            "figure.constrained_layout.use": True,
+            "axes.prop_cycle": cycler(color=PALETTE),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "axes.titlesize": 11,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+            "axes.labelsize": 10,
+            "grid.color": "#DDDDDD",
+            "grid.linewidth": 0.7,
+            "legend.frameon": False,
+            "legend.fontsize": 9,
+            "font.size": 10,
+            "lines.linewidth": 1.8,
+            # A notebook is compared and hashed: the same numbers must give the same SVG.
+            "svg.hashsalt": "rocm-guide",
+        }
+    )
+
+
+def _axes(ax: Axes | None, title: str, hardware: str) -> Axes:
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        house_style()
+        _, ax = plt.subplots()
+    ax.set_title(title)
+    if hardware:
+        # In the margin above the axes: a label inside them would sooner or later cover a bar or a curve.
+        ax.set_title(hardware, loc="right", fontsize=7.5, color="#6B6B6B", fontweight="normal")
+    return ax
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    hardware: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    marker: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """One curve per entry of ``series`` (label -> (xs, ys)), for example training losses.
+
+    ``x`` and ``y`` are the axis labels with their units. ``hardware`` says where the numbers were measured.
+    Introduced in notebook 02.
+    """
+    ax = _axes(ax, title, hardware)
+    for label, (xs, ys) in series.items():
+        ax.plot(xs, ys, marker=marker, markersize=4, label=label)
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    if log_x:
+        ax.set_xscale("log", base=2)
+    if log_y:
+        ax.set_yscale("log")
+    if len(series) > 1:
+        ax.legend()
+    return ax
+
+
+def bars(
+    values: Mapping[str, float],
+    *,
+    unit: str,
+    title: str,
+    spread: Mapping[str, float] | None = None,
+    baseline: str | None = None,
+    hardware: str = "",
+    fmt: str = "{:,.3g}",
+    ax: Axes | None = None,
+) -> Axes:
+    """Horizontal bars, each with its figure; with ``spread`` error bars, with ``baseline`` the ratio to that entry.
+
+    ``values`` maps a label to a number in ``unit``; ``spread`` gives half the interval in the same unit.
+    Introduced in notebook 02.
+    """
+    ax = _axes(ax, title, hardware)
+    names = list(values)
+    heights = [values[n] for n in names]
+    errors = [spread.get(n, 0.0) for n in names] if spread else None
+    colours = [PALETTE[6] if n == baseline else PALETTE[0] for n in names]
+    ax.barh(names, heights, xerr=errors, color=colours, height=0.62, error_kw={"ecolor": "#333333", "capsize": 3})
+    for i, name in enumerate(names):
+        text = " " + fmt.format(heights[i])
+        if baseline is not None and name != baseline and values[baseline]:
+            text += f"  ({heights[i] / values[baseline]:.2f}x)"
+        ax.text(heights[i] + (errors[i] if errors else 0.0), i, text, va="center", fontsize=9)
+    ax.invert_yaxis()
+    ax.set_xlabel(unit)
+    ax.margins(x=0.22)
+    ax.set_xlim(left=0)
+    ax.grid(axis="y", visible=False)
+    return ax
+
+
+def stacked_bars(
+    parts: Mapping[str, Mapping[str, float]],
+    *,
+    unit: str,
+    title: str,
+    limit: tuple[str, float] | None = None,
+    hardware: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """One column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
+
+    ``limit`` draws a dashed line, for example ``("one MI300X, 192 GB", 178.8)``. Introduced in notebook 01.
+    """
+    ax = _axes(ax, title, hardware)
+    names = list(parts)
+    kinds = list(dict.fromkeys(kind for p in parts.values() for kind in p))
+    bottom = [0.0] * len(names)
+    for kind in kinds:
+        heights = [parts[n].get(kind, 0.0) for n in names]
+        ax.bar(names, heights, bottom=bottom, label=kind, width=0.66)
+        bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+    for i, total in enumerate(bottom):
+        ax.text(i, total, f"{total:,.3g}", ha="center", va="bottom", fontsize=9)
+    if limit is not None:
+        ax.axhline(limit[1], color="#333333", linestyle="--", linewidth=1.2)
+        ax.text(len(names) - 0.5, limit[1], f"{limit[0]} ", ha="right", va="bottom", fontsize=8.5)
+    ax.set_ylabel(unit)
+    ax.margins(y=0.12)
+    ax.grid(axis="x", visible=False)
+    ax.legend(ncols=2)
+    return ax
+
+
+def staircase(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    marks: Mapping[str, tuple[float, float]] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """A step curve, for example waves per SIMD against registers, with named points on it. Notebook 15."""
+    ax = _axes(ax, title, "")
+    ax.step(xs, ys, where="post")
+    for i, (label, (mx, my)) in enumerate((marks or {}).items()):
+        ax.plot([mx], [my], "o", color=PALETTE[1 + i % 6], label=label)
+    if marks:
+        ax.legend()
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.set_ylim(bottom=0)
+    return ax
+
+
+def strip(
+    rows: Mapping[str, Sequence[tuple[str, float]]],
+    *,
+    x: str,
+    title: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """One horizontal strip per entry of ``rows`` (label -> [(name, width)]), for example layers on each GPU."""
+    ax = _axes(ax, title, "")
+    kinds = list(dict.fromkeys(name for row in rows.values() for name, _ in row))
+    for i, row in enumerate(rows.values()):
+        left = 0.0
+        for name, width in row:
+            ax.barh(i, width, left=left, color=PALETTE[kinds.index(name) % len(PALETTE)], edgecolor="white", height=0.6)
+            left += width
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.invert_yaxis()
+    ax.set_xlabel(x)
+    ax.grid(axis="y", visible=False)
+    return ax
+
+
+def timeline(
+    lanes: Mapping[str, Sequence[tuple[float, float, str]]],
+    *,
+    x: str,
+    title: str,
+    hardware: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """One lane per entry of ``lanes`` (label -> [(start, duration, kind)]); a colour per kind."""
+    ax = _axes(ax, title, hardware)
+    kinds = list(dict.fromkeys(kind for spans in lanes.values() for *_, kind in spans))
+    for k, kind in enumerate(kinds):
+        label: str | None = kind
+        for i, spans in enumerate(lanes.values()):
+            mine = [(start, duration) for start, duration, name in spans if name == kind]
+            if mine:
+                ax.broken_barh(mine, (i - 0.35, 0.7), color=PALETTE[k % len(PALETTE)], label=label)
+                label = None  # one legend entry for each kind
+    ax.set_yticks(range(len(lanes)), list(lanes))
+    ax.invert_yaxis()
+    ax.set_xlabel(x)
+    ax.legend(ncols=3)
+    return ax
+
+
+def roofline(
+    peak_tflops: float,
+    bandwidth_tb_s: float,
+    points: Mapping[str, tuple[float, float]],
+    *,
+    title: str,
+    hardware: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Attainable TFLOPS against FLOPs per byte: min(peak, intensity x bandwidth), with measured or computed points.
+
+    ``points`` maps a label to (FLOPs per byte, TFLOPS). ``hardware`` names the GPU whose roof is drawn.
+    Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. Introduced in notebook 13.
+    """
+    ax = _axes(ax, title, hardware)
+    ridge = peak_tflops / bandwidth_tb_s
+    intensities = [p[0] for p in points.values()]
+    lo, hi = min([0.25, *intensities]) / 2, max([ridge * 8, *intensities]) * 2
+    ax.plot([lo, ridge, hi], [lo * bandwidth_tb_s, peak_tflops, peak_tflops], color="#333333")
+    ax.text(ridge, peak_tflops, f" ridge: {ridge:,.0f} FLOPs per byte", va="bottom", fontsize=8.5)
+    for i, (label, (intensity, tflops)) in enumerate(points.items()):
+        ax.plot([intensity], [tflops], "o", color=PALETTE[i % len(PALETTE)], label=label)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xlabel("arithmetic intensity (FLOPs per byte of device memory)")
+    ax.set_ylabel("TFLOPS")
+    if points:
+        ax.legend(loc="lower right")
+    return ax
