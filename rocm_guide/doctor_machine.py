@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""What the doctor says about the machine itself: memory, disk, cache folder, NUMA balancing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from .doctor_probes import Check
+
+__all__ = ["cache_folder", "check_cache", "check_disk", "check_memory", "check_numa", "memory_available"]
+
+GIB = 2**30
+
+
+def memory_available() -> tuple[int, int]:
+    """Bytes of memory (available, total) for this process, container limits included; (0, 0) where nobody knows.
+
+    >>> available, total = memory_available()
+    >>> 0 <= available <= total
+    True
+    """
+    try:
+        fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
+        available, total = int(fields["MemAvailable"]) * 1024, int(fields["MemTotal"]) * 1024
+    except (OSError, KeyError):
+        return 0, 0
+    # Control groups: version 2, then version 1.
+    files = ("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
+    for limit, used in files:
+        try:
+            top = int(Path("/sys/fs/cgroup", limit).read_text())
+            left = top - int(Path("/sys/fs/cgroup", used).read_text())
+        except (OSError, ValueError):
+            continue  # no such control group, or "max": no limit
+        if top < total:
+            available, total = min(available, max(left, 0)), top
+    return available, total
+
+
+def check_memory(available: int, total: int) -> Check:
+    """Is there room for the largest notebook? 4 GiB is the bound that every one of them keeps at tiny scale.
+
+    >>> check_memory(1 * 2**30, 8 * 2**30).status
+    'FAIL'
+    """
+    if not total:
+        return Check("OK", "memory", "unknown on this system; 4 GiB are needed")
+    text = f"{available / GIB:.1f} GiB free of {total / GIB:.1f}"
+    if available >= 4 * GIB:
+        return Check("OK", "memory", text)
+    fix = "close other programs or kernels; 4 GiB are needed"
+    return Check("WARN" if available >= 2 * GIB else "FAIL", "memory", text, fix)
+
+
+def cache_folder() -> Path:
+    """Where models made here are kept: ``$ROCM_GUIDE_CACHE``, else ``rocm-guide`` in the user's cache folder."""
+    own = os.environ.get("ROCM_GUIDE_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rocm-guide"
+
+
+def check_cache(folder: Path) -> Check:
+    """Can we write to the cache folder? Proved by writing there, since permissions alone do not tell (full disks)."""
+    shown = str(folder).replace(str(Path.home()), "~", 1)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp") as f:
+            f.write(b"x" * 4096)
+            f.flush()
+    except OSError as e:
+        return Check(
+            "FAIL", "cache", f"{shown}: {e.strerror or e}", "set ROCM_GUIDE_CACHE to a folder you can write to"
+        )
+    return Check("OK", "cache", f"{shown} is writable")
+
+
+def check_disk(folder: Path) -> Check:
+    """Free space on the disk of ``folder`` (or of its nearest parent that exists).
+
+    >>> check_disk(Path("/")).name
+    'disk'
+    """
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    text = f"{free / GIB:.1f} GiB free"
+    if free >= 5 * GIB:
+        return Check("OK", "disk", text)
+    fix = "free some space, or set ROCM_GUIDE_CACHE to another disk; 5 GiB are comfortable, 1 GiB is the least"
+    return Check("WARN" if free >= GIB else "FAIL", "disk", text, fix)
+
+
+def check_numa() -> Check:
+    """Automatic NUMA balancing moves pages under the GPU's feet; AMD advises 0 (off) on a machine with MI300X.
+
+    Source: ROCm documentation, "AMD Instinct MI300X system optimization".
+    """
+    gpu = Path("/dev/kfd").exists()
+    try:
+        value = Path("/proc/sys/kernel/numa_balancing").read_text().strip()
+    except OSError:
+        return Check("OK", "numa", "no automatic balancing on this system")
+    if value == "0":
+        return Check("OK", "numa", "automatic balancing is off (0)")
+    if not gpu:
+        return Check("OK", "numa", f"automatic balancing is on ({value}); it only matters with an AMD GPU")
+    fix = "sudo sh -c 'echo 0 > /proc/sys/kernel/numa_balancing'"
+    return Check("WARN", "numa", f"automatic balancing is on ({value})", fix)
