@@ -159,6 +159,7 @@ def load_timeline(path: str | os.PathLike[str]) -> Timeline:
         TraceError: the file is missing, damaged, or holds no event that took time.
 
     >>> import json, tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as d:
     ...     file = Path(d) / "t.json"
     ...     _ = file.write_text(json.dumps({"deviceProperties": [{"name": "AMD Instinct MI300X"}], "traceEvents": [
