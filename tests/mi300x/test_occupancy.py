@@ -3,6 +3,7 @@
 
 import math
 import re
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ LDS_TABLE = [
     (16_385, 21_504, 3), (21_505, 32_768, 2), (32_769, 65_536, 1),
 ]  # fmt: skip
 WAVES = (1, 2, 4, 8, 16)
+LLVM_IS_NEW = tuple(int(n) for n in version("triton").split(".")[:2]) >= (3, 9)
 
 
 def hardware_table(waves: int) -> np.ndarray:
@@ -96,7 +98,7 @@ def test_next_steps_gain_and_nothing_smaller_does(waves):
             assert o.next_vgprs == max((n for n in range(1, v) if groups(n, lds) > o.workgroups_per_cu), default=None)
             gains = [n for n in range(0, lds, 256) if groups(v, n) > o.workgroups_per_cu]
             assert (o.next_lds is None) == (not gains), (v, lds)
-            assert not gains or max(gains) == o.next_lds // 256 * 256 and o.next_lds < lds
+            assert not gains or (max(gains) == o.next_lds // 256 * 256 and o.next_lds < lds)
 
 
 # ---------------------------------------------------------------- LLVM's own figure
@@ -144,7 +146,9 @@ def test_llvm_agrees_for_every_vgpr_count(arch):
 @pytest.mark.parametrize("threads", [64, 128, 256, 512, 1024])
 def test_llvm_agrees_for_static_lds(arch, threads):
     granule, total = find_arch(arch).lds_granule, find_arch(arch).lds_bytes
-    sizes = [size for n in range(granule, total + 1, granule) for size in (n - granule // 3, n)]
+    # LLVM before triton 3.9 did not round LDS up to the granule, so there only whole granules can be compared.
+    odd = granule // 3 if LLVM_IS_NEW else 0
+    sizes = [size for n in range(granule, total + 1, granule) for size in (n - odd, n)]
     text = llvm_assembly("".join(ir_kernel(f"k{i}", 24, size, threads) for i, size in enumerate(sizes)), arch)
     assert figures(text, "LDSByteSize") == sizes
     ours = [math.ceil(occupancy(24, n, waves_per_workgroup=threads // 64, arch=arch).waves_per_simd) for n in sizes]
@@ -152,8 +156,7 @@ def test_llvm_agrees_for_static_lds(arch, threads):
 
 
 def test_llvm_agrees_for_sgprs():
-    triton = pytest.importorskip("triton")
-    if tuple(int(n) for n in triton.__version__.split(".")[:2]) < (3, 9):
+    if not LLVM_IS_NEW:
         pytest.skip("LLVM before triton 3.9 left out the 16 scalar registers of the trap handler")
     text = llvm_assembly("".join(ir_kernel(f"k{s}", 8, 0, 256, sgprs=s) for s in range(1, 100)), "gfx942")
     counts = figures(text, "TotalNumSgprs")
