@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Compile a Triton kernel for an AMD GPU on a machine that has none.
 
-Triton's AMD compiler is part of every Triton wheel and needs no driver, so the code object that an MI300X would load
-can be made, and read, on a laptop. Introduced in notebook 14 (tuning).
+Every Triton wheel contains Triton's AMD compiler, which needs no driver: the code object that an MI300X would load can
+be made, and read, on a laptop. Introduced in notebook 14.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
 
 # Releases whose compiler, options and launch path were checked against this module, test by test.
 SUPPORTED_TRITON = ("3.6", "3.9")
+OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "enable_fp_fusion")
 _TYPES = re.compile(
     r"(?:\*k?)?(?:i1|[iu](?:8|16|32|64)|u1|fp(?:16|32|64)|bf16|fp8e4nv|fp8e4b8|fp8e5|fp8e5b16|fp8e4b15)"
 )
@@ -43,7 +44,7 @@ class SignatureError(GuideError):
 
 
 class CompileError(GuideError):
-    """Triton refused the kernel or its options; the original error is the ``__cause__``."""
+    """Triton refused the kernel or its options; its own error is the ``__cause__``."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,7 @@ class Compiled:
 
 
 def check_triton() -> str:
-    """The installed Triton's version, if its figures can be trusted here.
-
-    Raises:
-        TritonVersionError: not installed, or a release that was never checked.
-    """
+    """The installed Triton's version; :class:`TritonVersionError` if there is none, or one that was never checked."""
     try:
         import triton
     except ImportError as e:
@@ -143,7 +140,7 @@ def _bind(
     except TypeError as e:
         missing = [p.name for p in fn.params if p.name not in arguments and not p.has_default]
         hint = f"no type or value for {', '.join(missing)}" if missing else str(e)
-        raise SignatureError(f"{fn.__name__}: {hint}; its parameters are {', '.join(fn.arg_names)}") from e
+        raise SignatureError(f"{fn.__name__}: {hint}; its parameters: {', '.join(fn.arg_names)}") from e
     for i, p in enumerate(fn.params):
         if p.name in constants:
             # A constant need not be declared tl.constexpr: Triton's ahead-of-time compiler allows that too.
@@ -225,17 +222,10 @@ def _named(fn: Any, constexprs: Mapping[Any, Any]) -> dict[str, Any]:
     return {"".join([fn.arg_names[at[0]], *(f"[{i}]" for i in at[1:])]): v for at, v in constexprs.items()}
 
 
-_SHOWN = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "enable_fp_fusion", "schedule_hint")
-
-
 def compiled_from_triton(
     asm: Mapping[str, Any], metadata: Mapping[str, Any], signature: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> Compiled:
-    """Our record of what Triton's compiler returned (``kernel.asm`` and ``kernel.metadata``).
-
-    Raises:
-        CompileError: a stage is missing, which ``TRITON_STORE_BINARY_ONLY=1`` does.
-    """
+    """Our record of what Triton's compiler returned; :class:`CompileError` if it kept no text of a stage."""
     if missing := [stage for stage in ("ttir", "ttgir", "llir", "amdgcn", "hsaco") if stage not in asm]:
         raise CompileError(f"{metadata.get('name')}: no {missing[0]} stage was kept; unset TRITON_STORE_BINARY_ONLY")
     return Compiled(
@@ -245,7 +235,7 @@ def compiled_from_triton(
         num_warps=metadata["num_warps"],
         num_stages=metadata["num_stages"],
         shared=metadata["shared"] or 0,
-        options={k: metadata[k] for k in ("num_warps", "num_stages", *_SHOWN) if k in metadata},
+        options={k: metadata[k] for k in OPTIONS if k in metadata},
         signature={k: str(v) for k, v in signature.items()},
         constants=dict(constants),
         ttir=asm["ttir"],

@@ -197,7 +197,7 @@ class WavesPerEuAdvice:
     reason: str
 
 
-def waves_per_eu_advice(occ: Occupancy, vgprs_used: int, *, within: int = 16) -> WavesPerEuAdvice:
+def waves_per_eu_advice(occ: Occupancy, vgprs_used: int, *, sgprs_used: int = 0, within: int = 16) -> WavesPerEuAdvice:
     """Can the ``waves_per_eu`` hint gain a workgroup for this kernel?
 
     The hint makes the register allocator aim at ``n`` waves per SIMD. It helps when registers alone limit occupancy
@@ -207,6 +207,7 @@ def waves_per_eu_advice(occ: Occupancy, vgprs_used: int, *, within: int = 16) ->
     Args:
         occ: from :func:`occupancy`, computed with the registers that the descriptor allocates.
         vgprs_used: the registers that the code really uses (``.vgpr_count``, or ``TotalNumVgprs`` in the assembly).
+        sgprs_used: the same for scalar registers, which the hint pads as well.
         within: how many registers above the boundary still count as "a few"; two granules unless told otherwise.
 
     Introduced in notebook 15.
@@ -219,9 +220,7 @@ def waves_per_eu_advice(occ: Occupancy, vgprs_used: int, *, within: int = 16) ->
     a = find_arch(occ.arch)
     used = allocate(max(vgprs_used, 1), a.vgpr_granule)
     if used < occ.vgprs:
-        free = occupancy(
-            used, occ.lds, waves_per_workgroup=occ.waves_per_workgroup, sgprs=min(occ.sgprs, 112), arch=occ.arch
-        )
+        free = occupancy(used, occ.lds, waves_per_workgroup=occ.waves_per_workgroup, sgprs=sgprs_used, arch=occ.arch)
         if free.workgroups_per_cu > occ.workgroups_per_cu:
             reason = (
                 f"the code uses {vgprs_used} VGPRs but {occ.vgprs} are allocated: waves_per_eu pads them and caps the "
