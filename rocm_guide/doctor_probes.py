@@ -21,6 +21,7 @@ from typing import Literal
 
 __all__ = [
     "Check",
+    "ask_torch",
     "check_accelerator",
     "check_libraries",
     "check_python",
@@ -141,7 +142,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
     except importlib.metadata.PackageNotFoundError:
         return Check("WARN", name, "unknown: torch is not installed", INSTALL)
     try:
-        facts = _torch_facts_isolated(timeout) if isolated else torch_facts()
+        facts = ask_torch(timeout) if isolated else torch_facts()
     except subprocess.TimeoutExpired:
         return Check("FAIL", name, f"no answer in {timeout:g} s", "the driver hangs: try rocminfo, then a reboot")
     except (ImportError, OSError, RuntimeError) as e:
@@ -163,7 +164,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
     return Check("OK", name, f"none, {cores} CPU cores: every notebook runs at tiny scale")
 
 
-def _torch_facts_isolated(timeout: float) -> dict[str, object]:
+def ask_torch(timeout: float) -> dict[str, object]:
     """:func:`torch_facts` asked in another process of the same Python."""
     import inspect
 

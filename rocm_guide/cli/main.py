@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""The command `rocm-guide`: finds its commands by name, and turns a GuideError into one line and exit code 2.
+
+A command's module is imported only when that command is called, so `rocm-guide --help` is quick and a command whose
+libraries are missing fails alone. To add one: write ``cli/<module>.py`` with a typer function (or a ``typer.Typer``
+called ``app``) and add its line to ``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from rocm_guide import __version__
+from rocm_guide.base import GuideError
+
+__all__ = ["COMMANDS", "app", "main"]
+
+# name -> (module in this folder, what it does)
+COMMANDS = {
+    "list": ("course_cmd", "The notebooks, with measured time and memory."),
+    "run": ("course_cmd", "Execute notebooks and write them with a report."),
+    "lab": ("course_cmd", "Open the notebooks in JupyterLab."),
+    "store": ("course_cmd", "Re-execute notebooks and keep their outputs in the repository."),
+    "doctor": ("doctor_cmd", "Check this machine, with a fix for what is wrong."),
+    "copy": ("copy_cmd", "Print one helper as a file that works on its own."),
+    "fit": ("fit_cmd", "Will this model fit on these GPUs?"),
+    "inspect": ("inspect_cmd", "What a Triton kernel becomes on MI300X, without one."),
+    "tunable": ("tunable_cmd", "Read, compare and plan TunableOp results."),
+    "profile": ("profile_cmd", "Profile a script, on any machine."),
+    "trace": ("profile_cmd", "Read a profiler trace."),
+    "faults": ("faults_cmd", "Read GPU fault reports and debug-agent logs."),
+    "system": ("system_cmd", "System settings of an MI300X machine: check, set, reset."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name and help line, and imports the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Those commands whose module is there."""
+        return [n for n, (module, _) in COMMANDS.items() if importlib.util.find_spec(f"rocm_guide.cli.{module}")]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A stand-in that carries the name and the help line; enough to print the help."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The real command, imported now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is None:
+            return name, None, rest
+        module = importlib.import_module(f"rocm_guide.cli.{COMMANDS[command.name][0]}")
+        # A module may rewrite its arguments, for what the option parser cannot express.
+        prepare = getattr(module, "prepare", list)
+        return name, _command(module, command.name), prepare(rest)
+
+
+def _command(module: ModuleType, name: str) -> Any:
+    """The typer function, or the group, that ``module`` has for the command ``name``."""
+    group = getattr(module, "app", None)
+    if isinstance(group, typer.Typer):
+        command = typer.main.get_command(group)
+        # A module may serve several names with one app that has a command for each.
+        command = getattr(command, "commands", {}).get(name, command)
+    else:
+        spellings = (name, f"{name}_", f"{name}_command", f"{name}_cmd")
+        function = next(getattr(module, s) for s in spellings if callable(getattr(module, s, None)))
+        single = typer.Typer(add_completion=False)
+        # Options that follow an unknown word belong to the program that the command starts (lab).
+        single.command(name, context_settings=getattr(function, "context_settings", None))(function)
+        command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _top(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    """Learn to fine-tune and speed up language models on AMD Instinct MI300X."""
+    if version:
+        typer.echo(f"rocm-guide {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point of `rocm-guide`."""
+    try:
+        app()
+    except GuideError as e:
+        from rich.console import Console
+
+        line = " ".join(str(e).split())
+        Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

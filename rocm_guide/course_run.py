@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide run`: execute chosen notebooks into a folder, keep a report, resume what an earlier run left open."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from .base import GuideError
+from .course import Lesson, read_notebook, source_hash
+from .course_params import parameters_for
+from .course_pool import Job, Pool, default_jobs
+from .course_report import hardware, is_current, load_report, package_digest, save_report, versions
+
+__all__ = ["check_writable", "refuse_interrupts", "run_course"]
+
+Listener = Callable[[str, dict[str, Any]], None]
+
+
+def check_writable(out: Path) -> None:
+    """Make sure of the output folder before an hour of work goes into it.
+
+    Raises:
+        GuideError: it cannot be made or written to.
+    """
+    made = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=out, prefix=".probe", suffix=".tmp") as f:
+            f.write(b"x" * 4096)
+            f.flush()
+    except OSError as e:
+        if made and out.is_dir():
+            out.rmdir()
+        raise GuideError(f"{out}: cannot be written ({e.strerror}); choose another folder with --out") from e
+
+
+@contextmanager
+def refuse_interrupts() -> Iterator[None]:
+    """A second Ctrl-C must not cut off the clearing up after the first one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wanted(lesson: Lesson, parameters: dict[str, Any], found: dict[str, str], digest: str) -> dict[str, Any]:
+    """What a result must have come from to count as current."""
+    source = source_hash(read_notebook(lesson.path))
+    return {"source": source, "parameters": parameters, "versions": found, "package": digest}
+
+
+def run_course(
+    lessons: Sequence[Lesson],
+    out: Path,
+    *,
+    given: Sequence[tuple[str, str]] = (),
+    jobs: int | None = None,
+    resume: bool = False,
+    listener: Listener = lambda number, event: None,
+) -> dict[str, Any]:
+    """Execute ``lessons`` and write, for each, the executed notebook and a page of HTML; and one report.
+
+    Args:
+        lessons: what to run, from :func:`rocm_guide.course.catalogue`.
+        out: folder for the results; made if it does not exist.
+        given: parameters as (name, text) pairs; each goes to the notebooks that have it.
+        jobs: how many at once; see :func:`rocm_guide.course_pool.default_jobs`.
+        resume: keep results in ``out`` that are complete and came from the same source, parameters and versions.
+        listener: called with (number, event) for every event: start, plan, cell, done, and "kept" for a kept result.
+
+    Returns:
+        the report: hardware, versions, and per notebook its status (ok, failed, refused, stopped, missing), seconds,
+        peak_mib and failure. ``report["interrupted"]`` says whether Ctrl-C ended the run.
+
+    Raises:
+        GuideError: bad parameters, a folder or disk that cannot be written. Nothing keeps running.
+
+    Introduced in notebook 00.
+    """
+    taken = parameters_for(lessons, given)
+    check_writable(out)
+    pool_size = default_jobs(len(lessons)) if jobs is None else jobs
+    # Threads: one per notebook unless a single large model has the machine to itself.
+    alone = pool_size == 1 and any(n == "MODEL" and v != "tiny" for n, v in given)
+    pool = Pool(pool_size, one_thread=not alone)
+    found, digest = versions(), package_digest()
+    report: dict[str, Any] = {
+        "hardware": hardware(),
+        "versions": found,
+        "parameters": [list(pair) for pair in given],
+        "jobs": pool_size,
+        "interrupted": False,
+        "notebooks": {},
+    }
+    earlier = load_report(out)["notebooks"] if resume else {}
+    entries: dict[str, dict[str, Any]] = report["notebooks"]
+    entries.update(earlier)
+    todo = []
+    for lesson in lessons:
+        wanted = _wanted(lesson, taken[lesson.number], found, digest)
+        if resume and is_current(earlier.get(lesson.number), wanted, out):
+            listener(lesson.number, {"event": "kept"})
+            continue
+        stem = lesson.path.stem
+        entries[lesson.number] = {"number": lesson.number, "title": lesson.title, "status": "missing", **wanted}
+        todo.append(Job(lesson.number, lesson.path, out / f"{stem}.ipynb", out / f"{stem}.html", taken[lesson.number]))
+    save_report(report, out)
+    _execute(pool, todo, report, out, listener)
+    return report
+
+
+def _execute(pool: Pool, todo: Sequence[Job], report: dict[str, Any], out: Path, listener: Listener) -> None:
+    entries, files = report["notebooks"], {job.number: job for job in todo}
+    try:
+        with closing(pool.run(todo)) as events:
+            for number, event in events:
+                if event["event"] == "start":
+                    entries[number]["status"] = "stopped"  # true until it is done
+                if event["event"] == "done":
+                    entries[number].update({k: v for k, v in event.items() if k not in ("event", "written")})
+                    if event.get("written"):
+                        entries[number].update(notebook=files[number].out.name, html=f"{files[number].out.stem}.html")
+                    save_report(report, out)
+                listener(number, event)
+    except KeyboardInterrupt:
+        with refuse_interrupts():
+            pool.stop()
+            report["interrupted"] = True
+            save_report(report, out)
+    finally:
+        # A worker killed while it wrote leaves its temporary file behind (see base.write_bytes).
+        for job in todo:
+            for path in out.glob(f".{job.out.stem}.*.tmp"):
+                path.unlink(missing_ok=True)
