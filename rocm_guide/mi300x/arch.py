@@ -23,6 +23,7 @@ class Arch:
     """What one GPU of this architecture has, per SIMD, per CU and in total.
 
     Registers are counted per lane (one lane = one thread), as the compiler prints them. Bytes are bytes.
+    ``capability`` is what ``torch.cuda.get_device_capability`` answers on a ROCm build.
     ``vgpr_file`` is unified: ordinary and accumulation registers (VGPR and AGPR) come out of the same 512.
 
     Source: AMD CDNA 2 / CDNA 3 / CDNA 4 instruction set guides, section "Kernel state", and LLVM's "User Guide for
@@ -33,6 +34,8 @@ class Arch:
     gpu: str
     cus: int
     xcds: int
+    memory_bytes: int
+    capability: tuple[int, int]
     simds_per_cu: int = 4
     wave_size: int = 64
     max_waves_per_simd: int = 8
@@ -55,9 +58,18 @@ class Arch:
 
 
 ARCHS: dict[str, Arch] = {
-    "gfx90a": Arch("gfx90a", "MI250X (one of its two dies)", cus=110, xcds=1),
-    "gfx942": Arch("gfx942", "MI300X", cus=304, xcds=8),
-    "gfx950": Arch("gfx950", "MI355X", cus=256, xcds=8, lds_bytes=163_840, lds_granule=1_280),
+    "gfx90a": Arch("gfx90a", "MI250X (one of its two dies)", cus=110, xcds=1, memory_bytes=64 << 30, capability=(9, 0)),
+    "gfx942": Arch("gfx942", "MI300X", cus=304, xcds=8, memory_bytes=192 << 30, capability=(9, 4)),
+    "gfx950": Arch(
+        "gfx950",
+        "MI355X",
+        cus=256,
+        xcds=8,
+        memory_bytes=288 << 30,
+        capability=(9, 5),
+        lds_bytes=163_840,
+        lds_granule=1_280,
+    ),
 }
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "check_triton",
     "compile_kernel",
     "compiled_from_triton",
+    "name_constants",
     "unwrap_kernel",
 ]
 
@@ -214,10 +215,10 @@ def compile_kernel(
     except Exception as e:
         text = next((line.strip() for line in reversed(str(e).splitlines()) if line.strip()), type(e).__name__)
         raise CompileError(f"{fn.__name__} for {row.name}: {type(e).__name__}: {text}") from e
-    return compiled_from_triton(dict(kernel.asm), kernel.metadata._asdict(), types, _named(fn, constexprs))
+    return compiled_from_triton(dict(kernel.asm), kernel.metadata._asdict(), types, name_constants(fn, constexprs))
 
 
-def _named(fn: Any, constexprs: Mapping[Any, Any]) -> dict[str, Any]:
+def name_constants(fn: Any, constexprs: Mapping[Any, Any]) -> dict[str, Any]:
     """Constants by parameter name; Triton keys them by position, and inside tuples by a path of positions."""
     return {"".join([fn.arg_names[at[0]], *(f"[{i}]" for i in at[1:])]): v for at, v in constexprs.items()}
 
