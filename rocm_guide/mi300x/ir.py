@@ -12,7 +12,7 @@ from functools import cached_property
 
 from rocm_guide.base import GuideError
 
-from .ir_build import build_programs
+from .ir_build import IrNestingError, build_programs
 from .ir_layouts import Layout
 from .ir_lds import LdsUse, crosses_waves, find_lds_uses, movement
 from .ir_text import Header
@@ -224,9 +224,13 @@ def parse_ir(text: str) -> list[Program]:
 
     Introduced in notebook 16 (ir_and_isa).
     """
+    try:
+        drafts = build_programs(text)
+    except IrNestingError as e:
+        raise IrError(f"not a readable dump: {e}; give the text as Triton printed it") from e
     programs = [
         Program(p.name, p.stage, p.header, p.layouts, tuple(p.operations), p.values, p.frozen_edges())
-        for p in build_programs(text)
+        for p in drafts
         if p.operations
     ]
     if not programs:

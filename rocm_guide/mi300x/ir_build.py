@@ -10,15 +10,17 @@ from .ir_text import Header, RawOp, TensorType, locations, parse_op, parse_type,
 from .ir_text import strip_location as _strip
 from .ir_types import Draft, Operation, Region, Value, result_types
 
-__all__ = ["build_programs"]
+__all__ = ["IrNestingError", "build_programs"]
 
 _LOOPS = ("scf.for", "scf.while")
+_MAX_NEST = 200
 _MAX_LINE = 20_000  # a longer line is no operation that this reader knows; the bound keeps hostile input linear
 
 
 _STORES = ("tt.store", "ttg.local_store", "amdg.buffer_store", "tt.descriptor_store", "ttg.local_alloc")
 _FUNC = re.compile(r"(?:tt\.func|func\.func)\b[^@]*@([\w$.\-]+)")
 _ARG = re.compile(r"(%[\w$.\-]+): ([^,{()]+(?:<[^>]*>)?)")
+_BLOCK_ARG = re.compile(r"(%[\w$.\-]+): ([^\s,()]+)")
 _STAGE = re.compile(r"// -----// IR Dump (?:Before|After) (\S+)")
 _ATTR = r'"?(?:ttg|triton_gpu|tt)\.{}"?\s*=\s*(\d{{1,9}})'
 _TARGET = re.compile(r'(?:ttg|triton_gpu)\.target\s*=\s*"([^"]*)"')
@@ -31,6 +33,10 @@ def _header(line: str) -> Header:
 
     target = _TARGET.search(line)
     return Header(find("num-warps"), find("threads-per-warp"), find("shared"), target[1] if target else "")
+
+
+class IrNestingError(ValueError):
+    """Regions nest deeper than any dump of Triton; the text is damaged."""
 
 
 class _Builder:
@@ -165,6 +171,8 @@ class _Builder:
                 self.draft.link(operand, region.arguments[i])
 
     def line(self, number: int, text: str) -> None:
+        if len(self.regions) > _MAX_NEST:
+            raise IrNestingError(f"line {number}: more than {_MAX_NEST} open braces, which no Triton dump has")
         if text.startswith("//"):
             if m := _STAGE.match(text):
                 self.stage = m[1]
@@ -185,7 +193,11 @@ class _Builder:
                     self.regions.append(Region(region.operation, raw=region.raw))
             else:
                 self.draft = None
-        elif not text.startswith("^"):
+        elif text.startswith("^"):
+            if self.draft is not None and self.regions:
+                for name, kind in _BLOCK_ARG.findall(text):
+                    self.define(name, self.type_of(kind), number, "")
+        else:
             self.body(number, text)
 
     def body(self, number: int, text: str) -> None:

@@ -180,10 +180,13 @@ def find_lds_uses(
                 loads.append(op)
             else:
                 views.append(op)
+    members: dict[str, list[str]] = {}
+    for name, group in root.items():
+        members.setdefault(group, []).append(name)
     for group, (stores, loads, views) in parts.items():
         if not stores and not loads:
             continue
-        names = tuple(n for n, r in root.items() if r == group)
+        names = tuple(members[group])
         size = max(values[n].type.bytes for n in names)
         allocs = [op for op in views if op.name == "ttg.local_alloc" and not op.operands and op.results]
         shapes = [values[op.results[0]].type.shape for op in allocs]

@@ -107,6 +107,7 @@ def parse_type(text: str) -> TensorType:
 _RESULTS = re.compile(r"(%[\w$.\-]+(?::\d{1,4})?(?:\s*,\s*%[\w$.\-]+(?::\d{1,4})?)*)\s*=\s*")
 _NAME = re.compile(r'"?([A-Za-z_]\w*(?:\.[\w$]+)+|module|func|return)"?')
 _VALUE = re.compile(r"%[\w$.\-]+(?:#\d{1,4})?")
+_BOUND = re.compile(r"%[\w$.\-]+\s*=\s*(?=%)")
 _PAIR = re.compile(r"(%[\w$.\-]+)\s*=\s*(%[\w$.\-]+(?:#\d{1,4})?)")
 
 
@@ -160,6 +161,7 @@ def parse_op(line: str) -> RawOp | None:
     pairs: tuple[tuple[str, str], ...] = ()
     if m[1] in ("scf.for", "scf.while"):
         pairs = tuple((a, b) for a, b in _PAIR.findall(body))
+        body = _BOUND.sub("", body)  # names on the left of "=" are defined here, not used
         arrow = split_top(rest, "→")
         if len(arrow) > 1:
             out_types = parse_types(split_top(arrow[-1], ":")[0])[0]

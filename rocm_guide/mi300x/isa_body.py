@@ -104,17 +104,23 @@ def build_body(function: Function) -> tuple[tuple[Instruction, ...], tuple[Loop,
             instructions.append(
                 Instruction(raw.line, raw.op, raw.args, kind, access, bits, depth[b], raw.source, raw.spill)
             )
-    members: dict[int, list[int]] = {h: [h] for h in headers}
-    for b in range(len(starts)):
-        outer = header[b]
-        while outer >= 0:
-            members[outer].append(b)
-            outer = header[outer]
+    # First line, last line and size of each loop, summed up from the inside out so that deep nesting stays linear.
+    spans: dict[int, list[int]] = {h: [len(body), 0, 0] for h in headers}
+
+    def widen(h: int, first: int, last: int, size: int) -> None:
+        span = spans[h]
+        span[0], span[1], span[2] = min(span[0], first), max(span[1], last), span[2] + size
+
+    for b, start in enumerate(starts):
+        h = b if b in headers else header[b]
+        if h >= 0:
+            widen(h, start, ends[b] - 1, ends[b] - start)
+    for h in sorted(headers, key=lambda h: -depth[h]):
+        if header[h] >= 0:
+            widen(header[h], *spans[h])
     loops = []
     for h in sorted(headers):
-        first = min(body[starts[b]].line for b in members[h])
-        last = max(body[ends[b] - 1].line for b in members[h])
-        size = sum(ends[b] - starts[b] for b in members[h])
-        label = names.get(starts[h], "")
-        loops.append(Loop(label, first, last, depth[h], size, body[starts[h]].source))
+        first, last, size = spans[h]
+        source = body[starts[h]].source
+        loops.append(Loop(names.get(starts[h], ""), body[first].line, body[last].line, depth[h], size, source))
     return tuple(instructions), tuple(loops)
