@@ -130,8 +130,9 @@ def suspects(report: AgentReport, code: dict[int, list[Instruction]] | None = No
     found = []
     for wave in report.faulting:
         rows = (code or {}).get(wave.number) or (wave.disassembly.instructions if wave.disassembly else [])
-        end = next((i for i, row in enumerate(rows) if row.marked), len(rows) - 1)
-        for row in reversed(rows[: end + 1]):
+        end = next((i for i, row in enumerate(rows) if row.marked), len(rows))
+        # A wave stops behind the access; at it only where the hardware retries faults (XNACK), so that one comes last.
+        for row in [*reversed(rows[:end]), *rows[end : end + 1]]:
             try:
                 addresses = lane_addresses(wave, row)
             except FaultError:

@@ -55,8 +55,8 @@ class Wave:
 
     Attributes:
         number: the agent's number of the wave.
-        pc: program counter. Memory faults arrive late: unless the agent ran with ``--precise-memory`` the instruction
-            that faulted lies at or before it.
+        pc: program counter. Memory faults arrive late: the instruction that faulted lies before it, immediately before
+            it if the agent ran with ``--precise-memory``.
         reasons: why it stopped, for example ("MEMORY_VIOLATION",); empty when it was running.
         kernel: the kernel's name, "" when the report does not give it.
         scalars: s0, exec, vcc, … -> value.

@@ -15,7 +15,7 @@ from typing import Any
 from .base import GuideError
 from .trace_slices import module_slices
 
-__all__ = ["mark_modules", "record"]
+__all__ = ["mark_modules", "record", "record_block"]
 
 
 @contextmanager
@@ -125,6 +125,33 @@ def record(
     with mark_modules(model) if model is not None else nullcontext(), _quiet():
         run()
     return path
+
+
+@contextmanager
+def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Profile everything in a ``with`` block and write the trace, also when the block ends in an error.
+
+    >>> import tempfile, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with record_block(Path(folder) / "t.json"):
+    ...         _ = torch.ones(4) + 1
+    ...     (Path(folder) / "t.json").stat().st_size > 0
+    True
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _quiet():
+        with profile(activities=activities) as found:
+            try:
+                yield
+            finally:
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+        found.export_chrome_trace(str(path))
 
 
 @contextmanager

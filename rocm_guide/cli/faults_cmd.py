@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide faults read | log | code | env`: from a crash to the instruction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Read GPU fault reports and debug-agent logs.")
+
+_JSON = typer.Option("--json", help="Print JSON and nothing else.")
+
+
+@app.command()
+def read(
+    report: Annotated[Path, typer.Argument(help="What the ROCm debug agent printed.")],
+    code: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.")] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Name the faulting kernel, the instruction, and the lanes that touched the page."""
+    from rocm_guide.faults import read_report
+    from rocm_guide.faults_explain import explain_report
+
+    found = explain_report(read_report(report), folder=code)
+    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found.text())
+
+
+@app.command()
+def log(
+    file: Annotated[Path, typer.Argument(help="A program's output, or the kernel log: sudo dmesg > dmesg.txt.")],
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Find GPU faults in a log and say what each means."""
+    from dataclasses import asdict
+
+    from rocm_guide.faults_log import read_log
+
+    found = read_log(file)
+    if as_json:
+        typer.echo(json.dumps([asdict(f) for f in found], indent=1))
+        return
+    for fault in found:
+        at = f" at {fault.address:#x}" if fault.address is not None else ""
+        access = "" if fault.write is None else (" (a write)" if fault.write else " (a read)")
+        who = f", {fault.process} pid {fault.pid}" if fault.process else ""
+        typer.echo(f"line {fault.line}: {fault.kind}{at}{access}{who}: {fault.meaning}")
+    if not found:
+        typer.echo("no GPU fault in it")
+
+
+@app.command()
+def code(
+    uri: Annotated[str, typer.Argument(help="The line behind 'code object:'.")],
+    pc: Annotated[str, typer.Option(help="Address inside the file: wave pc minus the start of 'loaded at'.")] = "",
+    folder: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the code object here.")] = None,
+) -> None:
+    """Extract a code object and disassemble it around an address."""
+    from rocm_guide.base import GuideError, write_bytes
+    from rocm_guide.faults_code import disassemble, extract_code
+
+    data = extract_code(uri, folder=folder)
+    if out is not None:
+        typer.echo(f"{write_bytes(out, data)}: {len(data):,} bytes")
+    try:
+        at = int(pc, 0) if pc else None
+    except ValueError as e:
+        raise GuideError(f"pc={pc!r}: not an address; write it like 0x19a4") from e
+    listing = disassemble(data, pc=at)
+    typer.echo("functions: " + ", ".join(listing.functions))
+    typer.echo(
+        listing.around() if at is not None else "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
+    )
+
+
+@app.command()
+def env(
+    agent: Annotated[str | None, typer.Option(help="The debug agent: /opt/rocm/lib/librocm-debug-agent.so.2")] = None,
+    save_code: Annotated[str | None, typer.Option(help="Folder for code objects.")] = None,
+    precise: Annotated[bool, typer.Option("--precise", help="Report the very instruction (slower).")] = False,
+    all_waves: Annotated[bool, typer.Option("--all", help="Report every wave.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Print the lines that unset everything.")] = False,
+) -> None:
+    """Print the environment of a hunt, for `eval "$(rocm-guide faults env)"`."""
+    from rocm_guide.faults_env import hunt_environment, shell_lines
+
+    found = hunt_environment(agent=agent, save_code=save_code, precise=precise, all_waves=all_waves)
+    typer.echo(shell_lines(found, undo=undo))

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide profile SCRIPT` records a trace; `rocm-guide trace summary | compare | kernels | counters` read one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rocm_guide.profiling import TraceSummary
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True)
+trace = typer.Typer(no_args_is_help=True, help="Read what a profiler wrote.")
+app.add_typer(trace, name="trace")
+
+_JSON = typer.Option("--json", help="Print JSON and nothing else.")
+_TOP = typer.Option("--top", help="How many kernels to list.", min=1)
+
+
+@app.command("profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def profile(
+    script: Annotated[Path, typer.Argument(help="A Python script.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")] = Path("trace.json.gz"),
+) -> None:
+    """Run a script under torch.profiler and summarise its trace; options of profile go before the script."""
+    import runpy
+    import sys
+
+    from rocm_guide.base import GuideError
+    from rocm_guide.profiling import summarize
+    from rocm_guide.profiling_record import record_block
+
+    if not script.is_file():
+        raise GuideError(f"{script}: no such script")
+    before = sys.argv, sys.path[:]
+    sys.argv, sys.path[0:0] = [str(script), *(arguments or [])], [str(script.resolve().parent)]
+    try:
+        with record_block(out):
+            runpy.run_path(str(script), run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = before
+    _summary(summarize(out), 10)
+    typer.echo(f"{out}: open it at https://ui.perfetto.dev")
+
+
+@trace.command()
+def summary(
+    file: Annotated[Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of any size.")],
+    top: Annotated[int, _TOP] = 10,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Where the time went: slices, kernels, idle gaps, and whether the CPU is the bottleneck."""
+    from rocm_guide.profiling import summarize
+
+    found = summarize(file)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=1))
+    else:
+        _summary(found, top)
+
+
+def _summary(s: TraceSummary, top: int) -> None:
+    steps = max(1, s.steps)
+    typer.echo(f"{s.file}: {s.device_name or s.device}, {s.launches:,} kernels in {steps} step(s)")
+    typer.echo(
+        f"per step: {s.span_us / steps / 1e3:,.2f} ms, busy {s.busy_us / steps / 1e3:,.2f} ms, idle "
+        f"{s.idle_share:.0%}" + (", mostly waiting for the CPU to launch" if s.launch_bound else "")
+    )
+    for name, us in s.slices.items():
+        typer.echo(f"  {name:<22} {us / steps / 1e3:>10,.3f} ms  {us / s.work_us if s.work_us else 0:>6.1%}")
+    typer.echo(f"{'ms/step':>10} {'share':>6} {'calls':>7}  kernel")
+    for k in s.kernels[:top]:
+        typer.echo(f"{k.total_us / steps / 1e3:>10,.3f} {k.share:>6.1%} {k.count / steps:>7,.0f}  {k.name[:90]}")
+    if s.skipped:
+        typer.echo(f"{s.skipped:,} events without usable times were left out")
+
+
+@trace.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="Profile A, the one before.")],
+    b: Annotated[Path, typer.Argument(help="Profile B, the one after.")],
+    by: Annotated[str, typer.Option(help="slice, kernel or total.")] = "slice",
+    top: Annotated[int, _TOP] = 15,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Profile A against profile B, per step, the largest difference first."""
+    from rocm_guide.profiling import compare as difference
+    from rocm_guide.profiling import summarize
+
+    rows = difference(summarize(a), summarize(b), by=by)
+    if as_json:
+        typer.echo(json.dumps([asdict(r) | {"saved_us": r.saved_us} for r in rows], indent=1))
+        return
+    typer.echo(f"{'A ms':>10} {'B ms':>10} {'saved ms':>10}")
+    for r in rows[:top]:
+        typer.echo(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
+
+
+@trace.command()
+def kernels(
+    file: Annotated[Path, typer.Argument(help="rocprofv3 CSV, JSON or .pftrace; rocprof or rocprof-compute CSV.")],
+    top: Annotated[int, _TOP] = 10,
+    gpu: Annotated[str, typer.Option(help="Whose roofline.")] = "MI300X",
+    dtype: Annotated[str, typer.Option(help="Whose peak.")] = "bf16",
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """The longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
+    from rocm_guide.profiling_read import read_profile, roofline_rows
+
+    found = read_profile(file)
+    points = roofline_rows(found, gpu=gpu, dtype=dtype)[:top]
+    if as_json:
+        data = asdict(found)
+        data.pop("dispatches")
+        typer.echo(json.dumps(data | {"roofline": [asdict(p) for p in points]}, indent=1))
+        return
+    typer.echo(f"{found.file}: {found.kind} of {found.tool}, {len(found.dispatches):,} dispatches")
+    for name, (value, unit, peak) in found.metrics.items():
+        typer.echo(f"  {name:<34} {value if value is not None else 'N/A':>12} {unit}" + (f" of {peak}" if peak else ""))
+    if found.totals:
+        typer.echo(f"{'total us':>12} {'share':>6} {'calls':>7} {'mean us':>10}  kernel")
+    for t in found.totals[:top]:
+        row = f"{t.total_ns / 1e3:>12,.1f} {t.share:>6.1%} {t.calls:>7,} {t.average_ns / 1e3:>10,.2f}"
+        typer.echo(f"{row}  {t.name[:80]}")
+    for p in points:
+        at = f"{p.intensity:.3g} FLOPs/byte, {p.tflops:.3g} TFLOPS, {p.tb_s:.3g} TB/s"
+        typer.echo(f"  {p.name[:50]}: {at}: {p.bound}-bound, {p.share:.0%} of what {p.gpu} allows")
+
+
+@trace.command()
+def counters(
+    names: Annotated[list[str] | None, typer.Argument(help="Counters; all when none is given.")] = None,
+) -> None:
+    """Say what hardware counters mean."""
+    from rocm_guide.profiling_counters import COUNTERS, explain
+
+    for name in names or COUNTERS:
+        typer.echo(f"{name}: {explain(name)}")

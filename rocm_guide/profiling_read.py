@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""Read the file of any AMD profiler: one door for CSV, JSON, Perfetto, and folders of rocprof-compute.
+
+Introduced in notebook 23_profiling.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .profiling_counters import RooflinePoint, place
+from .profiling_perfetto import read_pftrace
+from .profiling_rocprof import RocprofReport, read_csv
+from .profiling_rocprof_json import read_json
+from .trace_events import TraceError
+
+__all__ = ["read_profile", "roofline_rows"]
+
+
+def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
+    """Read a profiler's file, whatever its kind; a folder of rocprof-compute is read through its pmc_perf.csv.
+
+    Raises:
+        TraceError: missing, damaged, or a kind that another command reads (the message names it).
+
+    >>> read_profile("no.csv")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.trace_events.TraceError: no.csv: cannot be opened (No such file or directory); check the path
+    """
+    path = Path(path)
+    if path.is_dir():
+        for name in ("pmc_perf.csv", "pmc_perf.csv.gz", "pmc_kernel_top.csv"):
+            if (path / name).is_file():
+                return read_csv(path / name)
+        raise TraceError(f"{path}: no pmc_perf.csv in it; pass the workload folder that rocprof-compute wrote")
+    try:
+        with path.open("rb") as f:
+            head = f.read(4096)
+    except OSError as e:
+        raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
+    if head.startswith(b"SQLite format 3"):
+        raise TraceError(
+            f"{path}: a rocpd database; convert it first: rocpd convert -i {path.name} --output-format csv"
+        )
+    if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and b'"' not in head[:1]):
+        if path.suffix == ".pftrace" or head.lstrip()[:1] not in (b"{", b'"'):
+            return read_pftrace(path)
+    if head.lstrip()[:1] == b"{" or path.name.removesuffix(".gz").endswith(".json"):
+        if b'"traceEvents"' in head:
+            raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")
+        return read_json(path)
+    return read_csv(path)
+
+
+def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "bf16") -> list[RooflinePoint]:
+    """Where each kernel lies under the roofline: counters and times of all its dispatches together.
+
+    Args:
+        report: with counters; without the right ones the list is empty.
+        gpu, dtype: whose roof.
+
+    Returns:
+        One point per kernel, longest total first.
+
+    Raises:
+        GuideError: unknown GPU or type.
+    """
+    sums: dict[str, dict[str, float]] = {}
+    times: dict[str, int] = {}
+    for d in report.dispatches:
+        if d.counters:
+            times[d.name] = times.get(d.name, 0) + d.duration_ns
+            into = sums.setdefault(d.name, {})
+            for counter, value in d.counters.items():
+                into[counter] = into.get(counter, 0.0) + value
+    points = []
+    for name in sorted(times, key=lambda n: -times[n]):
+        found = sums[name]
+        countable = any(c.startswith("SQ_INSTS_VALU_") for c in found)
+        movable = ("FETCH_SIZE" in found and "WRITE_SIZE" in found) or any(c.startswith("TCC_EA") for c in found)
+        if countable and movable and times[name] > 0:
+            points.append(place(name, times[name], found, gpu=gpu, dtype=dtype))
+    return points
