@@ -23,8 +23,9 @@ from typing import Any
 
 from .base import GuideError, write_text
 from .course import cell_source
+from .course_memory import MemoryMeter
 
-__all__ = ["MemoryMeter", "execute", "failure_of", "guide_error_names", "headings", "strip_ansi", "to_html"]
+__all__ = ["execute", "failure_of", "guide_error_names", "headings", "strip_ansi", "to_html"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Emit = Callable[[dict[str, Any]], None]
@@ -76,49 +77,6 @@ def guide_error_names(folder: Path | None = None) -> set[str]:
     while more := {n for n, b in bases.items() if b & names} - names:
         names |= more
     return names
-
-
-class MemoryMeter:
-    """Peak memory of every process below this one (kernels and what they start), looked at ten times a second.
-
-    One process counts with its resident memory; several with their proportional share, so that pages which forked
-    processes have in common are not counted twice.
-    """
-
-    def __init__(self, interval: float = 0.1) -> None:
-        self.peak = 0
-        self.interval = interval
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemoryMeter:
-        """Begin to measure."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Stop measuring; ``peak`` holds bytes."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        import psutil
-
-        me = psutil.Process()
-        while not self._over.wait(self.interval):
-            below = me.children(recursive=True)
-            total = 0
-            for process in below:
-                try:
-                    total += process.memory_info().rss if len(below) == 1 else _share(process)
-                except psutil.Error:
-                    continue  # it ended while we were looking
-            self.peak = max(self.peak, total)
-
-
-def _share(process: Any) -> int:
-    full = process.memory_full_info()
-    return getattr(full, "pss", 0) or full.rss
 
 
 def failure_of(nb: dict[str, Any]) -> dict[str, Any] | None:

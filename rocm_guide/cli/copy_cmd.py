@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide copy`: take one helper along into another project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["copy"]
+
+
+def copy(
+    helper: Annotated[str | None, typer.Argument(help="MODULE.NAME, for example base.write_text.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of printing.")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="Print the names of all helpers.")] = False,
+) -> None:
+    """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
+    from rocm_guide.base import GuideError, write_text
+    from rocm_guide.copying import copy_source, public_helpers
+
+    if list_all:
+        typer.echo("\n".join(public_helpers()))
+        return
+    if helper is None:
+        raise GuideError("no helper named; write rocm-guide copy MODULE.NAME, or --list to see them all")
+    text = copy_source(helper)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide copy tunableop.plan`: one helper as one file that needs nothing of this package.
+
+The helper's own text is kept as it is, comments and docstrings included. What it needs from other modules of this
+package is inlined by name, in an order that works; what it needs from libraries is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .base import GuideError
+from .copying_scan import (
+    PACKAGE,
+    Imported,
+    Module,
+    Statement,
+    constant_for,
+    data_reads,
+    names_in_examples,
+    names_used,
+    scan,
+)
+
+__all__ = ["CopyError", "copy_source", "public_helpers"]
+
+
+class CopyError(GuideError):
+    """There is no such helper, or it cannot be copied; the message says which there are, or why."""
+
+
+def public_helpers(root: Path | None = None) -> list[str]:
+    """Every name that can be copied, as ``module.name``: the ``__all__`` of every module, subpackages included.
+
+    Args:
+        root: another package folder than this one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "tool.py").write_text("__all__ = ['LIMIT']\\nLIMIT = 2\\n")
+    ...     public_helpers(Path(folder))
+    ['tool.LIMIT']
+    """
+    root = root or Path(__file__).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if "cli" in parts or path.name.startswith("__"):
+            continue
+        module = scan(".".join((PACKAGE, *parts)), root)
+        # A name that is re-exported is copied from where it is defined.
+        found += [f"{'.'.join(parts)}.{name}" for name in module.public if name in module.defined] if module else []
+    return found
+
+
+class _Closure:
+    """Collects the statements and imports that a helper needs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.modules: dict[str, Module | None] = {}
+        self.statements: list[Statement] = []
+        self.imports: dict[str, Imported] = {}
+
+    def module(self, name: str) -> Module | None:
+        if name not in self.modules:
+            self.modules[name] = scan(name, self.root)
+        return self.modules[name]
+
+    def need(self, module: Module, name: str, *, examples: bool = False) -> None:
+        """Add the definition of ``name`` in ``module``, and what it needs."""
+        if name in module.defined:
+            for statement in module.defined[name]:
+                self._add(statement, examples=examples)
+        elif name in module.imported:
+            self._import(module.imported[name])
+
+    def _import(self, one: Imported) -> None:
+        if one.inside:
+            home = self.module(one.module)
+            if home is None or (one.name not in home.defined and one.name not in home.imported):
+                raise CopyError(f"{one.module}.{one.name}: no such name to inline; mend the import")
+            self.need(home, one.name)
+            return
+        known = self.imports.get(one.bound)
+        if known is not None and known.line != one.line:
+            raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
+        if known is None or known.type_only:
+            self.imports[one.bound] = one
+
+    def _add(self, statement: Statement, *, examples: bool = False) -> None:
+        if statement in self.statements:
+            return
+        self.statements.append(statement)
+        module, used = statement.module, names_used(statement.source)
+        local = [n for n in ast.walk(statement.node) if isinstance(n, ast.ImportFrom | ast.Import)]
+        if examples:
+            more, imports = names_in_examples(statement.node)
+            used, local = used | more, local + imports
+        for node in local:
+            for one in module.imports_of(node):
+                if one.inside:
+                    self._import(one)
+        for name in sorted(used):
+            self.need(module, name)
+
+    def in_order(self) -> list[Statement]:
+        """Modules before those that import them, and each module's statements in its own order."""
+        order: list[str] = []
+
+        def visit(module: Module) -> None:
+            if module.name in order or module.name in visiting:
+                return
+            visiting.add(module.name)
+            for one in module.imported.values():
+                home = self.module(one.module) if one.inside and not one.type_only else None
+                if home is not None:
+                    visit(home)
+            order.append(module.name)
+
+        visiting: set[str] = set()
+        for statement in self.statements:
+            visit(statement.module)
+        return sorted(self.statements, key=lambda s: (order.index(s.module.name), s.first))
+
+
+def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
+    """New names for private helpers that two modules call the same."""
+    taken: dict[str, str] = {}
+    renames = {}
+    for statement in statements:
+        module = statement.module.name
+        for name in statement.names:
+            if taken.setdefault(name, module) != module:
+                renames[module, name] = f"{name}_of_{module.rsplit('.', 1)[-1]}"
+    return renames
+
+
+def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: bool) -> str:
+    """The statement's text without its imports from this package; names imported under another name, or clashing,
+    are replaced."""
+    module = statement.module
+    lines = [line.encode() for line in module.lines[statement.first - 1 : statement.last]]
+    new_name = {}
+    for name in {*names_used(statement.source), *statement.names}:
+        one = module.imported.get(name)
+        inside = one is not None and one.inside
+        new = renames.get((one.module, one.name) if inside else (module.name, name), one.name if inside else name)
+        if new != name:
+            new_name[name] = new
+    edits: list[tuple[int, int, int, bytes]] = []
+    for node in ast.walk(statement.node):
+        if isinstance(node, ast.Name) and node.id in new_name:
+            edits.append((node.lineno, node.col_offset, len(node.id.encode()), new_name[node.id].encode()))
+        elif isinstance(node, ast.arg) and node.arg in new_name:
+            raise CopyError(f"{module.name}, line {node.lineno}: {node.arg} is an argument and a clashing helper")
+    for call, data in data_reads(statement.node):
+        if call.lineno != call.end_lineno:
+            raise CopyError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
+        length = (call.end_col_offset or 0) - call.col_offset
+        edits.append((call.lineno, call.col_offset, length, constant_for(data).encode()))
+    for row, column, length, new in sorted(edits, reverse=True):
+        line = lines[row - statement.first]
+        lines[row - statement.first] = line[:column] + new + line[column + length :]
+    head = statement.node
+    if isinstance(head, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and head.name in new_name:
+        row = head.lineno - statement.first
+        pattern = rf"\b(def|class) {head.name}\b".encode()
+        lines[row] = re.sub(pattern, rb"\1 " + new_name[head.name].encode(), lines[row], count=1)
+    for node in ast.walk(statement.node):
+        for body in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")):
+            for child in body if isinstance(body, list) else []:
+                if isinstance(child, ast.ImportFrom) and any(one.inside for one in module.imports_of(child)):
+                    _blank(lines, child, statement.first, alone=len(body) == 1)
+    text = "\n".join(line.decode() for line in lines if line != b"\0")
+    return re.sub(rf"^ *>>> from ({PACKAGE}[\w.]*|\.[\w.]*) import .*\n", "", text, flags=re.M) if target else text
+
+
+def _blank(lines: list[bytes], node: ast.ImportFrom, first: int, *, alone: bool) -> None:
+    """Take an import statement out; names it gives an alias get it by assignment."""
+    indent = b" " * node.col_offset
+    aliases = [f"{a.asname} = {a.name}".encode() for a in node.names if a.asname and a.asname != a.name]
+    kept = aliases or ([b"pass"] if alone else [])
+    for row in range(node.lineno - first, (node.end_lineno or node.lineno) - first + 1):
+        lines[row] = b"\0"
+    if kept:
+        lines[node.lineno - first] = b"\n".join(indent + line for line in kept)
+
+
+def _find(name: str, closure: _Closure) -> tuple[Module, str]:
+    parts = name.removeprefix(f"{PACKAGE}.").split(".")
+    module = closure.module(".".join((PACKAGE, *parts[:-1]))) if len(parts) > 1 else None
+    if module is not None and parts[-1] in module.public and parts[-1] in module.defined:
+        return module, parts[-1]
+    known = public_helpers(closure.root)
+    same = [k for k in known if k.rsplit(".", 1)[-1] == parts[-1] or k.rsplit(".", 1)[0] == ".".join(parts)]
+    near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example base.write_text"
+    raise CopyError(f"{name}: no public helper has that name; {hint}")
+
+
+def _header(imports: Iterable[Imported]) -> list[str]:
+    """The import block: Python's own, then libraries, then those that only type checkers read."""
+    real = sorted({i.line for i in imports if not i.type_only})
+    lazy = sorted({i.line for i in imports if i.type_only})
+    if lazy and "from typing import TYPE_CHECKING" not in real:
+        real = sorted([*real, "from typing import TYPE_CHECKING"])
+    own = [line for line in real if line.split()[1].split(".")[0] in sys.stdlib_module_names]
+    other = [line for line in real if line not in own]
+    guarded = ["if TYPE_CHECKING:", *(f"    {line}" for line in lazy)] if lazy else []
+    blocks = ["\n".join(sorted(b, key=lambda x: not x.startswith("import"))) for b in (own, other) if b]
+    return [*blocks, *(["\n".join(guarded)] if guarded else [])]
+
+
+def copy_source(name: str, root: Path | None = None) -> str:
+    """One self-contained Python file with the public helper ``name`` (``module.name``).
+
+    Args:
+        name: for example ``tunableop.plan`` or ``kernels.softmax.softmax``.
+        root: another package folder than this one.
+
+    Raises:
+        CopyError: no such helper.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "tool.py").write_text("__all__ = ['LIMIT']\\nHALF = 1\\nLIMIT = 2 * HALF\\n")
+    ...     print(copy_source("tool.LIMIT", Path(folder)))  # doctest: +ELLIPSIS
+    # SPDX-License-Identifier: MIT
+    ...
+    HALF = 1
+    ...
+    LIMIT = 2 * HALF
+    <BLANKLINE>
+    """
+    from . import __version__
+
+    closure = _Closure(root or Path(__file__).parent)
+    module, wanted = _find(name, closure)
+    closure.need(module, wanted, examples=True)
+    statements = closure.in_order()
+    renames = _renames(statements)
+    full = f"{module.name}.{wanted}"
+    head = [
+        "# SPDX-License-Identifier: MIT",
+        f"# {full} of the ROCm LLM Guide {__version__}, with what it needs from there.",
+        f"# Made by: rocm-guide copy {full.removeprefix(PACKAGE + '.')}",
+    ]
+    texts = [_edited(s, renames, s in module.defined[wanted]) for s in statements]
+    data = {path: None for s in statements for _, path in data_reads(s.node)}
+    for path in data:
+        text = (closure.root / path).read_text(encoding="utf-8").replace("\\", "\\\\").replace('"""', r"\"\"\"")
+        texts.insert(0, f'{constant_for(path)} = """\\\n{text}"""')
+    blocks = ["\n".join(head) + "\n\nfrom __future__ import annotations", *_header(closure.imports.values())]
+    return "\n\n".join(blocks) + "\n\n" + "".join(f"\n{text}\n\n" for text in texts).rstrip() + "\n"
