@@ -41,12 +41,11 @@ def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
     except OSError as e:
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
     if head.startswith(b"SQLite format 3"):
-        raise TraceError(
-            f"{path}: a rocpd database; convert it first: rocpd convert -i {path.name} --output-format csv"
-        )
-    if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and b'"' not in head[:1]):
-        if path.suffix == ".pftrace" or head.lstrip()[:1] not in (b"{", b'"'):
-            return read_pftrace(path)
+        fix = f"rocpd convert -i {path.name} --output-format csv"
+        raise TraceError(f"{path}: a rocpd database; convert it first: {fix}")
+    # A Perfetto packet begins with the byte 0x0a, which is also an empty first line of a text file.
+    if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and head.lstrip()[:1] not in (b"{", b'"')):
+        return read_pftrace(path)
     if head.lstrip()[:1] == b"{" or path.name.removesuffix(".gz").endswith(".json"):
         if b'"traceEvents"' in head:
             raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")

@@ -145,13 +145,14 @@ def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _quiet():
-        with profile(activities=activities) as found:
-            try:
+        found = profile(activities=activities)
+        try:
+            with found:
                 yield
-            finally:
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
-        found.export_chrome_trace(str(path))
+        finally:
+            found.export_chrome_trace(str(path))
 
 
 @contextmanager

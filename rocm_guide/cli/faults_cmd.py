@@ -73,9 +73,8 @@ def code(
         raise GuideError(f"pc={pc!r}: not an address; write it like 0x19a4") from e
     listing = disassemble(data, pc=at)
     typer.echo("functions: " + ", ".join(listing.functions))
-    typer.echo(
-        listing.around() if at is not None else "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
-    )
+    everything = "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
+    typer.echo(listing.around() if at is not None else everything)
 
 
 @app.command()

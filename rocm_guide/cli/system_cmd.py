@@ -14,9 +14,7 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="System settings of an MI300X machine: check, set, reset.")
 
-_STATE = typer.Option(
-    "--state", help="File for the previous values [default: the system's or the user's state folder]."
-)
+_STATE = typer.Option("--state", help="File for the previous values, instead of the one in the state folder.")
 _JSON = typer.Option("--json", help="Print JSON and nothing else.")
 _DRY = typer.Option("--dry-run", help="Say what would be done, change nothing.")
 _ROOT = typer.Option("--root", help="Folder that holds proc and sys, for trying it out.")
