@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .base import GuideError
+from .copying_list import public_helpers
 from .copying_scan import (
     PACKAGE,
     Imported,
@@ -27,35 +28,11 @@ from .copying_scan import (
     scan,
 )
 
-__all__ = ["CopyError", "copy_source", "public_helpers"]
+__all__ = ["CopyError", "copy_source"]
 
 
 class CopyError(GuideError):
     """There is no such helper, or it cannot be copied; the message says which there are, or why."""
-
-
-def public_helpers(root: Path | None = None) -> list[str]:
-    """Every name that can be copied, as ``module.name``: the ``__all__`` of every module, subpackages included.
-
-    Args:
-        root: another package folder than this one.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "tool.py").write_text("__all__ = ['LIMIT']\\nLIMIT = 2\\n")
-    ...     public_helpers(Path(folder))
-    ['tool.LIMIT']
-    """
-    root = root or Path(__file__).parent
-    found = []
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        if "cli" in parts or path.name.startswith("__"):
-            continue
-        module = scan(".".join((PACKAGE, *parts)), root)
-        # A name that is re-exported is copied from where it is defined.
-        found += [f"{'.'.join(parts)}.{name}" for name in module.public if name in module.defined] if module else []
-    return found
 
 
 class _Closure:

@@ -14,7 +14,17 @@ from pathlib import Path
 
 from .base import GuideError
 
-__all__ = ["Imported", "Module", "Statement", "constant_for", "data_reads", "names_in_examples", "names_used", "scan"]
+__all__ = [
+    "PACKAGE",
+    "Imported",
+    "Module",
+    "Statement",
+    "constant_for",
+    "data_reads",
+    "names_in_examples",
+    "names_used",
+    "scan",
+]
 
 PACKAGE = "rocm_guide"
 

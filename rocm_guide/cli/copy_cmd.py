@@ -18,7 +18,8 @@ def copy(
 ) -> None:
     """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
     from rocm_guide.base import GuideError, write_text
-    from rocm_guide.copying import copy_source, public_helpers
+    from rocm_guide.copying import copy_source
+    from rocm_guide.copying_list import public_helpers
 
     if list_all:
         typer.echo("\n".join(public_helpers()))
