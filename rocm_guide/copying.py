@@ -171,7 +171,7 @@ def _blank(lines: list[bytes], node: ast.ImportFrom, first: int, *, alone: bool)
 
 def _find(name: str, closure: _Closure) -> tuple[Module, str]:
     parts = name.removeprefix(f"{PACKAGE}.").split(".")
-    module = closure.module(".".join((PACKAGE, *parts[:-1]))) if len(parts) > 1 else None
+    module = closure.module(".".join((PACKAGE, *parts[:-1]))) if len(parts) > 1 and parts[0] != "cli" else None
     if module is not None and parts[-1] in module.public and parts[-1] in module.defined:
         return module, parts[-1]
     known = public_helpers(closure.root)

@@ -39,7 +39,7 @@ def problems(path: Path) -> str:
     name = path.stem.rsplit(".", 1)[-1]
     try:
         module = load(path)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (whatever it is, it is the finding)
         return traceback.format_exc(limit=-2)
     if not hasattr(module, name):
         return f"the copy does not define {name}"

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+# Every target works on a fresh machine: it makes .venv, installs what it needs there once, and runs.
+#
+#   make course      execute every notebook; report in runs/report.html
+#   make test        lint, unit tests, doctests, notebooks
+#   make lab         open the notebooks in JupyterLab
+#   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
+#
+# With a torch of your own (a ROCm image, conda):   make course VENV=none
+# With another build of torch in .venv:             make course ROCM_GUIDE_TORCH="torch==2.13.0 --index-url URL"
+# With another Python:                              make course PYTHON=/path/to/python3.13
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help course test lab notebooks
+
+VENV ?= .venv
+ROCM_GUIDE_TORCH ?= torch==2.13.0
+RUN_OPTIONS ?=
+PYTEST_OPTIONS ?=
+
+# A python3 on PATH may be a shim that only prints an error, or lack venv: try before trusting.
+USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	if $$p -c '$(USABLE)' >/dev/null 2>&1; then echo $$p; break; fi; done)
+
+# The requirements of an extra without torch and triton, for environments that bring their own builds of them.
+define OTHERS
+import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+x = p["optional-dependencies"]; seen = [*p["dependencies"], *x["course"], *x[sys.argv[1]]]; \
+own = ("torch>", "triton>", "rocm-guide", "liger"); print("\n".join(r for r in seen if not r.startswith(own)))
+endef
+
+ifeq ($(VENV),none)
+BIN :=
+RUN := python3 -m rocm_guide.cli.main
+PY := python3
+STATE := build/own-environment
+else
+BIN := $(VENV)/bin/
+RUN := $(BIN)rocm-guide
+PY := $(BIN)python
+STATE := $(VENV)/installed
+endif
+OWN_TORCH := $(or $(filter none,$(VENV)),$(filter-out file,$(origin ROCM_GUIDE_TORCH)))
+PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check
+DEFINED := pyproject.toml rocm_guide/data/constraints.txt
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+course: $(STATE)/course
+	@$(RUN) run $(RUN_OPTIONS)
+
+test: export OMP_NUM_THREADS = 1
+test: $(STATE)/test
+	@echo "ruff: lint and format"
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --quiet --check .
+	@echo "pytest: unit tests, doctests, notebooks"
+	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules tests rocm_guide $(PYTEST_OPTIONS)
+
+lab: $(STATE)/lab
+	@$(RUN) lab
+
+notebooks: $(STATE)/course
+	@$(RUN) store
+
+ifeq ($(VENV),none)
+$(STATE)/torch:
+	@mkdir -p $(STATE)
+	@$(PY) -c 'import torch' || { echo "VENV=none uses your own torch, and python3 has none; install it first" >&2; exit 2; }
+	@touch $@
+else
+$(STATE)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "no usable Python 3.11, 3.12 or 3.13 found (with venv); install one, or pass PYTHON=/path/to/it" >&2; exit 2; fi
+	@echo "making $(VENV) with $$($(PYTHON) -c 'import sys; print("Python", sys.version.split()[0])')"
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STATE)
+	@touch $@
+
+# torch comes first and alone: whatever build it is, the rest is then resolved around it.
+$(STATE)/torch: $(STATE)/python
+	@if [ -e /dev/kfd ] && [ -z "$(OWN_TORCH)" ]; then \
+		echo "an AMD GPU is here; for its build of torch see environment.yml, or make course VENV=none"; fi
+	@echo "installing $(ROCM_GUIDE_TORCH) (once)"
+	@$(PIP) $(ROCM_GUIDE_TORCH)
+	@touch $@
+endif
+
+# A ROCm build of torch brings a triton under another project name; the one from the package index must not be put
+# on top of it. So with a torch of your own, torch and triton are left out of what is asked for.
+$(STATE)/%: $(STATE)/torch $(DEFINED)
+	@echo "installing what $* needs$(if $(OWN_TORCH), beside your torch) (once)"
+ifeq ($(OWN_TORCH),)
+	@$(PIP) -c rocm_guide/data/constraints.txt -e ".[$*]"
+else
+	@grep -vE '^(torch|triton)==' rocm_guide/data/constraints.txt > $(STATE)/constraints.txt
+	@$(PY) -c '$(OTHERS)' $* > $(STATE)/$*.txt
+	@$(PIP) -c $(STATE)/constraints.txt -r $(STATE)/$*.txt
+	@$(PIP) --no-deps $(if $(filter test,$*),"$$(grep -E '^liger' rocm_guide/data/constraints.txt)") -e .
+	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
+endif
+	@touch $@

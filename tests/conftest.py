@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Shared by all tests: quiet threads, a plot backend without a window, and small notebooks made on the spot."""
+
+import json
+import os
+
+import pytest
+
+# Before any test imports torch or matplotlib: two test processes share two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+FIRST = """# {number} · {topic}
+
+Why this is here.
+
+**You will be able to**
+- read a test
+
+| | |
+|---|---|
+| Level | first steps |
+| Time and memory | <!-- measured --><!-- /measured --> |
+| On an MI300X | the same |
+| Covers | S0 setup |
+"""
+
+
+def _cell(kind, source, tags=()):
+    cell = {"cell_type": kind, "id": f"c{abs(hash(source)) % 10**8}", "metadata": {}, "source": source}
+    if tags:
+        cell["metadata"]["tags"] = list(tags)
+    if kind == "code":
+        cell.update(outputs=[], execution_count=None)
+    return cell
+
+
+@pytest.fixture
+def make_notebook(tmp_path):
+    """``make_notebook("07_topic", "x = 1", parameters="N = 3")`` writes a notebook and returns its path."""
+
+    def make(stem, *code, parameters="SCALE = 'auto'", folder=None):
+        number, topic = stem.split("_", 1)
+        cells = [_cell("markdown", FIRST.format(number=number, topic=topic))]
+        cells.append(_cell("code", parameters, ["parameters"]))
+        cells.append(_cell("markdown", "## Work"))
+        cells += [_cell("code", source) for source in code]
+        nb = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        folder = folder or tmp_path / "notebooks"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{stem}.ipynb"
+        path.write_text(json.dumps(nb))
+        return path
+
+    return make

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""Every public helper, copied into a file, works where rocm_guide cannot be imported."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.copying import CopyError, copy_source
+from rocm_guide.copying_list import public_helpers
+from rocm_guide.copying_scan import names_used
+
+RUNNER = Path(__file__).parent / "copy_runner.py"
+HELPERS = public_helpers()
+BATCHES = 2
+
+
+def run_copies(folder):
+    """What went wrong with the copies in ``folder``, by file name."""
+    done = subprocess.run([sys.executable, str(RUNNER), str(folder)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_every_public_helper_stands_alone(tmp_path, batch):
+    names = HELPERS[batch::BATCHES]
+    assert len(names) > 50
+    for name in names:
+        text = copy_source(name)
+        assert text.startswith("# SPDX-License-Identifier: MIT\n")
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    wrong = run_copies(tmp_path)
+    assert not wrong, "\n\n".join(f"{k}:\n{v}" for k, v in wrong.items())
+
+
+def test_every_module_is_covered():
+    """A module without ``__all__`` would escape the test above."""
+    package = RUNNER.parent.parent / "rocm_guide"
+    for path in package.rglob("*.py"):
+        if "cli" in path.parts or path.name.startswith("__"):
+            continue
+        names = {n.targets[0].id for n in ast.parse(path.read_text()).body if isinstance(n, ast.Assign)
+                 and isinstance(n.targets[0], ast.Name)}  # fmt: skip
+        assert "__all__" in names, f"{path.relative_to(package)} has no __all__"
+
+
+@pytest.fixture
+def package(tmp_path):
+    """``package({"a": "source"})`` writes modules of a package and returns its folder."""
+
+    def write(modules):
+        for name, text in modules.items():
+            path = tmp_path / "rocm_guide" / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path / "rocm_guide"
+
+    return write
+
+
+def alone(tmp_path, name, root):
+    """The copy of ``name``, loaded from a file."""
+    text = copy_source(name, root)
+    assert "rocm_guide." not in text.split("from __future__")[1]
+    scope = {}
+    exec(compile(text, "<copy>", "exec"), scope)  # noqa: S102  (that is the test)
+    return text, scope
+
+
+def test_inlines_what_is_needed_and_nothing_else(tmp_path, package):
+    root = package({
+        "low": "__all__ = ['base']\nimport os\nimport math\nFACTOR = 3\n"
+               "def base(x):\n    return x * FACTOR + math.floor(0.5)\n"
+               "def unused():\n    return os.name\n",
+        "high": "__all__ = ['top']\nfrom .low import base\n"
+                "# why it is so\n@staticmethod\ndef _twice(x): return 2 * base(x)\n"
+                "def top(x: int = 1) -> int:\n    return _twice(x)\n",
+    })  # fmt: skip
+    text, scope = alone(tmp_path, "high.top", root)
+    assert scope["top"](2) == 12
+    assert "unused" not in text and "import os" not in text and "# why it is so" in text
+    assert text.index("FACTOR = 3") < text.index("def base") < text.index("def top")
+
+
+def test_imports_inside_functions_are_inlined(tmp_path, package):
+    root = package({
+        "low": "__all__ = []\ndef one(): return 1\ndef two(): return 2\n",
+        "high": "__all__ = ['top']\ndef top():\n    from .low import one\n"
+                "    from rocm_guide.low import (\n        two as zwei,\n    )\n"
+                "    return one() + zwei()\n",
+    })  # fmt: skip
+    assert alone(tmp_path, "high.top", root)[1]["top"]() == 3
+
+
+def test_an_import_that_is_alone_in_its_block_leaves_a_pass(tmp_path, package):
+    root = package({
+        "low": "__all__ = []\ndef one(): return 1\n",
+        "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n        from .low import one\n    return one()\n",
+    })  # fmt: skip
+    assert alone(tmp_path, "high.top", root)[1]["top"]() == 1
+
+
+def test_clashing_private_names_are_kept_apart(tmp_path, package):
+    root = package({
+        "left": "__all__ = ['f']\ndef _help(): return 'left'\ndef f(): return _help()\n",
+        "right": "__all__ = ['g']\ndef _help(): return 'right _help'\ndef g(): return _help()\n",
+        "top": "__all__ = ['both']\nfrom .left import f\nfrom .right import g\ndef both(): return f(), g()\n",
+    })  # fmt: skip
+    assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right _help")
+
+
+def test_names_under_another_name(tmp_path, package):
+    root = package({
+        "low": "__all__ = []\ndef one(): return 1\n",
+        "high": "__all__ = ['top']\nfrom .low import one as first\ndef top(): return first() + first()\n",
+    })  # fmt: skip
+    assert alone(tmp_path, "high.top", root)[1]["top"]() == 2
+
+
+def test_a_constant_built_in_two_steps(tmp_path, package):
+    root = package({"m": "__all__ = ['get']\nT = {1: 'a'}\nT |= {2: 'b'}\ndef get(k): return T[k]\n"})
+    assert alone(tmp_path, "m.get", root)[1]["get"](2) == "b"
+
+
+def test_type_only_imports_stay_type_only(tmp_path, package):
+    root = package({
+        "m": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+             "if TYPE_CHECKING:\n    import not_installed\n"
+             "__all__ = ['f']\ndef f(x: not_installed.Thing): return x\n",
+    })  # fmt: skip
+    text, scope = alone(tmp_path, "m.f", root)
+    assert scope["f"](5) == 5 and "if TYPE_CHECKING:\n    import not_installed" in text
+
+
+def test_data_files_travel_along(tmp_path, package):
+    code = "from importlib.resources import files\n__all__ = ['f']\n"
+    code += 'def f():\n    return files("rocm_guide").joinpath("data", "t.txt").read_text(encoding="utf-8")\n'
+    root = package({"m": code})
+    (root / "data").mkdir()
+    data = 'one\n"""two""" \\n\n'
+    (root / "data" / "t.txt").write_text(data)
+    assert alone(tmp_path, "m.f", root)[1]["f"]() == data
+
+
+def test_local_names_do_not_pull_in_helpers():
+    assert names_used("def f(path):\n    total = path\n    return [total for path in path]") == set()
+
+
+@pytest.mark.parametrize("name", ["plan", "nothing.here", "base", "base.nothing", "base.os", "", "..", "cli.main.main"])
+def test_unknown_helpers_are_one_line(name):
+    with pytest.raises(CopyError) as caught:
+        copy_source(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_near_miss_is_suggested():
+    with pytest.raises(CopyError, match=r"did you mean base\.write_text"):
+        copy_source("base.write_tex")
+
+
+def test_the_runner_would_notice(tmp_path):
+    """The test above is only worth something if a copy that leans on the package fails."""
+    (tmp_path / "a.f.py").write_text("from rocm_guide.base import GuideError\nf = 1\n")
+    (tmp_path / "b.g.py").write_text("def g():\n    '''\n    >>> g()\n    2\n    '''\n    return 1\n")
+    (tmp_path / "c.h.py").write_text("x = 1\n")
+    wrong = run_copies(tmp_path)
+    assert set(wrong) == {"a.f.py", "b.g.py", "c.h.py"} and "is blocked" in wrong["a.f.py"]
