@@ -138,5 +138,14 @@ def pretend_torch_device(arch: str, device: str = "cpu") -> Iterator[None]:
                 put(torch.cuda, name, answer)
         put(torch.version, "hip", ROCM_VERSION)
         put(torch.version, "cuda", None)
-        undo.enter_context(_function_mode(device))
+        mode = _function_mode(device)
+        engine = torch.autograd._engine_run_backward
+
+        def run_backward(*args: Any, **kwargs: Any) -> Any:
+            # PyTorch suspends the mode while it handles ``backward``, and Triton's backward kernels run inside that.
+            with mode:
+                return engine(*args, **kwargs)
+
+        put(torch.autograd, "_engine_run_backward", run_backward)
+        undo.enter_context(mode)
         yield
