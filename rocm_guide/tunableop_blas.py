@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""Which BLAS call PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
+
+BLAS stores matrices column by column, PyTorch row by row. A row-major matrix read column by column is its transpose, so
+PyTorch asks BLAS for ``C^T = B^T A^T``: the operands change places, and M and N with them. Everything here follows from
+sizes and strides alone, so it works on the meta device. Introduced in notebook 11_tunableop.
+Source: PyTorch, aten/src/ATen/native/cuda/Blas.cpp and cuBlasCommonArgs.h (https://github.com/pytorch/pytorch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import GuideError
+from rocm_guide.tunableop_gemm import Gemm
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BlasRules", "Matrix", "addmm_gemm", "bmm_gemm", "matrix_of", "mm_gemm", "torch_type_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Sizes, strides (in elements) and element type of a tensor: all that decides how BLAS is called.
+
+    >>> Matrix((4, 8), (8, 1), "Half").contiguous, Matrix((4, 8), (1, 4), "Half").contiguous
+    (True, False)
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+    @property
+    def contiguous(self) -> bool:
+        """Row-major without gaps; the stride of a dimension of size 1 does not matter."""
+        expected = 1
+        for size, stride in zip(reversed(self.size), reversed(self.stride), strict=True):
+            if size != 1:
+                if stride != expected:
+                    return False
+                expected *= size
+        return True
+
+    @property
+    def dense(self) -> bool:
+        """A permutation of a row-major matrix: no gaps and no overlap."""
+        expected = 1
+        for size, stride in sorted(
+            ((s, t) for s, t in zip(self.size, self.stride, strict=True) if s != 1), key=lambda pair: pair[1]
+        ):
+            if stride != expected:
+                return False
+            expected *= size
+        return True
+
+    def cloned(self) -> Matrix:
+        """The contiguous copy that PyTorch makes when BLAS cannot read the tensor as it lies."""
+        strides, step = [], 1
+        for size in reversed(self.size):
+            strides.append(step)
+            step *= max(size, 1)
+        return Matrix(self.size, tuple(reversed(strides)), self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class BlasRules:
+    """Points on which PyTorch releases and platforms differ.
+
+    ``fused_bias``: a bias goes into the GEMM (cuBLASLt, hipBLASLt). ``fused_bias_needs_rows``: only when the first
+    operand has more than one row and column (torch 2.11; in older releases only the second operand is checked).
+    ``batch_of_one_is_plain``: a batched product with one matrix is sent as an ordinary GEMM.
+    ``tf32``: ``torch.backends.cuda.matmul.allow_tf32`` is on, so float32 products are called tf32.
+    ``leading_dims``: write ``_ld_…`` (torch 2.6 and later).
+    """
+
+    fused_bias: bool = True
+    fused_bias_needs_rows: bool = True
+    fused_bias_types: tuple[str, ...] = ("float", "tf32", "Half", "BFloat16")
+    batch_of_one_is_plain: bool = True
+    tf32: bool = False
+    leading_dims: bool = True
+
+
+_NAMES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+    "float8_e4m3fn": "Float8_e4m3fn",
+    "float8_e5m2": "Float8_e5m2",
+    "float8_e4m3fnuz": "Float8_e4m3fnuz",
+    "float8_e5m2fnuz": "Float8_e5m2fnuz",
+}
+
+
+def torch_type_name(dtype: torch.dtype | str, *, tf32: bool = False) -> str:
+    """The name TunableOp gives an element type: ``torch.float16`` is ``Half``.
+
+    Raises:
+        GuideError: BLAS has no product for the type (an integer, a boolean).
+
+    >>> torch_type_name("float16"), torch_type_name("float32", tf32=True)
+    ('Half', 'tf32')
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in _NAMES:
+        raise GuideError(f"dtype={name}: TunableOp tunes {', '.join(_NAMES)}")
+    return "tf32" if tf32 and name == "float32" else _NAMES[name]
+
+
+def matrix_of(tensor: torch.Tensor, rules: BlasRules | None = None) -> Matrix:
+    """Sizes, strides and element type of a torch tensor, on any device including meta."""
+    tf32 = rules is not None and rules.tf32
+    return Matrix(tuple(tensor.shape), tuple(tensor.stride()), torch_type_name(tensor.dtype, tf32=tf32))
+
+
+def _prepare(x: Matrix) -> tuple[Matrix, bool]:
+    """The operand that BLAS gets, and whether it is row-major (True) or column-major (False)."""
+    if x.dense:
+        return x, x.contiguous
+    (rows, cols), (down, right) = x.size, x.stride
+    if down == 1 and right >= max(1, rows):
+        return x, False
+    if right == 1 and down >= max(1, cols):
+        return x, True
+    return x.cloned(), True
+
+
+def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str = "Gemm") -> Gemm | None:
+    """The BLAS call behind ``torch.mm(a, b)`` for a [m, k] and b [k, n]; None when there is nothing to compute.
+
+    >>> row = Matrix((512, 2048), (2048, 1), "float"), Matrix((2048, 1024), (1024, 1), "float")
+    >>> mm_gemm(*row).line()
+    'GemmTunableOp_float_NN,nn_1024_512_2048_ld_1024_2048_1024'
+    >>> weight = Matrix((2048, 1024), (1, 2048), "float")  # what nn.Linear passes: W transposed, W is [1024, 2048]
+    >>> mm_gemm(row[0], weight).params
+    'tn_1024_512_2048_ld_2048_2048_1024'
+    """
+    if 0 in (*a.size, *b.size):
+        return None
+    # The result is new and row-major, so BLAS computes its transpose with the operands exchanged.
+    first, first_rows = _prepare(b)
+    second, second_rows = _prepare(a)
+    rules = rules or BlasRules()
+    lda = first.stride[0 if first_rows else 1]
+    ldb = second.stride[0 if second_rows else 1]
+    return Gemm(
+        kind=kind,
+        dtypes=(a.dtype,),
+        transa="n" if first_rows else "t",
+        transb="n" if second_rows else "t",
+        m=b.size[1],
+        n=a.size[0],
+        k=b.size[0],
+        # The result's leading dimension is the row length of a new [rows, cols] tensor.
+        ld=(lda, ldb, b.size[1]) if rules.leading_dims else None,
+    )
+
+
+def addmm_gemm(
+    bias: Matrix, a: Matrix, b: Matrix, rules: BlasRules | None = None, *, beta: float = 1.0, in_place: bool = False
+) -> Gemm | None:
+    """The BLAS call behind ``torch.addmm(bias, a, b)``, which is what nn.Linear with a bias runs.
+
+    >>> x, w = Matrix((4, 8), (8, 1), "Half"), Matrix((8, 16), (1, 8), "Half")
+    >>> addmm_gemm(Matrix((16,), (1,), "Half"), x, w).line()
+    'GemmAndBiasTunableOp_Half_TN,tn_16_4_8_ld_8_8_16'
+    """
+    rules = rules or BlasRules()
+    fused = (
+        rules.fused_bias
+        and beta == 1.0
+        and not in_place
+        and len(bias.size) == 1
+        and bias.contiguous
+        and bias.size[-1] == b.size[1]
+        and a.dtype in rules.fused_bias_types
+        and min(b.size) > 1
+        and (min(a.size) > 1 or not rules.fused_bias_needs_rows)
+    )
+    return mm_gemm(a, b, rules, kind="GemmAndBias" if fused else "Gemm")
+
+
+def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool, int]:
+    """Whether BLAS must transpose the batched operand, and its leading dimension."""
+    fast, lead = (2, 1) if swapped else (1, 2)
+    if x.stride[fast] == 1 and x.stride[lead] >= max(1, rows):
+        return False, x.stride[lead]
+    if x.stride[lead] == 1 and x.stride[fast] >= max(1, cols):
+        return True, x.stride[fast]
+    usable = x.contiguous and x.stride[1] != 0 and x.stride[2] != 0
+    return not swapped, (x if usable else x.cloned()).stride[1]
+
+
+def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | None:
+    """The BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n]; a batch of one is a plain GEMM.
+
+    >>> q, k = Matrix((4, 32, 64), (2048, 64, 1), "float"), Matrix((4, 64, 16), (1024, 16, 1), "float")
+    >>> bmm_gemm(q, k).line()
+    'GemmStridedBatchedTunableOp_float_NN,nn_16_32_64_B_4_ld_16_64_16'
+    """
+    if 0 in (*a.size, *b.size):
+        return None
+    rules = rules or BlasRules()
+    batch, rows, inner = a.size
+    cols = b.size[2]
+    # The new result is row-major. BLAS can also read a single column as column-major, and PyTorch tests that first.
+    swapped = cols != 1
+    m, n, first, second = (cols, rows, b, a) if swapped else (rows, cols, a, b)
+    transa, lda = _prepare_batch(first, swapped, m, inner)
+    transb, ldb = _prepare_batch(second, swapped, inner, n)
+    plain = batch == 1 and rules.batch_of_one_is_plain
+    return Gemm(
+        kind="Gemm" if plain else "GemmStridedBatched",
+        dtypes=(a.dtype,),
+        transa="t" if transa else "n",
+        transb="t" if transb else "n",
+        m=m,
+        n=n,
+        k=inner,
+        batch=None if plain else batch,
+        ld=(lda, ldb, cols) if rules.leading_dims else None,
+    )

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: MIT
+"""Run a model without weights and write down every matrix product it asks BLAS for.
+
+Floating-point tensors live on the meta device (sizes and strides, no numbers, no memory), integers and booleans are
+real: so the model's own control flow (generation loops, caches, masks) runs as it is, and 70 billion parameters cost
+nothing. Introduced in notebook 11_tunableop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.base import GuideError
+from rocm_guide.tunableop_blas import BlasRules, addmm_gemm, bmm_gemm, matrix_of, mm_gemm
+from rocm_guide.tunableop_gemm import Gemm
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Call", "Trace", "record_gemms", "sdpa_needs_gemms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One product: what BLAS gets, which module asked (``model.layers.0.mlp.up_proj``), in which forward pass."""
+
+    gemm: Gemm
+    module: str
+    step: int
+
+
+@dataclass(slots=True)
+class Trace:
+    """Everything recorded: ``calls`` in order; ``untunable`` counts products that TunableOp never sees, by name."""
+
+    calls: list[Call] = field(default_factory=list)
+    untunable: dict[str, int] = field(default_factory=dict)
+    step: int = -1
+
+    def lines(self) -> list[str]:
+        """The untuned file's lines: each product once, in the order of first use.
+
+        >>> Trace().lines()
+        []
+        """
+        return list(dict.fromkeys(call.gemm.line() for call in self.calls))
+
+
+def sdpa_needs_gemms(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, causal: bool, gqa: bool
+) -> bool:
+    """True when ``scaled_dot_product_attention`` falls back to matrix products, False when one fused kernel runs.
+
+    The rules are those of PyTorch's CUDA and ROCm back ends: FlashAttention takes 16-bit types without a mask and
+    head sizes to 256; the memory-efficient kernel also takes float32 and masks, but no grouped heads.
+
+    >>> import torch
+    >>> q, kv = torch.empty(1, 8, 4, 64, device="meta"), torch.empty(1, 2, 4, 64, device="meta")
+    >>> sdpa_needs_gemms(q, kv, kv, None, causal=True, gqa=True)  # float32 with grouped heads: no fused kernel
+    True
+    >>> sdpa_needs_gemms(q.half(), kv.half(), kv.half(), None, causal=True, gqa=True)
+    False
+    """
+    half = str(query.dtype) in ("torch.float16", "torch.bfloat16")
+    head, same_head = query.shape[-1], query.shape[-1] == key.shape[-1] == value.shape[-1]
+    square = query.shape[-2] == key.shape[-2]
+    flash = half and mask is None and same_head and head <= 256 and (square or not causal)
+    aligned = all(t.shape[-1] % (8 if half else 4) == 0 for t in (query, key, value))
+    grouped = gqa and query.shape[1] != key.shape[1]
+    efficient = (
+        (half or str(query.dtype) == "torch.float32") and aligned and not grouped and not (mask is not None and causal)
+    )
+    return not (flash or efficient)
+
+
+def _attention(record: Trace, rules: BlasRules) -> Any:
+    """Stands in for scaled_dot_product_attention: a fused kernel asks BLAS for nothing, only its result matters."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    class Attention(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if func is not sdpa:
+                return func(*args, **kwargs)
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            call = dict(zip(names, args, strict=False)) | kwargs
+            q, k, v = call["query"], call["key"], call["value"]
+            mask, causal, gqa = call.get("attn_mask"), call.get("is_causal", False), call.get("enable_gqa", False)
+            if sdpa_needs_gemms(q, k, v, mask, causal=causal, gqa=gqa):
+                return torch.ops.aten._scaled_dot_product_attention_math(
+                    q, k, v, mask, call.get("dropout_p", 0.0), causal, scale=call.get("scale"), enable_gqa=gqa
+                )[0]
+            batch, heads, rows, _ = q.shape
+            return q.new_empty(batch, rows, heads, v.shape[-1]).transpose(1, 2)
+
+    return Attention()
+
+
+def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+
+    aten = torch.ops.aten
+
+    def note(gemm: Gemm | None) -> None:
+        if gemm is not None:
+            record.calls.append(Call(gemm, where[-1] if where else "", record.step))
+
+    def mat(t: torch.Tensor) -> Any:
+        return matrix_of(t, rules)
+
+    def addmm(args: Any, kwargs: Any, in_place: bool = False) -> None:
+        bias, a, b = args[:3]
+        note(addmm_gemm(mat(bias), mat(a), mat(b), rules, beta=float(kwargs.get("beta", 1)), in_place=in_place))
+
+    watched: dict[Any, Callable[[Any, Any], None]] = {
+        aten.mm: lambda a, k: note(mm_gemm(mat(a[0]), mat(a[1]), rules)),
+        aten.addmm: addmm,
+        aten.addmm_: lambda a, k: addmm(a, k, in_place=True),
+        aten.bmm: lambda a, k: note(bmm_gemm(mat(a[0]), mat(a[1]), rules)),
+        aten.baddbmm: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
+        aten.baddbmm_: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
+    }
+    others = {
+        getattr(aten, n, None) for n in ("_grouped_mm", "_int_mm", "_scaled_grouped_mm", "convolution", "mv", "dot")
+    }
+
+    def real(t: torch.Tensor) -> torch.Tensor:
+        """An integer or boolean that would have no value gets zeros: it must be a number for control flow to run."""
+        plain = not (t.is_floating_point() or t.is_complex())
+        return torch.zeros(t.shape, dtype=t.dtype) if plain and t.is_meta else t
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            packet = func.overloadpacket
+            if packet in watched:
+                watched[packet](args, kwargs)
+            elif packet in others:
+                record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1
+            seen: list[torch.Tensor] = []
+            args, kwargs = tree_map_only(torch.Tensor, lambda t: seen.append(r := real(t)) or r, (args, kwargs))
+            if any(t.is_meta for t in seen):
+                if func in (aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default):
+                    raise GuideError(
+                        f"{where[-1] if where else 'the model'}: it decides on a value that only real weights give; "
+                        "trace it on a small real model instead"
+                    )
+                if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
+                    return args[0]
+                args, kwargs = tree_map_only(torch.Tensor, lambda t: t if t.is_meta else t.to("meta"), (args, kwargs))
+                if "device" in kwargs:
+                    kwargs["device"] = torch.device("meta")
+                return tree_map_only(torch.Tensor, real, func(*args, **kwargs))
+            out = func(*args, **kwargs)
+            if isinstance(out, torch.Tensor) and out.is_meta and real(out) is not out:
+                out = func(*args, **{**kwargs, "device": torch.device("cpu")})
+            return out
+
+    return Products()
+
+
+@contextmanager
+def record_gemms(model: torch.nn.Module | None = None, rules: BlasRules | None = None) -> Iterator[Trace]:
+    """Record the products of everything that runs inside; each call of ``model`` is one step, counted from 0.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(8, 16, device="meta", dtype=torch.float16)
+    >>> with record_gemms(layer) as trace:
+    ...     _ = layer(torch.empty(4, 8, device="meta", dtype=torch.float16))
+    >>> trace.lines()
+    ['GemmAndBiasTunableOp_Half_TN,tn_16_4_8_ld_8_8_16']
+    """
+    trace, where, rules = Trace(), [], rules or BlasRules()
+    hooks = []
+    for name, module in model.named_modules() if model is not None else ():
+        first = module is model
+
+        def enter(_module: Any, _args: Any, name: str = name, first: bool = first) -> None:
+            trace.step += first
+            where.append(name)
+
+        def leave(_module: Any, _args: Any, _out: Any) -> None:
+            where.pop()
+
+        hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
+    try:
+        with _attention(trace, rules), _dispatcher(trace, rules, where):
+            yield trace
+    finally:
+        for hook in hooks:
+            hook.remove()
