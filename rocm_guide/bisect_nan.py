@@ -114,7 +114,7 @@ def nan_origin(
                 for p, _ in kept:
                     p.grad = None
                 with warnings.catch_warnings():
-                    # A first layer whose input needs no gradient is watched through its outputs: nothing to tell a reader.
+                    # A layer whose input needs no gradient is watched through its output; nothing to tell.
                     warnings.filterwarnings("ignore", message="Full backward hook is firing")
                     loss(output).backward()
                 if not found:

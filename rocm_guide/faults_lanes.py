@@ -104,6 +104,20 @@ def lane_addresses(wave: Wave, instruction: Instruction) -> dict[int, int]:
     return {lane: (lanes[lane] + base + add) & mask for lane in wave.active_lanes if lane < len(lanes)}
 
 
+def _registers(instruction: Instruction, *, written: bool) -> set[str]:
+    """The registers that a memory instruction forms its address from, or that any instruction writes."""
+    name, _, rest = instruction.text.strip().partition(" ")
+    operands = [o.strip().split(" ")[0] for o in rest.split(",")]
+    if written:
+        if "store" in name or name.startswith(("s_cmp", "s_waitcnt", "s_branch", "s_cbranch", "s_barrier", "s_nop")):
+            return set()
+        operands = operands[:1]
+    elif "load" in name:
+        operands = operands[1:]  # its result is no part of its address
+    spans = [span for o in operands if (span := _span(o))]
+    return {f"{kind}{i}" for kind, first, last in spans for i in range(first, last + 1)}
+
+
 @dataclass(frozen=True)
 class Suspect:
     """A memory instruction at or before a stopped wave's program counter, and the lanes that touched the page."""
@@ -117,6 +131,9 @@ class Suspect:
 def suspects(report: AgentReport, code: dict[int, list[Instruction]] | None = None) -> list[Suspect]:
     """The memory instructions whose lanes touch the faulting page, nearest to the program counter first.
 
+    An access whose address registers were written again before the wave stopped is left out: its addresses are lost.
+    "Before" is the order of addresses, which is the order of execution as long as no branch lies in between.
+
     Args:
         report: with a faulting page.
         code: wave number -> instructions up to its PC, from :func:`~rocm_guide.faults_code.disassemble`; the report's
@@ -129,10 +146,15 @@ def suspects(report: AgentReport, code: dict[int, list[Instruction]] | None = No
         raise FaultError("the report names no faulting page; it was no memory fault, or its first lines are missing")
     found = []
     for wave in report.faulting:
+        later: set[str] = set()
         rows = (code or {}).get(wave.number) or (wave.disassembly.instructions if wave.disassembly else [])
         end = next((i for i, row in enumerate(rows) if row.marked), len(rows))
         # A wave stops behind the access; at it only where the hardware retries faults (XNACK), so that one comes last.
         for row in [*reversed(rows[:end]), *rows[end : end + 1]]:
+            overwritten = later & _registers(row, written=False)
+            later |= _registers(row, written=True)
+            if overwritten:
+                continue  # what its address was formed from is gone
             try:
                 addresses = lane_addresses(wave, row)
             except FaultError:

@@ -10,6 +10,7 @@ Introduced in notebook 23_profiling.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,7 @@ _DESCRIPTIVE = {
 
 
 def _dispatch(row: Row, counters: bool) -> Dispatch:
-    name = row.first(_NAME)
+    name = re.sub(r"( \[clone \.kd\]| \(\.kd\)|\.kd)$", "", row.first(_NAME) or "")  # old tools name the descriptor
     if not name:
         raise TraceError(f"{row.file}, line {row.line}: no kernel name; the file is cut short or edited")
     start, end = row.nanoseconds(_START), row.nanoseconds(_END)

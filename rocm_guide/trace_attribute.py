@@ -216,7 +216,7 @@ def idle_gaps(line: Timeline) -> tuple[float, float, list[Gap]]:
         start, end = columns.start[i], columns.start[i] + columns.duration[i]
         if start > until:
             key = columns.key[i]
-            cause = "host" if host else ("launch" if key != NONE and asked.get(key, start) >= until else "wait")
+            cause = "host" if host else ("launch" if key != NONE and asked.get(key, float("-inf")) >= until else "wait")
             gaps.append(Gap(until, start - until, cause, line.names[columns.name[i]]))
             until = start
         if end > until:
