@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One kernel, everything known about it, from whatever there is: a compiled kernel, assembly, a code object, an IR dump.
+"""One kernel and all that is known about it, from what there is: a launch, assembly, a code object, an IR dump.
 
 This is what ``rocm-guide inspect`` prints, as text, JSON or HTML. Introduced in notebook 16 (ir_and_isa).
 """

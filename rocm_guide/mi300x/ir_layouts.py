@@ -68,7 +68,7 @@ class Layout:
             return f"one dimension taken out ({self.params.get('dim', '?')}) of {inner}"
         if self.kind == "shared":
             how = {"padded_shared": "padded", "amd_rotating_shared": "rotated"}.get(self.spelling, "swizzled")
-            vec = f", {self.params['vec']} values stay together" if "vec" in self.params else ""
+            vec = f", {self.params['vec']} value(s) stay together" if "vec" in self.params else ""
             return f"LDS, {how}{vec}"
         return f"{self.spelling}"
 

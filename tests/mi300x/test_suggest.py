@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""Each suggestion must come up where its cause is, stay away where it is not, and point at the right lines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from mi300x_mutate import SAMPLES
+
+from rocm_guide.mi300x.html import annotate_source, render_page
+from rocm_guide.mi300x.inspection import inspect_assembly, inspect_code_object, inspect_ir
+from rocm_guide.mi300x.ir import parse_ir
+from rocm_guide.mi300x.isa import parse_asm
+from rocm_guide.mi300x.isa_registers import register_roles, vgprs_of
+from rocm_guide.mi300x.occupancy import occupancy
+from rocm_guide.mi300x.suggest import suggest
+
+
+def text(name):
+    return (SAMPLES / name).read_text()
+
+
+def suggestions(name, lds=16384):
+    k = parse_asm(text(f"{name}.amdgcn"))[0]
+    ir = SAMPLES / f"{name}.ttgir"
+    program = parse_ir(ir.read_text())[0] if ir.exists() else None
+    r = k.resources
+    occ = occupancy(r.vgprs_allocated, lds, waves_per_workgroup=4, sgprs=r.sgprs_allocated)
+    return {s.rule: s for s in suggest(k, occ, program)}
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "absent"),
+    [
+        ("gemm_t39", {"registers", "narrow-store"}, {"spills", "narrow-load", "exposed-wait", "lds-trip", "scratch"}),
+        ("gemm_unaligned_t39", {"narrow-load", "narrow-store", "narrow-lds-store"}, {"spills"}),
+        ("gemm_spill_t39", {"spills"}, {"narrow-load", "scratch"}),
+        ("gemm_padded_t39", {"registers"}, {"spills", "narrow-load"}),
+        ("softmax_t39", set(), {"narrow-load", "narrow-store", "spills", "lds-trip", "no-matrix-core"}),
+        ("int4kv_t39", {"lds-trip", "narrow-load"}, {"spills", "no-matrix-core"}),
+    ],
+)
+def test_which_suggestions_come_up(name, there, absent):
+    found = set(suggestions(name))
+    assert there <= found
+    assert not absent & found
+
+
+@pytest.mark.parametrize("name", ["gemm_t39", "gemm_unaligned_t39", "gemm_spill_t39", "int4kv_t39"])
+def test_evidence_is_the_line_that_it_says(name):
+    lines = {"assembly": text(f"{name}.amdgcn").split("\n")}
+    if (SAMPLES / f"{name}.ttgir").exists():
+        lines["ttgir"] = text(f"{name}.ttgir").split("\n")
+    for s in suggestions(name).values():
+        for e in s.evidence:
+            line = re.sub(r"\s+", " ", lines[e.text][e.line - 1])
+            assert re.sub(r"\s+", " ", e.code)[:60] in line, s.rule
+
+
+def test_numbers_in_a_suggestion_are_those_of_the_code():
+    s = suggestions("gemm_unaligned_t39")["narrow-load"]
+    assert s.found.startswith("16 global loads in loops move 16 bits")
+    spill = suggestions("gemm_spill_t39")["spills"]
+    assert spill.found.startswith(f"{text('gemm_spill_t39.amdgcn').count(' Folded ')} instructions")
+    assert "12 fewer" in suggestions("gemm_t39")["registers"].found  # 140 used, 128 admit a fourth wave
+    assert "caps the kernel at 2 waves" in suggestions("gemm_padded_t39")["registers"].found
+
+
+def test_register_roles_of_a_gemm():
+    roles = register_roles(parse_asm(text("gemm_t39.amdgcn"))[0])
+    assert roles.accumulators == 128 * 128 // (4 * 64)  # the tile's results over the lanes of four waves
+    assert roles.loads == (128 * 32 + 32 * 128) * 2 // 4 // (4 * 64)  # two fp16 tiles in 32-bit registers
+    assert vgprs_of("v[0:1], s[2:3], a[4:6], v7, vcc, 0x7") == ["v0", "v1", "a4", "a5", "a6", "v7"]
+
+
+def test_an_idle_register_is_found_and_one_used_in_the_loop_is_not():
+    body = " v_mov_b32 v8, 0\n v_mov_b32 v9, 0\nL1:\n v_add_f32 v1, v8, v1\n s_cbranch_scc1 L1\n v_add_f32 v2, v8, v9\n"
+    roles = register_roles(parse_asm(f"f:\n{body} s_endpgm")[0])
+    assert (roles.idle, roles.first_idle_use) == (1, 7)
+    assert register_roles(parse_asm("f:\n s_endpgm")[0]) is None
+
+
+def test_a_dot_without_matrix_instructions():
+    k = parse_asm("f:\nL1:\n v_fma_f32 v0, v1, v2, v0\n s_cbranch_scc1 L1\n s_endpgm")[0]
+    found = [s for s in suggest(k, None, parse_ir(text("gemm_t39.ttgir"))[0]) if s.rule == "no-matrix-core"]
+    assert found
+    assert found[0].evidence[0].text == "ttgir"
+
+
+def test_inspections_of_dumps():
+    one = inspect_assembly(text("gemm_t39.amdgcn"), lds=16384)[0]
+    assert (one.occupancy.waves_per_simd, one.threads, one.lds) == (3, 256, 16384)
+    assert not [f for f in one.findings if f.rule == "dynamic-lds"]
+    assert [f.rule for f in inspect_assembly(text("gemm_t39.amdgcn"))[0].findings] == ["dynamic-lds"]
+    code = inspect_code_object((SAMPLES / "gemm_t39.hsaco").read_bytes(), lds=16384)[0]
+    assert code.occupancy == one.occupancy
+    assert code.kernel is None
+    ir = inspect_ir(text("int4kv_t31.ttgir"))[0]
+    assert [s.rule for s in ir.suggestions] == ["lds-trip", "lds-trip"]
+    assert ir.to_dict()["ir"]["waves"] == 4
+    assert [one.name for one in inspect_assembly(text("hip_clang22.s"))] == ["copy16", "mfma_tile", "calls"]
+
+
+def test_the_page_is_whole_and_harmless():
+    found = inspect_assembly(text("gemm_spill_t39.amdgcn").replace("gemm:", "gemm:"), lds=16384)
+    page = render_page(found, [["<svg></svg>"]], [{"sample_kernels.py:26": "acc = <script>alert(1)</script>"}])
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert page.count("<h2>") == 1
+    lines = annotate_source(found[0])
+    assert sum(sum(line.kinds.values()) for line in lines) == sum(bool(i.source) for i in found[0].kernel.instructions)
+    assert any(line.suggestions for line in lines)
