@@ -27,6 +27,7 @@ def _svg(figure: Any) -> str:
 
 def _staircase(one: Inspection) -> Any:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     from rocm_guide.mi300x.occupancy import occupancy
     from rocm_guide.plots import house_style, staircase
@@ -41,7 +42,10 @@ def _staircase(one: Inspection) -> Any:
     marks = {f"{one.name}: {o.vgprs} VGPRs, {o.waves_per_simd:g} waves": (float(o.vgprs), o.waves_per_simd)}
     # At 9 to 16 registers the hardware gives 16: the step of a count begins just above the one before.
     staircase([x - 7 for x in xs], ys, x="VGPRs per lane", y="waves per SIMD", title="Occupancy", marks=marks, ax=ax)
-    ax.set_title(f"{o.lds:,} B LDS, {o.waves_per_workgroup} waves per workgroup", loc="right", fontsize=8)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_title(
+        f"{o.lds:,} B LDS, {o.waves_per_workgroup} waves per workgroup", loc="right", fontsize=8, fontweight="normal"
+    )
     return figure
 
 

@@ -22,7 +22,8 @@ td:first-child,th:first-child,td.t,th.t{text-align:left}code,pre,td.c{font:13px/
 pre{overflow-x:auto;background:#f7f7f7;padding:.6rem}pre.asm b{background:#ffe9b8;font-weight:normal;display:block}
 .figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg{max-width:100%;height:auto}
 .warning{color:#a04000}.error{color:#b00020;font-weight:600}.note{color:#555}
-li{margin:.5rem 0}tr.hot td{background:#fff6e0}
+table.code td:first-child{font:13px/1.45 ui-monospace,monospace;white-space:pre-wrap}
+table.text td{text-align:left}li{margin:.5rem 0}tr.hot td{background:#fff6e0}
 """
 
 
@@ -61,8 +62,8 @@ def annotate_source(one: Inspection) -> list[SourceLine]:
     return sorted(lines.values(), key=key)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]], hot: Sequence[bool] = ()) -> str:
-    out = ["<table><tr>", *(f"<th>{escape(h)}</th>" for h in head), "</tr>"]
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]], hot: Sequence[bool] = (), style: str = "") -> str:
+    out = [f'<table class="{style}"><tr>', *(f"<th>{escape(h)}</th>" for h in head), "</tr>"]
     for n, row in enumerate(rows):
         mark = ' class="hot"' if n < len(hot) and hot[n] else ""
         out += [f"<tr{mark}>", *(f"<td>{escape(str(c))}</td>" for c in row), "</tr>"]
@@ -106,15 +107,16 @@ def _code(one: Inspection, code: Mapping[str, str]) -> str:
                      k["global"], bits, k["lds"], k["waitcnt"], notes))  # fmt: skip
         hot.append(bool(line.suggestions))
     head = ("code", "line", "loop depth", "instructions", "VALU", "matrix", "global", "bits", "LDS", "waits", "see")
-    return "<h3>Your code, line by line</h3>" + _table(head, rows, hot)
+    return "<h3>Your code, line by line</h3>" + _table(head, rows, hot, "code")
 
 
 def _suggestions(one: Inspection, code: Mapping[str, str]) -> str:
     out = ["<h3>Suggestions</h3><ol>"]
     for s in one.suggestions:
-        items = "".join(
-            f"<br><code>{escape(e.text)} {e.line}: {escape(e.code)}</code> "
-            f"<span class='note'>{escape(e.source)} {escape(code.get(e.source.rpartition(':')[0], ''))}</span>"
+        places = dict.fromkeys(e.source.rpartition(":")[0] for e in s.evidence)
+        items = "".join(f"<br><code>{escape(p)}: {escape(code[p])}</code>" for p in places if p in code)
+        items += "".join(
+            f"<br><code>{escape(e.text)} {e.line}: {escape(e.code)}</code> <span class='note'>{escape(e.source)}</span>"
             for e in s.evidence
         )
         out.append(f"<li><b>{escape(s.found)}</b><br>Try: {escape(s.fix)}{items}</li>")
@@ -134,7 +136,7 @@ def _lds(one: Inspection) -> str:
     layouts = [(n, x.describe()) for n, x in one.program.layouts.items() if x.kind != "unknown"]
     head = ("trip through LDS", "bytes", "buffers", "loop depth", "stored (TTGIR line)", "loaded", "source")
     trips = _table(head, rows) if rows else "<p>No trip through LDS.</p>"
-    return f"<h3>LDS and layouts</h3>{trips}{_table(('layout', 'meaning'), layouts)}"
+    return f"<h3>LDS and layouts</h3>{trips}{_table(('layout', 'meaning'), layouts, style='text')}"
 
 
 def _loop(one: Inspection) -> str:
