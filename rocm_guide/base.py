@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The one leaf that every module may import: the error that users see, and files written whole or not at all."""
+"""The one leaf that every module may import: the error that users see, the cache, files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import secrets
 from pathlib import Path
 
-__all__ = ["GuideError", "write_bytes", "write_text"]
+__all__ = ["GuideError", "cache_folder", "write_bytes", "write_text"]
 
 
 class GuideError(ValueError):
@@ -59,3 +59,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     'whole'
     """
     return write_bytes(path, text.encode())
+
+
+def cache_folder() -> Path:
+    """Where the course keeps what it builds: ``ROCM_GUIDE_CACHE``, else ``rocm-guide`` in the user's cache folder."""
+    if named := os.environ.get("ROCM_GUIDE_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rocm-guide"

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .base import GuideError
-from .doctor_machine import cache_folder, check_cache, check_disk, check_memory, check_numa, memory_available
+from .base import GuideError, cache_folder
+from .doctor_machine import check_cache, check_disk, check_memory, check_numa, memory_available
 from .doctor_probes import Check, check_accelerator, check_libraries, check_python, check_rocm_tools, pins
 
 __all__ = ["PreflightError", "diagnose", "libraries", "preflight", "report"]

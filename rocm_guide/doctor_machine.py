@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from .doctor_probes import Check
 
-__all__ = ["cache_folder", "check_cache", "check_disk", "check_memory", "check_numa", "memory_available"]
+__all__ = ["check_cache", "check_disk", "check_memory", "check_numa", "memory_available"]
 
 GIB = 2**30
 
@@ -54,14 +53,6 @@ def check_memory(available: int, total: int) -> Check:
         return Check("OK", "memory", text)
     fix = "close other programs or kernels; 4 GiB are needed"
     return Check("WARN" if available >= 2 * GIB else "FAIL", "memory", text, fix)
-
-
-def cache_folder() -> Path:
-    """Where models made here are kept: ``$ROCM_GUIDE_CACHE``, else ``rocm-guide`` in the user's cache folder."""
-    own = os.environ.get("ROCM_GUIDE_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rocm-guide"
 
 
 def check_cache(folder: Path) -> Check:

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Models and data sets by one word: ``tiny``, ``random:SHAPE`` (true size, random weights), a hub id, or a path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .base import GuideError
+from .zoo_data import question_answer_splits
+from .zoo_shapes import config_of
+from .zoo_tiny import tiny_folder
+
+if TYPE_CHECKING:
+    import torch
+    from datasets import DatasetDict
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["load_dataset", "load_model", "load_tokenizer", "meta_model"]
+
+_SPECS = "'tiny', 'random:SHAPE' (as random:llama-2-7b), a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
+
+
+def load_model(
+    spec: str = "tiny",
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal language model and its tokenizer, fresh at every call.
+
+    Args:
+        spec: ``tiny``, ``random:SHAPE``, a hub id, or a folder.
+        dtype: type of the weights; :func:`rocm_guide.device.pick_dtype` decides when it is None.
+        device: "cpu", "cuda", "cuda:1"; the accelerator of this machine when it is None. Pass ``device_map`` in
+            ``options`` instead to spread a hub model over several devices.
+        seed: of the tiny model's training, and of random weights.
+        options: passed to ``from_pretrained`` for a hub id or a folder (``attn_implementation``, ``device_map``, …).
+
+    Raises:
+        GuideError: the spec means nothing, or the hub cannot be reached and the model is not in its cache.
+
+    Introduced in notebook 00.
+    """
+    from .device import accelerator, pick_dtype
+
+    device = device or accelerator().device
+    dtype = dtype or pick_dtype(device)
+    if spec.startswith("random:"):
+        return _random_model(spec.removeprefix("random:"), dtype, device, seed, options), load_tokenizer("tiny")
+    from transformers import AutoModelForCausalLM
+
+    source = tiny_folder(seed) if spec == "tiny" else _checked(spec)
+    with _hub_errors(spec):
+        if "device_map" in options:
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options).to(device)
+    return model.eval(), load_tokenizer(spec)
+
+
+def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
+    """The tokenizer of ``spec``, padding on the left and with a padding token. ``random:…`` uses the tiny one.
+
+    Generation continues at the right end of a row, so the padding of a batch belongs on the left (notebook 03).
+
+    Raises:
+        GuideError: as :func:`load_model`.
+    """
+    from transformers import AutoTokenizer
+
+    ours = spec == "tiny" or spec.startswith("random:")
+    with _hub_errors(spec):
+        tokenizer = AutoTokenizer.from_pretrained(tiny_folder() if ours else _checked(spec), padding_side="left")
+    if tokenizer.pad_token is None:
+        # Llama has no padding token. Its unknown token never occurs in text, so masking it in the loss costs nothing.
+        tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+    return tokenizer
+
+
+def load_dataset(spec: str = "tiny") -> DatasetDict:
+    """A data set with splits ``train`` and ``test``.
+
+    ``tiny`` has columns prompt, completion, question, answer. A hub id or path keeps its columns (SFTTrainer accepts
+    ``text``, ``messages`` or ``prompt`` and ``completion``); one without a test split gives up a tenth for it.
+
+    Raises:
+        GuideError: the spec means nothing, or the hub cannot be reached and the data set is not in its cache.
+
+    >>> {name: len(rows) for name, rows in load_dataset("tiny").items()}
+    {'train': 1080, 'test': 216}
+    """
+    import datasets
+
+    if spec == "tiny":
+        train, test = question_answer_splits()
+        return datasets.DatasetDict(train=datasets.Dataset.from_list(train), test=datasets.Dataset.from_list(test))
+    _checked(spec, wanted=None)
+    with _hub_errors(spec):
+        if Path(spec).is_file():
+            data = datasets.load_dataset(Path(spec).suffix.lstrip(".").replace("jsonl", "json"), data_files=spec)
+        else:
+            data = datasets.load_dataset(spec)
+        if "test" not in data:
+            data = data["train"].train_test_split(test_size=0.1, seed=0)
+    return data
+
+
+def meta_model(spec: str, **changes: Any) -> PreTrainedModel:
+    """The model of ``spec`` on the meta device: every shape and parameter count, not one byte of weights.
+
+    Raises:
+        GuideError: as :func:`load_model`.
+
+    >>> sum(p.numel() for p in meta_model("random:llama-2-7b").parameters())
+    6738415616
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if spec.startswith("random:"):
+        config = config_of(spec.removeprefix("random:"), **changes)
+    else:
+        with _hub_errors(spec):
+            config = AutoConfig.from_pretrained(tiny_folder() if spec == "tiny" else _checked(spec), **changes)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:
+    """True shapes, random weights, made where they will be used: a 7B model never passes through host memory."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    devices = [torch.device(device)] if device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices), torch.device(device):
+        torch.manual_seed(seed)
+        config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, **options).eval()
+
+
+def _checked(spec: str, wanted: str | None = "config.json") -> str:
+    """``spec`` if it can be a hub id or is a folder with what is needed; else an error that says what is."""
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        if wanted and not (path / wanted).is_file():
+            raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
+        return str(path)
+    if path.is_file() or (spec.count("/") == 1 and not spec.startswith((".", "/", "~"))):
+        return spec
+    raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
+
+
+@contextmanager
+def _hub_errors(spec: str) -> Iterator[None]:
+    """Turn the hub libraries' long failures into one line with the fix."""
+    try:
+        yield
+    except GuideError:
+        raise
+    except Exception as error:
+        chain: BaseException | None = error
+        text = ""
+        while chain is not None:
+            text += f"{type(chain).__name__} {chain} "
+            chain = chain.__cause__ or chain.__context__
+        if re.search(r"gated|\b40[13]\b", text, re.IGNORECASE):
+            fix = "request access on its page, then log in with `hf auth login`"
+            raise GuideError(f"{spec}: the hub does not show it to you; {fix}") from error
+        if isinstance(error, (OSError, TimeoutError)) or re.search("offline|connect", text, re.IGNORECASE):
+            fix = f"connect, or run `hf download {spec}` where there is a network, or use 'tiny'"
+            raise GuideError(f"{spec}: not in the local cache and the hub gave nothing; {fix}") from error
+        raise
