@@ -38,19 +38,22 @@ class MemoryMeter:
         self._over.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def look(self) -> None:
+        """Look once, now: at the end of a cell, say, before its kernel goes away."""
         import psutil
 
-        me = psutil.Process()
+        below = psutil.Process().children(recursive=True)
+        total = 0
+        for process in below:
+            try:
+                total += process.memory_info().rss if len(below) == 1 else _share(process)
+            except psutil.Error:
+                continue  # it ended while we were looking
+        self.peak = max(self.peak, total)
+
+    def _watch(self) -> None:
         while not self._over.wait(self.interval):
-            below = me.children(recursive=True)
-            total = 0
-            for process in below:
-                try:
-                    total += process.memory_info().rss if len(below) == 1 else _share(process)
-                except psutil.Error:
-                    continue  # it ended while we were looking
-            self.peak = max(self.peak, total)
+            self.look()
 
 
 def _share(process: Any) -> int:

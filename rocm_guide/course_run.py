@@ -89,11 +89,11 @@ def run_course(
     Introduced in notebook 00.
     """
     taken = parameters_for(lessons, given)
-    check_writable(out)
     pool_size = default_jobs(len(lessons)) if jobs is None else jobs
     # Threads: one per notebook unless a single large model has the machine to itself.
     alone = pool_size == 1 and any(n == "MODEL" and v != "tiny" for n, v in given)
     pool = Pool(pool_size, one_thread=not alone)
+    check_writable(out)
     found, digest = versions(), package_digest()
     report: dict[str, Any] = {
         "hardware": hardware(),

@@ -96,8 +96,18 @@ def failure_of(nb: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def execute(notebook: Path, parameters: dict[str, Any], cwd: Path, emit: Emit) -> Any:
-    """Run a notebook from top to bottom with papermill and return it with its outputs, failed cell included."""
+def execute(
+    notebook: Path, parameters: dict[str, Any], cwd: Path, emit: Emit, after_cell: Callable[[], None] = lambda: None
+) -> Any:
+    """Run a notebook from top to bottom with papermill and return it with its outputs, failed cell included.
+
+    Args:
+        notebook: the file.
+        parameters: put into a cell after the one tagged ``parameters``.
+        cwd: the folder it runs in.
+        emit: told about the plan and each cell.
+        after_cell: called after each cell, while the kernel still lives.
+    """
     from papermill.engines import NBClientEngine, papermill_engines
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
@@ -105,14 +115,18 @@ def execute(notebook: Path, parameters: dict[str, Any], cwd: Path, emit: Emit) -
     class Engine(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
-            above, begin = headings(nb_man.nb), nb_man.cell_start
+            above, begin, complete = headings(nb_man.nb), nb_man.cell_start, nb_man.cell_complete
             emit({"event": "plan", "total": len(above)})
 
             def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
                 emit({"event": "cell", "index": cell_index, "heading": above[cell_index or 0]})
                 begin(cell, cell_index, **more)
 
-            nb_man.cell_start = cell_start
+            def cell_complete(cell: Any, cell_index: int | None = None, **more: Any) -> None:
+                after_cell()
+                complete(cell, cell_index, **more)
+
+            nb_man.cell_start, nb_man.cell_complete = cell_start, cell_complete
             return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
 
     papermill_engines.register("rocm_guide", Engine)
@@ -143,7 +157,7 @@ def _run(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     failure = None
     with MemoryMeter() as memory:
         try:
-            nb = execute(Path(job["notebook"]), job["parameters"], Path(job["cwd"]), emit)
+            nb = execute(Path(job["notebook"]), job["parameters"], Path(job["cwd"]), emit, memory.look)
             failure = failure_of(nb)
         except DeadKernelError as e:
             nb, failure = None, {"error": "DeadKernelError", "message": str(e), "traceback": ""}

@@ -29,7 +29,8 @@ def prepare(arguments: list[str]) -> list[str]:
     """
     result: list[str] = []
     for word in arguments:
-        if len(result) >= 2 and result[-2] == "-p" and result[-1].isidentifier():
+        option = word.startswith("--") or word in ("-p", "-j", "-h")
+        if len(result) >= 2 and result[-2] == "-p" and result[-1].isidentifier() and not option:
             result[-1] += f"={word}"
         else:
             result.append(word)

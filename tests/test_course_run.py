@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""Running notebooks: results, report, resume, stopping, full disks. Kernels are real."""
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from rocm_guide.course import catalogue
+from rocm_guide.course_pool import Job, Pool
+from rocm_guide.course_run import run_course
+
+COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
+
+
+def cli(*arguments, **more):
+    """Run the command as a user would; output captured."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+
+
+def report_of(out):
+    return json.loads((out / "report.json").read_text())
+
+
+def no_temporary_files(folder):
+    return [p for p in folder.rglob("*") if p.suffix == ".tmp"] == []
+
+
+@pytest.mark.slow
+def test_results_report_and_resume(make_notebook, tmp_path):
+    make_notebook(
+        "01_good", "print('rank', RANK)\nblock = bytearray(200 << 20)", parameters="SCALE = 'auto'\nRANK = 16"
+    )
+    folder = make_notebook("02_bad", "good = 1", "1 / 0", "print('never')").parent
+    out = tmp_path / "out"
+    done = cli("run", "--notebooks", folder, "--out", out, "--jobs", "2", "-p", "RANK", "8")
+    assert done.returncode == 1
+    assert "notebook 02, cell 5 (Work): ZeroDivisionError: division by zero" in done.stderr
+    assert "1 / 0" in done.stderr and "\x1b" not in done.stderr + done.stdout
+    assert {p.name for p in out.iterdir()} == {
+        "01_good.ipynb", "01_good.html", "02_bad.ipynb", "02_bad.html", "report.json", "report.html",
+    }  # fmt: skip
+    report = report_of(out)
+    good, bad = report["notebooks"]["01"], report["notebooks"]["02"]
+    assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and 0 < good["seconds"] < 60
+    assert good["parameters"] == {"RANK": 8} and "rank 8" in (out / "01_good.ipynb").read_text()
+    assert "rank 8" in (out / "01_good.html").read_text()
+    assert (bad["status"], bad["failure"]["cell"], bad["failure"]["error"]) == ("failed", 5, "ZeroDivisionError")
+    assert report["hardware"] and report["versions"]["papermill"]
+    page = (out / "report.html").read_text()
+    assert "1 failed, 1 ok" in page and "ZeroDivisionError" in page and 'href="01_good.html"' in page
+
+    before = (out / "01_good.ipynb").stat().st_mtime_ns
+    make_notebook("02_bad", "good = 2")
+    done = cli("run", "--notebooks", folder, "--out", out, "--resume", "-p", "RANK", "8")
+    assert done.returncode == 0, done.stderr
+    assert "01 good: kept from the earlier run" in done.stdout and "02 bad: ok" in done.stdout
+    assert (out / "01_good.ipynb").stat().st_mtime_ns == before
+
+    done = cli("run", "1", "--notebooks", folder, "--out", out, "--resume", "-p", "RANK", "4")
+    assert done.returncode == 0 and "01 good: started" in done.stdout, "other parameters make a result stale"
+    assert report_of(out)["notebooks"]["02"]["status"] == "ok", "results of other notebooks stay in the report"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["99"], "notebook 99: there is none with that number; choose from 01"),
+        (["-p", "RNAK", "8"], "parameter RNAK: no chosen notebook has it; they have SCALE"),
+        (["-p", "SCALE"], "requires an argument|no value given"),
+        (["--jobs", "0"], "jobs=0: run at least one notebook at a time"),
+        (["--out", "{file}/out"], "cannot be written .*; choose another folder with --out"),
+        (["--notebooks", "{file}"], "no such folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(make_notebook, tmp_path, arguments, message):
+    folder = make_notebook("01_good", "x = 1").parent
+    (tmp_path / "file").write_text("")
+    before = set(tmp_path.rglob("*"))
+    words = [a.format(file=tmp_path / "file") for a in arguments]
+    if "--notebooks" not in words:
+        words += ["--notebooks", str(folder)]
+    if "--out" not in words:
+        words += ["--out", str(tmp_path / "out")]
+    done = cli("run", *words)
+    assert done.returncode == 2
+    assert re.search(message, done.stderr.strip()) and "Traceback" not in done.stderr
+    if not message.startswith("requires"):
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
+    code = (
+        "from rocm_guide.doctor import PreflightError\nraise PreflightError(f'MODEL={MODEL}: no such model; use tiny')"
+    )
+    folder = make_notebook("01_good", code, parameters="MODEL = 'tiny'").parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "-p", "MODEL", "nobody/nothing")
+    assert done.returncode == 2
+    line = "notebook 01, cell 5 (Work): PreflightError: MODEL=nobody/nothing: no such model; use tiny"
+    assert done.stderr.strip() == line
+    assert report_of(tmp_path / "out")["notebooks"]["01"]["status"] == "refused"
+
+
+@pytest.mark.slow
+def test_a_dead_kernel_is_named(make_notebook, tmp_path):
+    folder = make_notebook("01_dies", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)").parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out")
+    assert done.returncode == 1 and "the kernel died" in done.stderr
+    assert not (tmp_path / "out" / "01_dies.ipynb").exists()
+
+
+def limit_file_size():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing_half_written(make_notebook, tmp_path):
+    folder = make_notebook("01_good", "x = 1").parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", preexec_fn=limit_file_size)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and "01_good.html: cannot be written" in done.stderr
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"report.json", "report.html"}
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_inside_a_notebook(make_notebook, tmp_path):
+    code = "import resource, tempfile\nresource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"
+    code += "with tempfile.TemporaryFile() as f: f.write(bytes(100_000))"
+    folder = make_notebook("01_good", code).parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out")
+    assert done.returncode == 2 and "File too large; free some space, or set TMPDIR" in done.stderr
+
+
+# A child in a session of its own: killing the kernel's process group alone would miss it.
+STUBBORN = """
+import os, pathlib, subprocess, signal, time
+if pathlib.Path(PIDS).exists():
+    print("second time")
+else:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    pathlib.Path(PIDS + ".new").write_text(f"{os.getpid()} {child.pid}")
+    os.rename(PIDS + ".new", PIDS)
+    time.sleep(600)
+"""
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_kills_kernels_keeps_results_and_can_be_resumed(make_notebook, tmp_path, number):
+    pids, out, scratch = tmp_path / "pids", tmp_path / "out", tmp_path / "tmp"
+    scratch.mkdir()
+    make_notebook("01_quick", "x = 1")
+    make_notebook("02_stubborn", STUBBORN, parameters=f"SCALE = 'auto'\nPIDS = {str(pids)!r}")
+    folder = make_notebook("03_waits", "x = 1").parent
+    arguments = ["run", "--notebooks", str(folder), "--out", str(out), "--jobs", "1"]
+    env = dict(os.environ, TMPDIR=str(scratch))
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=env)
+    wait_for(pids.exists)
+    process.send_signal(number)
+    errors = process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+    assert "not done: 02, 03" in errors and "--resume" in errors
+    assert list(scratch.iterdir()) == [] and no_temporary_files(out)
+    found = {n: e["status"] for n, e in report_of(out)["notebooks"].items()}
+    assert found == {"01": "ok", "02": "stopped", "03": "missing"} and (out / "01_quick.ipynb").is_file()
+
+    done = cli(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "01 quick: kept" in done.stdout and "02 stubborn: ok" in done.stdout and "03 waits: ok" in done.stdout
+
+
+@pytest.mark.slow
+def test_nothing_survives_a_killed_command(make_notebook, tmp_path):
+    pids = tmp_path / "pids"
+    code = "import os, pathlib, time\npathlib.Path(PIDS).write_text(str(os.getpid()))\ntime.sleep(600)"
+    folder = make_notebook("01_long", code, parameters=f"SCALE = 'auto'\nPIDS = {str(pids)!r}").parent
+    process = subprocess.Popen([*COMMAND, "run", "--notebooks", str(folder), "--out", str(tmp_path / "out")])
+    wait_for(lambda: pids.exists() and pids.read_text())
+    process.kill()
+    process.wait()
+    wait_for(lambda: gone(int(pids.read_text())), seconds=20)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_beside_its_file_and_cannot_see_our_streams(make_notebook, tmp_path):
+    code = "import os, sys\nassert os.getcwd().endswith('notebooks'), os.getcwd()\n"
+    code += "os.write(1, b'{\"event\": \"done\"}\\n')\nassert os.read(0, 10) == b''"
+    folder = make_notebook("01_good", code).parent
+    report = run_course(catalogue(folder), tmp_path / "out")
+    assert report["notebooks"]["01"]["status"] == "ok", report["notebooks"]["01"]["failure"]
+
+
+@pytest.mark.slow
+def test_closing_the_iterator_stops_the_pool(make_notebook, tmp_path):
+    path = make_notebook("01_long", "import time; time.sleep(600)")
+    pool = Pool(1)
+    events = pool.run([Job("01", path, tmp_path / "o.ipynb", None, {})])
+    while next(events)[1]["event"] != "cell":
+        continue
+    assert pool._marked()
+    events.close()
+    assert pool._marked() == []
+
+
+def test_memory_of_a_grandchild_counts():
+    from rocm_guide.course_memory import MemoryMeter
+
+    inner = "'x = bytearray(300 << 20); import time; time.sleep(1)'"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner}])"
+    with MemoryMeter() as meter:
+        subprocess.run([sys.executable, "-c", code], check=True)
+    assert 300 << 20 < meter.peak < 450 << 20
