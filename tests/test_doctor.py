@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rocm_guide import doctor, doctor_machine, doctor_probes
+from rocm_guide.base import cache_folder
 from rocm_guide.doctor import PreflightError, diagnose, libraries, preflight, report
-from rocm_guide.doctor_machine import cache_folder, check_cache, check_disk, check_memory
+from rocm_guide.doctor_machine import check_cache, check_disk, check_memory
 from rocm_guide.doctor_probes import Check, check_accelerator, check_libraries, check_rocm_tools, pins
 
 ROOT = Path(__file__).parent.parent
