@@ -64,6 +64,17 @@ class Occupancy:
         """Whether even one workgroup fits."""
         return self.workgroups_per_cu > 0
 
+    @property
+    def llvm_figure(self) -> int:
+        """What LLVM prints as ``; Occupancy`` for these amounts: waves, without the rule of whole workgroups.
+
+        72 VGPRs leave room for 7 waves per SIMD, but workgroups of 8 waves bring 2 to each, so 6 are really there.
+        """
+        a = find_arch(self.arch)
+        registers = min(a.vgpr_file // self.vgprs, a.sgpr_file // (self.sgprs + a.sgpr_trap), a.max_waves_per_simd)
+        groups = min(n for name, n in self.workgroups_by.items() if name not in ("vgpr", "sgpr"))
+        return min(registers, -(-groups * self.waves_per_workgroup // a.simds_per_cu))
+
 
 def allocate(amount: int, granule: int) -> int:
     """What the hardware hands out when ``amount`` is asked for: the next multiple of ``granule``.

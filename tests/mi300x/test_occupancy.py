@@ -140,6 +140,7 @@ def test_llvm_agrees_for_every_vgpr_count(arch):
     text = llvm_assembly("".join(ir_kernel(f"k{v}", v, 0, 256) for v in range(1, 513)), arch)
     assert figures(text, "TotalNumVgprs") == list(range(1, 513))
     assert figures(text, "Occupancy") == [occupancy(v, arch=arch).waves_per_simd for v in range(1, 513)]
+    assert figures(text, "Occupancy") == [occupancy(v, arch=arch).llvm_figure for v in range(1, 513)]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
