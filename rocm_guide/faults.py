@@ -28,7 +28,7 @@ _LANE = re.compile(r"\[\d+\] ([0-9a-f]{1,16})", re.I)
 _MEMORY = re.compile(r"\s*0x[0-9a-f]+:((?: [0-9a-f]{1,16})+)\s*$", re.I)
 _CODE = re.compile(r"\s*(=>)?\s*0x([0-9a-f]+)(?: <([+-]\d+)>)?:\s+(\S.*)", re.I)
 _LOADED = re.compile(r"\s*loaded at: \[0x([0-9a-f]+)-0x([0-9a-f]+)\]", re.I)
-_SOURCE = re.compile(r"(\d{1,9}) {2,}(.*)|(\d{1,9})$")
+_SOURCE = re.compile(r"(\d{1,9})(?: {2}|$)")
 _PAGE = re.compile(r"Faulting page: 0x([0-9a-f]+)", re.I)
 _ACCESS = re.compile(r"Memory access fault by GPU node-\d+ .*on address (?:0x([0-9a-f]+)|\(nil\))", re.I)
 _WIDEST = 1 << 64
@@ -120,7 +120,8 @@ class _Reader:
         elif stripped.endswith(":") and not stripped[0].isdigit():
             self.file = stripped[:-1]
         elif source := _SOURCE.match(stripped):
-            code.source.append((self.file, int(source[1] or source[3]), (source[2] or "").rstrip()))
+            # The number is padded to eight characters, the line keeps its own indentation.
+            code.source.append((self.file, int(source[1]), stripped[max(8, len(source[1])) :]))
 
 
 def parse_report(lines: Iterable[str], name: str = "report") -> AgentReport:

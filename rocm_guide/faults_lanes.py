@@ -85,7 +85,7 @@ def lane_addresses(wave: Wave, instruction: Instruction) -> dict[int, int]:
         at, base_at = 1, 2
     else:
         at = 1 if returns else 0
-        base_at = at + 1 if returns else at + 2
+        base_at = at + 1 if action == "load" else at + 2
     if at >= len(operands) or (address := _span(operands[at])) is None or address[0] != "v":
         return {}
     lanes = _vector(wave, address[1], address[2])
