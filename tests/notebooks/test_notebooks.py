@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""The course itself: every notebook keeps the rules, is stored fresh, and runs from top to bottom at tiny scale."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.course import catalogue
+from rocm_guide.course_lint import lint_notebook
+from rocm_guide.course_store import TABLE, course_table
+
+FOLDER = Path(__file__).parent.parent.parent / "notebooks"
+LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []
+IDS = [x.path.stem for x in LESSONS]
+
+
+def test_there_is_a_course():
+    assert LESSONS and LESSONS[0].number == "00"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=IDS)
+def test_keeps_the_rules(lesson):
+    errors = [str(f) for f in lint_notebook(lesson.path) if f.level == "error"]
+    assert not errors, "\n".join(errors)
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=IDS)
+def test_fits_into_four_gibibytes(lesson):
+    assert lesson.peak_mib and lesson.peak_mib <= 4096
+
+
+def test_readme_shows_the_measured_table():
+    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    place = TABLE.search(text)
+    assert place, "README.md has no <!-- course-table --><!-- /course-table -->"
+    assert course_table(LESSONS) in place[0], "stale; run: rocm-guide store"
+
+
+@pytest.mark.slow
+@pytest.mark.notebooks
+@pytest.mark.parametrize("lesson", LESSONS, ids=IDS)
+def test_runs_from_top_to_bottom(lesson, tmp_path):
+    before = set(FOLDER.iterdir())
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "run", lesson.number, "--out", str(tmp_path)]
+    done = subprocess.run([*command, "--notebooks", str(FOLDER)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    entry = json.loads((tmp_path / "report.json").read_text())["notebooks"][lesson.number]
+    assert entry["status"] == "ok" and entry["peak_mib"] <= 4096
+    page = (tmp_path / entry["html"]).read_text(encoding="utf-8")
+    assert lesson.title.split("&")[0][:20] in page
+    assert set(FOLDER.iterdir()) - before == set(), "a notebook leaves nothing beside itself"
