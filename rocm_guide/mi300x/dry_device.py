@@ -95,6 +95,8 @@ def _function_mode(real: str) -> Any:
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
             kwargs = dict(kwargs or {})
+            if func is torch.device:
+                return func(*args, **kwargs)
             owner = getattr(func, "__self__", None)
             asked = id(owner) in looks and func.__name__ == "__get__"
             if asked or func in (tensor.get_device, tensor.cuda, tensor.pin_memory):

@@ -94,6 +94,7 @@ class Recorder:
         self.functions: dict[int, Any] = {}
         self.tuners: dict[int, tuple[Any, dict[str, Any]]] = {}
         self.reports: dict[tuple[int, tuple[int, int, int]], KernelReport] = {}
+        self.tuned = ""
         self.trial = ""
         self.trials = 0
 
@@ -126,7 +127,12 @@ class Recorder:
         """Stands in for timing: the first configuration that can be launched and does not spill is the fastest."""
         start = len(self.run.launches)
         self.trials += 1
-        call()
+        try:
+            call()
+        except Exception as e:
+            lines = str(e).strip().splitlines() or [""]
+            self.run.failures.append(Failure(self.tuned, self.trial, f"{type(e).__name__}: {lines[-1].strip()}"))
+            raise
         new = [launch.report for launch in self.run.launches[start:]]
         cost = self.trials + 1e6 * any(r.resources.vgpr_spills for r in new)
         cost = cost if all(r.launches for r in new) else float("inf")

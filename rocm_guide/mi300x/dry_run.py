@@ -18,9 +18,9 @@ from typing import Any
 from .arch import Arch, find_arch
 from .compile import check_triton
 from .dry_device import pretend_torch_device
-from .dry_record import DryRun, DryRunError, Failure, Launch, Recorder
+from .dry_record import DryRun, DryRunError, Recorder
 
-__all__ = ["DryRun", "DryRunError", "Failure", "Launch", "dry_run"]
+__all__ = ["DryRun", "DryRunError", "dry_run"]
 
 
 class _Launcher:
@@ -124,15 +124,12 @@ def _patch_triton(state: Recorder, undo: contextlib.ExitStack) -> None:
         return run(tuner, *args, **kwargs)
 
     def tuned_bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
-        outer, state.trial = state.trial, str(config)
+        outer = state.tuned, state.trial
+        state.tuned, state.trial = tuner.base_fn.__name__, str(config)
         try:
             return bench(tuner, *args, config=config, **meta)
-        except Exception as e:
-            error = f"{type(e).__name__}: {str(e).strip().splitlines()[-1] if str(e).strip() else ''}"
-            state.run.failures.append(Failure(tuner.base_fn.__name__, str(config), error))
-            raise
         finally:
-            state.trial = outer
+            state.tuned, state.trial = outer
 
     put(Autotuner, "run", tuned_run)
     put(Autotuner, "_bench", tuned_bench)
