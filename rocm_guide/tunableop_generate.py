@@ -6,6 +6,7 @@ Introduced in notebook 11_tunableop.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
@@ -100,6 +101,9 @@ def generate_fixed(
     )
     # A model's own defaults (an end-of-text token, a cache) would override what is not set here.
     model.generation_config = config
-    return model.generate(
-        ids, attention_mask=mask, generation_config=config, stopping_criteria=StoppingCriteriaList([Stop()])
-    )
+    with warnings.catch_warnings():
+        # Without weights the ids are real numbers on the CPU and the model is on the meta device, on purpose.
+        warnings.filterwarnings("ignore", message="You are calling .generate")
+        return model.generate(
+            ids, attention_mask=mask, generation_config=config, stopping_criteria=StoppingCriteriaList([Stop()])
+        )

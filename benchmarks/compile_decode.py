@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""Decoding at Llama-2-7B's shape, random weights: eager, static cache, compiled; inductor's knobs; TunableOp on/off.
+
+    python3 benchmarks/compile_decode.py --out DIR                          # on a GPU, about 8 minutes
+    python3 benchmarks/compile_decode.py --out DIR --device cpu --dry       # small, to test the script
+
+Every figure is a list of single runs; compute the median from it. Written as JSON with hardware and versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+
+def build(layers: int, dry: bool, device: str, dtype):
+    """A Llama of Llama-2-7B's width with random weights, drawn on the device."""
+    import torch
+    from transformers import LlamaConfig
+
+    from rocm_guide.tunableop_generate import meta_model
+
+    shrink = 16 if dry else 1
+    config = LlamaConfig(
+        hidden_size=4096 // shrink, intermediate_size=11008 // shrink, num_attention_heads=32 // min(shrink, 8),
+        num_hidden_layers=layers, vocab_size=32000 // shrink, max_position_embeddings=4096,
+    )  # fmt: skip
+    model = meta_model(config, str(dtype).removeprefix("torch."))
+    model.to_empty(device=device)
+    generator = torch.Generator(device=device).manual_seed(0)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.dim() == 1:
+                p.fill_(1)
+            else:
+                # Larger output weights spread the logits: a greedy choice is then not decided by rounding.
+                p.normal_(0, 0.5 if "lm_head" in name else 0.02, generator=generator)
+        # Buffers have no weights in a checkpoint: compute them again (the rotary frequencies).
+        rotary = model.model.rotary_emb
+        fresh = type(rotary)(config)
+        for (_, old), (_, new) in zip(rotary.named_buffers(), fresh.named_buffers(), strict=True):
+            old.copy_(new)
+    return model
+
+
+def decoding(args, report: dict) -> None:
+    """Tokens per second of each way to decode."""
+    import torch
+
+    from rocm_guide.compilation import Decoder, decode_speed
+
+    dtype = torch.float32 if args.dry else torch.bfloat16
+    model = build(2 if args.dry else 32, args.dry, args.device, dtype)
+    ids = torch.randint(4, model.config.vocab_size, (1, 64), generator=torch.Generator().manual_seed(1)).to(args.device)
+    tokens, length = args.tokens, 64 + args.tokens
+    ways = {
+        "eager, dynamic cache": {"cache": "dynamic"},
+        "eager, static cache": {},
+        "compiled, static cache": {"mode": "default"},
+        "compiled, static cache, GPU graph": {"mode": "reduce-overhead"},
+        "compiled, dynamic cache": {"cache": "dynamic", "mode": "default", "dynamic": None, "fullgraph": False},
+    }
+    reference, rows = None, []
+    for name, options in ways.items():
+        torch._dynamo.reset()
+        started = time.time()
+        r = decode_speed(Decoder(model, 1, length, **options), ids, tokens, runs=args.runs)
+        reference = r["tokens"] if reference is None else reference
+        same = (r["tokens"] == reference).long()
+        rows.append({
+            "way": name, "tokens_per_s": r["tokens_per_s"], "median": statistics.median(r["tokens_per_s"]),
+            "warmup": str(r["warmup"]), "warmup_s": r["warmup"].seconds, "graphs": r["warmup"].graphs,
+            "recompilations": r["timed"].graphs, "breaks": r["warmup"].breaks, "kernels": r["warmup"].kernels,
+            "same_tokens": bool(same.all()), "same_prefix": int(same.cumprod(1).sum()),
+            "seconds": round(time.time() - started, 1),
+        })  # fmt: skip
+        print(json.dumps(rows[-1]), flush=True)
+    report["decode"] = {"batch": 1, "prompt": 64, "tokens": tokens, "dtype": str(dtype), "rows": rows,
+                        "parameters": sum(p.numel() for p in model.parameters())}  # fmt: skip
+    # Rounding: the compiler fuses and keeps more digits. With the casts of eager mode the tokens must agree.
+    import torch._inductor.config as inductor
+
+    torch._dynamo.reset()
+    with inductor.patch(emulate_precision_casts=True):
+        r = decode_speed(Decoder(model, 1, length, mode="default"), ids, tokens, runs=1, warmup=1)
+    same = (r["tokens"] == reference).long()
+    report["decode"]["emulated_casts"] = {"same_tokens": bool(same.all()), "same_prefix": int(same.cumprod(1).sum())}
+    print(json.dumps(report["decode"]["emulated_casts"]), flush=True)
+
+
+def same_tokens_fp32(args, report: dict) -> None:
+    """The same question where rounding cannot decide: float32, four layers of the same width."""
+    import torch
+
+    from rocm_guide.compilation import Decoder
+
+    model = build(2 if args.dry else 4, args.dry, args.device, torch.float32)
+    ids = torch.randint(4, model.config.vocab_size, (2, 64), generator=torch.Generator().manual_seed(2)).to(args.device)
+    eager = Decoder(model, 2, 192, cache="dynamic").run(ids, 128)
+    torch._dynamo.reset()
+    compiled = Decoder(model, 2, 192, mode="default").run(ids, 128)
+    report["float32"] = {"layers": len(model.model.layers), "tokens": eager.numel(),
+                         "same_tokens": bool((eager == compiled).all())}  # fmt: skip
+    print(json.dumps(report["float32"]), flush=True)
+
+
+def knobs(args, report: dict) -> None:
+    """Each inductor knob alone, on one decoding step of two layers of full width."""
+    import torch
+    from transformers import StaticCache
+
+    from rocm_guide.compilation_knobs import measure_knobs
+
+    dtype = torch.float32 if args.dry else torch.bfloat16
+    model = build(1 if args.dry else 2, args.dry, args.device, dtype)
+    token = torch.full((1, 1), 5, device=args.device)
+
+    def make():
+        past = StaticCache(config=model.config, max_cache_len=256)
+        with torch.no_grad():
+            model(token.expand(1, 64), past_key_values=past, use_cache=True)
+
+        def step():
+            return model(token, past_key_values=past, use_cache=True).logits
+
+        return step
+
+    report["knobs"] = {
+        "what": f"one decoding step, {len(model.model.layers)} layers, batch 1, static cache of 256",
+        "rows": measure_knobs(make, runs=args.runs * 10, device=args.device,
+                              progress=lambda name: print("knob", name, flush=True)),
+    }  # fmt: skip
+    for row in report["knobs"]["rows"]:
+        ms = statistics.median(row["ms"]) if "ms" in row else None
+        print(json.dumps({**row, "ms": ms}), flush=True)
+
+
+def kernels(args, report: dict) -> None:
+    """The Triton sources that inductor wrote for one decoding step of one layer."""
+    import torch
+    from torch._inductor.utils import run_and_get_code
+    from transformers import StaticCache
+
+    model = build(1, args.dry, args.device, torch.float32 if args.dry else torch.bfloat16)
+    token = torch.full((1, 1), 5, device=args.device)
+    past = StaticCache(config=model.config, max_cache_len=256)
+    with torch.no_grad():
+        model(token.expand(1, 64), past_key_values=past, use_cache=True)
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda: model(token, past_key_values=past, use_cache=True).logits)
+        _, code = run_and_get_code(compiled)
+    (args.out / "output_code.py.txt").write_text("\n# ---- next graph ----\n".join(code))
+    report["output_code"] = {"graphs": len(code), "characters": sum(map(len, code))}
+    print(json.dumps(report["output_code"]), flush=True)
+
+
+def tunableop(args, report: dict) -> None:
+    """TunableOp off and on, each in a process of its own: one product, then a small language model."""
+    from rocm_guide.tunableop_run import compare_matmul, compare_model
+
+    size = (64, 128, 256) if args.dry else (512, 1024, 2048)
+    iterations = 50 if args.dry else 10000
+    model = {"hidden_size": 256, "layers": 2} if args.dry else {"hidden_size": 2048, "layers": 8}
+    report["tunableop"] = {
+        "matmul": compare_matmul(*size, iterations=iterations, device=args.device, folder=args.out / "tunable"),
+        "model": compare_model(
+            device=args.device, new_tokens=8 if args.dry else 64, folder=args.out / "tunable", **model
+        ),
+    }
+    print(json.dumps(report["tunableop"])[:1500], flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--parts", default="decoding,same_tokens_fp32,knobs,kernels,tunableop")
+    args = parser.parse_args()
+    import platform
+
+    import torch
+    import transformers
+    import triton
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    gpu = args.device.startswith("cuda")
+    report: dict = {
+        "hardware": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "triton": triton.__version__,
+                     "python": platform.python_version()},
+        "dry": args.dry,
+    }  # fmt: skip
+    parts = {"decoding": decoding, "same_tokens_fp32": same_tokens_fp32, "knobs": knobs, "kernels": kernels,
+             "tunableop": tunableop}  # fmt: skip
+    for part in args.parts.split(","):
+        started = time.time()
+        try:
+            parts[part](args, report)
+        except (RuntimeError, ValueError, TypeError, AttributeError, ImportError, OSError, AssertionError) as e:
+            report[part] = {"error": f"{type(e).__name__}: {e}"}
+            print("FAILED", part, type(e).__name__, str(e)[:500], flush=True)
+        report.setdefault("seconds", {})[part] = round(time.time() - started, 1)
+        # After each part: a run that is cut off still leaves what it measured.
+        (args.out / "compile_decode.json").write_text(json.dumps(report, indent=1, default=str))
+        if gpu:
+            torch.cuda.empty_cache()
+    print(json.dumps(report["seconds"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
