@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""Fine-tune with TRL's SFTTrainer on whatever device is there, measure the run, and test what was learnt."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .base import GuideError
+from .device import accelerator, peak_memory, seed_all
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["FineTuned", "answer", "exact_match", "fine_tune", "folder_bytes", "sft_settings", "trainable_parameters"]
+
+
+@dataclass
+class FineTuned:
+    """What :func:`fine_tune` gives back.
+
+    Attributes:
+        model: the trained model; wrapped by PEFT when an adapter was trained.
+        losses: training loss of every optimizer step.
+        seconds: wall-clock time of training, without loading or evaluation.
+        tokens: tokens that went through the model, padding not counted.
+        tokens_per_second: tokens of a step over its seconds, median over the steps after the third.
+        peak_bytes, peak_what: highest memory use while training, and what it is a measure of.
+        trainable, total: numbers of parameters.
+    """
+
+    model: Any
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    tokens: int = 0
+    tokens_per_second: float = 0.0
+    peak_bytes: int = 0
+    peak_what: str = ""
+    trainable: int = 0
+    total: int = 0
+
+
+def trainable_parameters(model: Any) -> tuple[int, int]:
+    """(trainable, total) numbers of parameters of a torch module. Works on the meta device. Notebook 01.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(4, 3)
+    >>> _ = layer.bias.requires_grad_(False)
+    >>> trainable_parameters(layer)
+    (12, 15)
+    """
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters)
+
+
+def sft_settings(folder: str | Path, *, device: str | None = None, **changes: Any) -> Any:
+    """An ``SFTConfig`` with what the course wants to be explicit about; ``changes`` replaces any field.
+
+    TRL's defaults are made for large models on GPUs: bfloat16 and activation checkpointing. On a CPU the first is
+    several times slower than float32, and on a model that fits easily the second recomputes for nothing.
+
+    Args:
+        folder: where checkpoints go (none are written unless ``save_strategy`` is changed).
+        device: "cpu" or "cuda"; this machine's accelerator when None.
+
+    Source: TRL documentation, SFTConfig.
+    """
+    from trl import SFTConfig
+
+    gpu = (device or accelerator().device).startswith("cuda")
+    values: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": not gpu,
+        "bf16": gpu,
+        "gradient_checkpointing": False,
+        "optim": "adamw_torch_fused" if gpu else "adamw_torch",
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 10,
+        "weight_decay": 0.0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "dataloader_pin_memory": gpu,
+    }
+    return SFTConfig(**{**values, **changes})
+
+
+def fine_tune(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    settings: Any,
+    *,
+    adapter: Any = None,
+) -> FineTuned:
+    """Run SFTTrainer once and measure it.
+
+    Args:
+        model: a freshly loaded model. It is trained in place, so comparing two methods takes two loads.
+        tokenizer: the model's tokenizer.
+        rows: columns ``prompt`` and ``completion`` (only the completion is learnt), ``text``, or ``messages``.
+        settings: an ``SFTConfig``, for example from :func:`sft_settings`.
+        adapter: a PEFT configuration such as ``LoraConfig``; None trains every weight.
+
+    Raises:
+        GuideError: the model is wrapped by PEFT already, or there is nothing to train on.
+    """
+    from trl import SFTTrainer
+
+    if hasattr(model, "peft_config"):
+        raise GuideError("this model carries an adapter already; load it afresh before training another one")
+    if len(rows) == 0:
+        raise GuideError("the training data has 0 rows; check the split and the filter that made it")
+    seed_all(settings.seed)
+    meter = _meter()
+    wanted = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
+    trainer = SFTTrainer(
+        model=model,
+        args=settings,
+        train_dataset=rows.select_columns(wanted),
+        processing_class=tokenizer,
+        peft_config=adapter,
+        callbacks=[meter],
+    )
+    device = "cpu" if settings.use_cpu else "cuda"
+    with peak_memory(device) as peak:
+        began = time.perf_counter()
+        trainer.train()
+        seconds = time.perf_counter() - began
+    result = FineTuned(trainer.model, seconds=seconds, peak_bytes=peak.bytes, peak_what=peak.what)
+    result.trainable, result.total = trainable_parameters(trainer.model)
+    result.losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    totals = [0, *(int(row["num_tokens"]) for row in trainer.state.log_history if "num_tokens" in row)]
+    result.tokens = totals[-1]
+    steps = [b - a for a, b in itertools.pairwise(totals)]
+    rates = [t / s for t, s in zip(steps, meter.seconds, strict=False) if s > 0]
+    result.tokens_per_second = statistics.median(rates[3:] or rates)
+    trainer.model.eval()
+    return result
+
+
+def _meter() -> Any:
+    """A callback that times each optimizer step, waiting for the device at both ends."""
+    import torch
+    from transformers import TrainerCallback
+
+    class Meter(TrainerCallback):
+        def __init__(self) -> None:
+            self.seconds: list[float] = []
+            self.began = 0.0
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.began = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.seconds.append(time.perf_counter() - self.began)
+
+    return Meter()
+
+
+def answer(model: Any, tokenizer: Any, prompts: Sequence[str], *, new_tokens: int = 24, batch: int = 64) -> list[str]:
+    """Greedy continuations of ``prompts``, without the prompt and without special tokens, in their order.
+
+    Rows are padded on the left, so that every prompt ends where its continuation begins. Introduced in notebook 02.
+    """
+    import torch
+
+    texts: list[str] = []
+    for i in range(0, len(prompts), batch):
+        rows = tokenizer(list(prompts[i : i + batch]), return_tensors="pt", padding=True, padding_side="left")
+        rows = {k: v.to(model.device) for k, v in rows.items() if k in ("input_ids", "attention_mask")}
+        with torch.inference_mode():
+            out = model.generate(
+                **rows, max_new_tokens=new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
+            )
+        texts += tokenizer.batch_decode(out[:, rows["input_ids"].shape[1] :], skip_special_tokens=True)
+    return [t.strip() for t in texts]
+
+
+def exact_match(model: Any, tokenizer: Any, samples: Iterable[dict[str, str]]) -> tuple[float, list[str]]:
+    """Share of samples answered word for word, and the answers given.
+
+    Args:
+        samples: rows with ``prompt`` and ``answer``.
+
+    Raises:
+        GuideError: there are no samples, or they lack these columns.
+    """
+    samples = list(samples)
+    if not samples or not {"prompt", "answer"} <= set(samples[0]):
+        raise GuideError("exact match needs rows with 'prompt' and 'answer'; the tiny data set has them")
+    given = answer(model, tokenizer, [s["prompt"] for s in samples])
+    return sum(g == s["answer"] for g, s in zip(given, samples, strict=True)) / len(samples), given
+
+
+def folder_bytes(folder: str | Path) -> dict[str, int]:
+    """Bytes of every file below ``folder``, by its relative name.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     _ = (Path(d) / "a.txt").write_text("1234")
+    ...     folder_bytes(d)
+    {'a.txt': 4}
+    """
+    root = Path(folder)
+    return {str(p.relative_to(root)): p.stat().st_size for p in sorted(root.rglob("*")) if p.is_file()}
