@@ -222,7 +222,8 @@ def _back(
     setting = known[key]
     try:
         now = setting.current(machine)
-        if now == before:
+        # A change that was cut off may look right and be half done: it is made again.
+        if now == before and not entry["pending"]:
             return Outcome(key, "already", now, before)
         if now != was_set and not force and not entry["pending"]:
             return Outcome(key, "changed since", now, before)

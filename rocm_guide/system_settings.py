@@ -84,8 +84,8 @@ class ClockLimit:
         limit = re.search(r"OD_SCLK:\s*0:\s*\d+\s*mhz\s*1:\s*(\d+)\s*mhz", table, re.I)
         return f"determinism {limit[1]}" if limit else "determinism"
 
-    def command(self, machine: Machine, value: str) -> list[str]:
-        """The command that sets ``value``. amd-smi first: rocm-smi has been in maintenance since ROCm 7.0.
+    def commands(self, machine: Machine, value: str) -> list[list[str]]:
+        """The commands that set ``value``. amd-smi first: rocm-smi has been in maintenance since ROCm 7.0.
 
         Raises:
             SystemSettingError: neither tool is there, or a value that it cannot set.
@@ -93,27 +93,28 @@ class ClockLimit:
         amd, rocm = machine.find("amd-smi"), machine.find("rocm-smi")
         if not amd and not rocm:
             raise SystemSettingError("neither amd-smi nor rocm-smi is installed; they come with ROCm (/opt/rocm/bin)")
+        which = ["--gpu", self.gpu.bdf] if amd else ["-d", str(self.gpu.index)]
         word, _, limit = value.partition(" ")
         if word == "determinism":
             if not limit.isdigit():
                 raise SystemSettingError(f"GPU {self.gpu.bdf}: the clock limit is not known; set it anew by hand")
             if amd:
-                return ["amd-smi", "set", "--gpu", self.gpu.bdf, "--perf-determinism", limit]
-            return ["rocm-smi", "-d", str(self.gpu.index), "--setperfdeterminism", limit, "--autorespond", "y"]
-        if word == "auto":
-            if amd:
-                return ["amd-smi", "reset", "--gpu", self.gpu.bdf, "--perf-determinism"]
-            return ["rocm-smi", "-d", str(self.gpu.index), "--resetperfdeterminism"]
+                return [["amd-smi", "set", *which, "--perf-determinism", limit]]
+            return [["rocm-smi", *which, "--setperfdeterminism", limit, "--autorespond", "y"]]
+        # Leaving determinism also lifts the clock limit; setting another level alone would leave the limit behind.
         if amd:
-            return ["amd-smi", "set", "--gpu", self.gpu.bdf, "--perf-level", word.upper()]
-        return ["rocm-smi", "-d", str(self.gpu.index), "--setperflevel", word]
+            leave = ["amd-smi", "reset", *which, "--perf-determinism"]
+            level = ["amd-smi", "set", *which, "--perf-level", word.upper()]
+        else:
+            leave = ["rocm-smi", *which, "--resetperfdeterminism"]
+            level = ["rocm-smi", *which, "--setperflevel", word]
+        return [leave] if word == "auto" else [leave, level]
 
     def write(self, machine: Machine, value: str) -> None:
-        machine.run(self.command(machine, value))
+        for command in self.commands(machine, value):
+            machine.run(command)
         if (now := self.current(machine)) != value:
-            raise SystemSettingError(
-                f"GPU {self.gpu.bdf}: is at {now!r} after setting {value!r}; the firmware refused it"
-            )
+            raise SystemSettingError(f"GPU {self.gpu.bdf}: {now!r} after setting {value!r}; the firmware refused it")
 
 
 def wanted_settings(
