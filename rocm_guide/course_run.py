@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError
+from .base import GuideError, write_bytes
 from .course import Lesson, read_notebook, source_hash
 from .course_params import parameters_for
 from .course_pool import Job, Pool, default_jobs
 from .course_report import hardware, is_current, load_report, package_digest, save_report, versions
 
-__all__ = ["check_writable", "refuse_interrupts", "run_course"]
+__all__ = ["check_runnable", "check_writable", "refuse_interrupts", "run_course"]
 
 Listener = Callable[[str, dict[str, Any]], None]
 
@@ -30,14 +30,26 @@ def check_writable(out: Path) -> None:
     """
     made = not out.exists()
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=out, prefix=".probe", suffix=".tmp") as f:
-            f.write(b"x" * 4096)
-            f.flush()
-    except OSError as e:
-        if made and out.is_dir():
+        # Written, not only asked for: permissions alone do not tell of a full or read-only disk.
+        write_bytes(out / ".probe", b"x" * 4096).unlink()
+    except GuideError as e:
+        if made and out.is_dir() and not any(out.iterdir()):
             out.rmdir()
-        raise GuideError(f"{out}: cannot be written ({e.strerror}); choose another folder with --out") from e
+        reason = str(e).split("(")[-1].split(")")[0]
+        raise GuideError(f"{out}: cannot be written ({reason}); choose another folder with --out") from e
+
+
+def check_runnable() -> None:
+    """Make sure that the libraries that execute notebooks are there: the bare package comes without them.
+
+    Raises:
+        GuideError: some are missing.
+    """
+    needed = ("papermill", "nbclient", "nbformat", "nbconvert", "ipykernel", "psutil")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        fix = 'pip install "rocm-guide[course]" (in a clone: make course)'
+        raise GuideError(f"{', '.join(missing)}: not installed, and needed to execute notebooks; {fix}")
 
 
 @contextmanager
@@ -88,6 +100,7 @@ def run_course(
 
     Introduced in notebook 00.
     """
+    check_runnable()
     taken = parameters_for(lessons, given)
     pool_size = default_jobs(len(lessons)) if jobs is None else jobs
     # Threads: one per notebook unless a single large model has the machine to itself.

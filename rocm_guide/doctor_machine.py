@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import tempfile
 from pathlib import Path
 
+from .base import GuideError, write_bytes
 from .doctor_probes import Check
 
 __all__ = ["check_cache", "check_disk", "check_memory", "check_numa", "memory_available"]
@@ -59,14 +60,10 @@ def check_cache(folder: Path) -> Check:
     """Can we write to the cache folder? Proved by writing there, since permissions alone do not tell (full disks)."""
     shown = str(folder).replace(str(Path.home()), "~", 1)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp") as f:
-            f.write(b"x" * 4096)
-            f.flush()
-    except OSError as e:
-        return Check(
-            "FAIL", "cache", f"{shown}: {e.strerror or e}", "set ROCM_GUIDE_CACHE to a folder you can write to"
-        )
+        write_bytes(folder / f".probe-{os.getpid()}", b"x" * 4096).unlink()
+    except GuideError as e:
+        reason = str(e).split("(")[-1].split(")")[0]
+        return Check("FAIL", "cache", f"{shown}: {reason}", "set ROCM_GUIDE_CACHE to a folder you can write to")
     return Check("OK", "cache", f"{shown} is writable")
 
 

@@ -134,8 +134,10 @@ def store(
     from rocm_guide.cli.course_progress import RunDisplay
     from rocm_guide.course import catalogue, find_lessons, notebooks_folder
     from rocm_guide.course_lint import lint_notebook
+    from rocm_guide.course_run import check_runnable
     from rocm_guide.course_store import store_course, update_readme
 
+    check_runnable()
     folder = notebooks or notebooks_folder()
     lessons = find_lessons(numbers or [], catalogue(folder))
     console = Console(soft_wrap=True, highlight=False)
