@@ -116,9 +116,10 @@ def record(
             with_stack=stacks,
             on_trace_ready=lambda found: found.export_chrome_trace(str(path)),
         ) as profiler:
-            for _ in range(steps + 1):
+            for i in range(steps + 1):
                 step()
-                if torch.cuda.is_available():
+                # Only at the two ends: waiting after every step would add gaps that the program itself does not have.
+                if i in (0, steps) and torch.cuda.is_available():
                     torch.cuda.synchronize()
                 profiler.step()
 
