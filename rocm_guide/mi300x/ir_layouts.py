@@ -164,6 +164,8 @@ def wave_bits(layout: Layout, shape: tuple[int, ...]) -> list[tuple[tuple[int, i
         if any(n < 1 or n & (n - 1) for n in (*tile, *waves)):
             return None
         return [(b,) if b else None for b in _blocked_bits(layout, shape, tile, (1, 0))]
+    if layout.kind == "dot_op" and layout.parent is not None and layout.numbers("opIdx") in ((0,), (1,)):
+        return _operand_bits(layout.parent, layout.numbers("opIdx")[0], shape)
     if layout.kind == "slice" and layout.parent is not None and len(layout.numbers("dim")) == 1:
         dim = layout.numbers("dim")[0]
         if not 0 <= dim <= rank:
@@ -175,6 +177,14 @@ def wave_bits(layout: Layout, shape: tuple[int, ...]) -> list[tuple[tuple[int, i
     if layout.kind == "linear":
         return _linear_bits(layout, rank)
     return None
+
+
+def _operand_bits(mma: Layout, side: int, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...] | None] | None:
+    """Operand A is split between waves along its rows only, operand B along its columns; the other waves repeat it."""
+    if len(shape) != 2:
+        return None
+    # What the result would be if the operand's long side were the result's: the inner dimension is never split.
+    return wave_bits(mma, (shape[0], 1) if side == 0 else (1, shape[1]))
 
 
 def _linear_bits(layout: Layout, rank: int) -> list[tuple[tuple[int, int], ...] | None] | None:

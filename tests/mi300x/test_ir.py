@@ -173,6 +173,10 @@ BLOCKED = "#ttg.blocked<{{sizePerThread = {}, threadsPerWarp = {}, warpsPerCTA =
          [((1, 5),), ((0, 5),)]),
         ("#ttg.linear<{register = [[1, 0]], lane = [[0, 8]], warp = [[8, 0], [16, 0]], block = []}>", (32, 128),
          [((0, 3),), ((0, 4),)]),
+        ("#ttg.dot_op<{opIdx = 0, parent = #ttg.amd_mfma<{version = 3, warpsPerCTA = [2, 2], "
+         "instrShape = [32, 32, 8], isTransposed = true}>, kWidth = 4}>", (128, 32), [None, ((0, 5),)]),
+        ("#ttg.dot_op<{opIdx = 1, parent = #ttg.amd_mfma<{version = 3, warpsPerCTA = [1, 4], "
+         "instrShape = [16, 16, 16], isTransposed = true}>, kWidth = 4}>", (16, 64), [((1, 4),), ((1, 5),)]),
         ("#ttg.swizzled_shared<{vec = 4, perPhase = 1, maxPhase = 16, order = [1, 0]}>", (32, 128), None),
     ],
 )  # fmt: skip
