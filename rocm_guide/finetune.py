@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["FineTuned", "answer", "exact_match", "fine_tune", "folder_bytes", "sft_settings", "trainable_parameters"]
+__all__ = [
+    "FineTuned",
+    "answer",
+    "exact_match",
+    "fine_tune",
+    "folder_bytes",
+    "recipe",
+    "sft_settings",
+    "trainable_parameters",
+]
 
 
 @dataclass
@@ -91,6 +100,34 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
     return SFTConfig(**{**values, **changes})
 
 
+def recipe(spec: str, method: str) -> dict[str, Any]:
+    """Hyper-parameters that were seen to work, as fields of ``SFTConfig``: pass them to :func:`sft_settings`.
+
+    The tiny model wants few short samples and large steps. A 7B model gets 4 rows of 512 tokens, packed so that no
+    token is padding, and 20 steps: enough to measure speed and memory; raise ``max_steps`` to train for real.
+
+    Args:
+        spec: the model, as :func:`rocm_guide.zoo.load_model` takes it.
+        method: "full" or "lora". LoRA takes a larger step: its matrices start near zero and are few.
+
+    Raises:
+        GuideError: another method.
+
+    >>> recipe("tiny", "lora")["learning_rate"], recipe("random:llama-2-7b", "full")["max_length"]
+    (0.005, 512)
+    """
+    if method not in ("full", "lora"):
+        raise GuideError(f"method={method!r}: choose 'full' or 'lora'")
+    full = method == "full"
+    if spec == "tiny":
+        rate, epochs = (1e-3, 2) if full else (5e-3, 3)
+        size = {"per_device_train_batch_size": 16, "max_length": 64, "num_train_epochs": epochs}
+    else:
+        rate = 1e-5 if full else 2e-4
+        size = {"per_device_train_batch_size": 4, "max_length": 512, "max_steps": 20, "packing": True}
+    return {"learning_rate": rate, **size}
+
+
 def fine_tune(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -111,6 +148,9 @@ def fine_tune(
     Raises:
         GuideError: the model is wrapped by PEFT already, or there is nothing to train on.
     """
+    import datasets
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+    from transformers.utils.notebook import NotebookProgressCallback
     from trl import SFTTrainer
 
     if hasattr(model, "peft_config"):
@@ -119,6 +159,8 @@ def fine_tune(
         raise GuideError("the training data has 0 rows; check the split and the filter that made it")
     seed_all(settings.seed)
     meter = _meter()
+    quiet = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()  # tokenizing a small data set is over before its bar can be read
     wanted = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
     trainer = SFTTrainer(
         model=model,
@@ -128,6 +170,11 @@ def fine_tune(
         peft_config=adapter,
         callbacks=[meter],
     )
+    if not quiet:
+        datasets.enable_progress_bars()
+    # One bar instead of a printed line for every step.
+    for reporter in (PrinterCallback, ProgressCallback, NotebookProgressCallback):
+        trainer.remove_callback(reporter)
     device = "cpu" if settings.use_cpu else "cuda"
     with peak_memory(device) as peak:
         began = time.perf_counter()
@@ -146,14 +193,21 @@ def fine_tune(
 
 
 def _meter() -> Any:
-    """A callback that times each optimizer step, waiting for the device at both ends."""
+    """A callback that times each optimizer step, waiting for the device at both ends, and moves a progress bar."""
     import torch
+    from tqdm.auto import tqdm
     from transformers import TrainerCallback
 
     class Meter(TrainerCallback):
         def __init__(self) -> None:
             self.seconds: list[float] = []
             self.began = 0.0
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.bar = tqdm(total=state.max_steps, desc="training", unit="step", leave=False)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.bar.close()
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if torch.cuda.is_available():
@@ -164,6 +218,7 @@ def _meter() -> Any:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             self.seconds.append(time.perf_counter() - self.began)
+            self.bar.update()
 
     return Meter()
 

@@ -9,7 +9,7 @@ import torch
 
 from .base import GuideError
 
-__all__ = ["LoRALinear", "add_lora", "lora_parameters", "rank_for_energy", "weight_updates"]
+__all__ = ["LoRALinear", "add_lora", "lora_parameters", "low_rank", "rank_for_energy", "weight_updates"]
 
 
 class LoRALinear(torch.nn.Module):
@@ -139,3 +139,19 @@ def rank_for_energy(matrix: torch.Tensor, share: float = 0.9) -> int:
     kept = energy.cumsum(0) / energy.sum()
     # The last sum can fall short of 1 by a rounding error.
     return min(int((kept < share).sum()) + 1, len(energy))
+
+
+def low_rank(matrix: torch.Tensor, r: int) -> torch.Tensor:
+    """The matrix of rank ``r`` nearest to ``matrix`` (in the Frobenius norm): its ``r`` largest singular components.
+
+    Raises:
+        GuideError: r is negative.
+
+    >>> matrix = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
+    >>> low_rank(matrix, 2).diag().round()
+    tensor([3., 2., 0.])
+    """
+    if r < 0:
+        raise GuideError(f"r={r}: a rank is 0 or more")
+    u, s, v = torch.linalg.svd(matrix.float(), full_matrices=False)
+    return (u[:, :r] * s[:r]) @ v[:r]
