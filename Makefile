@@ -58,8 +58,10 @@ test: $(STATE)/test
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
-	@echo "pytest: unit tests, doctests, notebooks"
-	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules tests rocm_guide $(PYTEST_OPTIONS)
+	@echo "pytest: examples in the docstrings of the library"
+	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS)
+	@echo "pytest: unit tests and notebooks"
+	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 
 lab: $(STATE)/lab
 	@$(RUN) lab
