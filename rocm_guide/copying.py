@@ -42,7 +42,7 @@ class _Closure:
         self.root = root
         self.modules: dict[str, Module | None] = {}
         self.statements: list[Statement] = []
-        self.imports: dict[str, Imported] = {}
+        self.imports: dict[str, Imported] = {}  # by the line of the import
 
     def module(self, name: str) -> Module | None:
         if name not in self.modules:
@@ -54,8 +54,8 @@ class _Closure:
         if name in module.defined:
             for statement in module.defined[name]:
                 self._add(statement, examples=examples)
-        elif name in module.imported:
-            self._import(module.imported[name])
+        for one in module.imported.get(name, []) if name not in module.defined else []:
+            self._import(one)
 
     def _import(self, one: Imported) -> None:
         if one.inside:
@@ -64,11 +64,12 @@ class _Closure:
                 raise CopyError(f"{one.module}.{one.name}: no such name to inline; mend the import")
             self.need(home, one.name)
             return
-        known = self.imports.get(one.bound)
-        if known is not None and known.line != one.line:
-            raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
+        for known in self.imports.values():
+            if known.bound == one.bound and known.stands_for != one.stands_for:
+                raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
+        known = self.imports.get(one.line)
         if known is None or known.type_only:
-            self.imports[one.bound] = one
+            self.imports[one.line] = one
 
     def _add(self, statement: Statement, *, examples: bool = False) -> None:
         if statement in self.statements:
@@ -94,7 +95,7 @@ class _Closure:
             if module.name in order or module.name in visiting:
                 return
             visiting.add(module.name)
-            for one in module.imported.values():
+            for one in (one for several in module.imported.values() for one in several):
                 home = self.module(one.module) if one.inside and not one.type_only else None
                 if home is not None:
                     visit(home)
@@ -125,9 +126,8 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
     lines = [line.encode() for line in module.lines[statement.first - 1 : statement.last]]
     new_name = {}
     for name in {*names_used(statement.source), *statement.names}:
-        one = module.imported.get(name)
-        inside = one is not None and one.inside
-        new = renames.get((one.module, one.name) if inside else (module.name, name), one.name if inside else name)
+        one = next((i for i in module.imported.get(name, []) if i.inside), None)
+        new = renames.get((one.module, one.name) if one else (module.name, name), one.name if one else name)
         if new != name:
             new_name[name] = new
     edits: list[tuple[int, int, int, bytes]] = []

@@ -44,6 +44,12 @@ class Imported:
         return self.module == PACKAGE or self.module.startswith(f"{PACKAGE}.")
 
     @property
+    def stands_for(self) -> str:
+        """What the bound name means: ``import a.b`` and ``import a.c`` both bind the package ``a``."""
+        whole = self.module if self.name or self.bound != self.module.split(".")[0] else self.bound
+        return f"{whole} {self.name}"
+
+    @property
     def line(self) -> str:
         """The import statement."""
         if self.name:
@@ -75,7 +81,7 @@ class Module:
     path: Path
     text: str
     defined: dict[str, list[Statement]] = field(default_factory=dict)
-    imported: dict[str, Imported] = field(default_factory=dict)
+    imported: dict[str, list[Imported]] = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -161,7 +167,9 @@ def _parse(name: str, path: Path, text: str) -> Module:
             if isinstance(child, ast.Import | ast.ImportFrom):
                 if getattr(child, "module", None) != "__future__":
                     found = module.imports_of(child, type_only=guard)
-                    module.imported.update((one.bound, one) for one in found)
+                    for one in found:
+                        # import a.b and import a.c both bind a: both are needed.
+                        module.imported.setdefault(one.bound, []).append(one)
                 continue
             names = tuple(dict.fromkeys(_bound(child)))
             first = min([child.lineno, *(d.lineno for d in getattr(child, "decorator_list", []))])

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Run by test_copy.py in a process where rocm_guide cannot be imported: executes copies and their examples.
 
-Usage: python copy_runner.py FOLDER; every FOLDER/*.py is the copy of the helper that its file name ends with.
+Usage: python copy_runner.py FOLDER; every FOLDER/*.py is the copy of the helper whose name stands after the last "__".
 Prints one JSON object: file name -> what went wrong.
 """
 
 import contextlib
 import doctest
+import importlib
 import importlib.abc
-import importlib.util
 import io
 import json
 import os
@@ -25,20 +25,11 @@ class Blocked(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"{name} is blocked: the copy must stand alone", name=name)
 
 
-def load(path: Path):
-    """Import one copy by path."""
-    spec = importlib.util.spec_from_file_location(path.stem.replace(".", "_"), path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def problems(path: Path) -> str:
     """What is wrong with one copy; empty if it stands alone."""
-    name = path.stem.rsplit(".", 1)[-1]
+    name = path.stem.rsplit("__", 1)[-1]
     try:
-        module = load(path)
+        module = importlib.import_module(path.stem)
     except BaseException:  # noqa: BLE001  (whatever it is, it is the finding)
         return traceback.format_exc(limit=-2)
     if not hasattr(module, name):
@@ -61,6 +52,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     result = {}
     os.chdir(folder)
+    sys.path.insert(
+        0, str(folder)
+    )  # as in the project that a helper is copied into; processes it starts look there too
     for path in sorted(folder.glob("*.py")):
         with contextlib.redirect_stderr(io.StringIO()):
             wrong = problems(path)

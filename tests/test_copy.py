@@ -33,7 +33,7 @@ def test_every_public_helper_stands_alone(tmp_path, batch):
     for name in names:
         text = copy_source(name)
         assert text.startswith("# SPDX-License-Identifier: MIT\n")
-        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        (tmp_path / f"{name.replace('.', '__')}.py").write_text(text, encoding="utf-8")
     wrong = run_copies(tmp_path)
     assert not wrong, "\n\n".join(f"{k}:\n{v}" for k, v in wrong.items())
 
@@ -137,6 +137,24 @@ def test_type_only_imports_stay_type_only(tmp_path, package):
     assert scope["f"](5) == 5 and "if TYPE_CHECKING:\n    import not_installed" in text
 
 
+def test_submodules_of_one_package(tmp_path, package):
+    root = package({
+        "low": "__all__ = []\nimport os.path\nimport xml.dom\ndef one(): return os.path.sep, xml.dom.__name__\n",
+        "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom .low import one\n"
+                "def top(): return xml.sax.__name__, os.sep, one()\n",
+    })  # fmt: skip
+    assert alone(tmp_path, "high.top", root)[1]["top"]() == ("xml.sax", "/", ("/", "xml.dom"))
+
+
+def test_one_name_for_two_things_is_refused(tmp_path, package):
+    root = package({
+        "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
+        "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
+    })  # fmt: skip
+    with pytest.raises(CopyError, match="time: stands for both '.*import time'; rename"):
+        copy_source("high.top", root)
+
+
 def test_data_files_travel_along(tmp_path, package):
     code = "from importlib.resources import files\n__all__ = ['f']\n"
     code += 'def f():\n    return files("rocm_guide").joinpath("data", "t.txt").read_text(encoding="utf-8")\n'
@@ -165,8 +183,8 @@ def test_a_near_miss_is_suggested():
 
 def test_the_runner_would_notice(tmp_path):
     """The test above is only worth something if a copy that leans on the package fails."""
-    (tmp_path / "a.f.py").write_text("from rocm_guide.base import GuideError\nf = 1\n")
-    (tmp_path / "b.g.py").write_text("def g():\n    '''\n    >>> g()\n    2\n    '''\n    return 1\n")
-    (tmp_path / "c.h.py").write_text("x = 1\n")
+    (tmp_path / "a__f.py").write_text("from rocm_guide.base import GuideError\nf = 1\n")
+    (tmp_path / "b__g.py").write_text("def g():\n    '''\n    >>> g()\n    2\n    '''\n    return 1\n")
+    (tmp_path / "c__h.py").write_text("x = 1\n")
     wrong = run_copies(tmp_path)
-    assert set(wrong) == {"a.f.py", "b.g.py", "c.h.py"} and "is blocked" in wrong["a.f.py"]
+    assert set(wrong) == {"a__f.py", "b__g.py", "c__h.py"} and "is blocked" in wrong["a__f.py"]
