@@ -151,7 +151,7 @@ def test_one_name_for_two_things_is_refused(tmp_path, package):
         "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
         "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
     })  # fmt: skip
-    with pytest.raises(CopyError, match="time: stands for both '.*import time'; rename"):
+    with pytest.raises(CopyError, match=r"time: stands for both '.*import time'; rename"):
         copy_source("high.top", root)
 
 
