@@ -260,14 +260,32 @@ def batched_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], obj
             torch.zeros(3, s[1], s[2], dtype=half, device=d),
         ),
     )
-    for dtype in (half, torch.float32):
+    for dtype, layout in itertools.product((half, torch.bfloat16, torch.float32), LAYOUTS):
         m, _, k = sizes()
         yield (
-            f"mv {dtype}",
-            lambda d, m=m, k=k, t=dtype: torch.mv(
-                torch.zeros(m, k, dtype=t, device=d), torch.zeros(k, dtype=t, device=d)
+            f"mv {layout} {dtype}",
+            lambda d, m=m, k=k, t=dtype, layout=layout: torch.mv(
+                matrix(m, k, layout, t, d), torch.zeros(2 * k, dtype=t, device=d)[::2]
             ),
         )
+    for (types, out), rowwise, bias in itertools.product(
+        (
+            ((torch.float8_e4m3fn, torch.float8_e4m3fn), torch.bfloat16),
+            ((torch.float8_e5m2, torch.float8_e4m3fn), torch.float16),
+        ),
+        (False, True),
+        (False, True),
+    ):
+        m, n, k = (16 * size // 8 for size in sizes())
+
+        def scaled(d, m=m, n=n, k=k, types=types, out=out, rowwise=rowwise, bias=bias):
+            scales = [torch.ones((m, 1) if rowwise else (), device=d), torch.ones((1, n) if rowwise else (), device=d)]
+            a, b = matrix(m, k, "row", types[0], d), matrix(k, n, "col", types[1], d)
+            return torch._scaled_mm(
+                a, b, *scales, bias=torch.zeros(n, dtype=out, device=d) if bias else None, out_dtype=out
+            )
+
+        yield f"_scaled_mm {types} {out} rowwise={rowwise} bias={bias}", scaled
 
 
 def attention_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], object]]]:

@@ -105,13 +105,14 @@ def run_case(case: dict, args) -> dict:
     import torch
 
     from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_prompt
+    from rocm_guide.tunableop_matrix import CUDA_RULES
     from rocm_guide.tunableop_trace import record_gemms
 
     config = configs(8 if args.dry else 1)[case["model"]]
     meta = meta_model(config, case["dtype"], case["attention"])
     set_bias(meta, case["bias"])
     ids, mask = padded_prompt(case["batch"], PROMPT, PAD if case["pad"] else 1)
-    with record_gemms(meta) as trace:
+    with record_gemms(meta, CUDA_RULES) as trace:
         generate_fixed(meta, ids, mask, NEW_TOKENS, cache=case["cache"])
     steps = [[c.gemm.line() for c in trace.calls if c.step == i] for i in range(trace.step + 1)]
     out = {
@@ -125,7 +126,7 @@ def run_case(case: dict, args) -> dict:
         for t in itertools.chain(meta.parameters(), meta.buffers()):
             t.zero_()
     if args.dry:
-        with record_gemms(meta) as real:
+        with record_gemms(meta, CUDA_RULES) as real:
             generate_fixed(meta, ids, mask, NEW_TOKENS, cache=case["cache"])
         out["recorded"] = real.lines()
     else:
@@ -141,6 +142,7 @@ def run_experiments(args) -> dict:
     import torch
     from tunableop_experiments import experiments
 
+    from rocm_guide.tunableop_matrix import CUDA_RULES
     from rocm_guide.tunableop_trace import record_gemms
 
     path = Path(os.environ.get("PYTORCH_TUNABLEOP_UNTUNED_FILENAME", "none"))
@@ -148,21 +150,24 @@ def run_experiments(args) -> dict:
     for name, run in experiments():
         row = {"name": name}
         try:
-            with record_gemms() as trace:
+            with record_gemms(rules=CUDA_RULES) as trace:
                 run("meta")
             row["planned"] = trace.lines()
         except (RuntimeError, NotImplementedError, TypeError) as e:
             row["planned_error"] = str(e).splitlines()[0]
         try:
             if args.dry:
-                with record_gemms() as trace:
+                with record_gemms(rules=CUDA_RULES) as trace:
                     run("cpu")
                 row["recorded"] = trace.lines()
             else:
                 run("cuda")
                 torch.cuda.synchronize()
                 lines = recorded(path)
-                row["recorded"], done = lines[done:], len(lines)
+                row["recorded"], seen = lines[done:], set(lines[:done])
+                # PyTorch does not list a product again; the plan of this experiment leaves it out too.
+                row["planned"] = [line for line in row.get("planned", []) if line not in seen]
+                done = len(lines)
         except (RuntimeError, NotImplementedError, TypeError) as e:
             row["recorded_error"] = str(e).splitlines()[0]
         rows.append(row)

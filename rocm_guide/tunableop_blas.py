@@ -9,114 +9,12 @@ Source: PyTorch, aten/src/ATen/native/cuda/Blas.cpp and cuBlasCommonArgs.h (http
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from rocm_guide.base import GuideError
 from rocm_guide.tunableop_gemm import Gemm
+from rocm_guide.tunableop_matrix import BlasRules, Matrix
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["BlasRules", "Matrix", "addmm_gemm", "bmm_gemm", "matrix_of", "mm_gemm", "torch_type_name"]
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Sizes, strides (in elements) and element type of a tensor: all that decides how BLAS is called.
-
-    >>> Matrix((4, 8), (8, 1), "Half").contiguous, Matrix((4, 8), (1, 4), "Half").contiguous
-    (True, False)
-    """
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: str
-
-    @property
-    def contiguous(self) -> bool:
-        """Row-major without gaps; the stride of a dimension of size 1 does not matter."""
-        expected = 1
-        for size, stride in zip(reversed(self.size), reversed(self.stride), strict=True):
-            if size != 1:
-                if stride != expected:
-                    return False
-                expected *= size
-        return True
-
-    @property
-    def dense(self) -> bool:
-        """A permutation of a row-major matrix: no gaps and no overlap."""
-        expected = 1
-        for size, stride in sorted(
-            ((s, t) for s, t in zip(self.size, self.stride, strict=True) if s != 1), key=lambda pair: pair[1]
-        ):
-            if stride != expected:
-                return False
-            expected *= size
-        return True
-
-    def cloned(self) -> Matrix:
-        """The contiguous copy that PyTorch makes when BLAS cannot read the tensor as it lies."""
-        strides, step = [], 1
-        for size in reversed(self.size):
-            strides.append(step)
-            step *= max(size, 1)
-        return Matrix(self.size, tuple(reversed(strides)), self.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class BlasRules:
-    """Points on which PyTorch releases and platforms differ.
-
-    ``fused_bias``: a bias goes into the GEMM (cuBLASLt, hipBLASLt). ``fused_bias_needs_rows``: only when the first
-    operand has more than one row and column (torch 2.11; in older releases only the second operand is checked).
-    ``batch_of_one_is_plain``: a batched product with one matrix is sent as an ordinary GEMM.
-    ``tf32``: ``torch.backends.cuda.matmul.allow_tf32`` is on, so float32 products are called tf32.
-    ``leading_dims``: write ``_ld_…`` (torch 2.6 and later).
-    """
-
-    fused_bias: bool = True
-    fused_bias_needs_rows: bool = True
-    fused_bias_types: tuple[str, ...] = ("float", "tf32", "Half", "BFloat16")
-    batch_of_one_is_plain: bool = True
-    tf32: bool = False
-    leading_dims: bool = True
-
-
-_NAMES = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "Half",
-    "bfloat16": "BFloat16",
-    "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
-    "float8_e4m3fn": "Float8_e4m3fn",
-    "float8_e5m2": "Float8_e5m2",
-    "float8_e4m3fnuz": "Float8_e4m3fnuz",
-    "float8_e5m2fnuz": "Float8_e5m2fnuz",
-}
-
-
-def torch_type_name(dtype: torch.dtype | str, *, tf32: bool = False) -> str:
-    """The name TunableOp gives an element type: ``torch.float16`` is ``Half``.
-
-    Raises:
-        GuideError: BLAS has no product for the type (an integer, a boolean).
-
-    >>> torch_type_name("float16"), torch_type_name("float32", tf32=True)
-    ('Half', 'tf32')
-    """
-    name = str(dtype).removeprefix("torch.")
-    if name not in _NAMES:
-        raise GuideError(f"dtype={name}: TunableOp tunes {', '.join(_NAMES)}")
-    return "tf32" if tf32 and name == "float32" else _NAMES[name]
-
-
-def matrix_of(tensor: torch.Tensor, rules: BlasRules | None = None) -> Matrix:
-    """Sizes, strides and element type of a torch tensor, on any device including meta."""
-    tf32 = rules is not None and rules.tf32
-    return Matrix(tuple(tensor.shape), tuple(tensor.stride()), torch_type_name(tensor.dtype, tf32=tf32))
+__all__ = ["addmm_gemm", "bmm_gemm", "mm_gemm", "mv_gemm", "scaled_mm_gemm"]
 
 
 def _prepare(x: Matrix) -> tuple[Matrix, bool]:
@@ -176,7 +74,7 @@ def addmm_gemm(
         rules.fused_bias
         and beta == 1.0
         and not in_place
-        and len(bias.size) == 1
+        and (len(bias.size) == 1 or (rules.fused_row_bias and bias.size == (1, b.size[1])))
         and bias.contiguous
         and bias.size[-1] == b.size[1]
         and a.dtype in rules.fused_bias_types
@@ -226,3 +124,52 @@ def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | Non
         batch=None if plain else batch,
         ld=(lda, ldb, cols) if rules.leading_dims else None,
     )
+
+
+def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None:
+    """The BLAS call behind ``torch.mv(a, x)``: a GEMM with one row for 16-bit types, else a GEMV, which is not tuned.
+
+    >>> mv_gemm(Matrix((56, 272), (272, 1), "Half"), Matrix((272,), (1,), "Half")).params
+    'nn_1_56_272_ld_1_272_1'
+    >>> mv_gemm(Matrix((56, 272), (272, 1), "float"), Matrix((272,), (1,), "float")) is None
+    True
+    """
+    if a.dtype not in ("Half", "BFloat16") or 0 in a.size:
+        return None
+    (rows, cols), (down, right) = a.size, a.stride
+    if down == 1 and right >= max(1, rows):
+        transb, ldb = "t", right
+    else:
+        transb, ldb = "n", down if right == 1 and down >= max(1, cols) else cols
+    return Gemm(
+        kind="Gemm",
+        dtypes=(a.dtype,),
+        transa="n",
+        transb=transb,
+        m=1,
+        n=rows,
+        k=cols,
+        ld=(max(x.stride[0], 1), ldb, 1) if (rules or BlasRules()).leading_dims else None,
+    )
+
+
+def scaled_mm_gemm(
+    a: Matrix,
+    b: Matrix,
+    out_dtype: str,
+    rules: BlasRules | None = None,
+    *,
+    rowwise: bool = False,
+    bias: str | None = None,
+) -> Gemm | None:
+    """The BLAS call behind ``torch._scaled_mm(a, b)`` for 8-bit a [m, k] row-major and b [k, n] column-major.
+
+    >>> a, b = Matrix((32, 64), (64, 1), "Float8_e4m3fnuz"), Matrix((64, 48), (1, 64), "Float8_e4m3fnuz")
+    >>> scaled_mm_gemm(a, b, "BFloat16").line()
+    'ScaledGemmTunableOp_Float8_e4m3fnuz_Float8_e4m3fnuz_BFloat16_TN,tn_48_32_64_ld_64_64_48_rw_0_bias_None'
+    """
+    if rules is not None and not rules.scaled:
+        return None
+    plain = mm_gemm(a, b, rules, kind="ScaledGemm")
+    # The operands have changed places, and their types with them.
+    return plain and replace(plain, dtypes=(b.dtype, a.dtype, out_dtype), rowwise=rowwise, bias=bias or "None")

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
-from rocm_guide.tunableop_blas import BlasRules, addmm_gemm, bmm_gemm, matrix_of, mm_gemm
+from rocm_guide.tunableop_blas import addmm_gemm, bmm_gemm, mm_gemm, mv_gemm, scaled_mm_gemm
 from rocm_guide.tunableop_gemm import Gemm
+from rocm_guide.tunableop_matrix import BlasRules, matrix_of, torch_type_name
 
 if TYPE_CHECKING:
     import torch
@@ -50,12 +51,20 @@ class Trace:
 
 
 def sdpa_needs_gemms(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, causal: bool, gqa: bool
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    causal: bool,
+    gqa: bool,
+    cudnn: bool = False,
 ) -> bool:
     """True when ``scaled_dot_product_attention`` falls back to matrix products, False when one fused kernel runs.
 
     The rules are those of PyTorch's CUDA and ROCm back ends: FlashAttention takes 16-bit types without a mask and
-    head sizes to 256; the memory-efficient kernel also takes float32 and masks, but no grouped heads.
+    head sizes to 256; the memory-efficient kernel also takes float32 and masks, but no grouped heads; cuDNN (NVIDIA
+    only) takes 16-bit types with masks and grouped heads if the head size is a multiple of 8.
 
     >>> import torch
     >>> q, kv = torch.empty(1, 8, 4, 64, device="meta"), torch.empty(1, 2, 4, 64, device="meta")
@@ -70,13 +79,12 @@ def sdpa_needs_gemms(
     flash = half and mask is None and same_head and head <= 256 and (square or not causal)
     aligned = all(t.shape[-1] % (8 if half else 4) == 0 for t in (query, key, value))
     grouped = gqa and query.shape[1] != key.shape[1]
-    efficient = (
-        (half or str(query.dtype) == "torch.float32") and aligned and not grouped and not (mask is not None and causal)
-    )
-    return not (flash or efficient)
+    both = mask is not None and causal
+    efficient = (half or str(query.dtype) == "torch.float32") and aligned and not grouped and not both
+    return not (flash or efficient or (cudnn and half and aligned and head <= 256 and not both))
 
 
-def _attention(record: Trace, rules: BlasRules) -> Any:
+def _attention(rules: BlasRules) -> Any:
     """Stands in for scaled_dot_product_attention: a fused kernel asks BLAS for nothing, only its result matters."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -92,7 +100,7 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
             call = dict(zip(names, args, strict=False)) | kwargs
             q, k, v = call["query"], call["key"], call["value"]
             mask, causal, gqa = call.get("attn_mask"), call.get("is_causal", False), call.get("enable_gqa", False)
-            if sdpa_needs_gemms(q, k, v, mask, causal=causal, gqa=gqa):
+            if sdpa_needs_gemms(q, k, v, mask, causal=causal, gqa=gqa, cudnn=rules.cudnn_attention):
                 return torch.ops.aten._scaled_dot_product_attention_math(
                     q, k, v, mask, call.get("dropout_p", 0.0), causal, scale=call.get("scale"), enable_gqa=gqa
                 )[0]
@@ -120,17 +128,34 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         bias, a, b = args[:3]
         note(addmm_gemm(mat(bias), mat(a), mat(b), rules, beta=float(kwargs.get("beta", 1)), in_place=in_place))
 
+    def mv(a: torch.Tensor, x: torch.Tensor) -> None:
+        gemm = mv_gemm(mat(a), mat(x), rules)
+        note(gemm)
+        if gemm is None:
+            record.untunable["mv"] = record.untunable.get("mv", 0) + 1
+
+    def scaled(args: Any, kwargs: Any) -> None:
+        names = ("a", "b", "scale_a", "scale_b", "bias", "scale_result", "out_dtype")
+        call = dict(zip(names, args, strict=False)) | kwargs
+        a, b, bias = call["a"], call["b"], call.get("bias")
+        out = torch_type_name(call.get("out_dtype") or a.dtype)
+        rowwise = all(call[s].numel() == n > 1 for s, n in (("scale_a", a.shape[0]), ("scale_b", b.shape[1])))
+        with_bias = None if bias is None else torch_type_name(bias.dtype)
+        note(scaled_mm_gemm(mat(a), mat(b), out, rules, rowwise=rowwise, bias=with_bias))
+
     watched: dict[Any, Callable[[Any, Any], None]] = {
         aten.mm: lambda a, k: note(mm_gemm(mat(a[0]), mat(a[1]), rules)),
         aten.addmm: addmm,
         aten.addmm_: lambda a, k: addmm(a, k, in_place=True),
+        aten._addmm_activation: addmm,
         aten.bmm: lambda a, k: note(bmm_gemm(mat(a[0]), mat(a[1]), rules)),
         aten.baddbmm: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
         aten.baddbmm_: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
+        aten._scaled_mm: scaled,
+        aten.mv: lambda a, k: mv(a[0], a[1]),
+        aten.addmv: lambda a, k: mv(a[1], a[2]),
     }
-    others = {
-        getattr(aten, n, None) for n in ("_grouped_mm", "_int_mm", "_scaled_grouped_mm", "convolution", "mv", "dot")
-    }
+    others = {getattr(aten, n, None) for n in ("_grouped_mm", "_int_mm", "_scaled_grouped_mm", "convolution", "dot")}
 
     def real(t: torch.Tensor) -> torch.Tensor:
         """An integer or boolean that would have no value gets zeros: it must be a number for control flow to run."""
@@ -192,7 +217,7 @@ def record_gemms(model: torch.nn.Module | None = None, rules: BlasRules | None =
 
         hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
     try:
-        with _attention(trace, rules), _dispatcher(trace, rules, where):
+        with _attention(rules), _dispatcher(trace, rules, where):
             yield trace
     finally:
         for hook in hooks:

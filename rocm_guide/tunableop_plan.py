@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: MIT
+"""Plan a tuning: every matrix product that generation will ask for, counted, without weights and without a GPU.
+
+Introduced in notebook 11_tunableop.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.base import GuideError
+from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_length, padded_prompt
+from rocm_guide.tunableop_matrix import BlasRules
+from rocm_guide.tunableop_trace import Trace, record_gemms
+
+if TYPE_CHECKING:
+    import torch
+
+    from rocm_guide.tunableop_gemm import Gemm
+
+__all__ = ["Plan", "PlannedGemm", "plan", "plan_model", "tuning_seconds"]
+
+
+@dataclass(slots=True)
+class PlannedGemm:
+    """One product of the plan: how often prefill and decoding call it, and which modules (``*`` for a layer number)."""
+
+    gemm: Gemm
+    prefill: int = 0
+    decode: int = 0
+    modules: list[str] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        """Calls in all."""
+        return self.prefill + self.decode
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all calls."""
+        return self.calls * self.gemm.flops
+
+
+@dataclass(slots=True)
+class Plan:
+    """The products of a workload in the order of first use, keyed as PyTorch keys them.
+
+    ``untunable`` counts products outside TunableOp (grouped products of a mixture of experts, for example).
+    """
+
+    gemms: dict[tuple[str, str], PlannedGemm] = field(default_factory=dict)
+    untunable: dict[str, int] = field(default_factory=dict)
+
+    def add(self, trace: Trace, step: int, times: int = 1, layers: float = 1.0, phase: str = "decode") -> None:
+        """Add one traced step ``times`` over; ``layers`` multiplies what belongs to a numbered layer."""
+        for call in trace.calls:
+            if call.step != step:
+                continue
+            entry = self.gemms.setdefault(call.gemm.key, PlannedGemm(call.gemm))
+            module = re.sub(r"\.\d+(?=\.|$)", ".*", call.module)
+            count = round(times * (layers if ".*" in module else 1.0))
+            setattr(entry, phase, getattr(entry, phase) + count)
+            if module not in entry.modules:
+                entry.modules.append(module)
+
+    def merge(self, other: Plan) -> None:
+        """Add the products of another workload (another prompt length)."""
+        for key, theirs in other.gemms.items():
+            ours = self.gemms.setdefault(key, PlannedGemm(theirs.gemm))
+            ours.prefill += theirs.prefill
+            ours.decode += theirs.decode
+            ours.modules += [m for m in theirs.modules if m not in ours.modules]
+        for name, count in other.untunable.items():
+            self.untunable[name] = self.untunable.get(name, 0) + count
+
+    def lines(self) -> list[str]:
+        """The untuned file that ``torch.cuda.tunable.tune_gemm_in_file`` accepts, line by line."""
+        return [entry.gemm.line() for entry in self.gemms.values()]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the whole workload."""
+        return sum(entry.flops for entry in self.gemms.values())
+
+
+def _signature(trace: Trace, step: int) -> list[tuple[str, str]]:
+    return [(c.module, c.gemm.line()) for c in trace.calls if c.step == step]
+
+
+def _traced(model: torch.nn.Module, rules: BlasRules, batch: int, prompt: int, pad: int, **how: Any) -> Trace:
+    ids, mask = padded_prompt(batch, prompt, pad)
+    with record_gemms(model, rules) as trace:
+        generate_fixed(model, ids, mask, **how)
+    return trace
+
+
+def _fewer_layers(config: Any) -> tuple[Any, float] | None:
+    """The same configuration with one repetition of its layer pattern, and how many repetitions the model has."""
+    total = config.num_hidden_layers
+    kinds = list(getattr(config, "layer_types", None) or ["same"] * total)
+    period = next(p for p in range(1, total + 1) if all(kinds[i] == kinds[i % p] for i in range(total)))
+    if period == total or total % period:
+        return None
+    small = copy.deepcopy(config)
+    small.num_hidden_layers = period
+    if getattr(config, "layer_types", None):
+        small.layer_types = kinds[:period]
+    return small, total / period
+
+
+def plan_model(
+    config: Any,
+    *,
+    batch: int = 1,
+    prompt: int = 128,
+    new_tokens: int = 128,
+    pad: int = 1,
+    cache: str = "dynamic",
+    dtype: str = "bfloat16",
+    attention: str = "sdpa",
+    rules: BlasRules | None = None,
+) -> Plan:
+    """Plan one workload of a transformers configuration: ``batch`` prompts of ``prompt`` tokens, then ``new_tokens``.
+
+    The whole model is traced for the prompt and the first tokens. If those steps ask for the same products, so do all
+    others. If not (eager attention on a growing cache) every step is traced on one repetition of the layers, after a
+    check that this predicts the whole model's first steps.
+
+    Raises:
+        GuideError: a size below 1, an unknown cache, or a model that decides on values.
+
+    >>> from transformers import LlamaConfig
+    >>> config = LlamaConfig(hidden_size=64, intermediate_size=128, num_attention_heads=2, vocab_size=100)
+    >>> found = plan_model(config, prompt=5, new_tokens=10, pad=8)
+    >>> [(g.gemm.params, g.prefill, g.decode) for g in found.gemms.values()][0]
+    ('tn_64_8_64_ld_64_64_64', 128, 0)
+    """
+    if min(batch, prompt, new_tokens, pad) < 1:
+        raise GuideError(f"batch={batch}, prompt={prompt}, new_tokens={new_tokens}, pad={pad}: each is at least 1")
+    rules = rules or BlasRules()
+    how = {"new_tokens": new_tokens, "cache": cache}
+    look = min(new_tokens, 4)
+    trace = _traced(meta_model(config, dtype, attention), rules, batch, prompt, pad, stop_after=look, **how)
+    result = Plan(untunable=dict(trace.untunable))
+    result.add(trace, 0, phase="prefill")
+    steps = {tuple(_signature(trace, i)) for i in range(1, look)}
+    if len(steps) <= 1 or new_tokens <= look:
+        same = len(steps) == 1
+        for i in range(1, 2 if same else look):
+            result.add(trace, i, times=new_tokens - 1 if same else 1)
+        return result
+    fewer = _fewer_layers(config)
+    small_config, repeats = fewer or (config, 1.0)
+    small = _traced(meta_model(small_config, dtype, attention), rules, batch, prompt, pad, **how)
+    for i in range(look):
+        whole, part = Plan(), Plan()
+        whole.add(trace, i)
+        part.add(small, i, layers=repeats)
+        if {k: g.calls for k, g in whole.gemms.items()} != {k: g.calls for k, g in part.gemms.items()}:
+            small, repeats = _traced(meta_model(config, dtype, attention), rules, batch, prompt, pad, **how), 1.0
+            break
+    for i in range(1, new_tokens):
+        result.add(small, i, layers=repeats)
+    return result
+
+
+def plan(
+    model: str | Any,
+    *,
+    batch: int = 1,
+    prompt: int | Iterable[int] = 128,
+    new_tokens: int = 128,
+    pad: int = 1,
+    cache: str = "dynamic",
+    dtype: str = "bfloat16",
+    attention: str = "sdpa",
+    rules: BlasRules | None = None,
+) -> Plan:
+    """Plan a model for one prompt length or many; lengths that pad to the same are traced once and counted each.
+
+    ``model`` is a shape known to the course (``random:llama-3-70b``), a hub id or folder with a config.json, or a
+    transformers configuration. Sizes are in tokens, ``dtype`` is torch's name.
+
+    Raises:
+        GuideError: see :func:`plan_model`; or the model is not known.
+
+    >>> found = plan("random:llama-2-7b", prompt=[5, 6, 9], new_tokens=4, pad=8, cache="static")
+    >>> len(found.gemms), sorted({g.gemm.n for g in found.gemms.values()})
+    (13, [1, 8, 16])
+    """
+    if isinstance(model, str):
+        from rocm_guide.zoo import meta_model as zoo_model
+
+        model = zoo_model(model).config
+    lengths = [prompt] if isinstance(prompt, int) else list(prompt)
+    if not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths):
+        raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
+    total = Plan()
+    for length, count in Counter(padded_length(n, pad) for n in lengths).items():
+        options = {"batch": batch, "new_tokens": new_tokens, "cache": cache, "dtype": dtype, "attention": attention}
+        # Padding is part of the attention mask, so a padded prompt is traced as one; any real length will do.
+        real = next(n for n in lengths if padded_length(n, pad) == length)
+        one = plan_model(model, prompt=real, pad=pad, rules=rules, **options)
+        for _ in range(count):
+            total.merge(one)
+    return total
+
+
+def tuning_seconds(
+    gemms: Iterable[Gemm],
+    *,
+    candidates: int = 1500,
+    tflops: float = 1307.4,
+    bandwidth_tb_s: float = 5.3,
+    efficiency: float = 0.5,
+    launch_us: float = 10.0,
+    budget_ms: float = 30.0,
+    iterations: int = 100,
+) -> tuple[float, float]:
+    """Lowest and highest time in seconds that tuning these products takes, from what TunableOp does per candidate.
+
+    One call takes max(FLOPs / peak, bytes / bandwidth) / efficiency + launch. Every candidate is called once and then
+    2 + 3 times; one that is 1.5x slower than the best so far stops there (lowest). One that survives is called
+    2 + 10 times more, and then for ``iterations`` calls or ``budget_ms`` milliseconds, whichever is less (highest).
+    The defaults are MI300X's bfloat16 peak and bandwidth; the number of candidates is an assumption: TunableOp's
+    own logs show 1,068 and 4,454 for one float32 product on an MI250.
+    Source: PyTorch, aten/src/ATen/cuda/tunable/TunableOp.h; "Accelerating models on ROCm using PyTorch TunableOp".
+
+    >>> from rocm_guide.tunableop_gemm import parse_gemm
+    >>> low, high = tuning_seconds([parse_gemm("GemmTunableOp_BFloat16_TN,tn_4096_1_4096_ld_4096_4096_4096")])
+    >>> round(low, 2), round(high, 1)
+    (0.2, 3.9)
+    """
+    low = high = 0.0
+    size = {"float": 4, "tf32": 4, "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16}
+    for g in gemms:
+        width = size.get(g.dtypes[0], 1 if g.dtypes[0].startswith("Float8") else 2)
+        moved = width * (g.batch or 1) * (g.m * g.k + g.k * g.n + g.m * g.n)
+        call = max(g.flops / (tflops * 1e12), moved / (bandwidth_tb_s * 1e12)) / efficiency + launch_us * 1e-6
+        low += candidates * 6 * call
+        high += candidates * (6 + 12 + 2 + max(1, min(iterations, int(budget_ms * 1e-3 / call)))) * call
+    return low, high
