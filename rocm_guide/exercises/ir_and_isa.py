@@ -83,14 +83,15 @@ def check_trips(counts: Mapping[str, int]) -> None:
 def _trips(name: str) -> int:
     import torch
 
-    from rocm_guide.mi300x import examples
     from rocm_guide.mi300x.compile import compile_kernel
+    from rocm_guide.mi300x.examples import int4_scores_gathered, int4_scores_planar, int4_scores_reshaped
     from rocm_guide.mi300x.ir import parse_ir
 
     def meta(*shape: int, dtype: Any = torch.int32) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype, device="meta")
 
-    kernel = getattr(examples, f"int4_scores_{name}")
+    kernels = {"gathered": int4_scores_gathered, "planar": int4_scores_planar, "reshaped": int4_scores_reshaped}
+    kernel = kernels[name]
     arguments = [
         meta(16, 128, dtype=torch.float16),
         meta(4096, 16),
