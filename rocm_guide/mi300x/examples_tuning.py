@@ -6,10 +6,15 @@ They are complete and correct kernels, kept short so that what the compiler make
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
-__all__ = ["attention_rows", "matmul", "scale_rows", "tuned_scale_rows"]
+from .compile import compile_kernel
+from .report import KernelReport, report
+
+__all__ = ["attention_report", "attention_rows", "gemm_report", "matmul", "scale_rows", "tuned_scale_rows"]
 
 
 @triton.jit
@@ -86,3 +91,45 @@ def attention_rows(  # noqa: ANN201
         top = new_top
     out = acc / total[:, None]
     tl.store(o_ptr + rm[:, None] * D + rd[None, :], out.to(o_ptr.dtype.element_ty), mask=rm[:, None] < S)
+
+
+def gemm_report(
+    shape: tuple[int, int, int] = (4096, 4096, 4096),
+    tile: tuple[int, int, int] = (128, 128, 64),
+    *,
+    split_k: int = 1,
+    relu: bool = False,
+    arch: str = "gfx942",
+    num_warps: int = 8,
+    **options: Any,
+) -> KernelReport:
+    """What :func:`matmul` in fp16 becomes for one tile and one set of options, launched for the shape (M, N, K).
+
+    The tensors have their true sizes and no memory (torch's meta device). Introduced in notebook 14.
+
+    >>> gemm_report((4096, 4096, 4096), (128, 128, 64)).grid
+    (1024, 1)
+    """
+    import torch
+
+    (m, n, k), (bm, bn, bk) = shape, tile
+    a, b = (torch.empty(size, dtype=torch.float16, device="meta") for size in ((m, k), (k, n)))
+    c = torch.empty(m, n, dtype=torch.float16 if split_k == 1 else torch.float32, device="meta")
+    constants = {"BM": bm, "BN": bn, "BK": bk, "SPLIT_K": split_k, "RELU": relu}
+    compiled = compile_kernel(matmul, [a, b, c, m, n, k], constants, arch=arch, num_warps=num_warps, **options)
+    return report(compiled, grid=(triton.cdiv(m, bm) * triton.cdiv(n, bn), split_k))
+
+
+def attention_report(
+    tile: tuple[int, int] = (64, 32), *, rows: int = 4096, head: int = 128, arch: str = "gfx942", **options: Any
+) -> KernelReport:
+    """What :func:`attention_rows` in fp16 becomes for a tile (BM, BN) and ``head`` features per head. Notebook 15.
+
+    >>> attention_report(num_stages=1).kernel
+    'attention_rows'
+    """
+    import torch
+
+    x = torch.empty(rows, head, dtype=torch.float16, device="meta")
+    constants = {"D": head, "BM": tile[0], "BN": tile[1]}
+    return report(compile_kernel(attention_rows, [x, x, x, x, head**-0.5, rows], constants, arch=arch, **options))

@@ -50,7 +50,8 @@ class GridFit:
         workgroups: workgroups in the grid.
         resident: how many can run at once (CUs x workgroups per CU).
         rounds: ``workgroups / resident``; 2.1 means that the third round is almost empty.
-        busy: the share of the CUs' time that has work, from 0 to 1, if all workgroups take equally long.
+        busy: the share of the CUs' time that has work, from 0 to 1, for equal workgroups that share a CU's throughput:
+            workgroups per CU divided by what the fullest CU has to do.
     """
 
     workgroups: int
@@ -62,8 +63,8 @@ class GridFit:
 def grid_fit(grid: Sequence[int], workgroups_per_cu: int, arch: str = "gfx942") -> GridFit:
     """How well ``grid`` fills the GPU when ``workgroups_per_cu`` fit on each CU.
 
-    In one round (everything resident at once) the slowest CU is the one with the most workgroups; over several rounds
-    the last one may be nearly empty. Both are the same loss: work divided by rounded-up work.
+    The GPU is done when the fullest CU is, so 305 equal workgroups on 304 CUs take as long as 608. That is the tail
+    effect; it fades with more workgroups per CU. Occupancy does not change it, only in how many rounds it happens.
 
     Raises:
         GridError: the grid is not one to three whole numbers, or ``workgroups_per_cu`` is not positive.
@@ -79,11 +80,8 @@ def grid_fit(grid: Sequence[int], workgroups_per_cu: int, arch: str = "gfx942") 
     total = math.prod(grid)
     resident = row.cus * workgroups_per_cu
     rounds = total / resident
-    if total == 0:
-        return GridFit(0, resident, 0.0, 0.0)
-    if total <= resident:
-        return GridFit(total, resident, rounds, (total / row.cus) / math.ceil(total / row.cus))
-    return GridFit(total, resident, rounds, rounds / math.ceil(rounds))
+    per_cu = total / row.cus
+    return GridFit(total, resident, rounds, per_cu / math.ceil(per_cu) if total else 0.0)
 
 
 def _grid_findings(grid: Sequence[int], threads: int, workgroups_per_cu: int, arch: str) -> list[Finding]:
@@ -104,8 +102,9 @@ def _grid_findings(grid: Sequence[int], threads: int, workgroups_per_cu: int, ar
     if total >= row.cus and workgroups_per_cu:
         fit = grid_fit(grid, workgroups_per_cu, arch)
         if fit.busy < 0.9:
-            text = f"{total} workgroups, {fit.resident} at once: {fit.rounds:.2f} rounds, CUs busy {fit.busy:.0%}"
-            fix = "choose a tile size that gives nearly whole rounds, or a persistent kernel"
+            most = math.ceil(total / row.cus)
+            text = f"{total} workgroups on {row.cus} CUs: some get {most}, some {most - 1}: CUs busy {fit.busy:.0%}"
+            fix = f"a grid just below a multiple of {row.cus}, or a persistent kernel"
             found.append(Finding("note", "tail", text, fix))
     return found
 
