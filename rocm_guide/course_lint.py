@@ -116,7 +116,7 @@ def _parameters(nb: dict[str, Any]) -> Found:
         yield "error", tagged[0] + 1, "the parameters have no SCALE"
     for name in names:
         if not re.search(rf"\b{name}\b", later):
-            yield "error", tagged[0] + 1, f"no later cell reads the parameter {name}"
+            yield "warning", tagged[0] + 1, f"no later cell reads the parameter {name}; a knob without effect misleads"
 
 
 def _code(nb: dict[str, Any]) -> Found:

@@ -60,7 +60,7 @@ def child_environment(scratch: Path, mark: str, *, one_thread: bool, hide_gpu: b
     afterwards, so that even a killed notebook leaves nothing behind.
     """
     env = dict(os.environ, **{_MARK: mark})
-    for name, folder in (("TMPDIR", "tmp"), ("JUPYTER_RUNTIME_DIR", "jupyter"), ("IPYTHONDIR", "ipython")):
+    for name, folder in (("TMPDIR", "tmp"), ("JUPYTER_RUNTIME_DIR", "j"), ("IPYTHONDIR", "ipython")):
         (scratch / folder).mkdir(parents=True, exist_ok=True)
         env[name] = str(scratch / folder)
     # The kernel must be this Python, not a "python3" kernel that the user once installed for another one.

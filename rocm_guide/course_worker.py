@@ -14,6 +14,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -111,6 +112,7 @@ def execute(
     from papermill.engines import NBClientEngine, papermill_engines
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
+    from traitlets.config import Config
 
     class Engine(NBClientEngine):
         @classmethod
@@ -138,8 +140,23 @@ def execute(
             cell.outputs, cell.execution_count = [], None
     os.chdir(cwd)
     return papermill_engines.execute_notebook_with_engine(
-        "rocm_guide", nb, kernel_name="python3", input_path=None, output_path=None, progress_bar=False
+        "rocm_guide",
+        nb,
+        kernel_name="python3",
+        input_path=None,
+        output_path=None,
+        progress_bar=False,
+        config=Config({"KernelManager": {"transport": _transport()}}),
     )
+
+
+def _transport() -> str:
+    """How to talk to the kernel: by files where that is possible, since they work without any network, loopback too.
+
+    The address of a Unix socket has room for 107 characters, of which Jupyter's own names take about 50.
+    """
+    folder = os.environ.get("JUPYTER_RUNTIME_DIR", "")
+    return "ipc" if hasattr(socket, "AF_UNIX") and 0 < len(folder) <= 55 else "tcp"
 
 
 def to_html(nb: Any, title: str) -> str:

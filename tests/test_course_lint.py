@@ -110,7 +110,6 @@ BREAKS = [
     (edit(lambda c: c[26]["metadata"].clear()), "2 cells tagged solution"),
     (edit(lambda c: c[2]["metadata"].clear()), "0 cells tagged parameters"),
     (replace(2, "SCALE", "SIZE"), "the parameters have no SCALE"),
-    (append(2, "\nUNUSED = 1"), "no later cell reads the parameter UNUSED"),
     (append(3, "\nx = 1" * 39), "41 lines of code; 40 is the limit"),
     (append(3, "\n!pip install x"), "a shell command with !"),
     (append(3, "\n%pip install x"), "installs a package"),
@@ -142,6 +141,13 @@ def test_long_cells_are_a_warning(tmp_path):
     append(3, "\nx = 1" * 20)(nb)
     assert errors(nb, tmp_path, level="warning") == ["22 lines of code; 20 or fewer are readable"]
     assert errors(nb, tmp_path) == []
+
+
+def test_knobs_without_effect_are_a_warning(tmp_path):
+    nb = good()
+    append(2, "\nUNUSED = 1")(nb)
+    assert errors(nb, tmp_path) == []
+    assert errors(nb, tmp_path, level="warning")[0].startswith("no later cell reads the parameter UNUSED")
 
 
 def test_stale_and_missing_stamps(tmp_path):
