@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rocm_guide.tunableop_gemm import Gemm
 
-__all__ = ["Plan", "PlannedGemm", "plan", "plan_model", "tuning_seconds"]
+__all__ = ["Plan", "PlannedGemm", "plan", "plan_model"]
 
 
 @dataclass(slots=True)
@@ -50,11 +50,13 @@ class PlannedGemm:
 class Plan:
     """The products of a workload in the order of first use, keyed as PyTorch keys them.
 
-    ``untunable`` counts products outside TunableOp (grouped products of a mixture of experts, for example).
+    ``untunable`` counts products outside TunableOp (grouped products of a mixture of experts, for example);
+    ``pattern``: one repetition of the layers was seen to predict the whole model.
     """
 
     gemms: dict[tuple[str, str], PlannedGemm] = field(default_factory=dict)
     untunable: dict[str, int] = field(default_factory=dict)
+    pattern: bool = False
 
     def add(self, trace: Trace, step: int, times: int = 1, layers: float = 1.0, phase: str = "decode") -> None:
         """Add one traced step ``times`` over; ``layers`` multiplies what belongs to a numbered layer."""
@@ -113,6 +115,17 @@ def _fewer_layers(config: Any) -> tuple[Any, float] | None:
     return small, total / period
 
 
+def _predicts(small: Trace, whole: Trace, repeats: float, steps: int) -> bool:
+    """Whether one repetition of the layers, multiplied, asks for what the whole model asks for in the first steps."""
+    for i in range(steps):
+        a, b = Plan(), Plan()
+        a.add(small, i, layers=repeats)
+        b.add(whole, i)
+        if [(k, g.calls) for k, g in a.gemms.items()] != [(k, g.calls) for k, g in b.gemms.items()]:
+            return False
+    return True
+
+
 def plan_model(
     config: Any,
     *,
@@ -124,12 +137,14 @@ def plan_model(
     dtype: str = "bfloat16",
     attention: str = "sdpa",
     rules: BlasRules | None = None,
+    trust_pattern: bool = False,
 ) -> Plan:
     """Plan one workload of a transformers configuration: ``batch`` prompts of ``prompt`` tokens, then ``new_tokens``.
 
-    The whole model is traced for the prompt and the first tokens. If those steps ask for the same products, so do all
-    others. If not (eager attention on a growing cache) every step is traced on one repetition of the layers, after a
-    check that this predicts the whole model's first steps.
+    The whole model is traced for the prompt and the first tokens, and so is one repetition of its layer pattern. If
+    the decoding steps ask for the same products, so do all others; if not (eager attention on a growing cache) every
+    step is traced, on the one repetition when it predicted the whole. ``trust_pattern`` skips the whole model, for
+    further workloads of a model whose first plan has ``pattern`` set.
 
     Raises:
         GuideError: a size below 1, an unknown cache, or a model that decides on values.
@@ -145,27 +160,29 @@ def plan_model(
     rules = rules or BlasRules()
     how = {"new_tokens": new_tokens, "cache": cache}
     look = min(new_tokens, 4)
-    trace = _traced(meta_model(config, dtype, attention), rules, batch, prompt, pad, stop_after=look, **how)
-    result = Plan(untunable=dict(trace.untunable))
-    result.add(trace, 0, phase="prefill")
+
+    def run(cfg: Any, **more: Any) -> Trace:
+        return _traced(meta_model(cfg, dtype, attention), rules, batch, prompt, pad, **how, **more)
+
+    small, repeats = _fewer_layers(config) or (config, 1.0)
+    trace = run(small, stop_after=look) if trust_pattern else None
+    if trace is None:
+        trace = run(config, stop_after=look)
+        if small is not config and not _predicts(run(small, stop_after=look), trace, repeats, look):
+            small = config
+        factor = 1.0
+    else:
+        factor = repeats
+    result = Plan(untunable={name: round(n * factor) for name, n in trace.untunable.items()})
+    result.pattern = small is not config
+    result.add(trace, 0, layers=factor, phase="prefill")
     steps = {tuple(_signature(trace, i)) for i in range(1, look)}
-    if len(steps) <= 1 or new_tokens <= look:
-        same = len(steps) == 1
-        for i in range(1, 2 if same else look):
-            result.add(trace, i, times=new_tokens - 1 if same else 1)
-        return result
-    fewer = _fewer_layers(config)
-    small_config, repeats = fewer or (config, 1.0)
-    small = _traced(meta_model(small_config, dtype, attention), rules, batch, prompt, pad, **how)
-    for i in range(look):
-        whole, part = Plan(), Plan()
-        whole.add(trace, i)
-        part.add(small, i, layers=repeats)
-        if {k: g.calls for k, g in whole.gemms.items()} != {k: g.calls for k, g in part.gemms.items()}:
-            small, repeats = _traced(meta_model(config, dtype, attention), rules, batch, prompt, pad, **how), 1.0
-            break
-    for i in range(1, new_tokens):
-        result.add(small, i, layers=repeats)
+    if len(steps) == 1:
+        result.add(trace, 1, times=new_tokens - 1, layers=factor)
+    elif steps:
+        trace, factor = (run(small), repeats) if result.pattern else (run(config), 1.0)
+        for i in range(1, new_tokens):
+            result.add(trace, i, layers=factor)
     return result
 
 
@@ -191,7 +208,7 @@ def plan(
 
     >>> found = plan("random:llama-2-7b", prompt=[5, 6, 9], new_tokens=4, pad=8, cache="static")
     >>> len(found.gemms), sorted({g.gemm.n for g in found.gemms.values()})
-    (13, [1, 8, 16])
+    (10, [1, 8, 16])
     """
     if isinstance(model, str):
         from rocm_guide.zoo import meta_model as zoo_model
@@ -202,46 +219,20 @@ def plan(
         raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
     total = Plan()
     for length, count in Counter(padded_length(n, pad) for n in lengths).items():
-        options = {"batch": batch, "new_tokens": new_tokens, "cache": cache, "dtype": dtype, "attention": attention}
         # Padding is part of the attention mask, so a padded prompt is traced as one; any real length will do.
-        real = next(n for n in lengths if padded_length(n, pad) == length)
-        one = plan_model(model, prompt=real, pad=pad, rules=rules, **options)
+        one = plan_model(
+            model,
+            batch=batch,
+            prompt=next(n for n in lengths if padded_length(n, pad) == length),
+            new_tokens=new_tokens,
+            pad=pad,
+            cache=cache,
+            dtype=dtype,
+            attention=attention,
+            rules=rules,
+            trust_pattern=total.pattern,
+        )
+        total.pattern = total.pattern or one.pattern
         for _ in range(count):
             total.merge(one)
     return total
-
-
-def tuning_seconds(
-    gemms: Iterable[Gemm],
-    *,
-    candidates: int = 1500,
-    tflops: float = 1307.4,
-    bandwidth_tb_s: float = 5.3,
-    efficiency: float = 0.5,
-    launch_us: float = 10.0,
-    budget_ms: float = 30.0,
-    iterations: int = 100,
-) -> tuple[float, float]:
-    """Lowest and highest time in seconds that tuning these products takes, from what TunableOp does per candidate.
-
-    One call takes max(FLOPs / peak, bytes / bandwidth) / efficiency + launch. Every candidate is called once and then
-    2 + 3 times; one that is 1.5x slower than the best so far stops there (lowest). One that survives is called
-    2 + 10 times more, and then for ``iterations`` calls or ``budget_ms`` milliseconds, whichever is less (highest).
-    The defaults are MI300X's bfloat16 peak and bandwidth; the number of candidates is an assumption: TunableOp's
-    own logs show 1,068 and 4,454 for one float32 product on an MI250.
-    Source: PyTorch, aten/src/ATen/cuda/tunable/TunableOp.h; "Accelerating models on ROCm using PyTorch TunableOp".
-
-    >>> from rocm_guide.tunableop_gemm import parse_gemm
-    >>> low, high = tuning_seconds([parse_gemm("GemmTunableOp_BFloat16_TN,tn_4096_1_4096_ld_4096_4096_4096")])
-    >>> round(low, 2), round(high, 1)
-    (0.2, 3.9)
-    """
-    low = high = 0.0
-    size = {"float": 4, "tf32": 4, "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16}
-    for g in gemms:
-        width = size.get(g.dtypes[0], 1 if g.dtypes[0].startswith("Float8") else 2)
-        moved = width * (g.batch or 1) * (g.m * g.k + g.k * g.n + g.m * g.n)
-        call = max(g.flops / (tflops * 1e12), moved / (bandwidth_tb_s * 1e12)) / efficiency + launch_us * 1e-6
-        low += candidates * 6 * call
-        high += candidates * (6 + 12 + 2 + max(1, min(iterations, int(budget_ms * 1e-3 / call)))) * call
-    return low, high

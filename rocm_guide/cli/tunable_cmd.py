@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide tunable plan | check | explain | merge | missing | compare | tune`: PyTorch's GEMM tuner from outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Read, compare and plan TunableOp results.")
+_JSON = typer.Option("--json", help="Print JSON and nothing else.")
+_FILE = typer.Argument(help="A tunableop_*.csv file, results or untuned.")
+_OUT = typer.Option("--out", "-o", help="File to write; the screen if not given.")
+
+
+def _lengths(text: str) -> list[int]:
+    """``100``, ``5,12,100`` or ``1:256`` (both ends included)."""
+    from rocm_guide.base import GuideError
+
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            return list(range(first, last + 1))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise GuideError(f"--prompt {text}: a length (100), several (5,12,100) or a range (1:256)") from None
+
+
+def _write(text: str, out: Path | None) -> None:
+    from rocm_guide.base import write_text
+
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
+        typer.echo(f"{out}: {len(text.splitlines())} lines")
+
+
+def _span(low: float, high: float) -> str:
+    unit, size = ("s", 1) if high < 120 else ("min", 60) if high < 7200 else ("h", 3600)
+    return f"{low / size:.1f} to {high / size:.1f} {unit}"
+
+
+@app.command("plan")
+def plan_command(
+    model: Annotated[str, typer.Argument(help="A shape (random:llama-3-70b), a hub id, or a folder with config.json.")],
+    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    prompt: Annotated[str, typer.Option(help="Prompt length in tokens: 100, or 5,12,100, or 1:256.")] = "128",
+    new_tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 128,
+    pad: Annotated[int, typer.Option(help="Pad prompts to a multiple of this.")] = 1,
+    cache: Annotated[str, typer.Option(help="dynamic or static.")] = "dynamic",
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "bfloat16",
+    attention: Annotated[str, typer.Option(help="sdpa (fused kernels) or eager (matrix products).")] = "sdpa",
+    platform: Annotated[str, typer.Option(help="rocm or cuda: which rules decide about fused bias.")] = "rocm",
+    candidates: Annotated[int, typer.Option(help="Kernels tried per product, for the time estimate.")] = 1500,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the untuned file here.")] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
+    from rocm_guide.base import GuideError, write_text
+    from rocm_guide.tunableop import CUDA_RULES, BlasRules, plan, tuning_seconds
+
+    if platform not in ("rocm", "cuda"):
+        raise GuideError(f"--platform {platform}: use rocm or cuda")
+    if dtype not in ("float32", "float16", "bfloat16"):
+        raise GuideError(f"--dtype {dtype}: use float32, float16 or bfloat16")
+    if attention not in ("sdpa", "eager"):
+        raise GuideError(f"--attention {attention}: use sdpa or eager")
+    lengths = _lengths(prompt)
+    found = plan(
+        model, batch=batch, prompt=lengths, new_tokens=new_tokens, pad=pad, cache=cache, dtype=dtype,
+        attention=attention, rules=CUDA_RULES if platform == "cuda" else BlasRules(),
+    )  # fmt: skip
+    entries = list(found.gemms.values())
+    low, high = tuning_seconds((e.gemm for e in entries), candidates=candidates)
+    if out is not None:
+        write_text(out, "".join(f"{line}\n" for line in found.lines()))
+    if as_json:
+        rows = [
+            {"line": e.gemm.line(), "prefill": e.prefill, "decode": e.decode, "flops": e.flops, "modules": e.modules}
+            for e in entries
+        ]
+        summary = {
+            "products": len(entries),
+            "flops": found.flops,
+            "tuning_s": [low, high],
+            "untunable": found.untunable,
+        }
+        typer.echo(json.dumps({**summary, "gemms": rows}))
+        return
+    typer.echo(f"{'prefill':>9} {'decode':>9} {'share':>6}  product")
+    total = max(found.flops, 1)
+    for e in entries[:60]:
+        typer.echo(f"{e.prefill:>9} {e.decode:>9} {e.flops / total:>6.1%}  {e.gemm.op},{e.gemm.params}  {e.modules[0]}")
+    if len(entries) > 60:
+        typer.echo(f"  … and {len(entries) - 60} more (--out FILE writes all)")
+    typer.echo(f"{len(entries)} products to tune, {found.flops / 1e12:.2f} TFLOP in all")
+    typer.echo(f"tuning on an MI300X: {_span(low, high)} (computed, for {candidates} candidates per product)")
+    for name, count in found.untunable.items():
+        typer.echo(f"{count} calls of {name}: outside TunableOp")
+    if out is not None:
+        typer.echo(f"{out}: {len(entries)} lines for torch.cuda.tunable.tune_gemm_in_file")
+
+
+@app.command()
+def check(file: Annotated[Path, _FILE], as_json: Annotated[bool, _JSON] = False) -> None:
+    """Is a file well formed, and would PyTorch on this machine accept it?"""
+    import importlib.util
+
+    from rocm_guide.tunableop_csv import read_file
+    from rocm_guide.tunableop_ops import explain_validators
+
+    parsed, here = read_file(file, repair=True), None
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        if torch.cuda.is_available():
+            here = dict(torch.cuda.tunable.get_validators())
+    refused = explain_validators(parsed.validators, here) if here is not None and parsed.validators else []
+    if as_json:
+        typer.echo(
+            json.dumps({"products": len(parsed.gemms), "tuned": len(parsed.tuned), "validators": parsed.validators,
+                        "problems": parsed.problems, "refused": refused, "checked_here": here is not None})
+        )  # fmt: skip
+    else:
+        typer.echo(f"{file}: {len(parsed.gemms)} products, {len(parsed.tuned)} tuned")
+        for name, value in parsed.validators.items():
+            typer.echo(f"  {name} = {value}")
+        for line in parsed.problems:
+            typer.echo(f"  [WARN] {line}")
+        for line in refused:
+            typer.echo(f"  [FAIL] {line}")
+        if here is None and parsed.validators:
+            typer.echo("  no GPU here: the validators were not compared")
+    if refused or any("skipped" in p for p in parsed.problems):
+        raise typer.Exit(1)
+
+
+@app.command("explain")
+def explain_command(
+    line: Annotated[str, typer.Argument(help="A line, or a file whose lines are all explained.")],
+    model: Annotated[str | None, typer.Option(help="Also say which layers of this model ask for it.")] = None,
+    batch: Annotated[int, typer.Option()] = 1,
+    prompt: Annotated[str, typer.Option()] = "128",
+) -> None:
+    """What a line stands for: which product, of which layer, and why M and N changed places."""
+    from rocm_guide.tunableop import explain, parse_gemm, plan, read_file
+
+    gemms = list(read_file(line).gemms.values()) if Path(line).is_file() else [parse_gemm(line)]
+    found = plan(model, batch=batch, prompt=_lengths(prompt)) if model else None
+    for gemm in gemms:
+        typer.echo(f"{gemm.line()}\n{explain(gemm, found)}\n")
+
+
+@app.command("merge")
+def merge_command(files: Annotated[list[Path], typer.Argument()], out: Annotated[Path | None, _OUT] = None) -> None:
+    """One file out of several; the faster of two solutions stays, and no tuned line is lost."""
+    from rocm_guide.tunableop import merge, read_file
+
+    _write(merge([read_file(f) for f in files]).text(), out)
+
+
+@app.command("missing")
+def missing_command(
+    untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: Annotated[Path | None, _OUT] = None
+) -> None:
+    """What UNTUNED lists and RESULTS has no solution for."""
+    from rocm_guide.tunableop import missing, read_file
+
+    _write(missing(read_file(untuned), read_file(results)).text(), out)
+
+
+@app.command("compare")
+def compare_command(
+    before: Annotated[Path, _FILE],
+    after: Annotated[Path, _FILE],
+    top: Annotated[int, typer.Option(help="How many products to list.", min=1)] = 10,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Speed-up per product between two results files, and in all."""
+    from rocm_guide.tunableop import compare, read_file
+
+    c = compare(read_file(before), read_file(after))
+    if as_json:
+        rows = [
+            {"product": x.params, "before_ms": x.time_ms, "after_ms": y.time_ms, "speed_up": s} for x, y, _, s in c.rows
+        ]
+        typer.echo(json.dumps({"speed_up": c.speed_up if c.rows else None, "rows": rows}))
+        return
+    for x, y, _, speed_up in c.rows[:top]:
+        typer.echo(
+            f"{speed_up:>6.2f}x  {x.time_ms:>9.5f} -> {y.time_ms:>9.5f} ms  {x.params}  {x.solution} -> {y.solution}"
+        )
+    typer.echo(f"{len(c.rows)} products in both: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all")
+    typer.echo(f"only in the first: {c.only_before}; only in the second: {c.only_after}")
+
+
+@app.command("tune")
+def tune_command(
+    untuned: Annotated[Path, _FILE],
+    results: Annotated[Path, typer.Argument(help="File to write, or to go on with.")],
+    gpus: Annotated[int, typer.Option(min=1)] = 1,
+    budget_ms: Annotated[int, typer.Option(help="Milliseconds per candidate.", min=1)] = 30,
+) -> None:
+    """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
+    import torch
+    from rich.progress import Progress
+
+    from rocm_guide.base import GuideError
+    from rocm_guide.tunableop_offline import tune_file
+
+    if not torch.cuda.is_available():
+        raise GuideError("tuning needs a GPU; on this machine `rocm-guide tunable plan` says what would be tuned")
+    with Progress() as bar:
+        task = bar.add_task("products", total=None)
+        done = tune_file(
+            untuned, results, gpus=gpus, budget_ms=budget_ms,
+            progress=lambda n, total: bar.update(task, completed=n, total=total),
+        )  # fmt: skip
+    typer.echo(f"{results}: {len(done.tuned)} tuned products")
