@@ -146,17 +146,18 @@ def execute(
         input_path=None,
         output_path=None,
         progress_bar=False,
-        config=Config({"KernelManager": {"transport": _transport()}}),
+        config=Config({"KernelManager": _connection()}),
     )
 
 
-def _transport() -> str:
+def _connection() -> dict[str, str]:
     """How to talk to the kernel: by files where that is possible, since they work without any network, loopback too.
 
-    The address of a Unix socket has room for 107 characters, of which Jupyter's own names take about 50.
+    The address of a Unix socket has room for 107 characters.
     """
-    folder = os.environ.get("JUPYTER_RUNTIME_DIR", "")
-    return "ipc" if hasattr(socket, "AF_UNIX") and 0 < len(folder) <= 55 else "tcp"
+    socket_name = Path(os.environ.get("JUPYTER_RUNTIME_DIR", "")).resolve() / "ipc"
+    fits = hasattr(socket, "AF_UNIX") and len(os.fsencode(socket_name)) <= 100
+    return {"transport": "ipc", "ip": str(socket_name)} if fits else {"transport": "tcp"}
 
 
 def to_html(nb: Any, title: str) -> str:

@@ -214,6 +214,22 @@ def test_the_notebook_runs_beside_its_file_and_cannot_see_our_streams(make_noteb
     folder = make_notebook("01_good", code).parent
     report = run_course(catalogue(folder), tmp_path / "out")
     assert report["notebooks"]["01"]["status"] == "ok", report["notebooks"]["01"]["failure"]
+    assert [p.name for p in folder.iterdir()] == ["01_good.ipynb"], "nothing is left beside the notebook"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [0, 120])
+def test_needs_no_network_and_bears_long_temporary_paths(make_notebook, tmp_path, depth):
+    alone = [] if depth else ["unshare", "--net", "--map-root-user"]
+    if alone and subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("this system does not allow a network namespace of one's own")
+    scratch = tmp_path / ("x" * depth)
+    scratch.mkdir(exist_ok=True)
+    folder = make_notebook("01_good", "x = 1").parent
+    command = [*alone, *COMMAND, "run", "--notebooks", str(folder), "--out", str(tmp_path / "out")]
+    env = dict(os.environ, TMPDIR=str(scratch)) if depth else None
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
