@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The checks behind the exercises: each prints [OK] and why, or raises a GuideError that holds a hint."""
+"""The checks behind the exercises: each prints [OK] or a [HINT], and returns whether the answer is right."""

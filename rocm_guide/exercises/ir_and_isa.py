@@ -6,48 +6,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.exercises.common import say
 
 __all__ = ["check_lane_bits", "check_trips", "check_wait"]
 
 
-def check_lane_bits(answers: Mapping[str, int]) -> None:
+def check_lane_bits(answers: Mapping[str, int]) -> bool:
     """Exercise 1: the widest load of one lane for each of the layouts, in bits.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
+    Prints [OK] or a hint, and returns whether the answer is right.
 
     >>> check_lane_bits({"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128})
-    [OK] contiguous elements per lane x bits per element, never more than 128
+    [OK]   contiguous elements per lane x bits per element, never more than 128
+    True
     """
     right = {"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128}
     for name, bits in right.items():
         if name not in answers:
-            raise GuideError(f"{name}: not yet. Hint: give an answer for each of {', '.join(right)}")
+            return say(False, f"{name}: not yet. give an answer for each of {', '.join(right)}")
         if answers[name] != bits:
             hint = "multiply the elements along the fastest dimension (order's first) by the bits of the type"
             if answers[name] > 128:
                 hint = "the hardware moves 128 bits per lane and instruction at most"
             elif name.startswith("fp32") and answers[name] == 128:
                 hint = "order [1, 0] says that dimension 1 is contiguous in memory, and each lane has one element of it"
-            raise GuideError(f"{name}={answers[name]}: not yet. Hint: {hint}")
-    print("[OK] contiguous elements per lane x bits per element, never more than 128")
+            return say(False, f"{name}={answers[name]}: not yet. {hint}")
+    return say(True, "contiguous elements per lane x bits per element, never more than 128")
 
 
-def check_wait(outstanding: int) -> None:
+def check_wait(outstanding: int) -> bool:
     """Exercise 2: six loads are issued, then ``s_waitcnt vmcnt(4)``, two more loads, then ``s_waitcnt vmcnt(5)``.
 
     How many may still be under way after the last wait?
 
-    Raises:
-        GuideError: not yet; the message is a hint.
+    Prints [OK] or a hint, and returns whether the answer is right.
 
     >>> check_wait(5)
-    [OK] 6 loads, then 4 left, then 6 again, then 5: the wait let one more load arrive
+    [OK]   6 loads, then 4 left, then 6 again, then 5: the wait let one more load arrive
+    True
     """
     if outstanding == 5:
-        print("[OK] 6 loads, then 4 left, then 6 again, then 5: the wait let one more load arrive")
-        return
+        return say(True, "6 loads, then 4 left, then 6 again, then 5: the wait let one more load arrive")
     hints = {
         0: "a wait for vmcnt(n) stops waiting as soon as n are left; only vmcnt(0) waits for all",
         1: "vmcnt(5) does not mean that five have arrived, but that five may still be missing",
@@ -56,28 +55,27 @@ def check_wait(outstanding: int) -> None:
         8: "the first wait already let two arrive",
     }
     hint = hints.get(outstanding, "vmcnt(n) continues when at most n are under way; loads add to the count")
-    raise GuideError(f"outstanding={outstanding}: not yet. Hint: {hint}")
+    return say(False, f"outstanding={outstanding}: not yet. {hint}")
 
 
-def check_trips(counts: Mapping[str, int]) -> None:
+def check_trips(counts: Mapping[str, int]) -> bool:
     """Exercise 3: how often the packed keys pass through LDS on their way to the matrix cores, in each kernel.
 
     ``counts`` maps ``reshaped``, ``gathered`` and ``planar`` to a number of trips. The kernels are compiled here and
     the shortest way from the load of the keys to the first ``tt.dot`` is followed.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
+    Prints [OK] or a hint, and returns whether the answer is right.
     """
     right = {name: _trips(name) for name in ("reshaped", "gathered", "planar")}
     for name, trips in right.items():
         if name not in counts:
-            raise GuideError(f"{name}: not yet. Hint: give a count for each of {', '.join(right)}")
+            return say(False, f"{name}: not yet. give a count for each of {', '.join(right)}")
         if counts[name] != trips:
             hint = "follow program.path(load, dot) and count the steps whose move ends in LDS or passes through it"
             if counts[name] == trips + 1:
                 hint = "the queries go through LDS too; only the keys are asked for"
-            raise GuideError(f"{name}={counts[name]}: not yet. Hint: {hint}")
-    print(f"[OK] {', '.join(f'{name} {trips}' for name, trips in right.items())}")
+            return say(False, f"{name}={counts[name]}: not yet. {hint}")
+    return say(True, f"{', '.join(f'{name} {trips}' for name, trips in right.items())}")
 
 
 def _trips(name: str) -> int:

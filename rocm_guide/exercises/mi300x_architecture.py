@@ -5,47 +5,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocm_guide.base import GuideError
+from rocm_guide.exercises.common import say
 from rocm_guide.hardware import gpu
 
 __all__ = ["check_remap", "check_resident_threads", "check_token_time"]
 
 
-def check_resident_threads(threads: int) -> None:
+def check_resident_threads(threads: int) -> bool:
     """Exercise 1: how many threads an MI300A can hold at once.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
+    Prints [OK] or a hint, and returns whether the answer is right.
 
     >>> check_resident_threads(228 * 4 * 8 * 64)
-    [OK] 466,944 threads: 228 CUs x 4 SIMDs x 8 waves x 64 lanes
+    [OK]   466,944 threads: 228 CUs x 4 SIMDs x 8 waves x 64 lanes
+    True
     """
     spec = gpu("MI300A")
     if threads == spec.threads:
-        print(f"[OK] {threads:,} threads: {spec.units} CUs x {spec.simds} SIMDs x {spec.max_waves} waves x 64 lanes")
-        return
+        return say(
+            True, f"{threads:,} threads: {spec.units} CUs x {spec.simds} SIMDs x {spec.max_waves} waves x 64 lanes"
+        )
     hints = {
         gpu("MI300X").threads: "that is the MI300X; look up the MI300A's number of compute units",
         spec.threads // 2: "16 waves per CU is the old figure; each of the four SIMDs holds eight",
         spec.waves: "those are waves; each has 64 lanes",
         spec.threads // 4: "8 waves is per SIMD, and a compute unit has four of them",
     }
-    raise GuideError(f"threads={threads}: not yet. Hint: {hints.get(threads, 'CUs x SIMDs x waves per SIMD x lanes')}")
+    return say(False, f"threads={threads}: not yet. {hints.get(threads, 'CUs x SIMDs x waves per SIMD x lanes')}")
 
 
-def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_parameter: float = 2) -> None:
+def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_parameter: float = 2) -> bool:
     """Exercise 2: the least time per token when all weights are read once for each, on an MI300X.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
+    Prints [OK] or a hint, and returns whether the answer is right.
 
     >>> check_token_time(70e9 * 2 / 5.3e12 * 1e3)
-    [OK] 26.4 ms, so at most 38 tokens per second for one request
+    [OK]   26.4 ms, so at most 38 tokens per second for one request
+    True
     """
     right = parameters * bytes_per_parameter / (gpu("MI300X").bandwidth_tb_s * 1e12) * 1e3
     if abs(milliseconds - right) <= 0.01 * right:
-        print(f"[OK] {right:.1f} ms, so at most {1e3 / right:.0f} tokens per second for one request")
-        return
+        return say(True, f"{right:.1f} ms, so at most {1e3 / right:.0f} tokens per second for one request")
     flops_time = 2 * parameters / (gpu("MI300X").peak_tflops("bf16") * 1e12) * 1e3
     hint = "bytes of all weights divided by bytes per second"
     if abs(milliseconds - flops_time) <= 0.05 * flops_time:
@@ -54,29 +54,30 @@ def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_pa
         hint = "a bf16 number has two bytes"
     elif abs(milliseconds * 1e3 - right) <= 0.01 * right:
         hint = "that is in seconds; the answer is asked in milliseconds"
-    raise GuideError(f"milliseconds={milliseconds:g}: not yet. Hint: {hint}")
+    return say(False, f"milliseconds={milliseconds:g}: not yet. {hint}")
 
 
-def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> None:
+def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> bool:
     """Exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn, one contiguous chunk.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
+    Prints [OK] or a hint, and returns whether the answer is right.
 
     >>> check_remap(lambda pid, n, dies: (pid % dies) * (n // dies) + pid // dies if n % dies == 0 else pid)
-    [OK] every die works on one contiguous chunk, and no tile is done twice
+    [OK]   every die works on one contiguous chunk, and no tile is done twice
+    True
     """
     for programs in (dies, 8 * dies, 76 * dies):
         image = [remap(pid, programs, dies) for pid in range(programs)]
         if sorted(image) != list(range(programs)):
-            raise GuideError(
-                f"programs={programs}: not yet. Hint: every tile must be done exactly once (a permutation)"
+            return say(
+                False, f"programs={programs}: not yet. every tile must be done exactly once (a permutation)"
             )
         for die in range(dies):
             chunk = image[die::dies]
             if sorted(chunk) != list(range(min(chunk), min(chunk) + len(chunk))):
-                raise GuideError(
-                    f"programs={programs}: not yet. Hint: programs die, die+{dies}, die+{2 * dies}, … run on one die; "
-                    "they should become neighbours"
+                return say(
+                    False,
+                    f"programs={programs}: not yet. programs die, die+{dies}, die+{2 * dies}, … run on one die; "
+                    "they should become neighbours",
                 )
-    print("[OK] every die works on one contiguous chunk, and no tile is done twice")
+    return say(True, "every die works on one contiguous chunk, and no tile is done twice")

@@ -175,7 +175,7 @@ class _Builder:
             raise IrNestingError(f"line {number}: more than {_MAX_NEST} open braces, which no Triton dump has")
         if text.startswith("//"):
             if m := _STAGE.match(text):
-                self.stage = m[1]
+                self.stage = m[1].rstrip(":")
         elif text.startswith("#"):
             name, eq, value = text.partition(" = ")
             if eq and not name.startswith("#loc"):

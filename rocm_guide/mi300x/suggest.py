@@ -168,7 +168,8 @@ def _waits(kernel: Kernel, occupancy: Occupancy | None, program: Program | None)
                 exposed.append(i)
             since_load = None
     if exposed:
-        found = f"{len(exposed)} waits in loops want every load back (vmcnt(0)) with almost no work since the last load"
+        what = f"{len(exposed)} waits in loops want" if len(exposed) > 1 else "a wait in a loop wants"
+        found = f"{what} every load back (vmcnt(0)) with almost no work since the last load"
         fix = "load the next tile before using this one: num_stages=2, or more waves per SIMD to hide the latency"
         yield Suggestion("exposed-wait", found, fix, _asm(exposed), 55)
 

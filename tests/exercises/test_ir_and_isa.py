@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_guide.base import GuideError
 from rocm_guide.exercises.ir_and_isa import check_lane_bits, check_trips, check_wait
 
 RIGHT = {"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128}
@@ -15,9 +14,9 @@ TRIPS = {"reshaped": 2, "gathered": 1, "planar": 0}
 
 
 def test_right_answers(capsys):
-    check_lane_bits(RIGHT)
-    check_wait(5)
-    check_trips(TRIPS)
+    assert check_lane_bits(RIGHT)
+    assert check_wait(5)
+    assert check_trips(TRIPS)
     assert capsys.readouterr().out.count("[OK]") == 3
 
 
@@ -35,6 +34,8 @@ def test_right_answers(capsys):
         (lambda: check_trips({**TRIPS, "planar": 8}), "follow program.path"),
     ],
 )
-def test_wrong_answers_get_a_hint(call, hint):
-    with pytest.raises(GuideError, match=hint):
-        call()
+def test_wrong_answers_get_a_hint(call, hint, capsys):
+    assert not call()
+    out = capsys.readouterr().out
+    assert out.startswith("[HINT]")
+    assert hint in out

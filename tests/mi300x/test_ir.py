@@ -156,7 +156,7 @@ def test_the_oldest_spelling_where_tensors_themselves_are_shared():
 
 
 def test_a_dump_of_several_passes():
-    two = "".join(f"// -----// IR Dump Before {name} (p) //----- //\n{text('softmax_t39.ttgir')}\n" for name in "AB")
+    two = "".join(f"// -----// IR Dump Before {name}: (p) //----- //\n{text('softmax_t39.ttgir')}\n" for name in "AB")
     assert [p.stage for p in parse_ir(two)] == ["A", "B"]
 
 
