@@ -86,11 +86,13 @@ def hunting(
     all_waves: bool = False,
     precise: bool = False,
     output: str | os.PathLike[str] | None = None,
+    for_children: bool = False,
 ) -> Iterator[dict[str, str]]:
     """Set the hunt's variables while the block runs and put back exactly what was there before, also after an error.
 
-    The runtime reads them when it starts: start the program as a subprocess inside the block, or enter the block
-    before anything touches the GPU.
+    The runtime reads them when it starts: enter the block before anything touches the GPU, or start the program as a
+    subprocess inside the block and pass ``for_children=True``. The other arguments are those of
+    :func:`hunt_environment`.
 
     Raises:
         GuideError: as :func:`hunt_environment`; the GPU runtime has started already; or the agent is not there.
@@ -106,8 +108,8 @@ def hunting(
     if agent is not None and "/" in os.fspath(agent) and not Path(agent).exists():
         raise GuideError(f"{os.fspath(agent)}: no such library; apt install rocm-debug-agent, or agent=None")
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        raise GuideError("the GPU runtime has started: it read its variables already; start a new process for the hunt")
+    if not for_children and torch is not None and torch.cuda.is_initialized():
+        raise GuideError("the GPU runtime has started and read its variables; use a new process, or for_children=True")
     before = {name: os.environ.get(name) for name in found}
     os.environ.update(found)
     try:
