@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rocm_guide.base import GuideError
+from rocm_guide.exercises.common import say
 from rocm_guide.mi300x.limits import ENOUGH_WORKGROUPS
 
 __all__ = ["CANDIDATES", "DECODE", "check_large_tile", "check_refused", "check_split_k"]
@@ -26,11 +27,6 @@ CANDIDATES: dict[str, tuple[tuple[int, int, int], int, int]] = {
 }
 
 
-def _say(good: bool, text: str) -> bool:
-    print(f"{'[OK]  ' if good else '[HINT]'} {text}")
-    return good
-
-
 def check_split_k(split: Any) -> bool:
     """Exercise 1: the smallest ``SPLIT_K`` that gives :data:`DECODE` enough workgroups and divides its loop evenly.
 
@@ -40,17 +36,17 @@ def check_split_k(split: Any) -> bool:
     """
     (m, n, k), (bm, bn, bk) = DECODE["shape"], DECODE["tile"]
     if isinstance(split, bool) or not isinstance(split, int) or split < 1:
-        return _say(False, f"split={split!r}: SPLIT_K is a whole number, 1 or more")
+        return say(False, f"split={split!r}: SPLIT_K is a whole number, 1 or more")
     groups, steps = math.ceil(m / bm) * math.ceil(n / bn) * split, k // bk
     if groups < ENOUGH_WORKGROUPS:
-        return _say(
+        return say(
             False, f"{groups} workgroups; an MI300X has 304 CUs and wants {ENOUGH_WORKGROUPS:,} workgroups or more"
         )
     if steps % split:
-        return _say(False, f"the loop over K has {steps} steps, which {split} programs cannot share evenly")
+        return say(False, f"the loop over K has {steps} steps, which {split} programs cannot share evenly")
     if groups // 2 >= ENOUGH_WORKGROUPS:
-        return _say(False, f"{groups:,} workgroups are more than enough: every further split adds atomic additions")
-    return _say(True, f"{groups:,} workgroups, {steps // split} steps of the K loop each")
+        return say(False, f"{groups:,} workgroups are more than enough: every further split adds atomic additions")
+    return say(True, f"{groups:,} workgroups, {steps // split} steps of the K loop each")
 
 
 def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
@@ -66,13 +62,13 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
 
     given = set(answer)
     if unknown := sorted(given - set(CANDIDATES)):
-        return _say(False, f"{unknown[0]!r} is no candidate; they are {', '.join(CANDIDATES)}")
+        return say(False, f"{unknown[0]!r} is no candidate; they are {', '.join(CANDIDATES)}")
     for name, (tile, warps, stages) in CANDIDATES.items():
         r = gemm_report(tile=tile, num_warps=warps, num_stages=stages, arch=arch)
         if r.launches == (name in given):
             why = f"{r.threads:,} threads and {r.lds:,} B of LDS per workgroup"
-            return _say(False, f"{name}: {why}: is that within the limits of a workgroup?")
-    return _say(True, f"{', '.join(sorted(given))}: compiled without a word, and refused at launch")
+            return say(False, f"{name}: {why}: is that within the limits of a workgroup?")
+    return say(True, f"{', '.join(sorted(given))}: compiled without a word, and refused at launch")
 
 
 def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
@@ -90,21 +86,19 @@ def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     options = dict(config)
     bm, bn, bk = options.pop("tile", (0, 0, 0))
     if min(bm, bn, bk) < 16:
-        return _say(False, f"tile={config.get('tile')!r}: give (BM, BN, BK), each 16 or more")
+        return say(False, f"tile={config.get('tile')!r}: give (BM, BN, BK), each 16 or more")
     if (intensity := bm * bn / (bm + bn)) < 85:
-        return _say(False, f"a tile of {bm} x {bn} does {intensity:.0f} FLOP for each byte it loads; 85 are wanted")
+        return say(False, f"a tile of {bm} x {bn} does {intensity:.0f} FLOP for each byte it loads; 85 are wanted")
     try:
         r = gemm_report((8192, 8192, 8192), (bm, bn, bk), arch=arch, **options)
     except GuideError as e:
-        return _say(False, str(e))
+        return say(False, str(e))
     if not r.launches:
-        return _say(False, f"{r.findings[0].evidence}. Try: {r.findings[0].fix}")
+        return say(False, f"{r.findings[0].evidence}. Try: {r.findings[0].fix}")
     if r.resources.vgpr_spills:
-        return _say(False, f"{r.resources.vgpr_spills} registers spill: share the tile among more warps")
+        return say(False, f"{r.resources.vgpr_spills} registers spill: share the tile among more warps")
     if r.occupancy.waves_per_simd < 2:
-        return _say(
+        return say(
             False, f"{r.occupancy.waves_per_simd:g} wave per SIMD leaves nobody to hide its latency; 2 are wanted"
         )
-    return _say(
-        True, f"{intensity:.0f} FLOP per byte at {r.occupancy.waves_per_simd:g} waves per SIMD, nothing spilled"
-    )
+    return say(True, f"{intensity:.0f} FLOP per byte at {r.occupancy.waves_per_simd:g} waves per SIMD, nothing spilled")
