@@ -101,6 +101,17 @@ def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     assert again == nb
 
 
+@pytest.mark.slow
+def test_a_notebook_edited_while_it_ran_is_not_overwritten(make_notebook):
+    code = (
+        "from pathlib import Path\np = Path('01_good.ipynb')\n_ = p.write_text(p.read_text().replace('first', 'new'))"
+    )
+    path = make_notebook("01_good", code)
+    errors = store_course(catalogue(path.parent))
+    assert [str(e) for e in errors] == ["01_good.ipynb: was edited while it ran; store it again"]
+    assert "new steps" in path.read_text() and "rocm_guide" not in read_notebook(path)["metadata"]
+
+
 def test_a_notebook_without_a_place_for_the_measurement_is_refused(make_notebook, monkeypatch):
     from rocm_guide import course_store
 
