@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,6 +17,10 @@ __all__ = ["PreflightError", "diagnose", "libraries", "preflight", "report"]
 
 # What no notebook can do without; also the whole list when the package's metadata is not there (a copied helper).
 _CORE = ("torch", "transformers", "numpy", "matplotlib")
+
+
+# Deprecations that one pinned library causes in another: a reader can do nothing about them.
+_BETWEEN_LIBRARIES = ("`is_gradient_checkpointing` is deprecated",)  # peft 0.21 with transformers 5.23
 
 
 class PreflightError(GuideError):
@@ -120,3 +125,5 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
             failed.append(check)
     if failed:
         raise PreflightError("; ".join(f"{c.name}: {c.found} -> {c.fix}" for c in failed))
+    for message in _BETWEEN_LIBRARIES:
+        warnings.filterwarnings("ignore", message=message, category=FutureWarning)

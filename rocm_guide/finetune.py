@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +86,6 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
         "output_dir": str(folder),
         "use_cpu": not gpu,
         "bf16": gpu,
-        "gradient_checkpointing": False,
         "optim": "adamw_torch_fused" if gpu else "adamw_torch",
         "lr_scheduler_type": "cosine",
         "warmup_steps": 10,
@@ -94,6 +95,9 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
         "report_to": "none",
         "dataloader_pin_memory": gpu,
     }
+    # Renamed in transformers 5.2x: the old name warns there, the new one is unknown before.
+    names = SFTConfig.__dataclass_fields__
+    values["activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing"] = False
     return SFTConfig(**{**values, **changes})
 
 
@@ -132,6 +136,8 @@ def fine_tune(
     settings: Any,
     *,
     adapter: Any = None,
+    callbacks: Sequence[Any] = (),
+    resume: bool = False,
 ) -> FineTuned:
     """Run SFTTrainer once and measure it.
 
@@ -141,6 +147,8 @@ def fine_tune(
         rows: columns ``prompt`` and ``completion`` (only the completion is learnt), ``text``, or ``messages``.
         settings: an ``SFTConfig``, for example from :func:`sft_settings`.
         adapter: a PEFT configuration such as ``LoraConfig``; None trains every weight.
+        callbacks: further ``TrainerCallback`` objects.
+        resume: go on from the newest checkpoint in ``settings.output_dir``. The figures then cover the new part.
 
     Raises:
         GuideError: the model is wrapped by PEFT already, or there is nothing to train on.
@@ -154,6 +162,8 @@ def fine_tune(
         raise GuideError("this model carries an adapter already; load it afresh before training another one")
     if len(rows) == 0:
         raise GuideError("the training data has 0 rows; check the split and the filter that made it")
+    # A trainer of an earlier run holds reference cycles, and through them gigabytes on the device.
+    gc.collect()
     seed_all(settings.seed)
     meter = _meter()
     quiet = datasets.are_progress_bars_disabled()
@@ -165,7 +175,7 @@ def fine_tune(
         train_dataset=rows.select_columns(wanted),
         processing_class=tokenizer,
         peft_config=adapter,
-        callbacks=[meter],
+        callbacks=[meter, *callbacks],
     )
     if not quiet:
         datasets.enable_progress_bars()
@@ -175,7 +185,7 @@ def fine_tune(
     device = "cpu" if settings.use_cpu else "cuda"
     with peak_memory(device) as peak:
         began = time.perf_counter()
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume or None)
         seconds = time.perf_counter() - began
     result = FineTuned(trainer.model, seconds=seconds, peak_bytes=peak.bytes, peak_what=peak.what)
     result.trainable, result.total = trainable_parameters(trainer.model)
@@ -201,7 +211,7 @@ def _meter() -> Any:
             self.began = 0.0
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.bar = tqdm(total=state.max_steps, desc="training", unit="step", leave=False)
+            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", leave=False)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.bar.close()

@@ -150,10 +150,10 @@ def stacked_bars(
         ax.bar(names, heights, bottom=bottom, label=kind, width=0.66)
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     for i, total in enumerate(bottom):
-        ax.text(i, total, f"{total:,.3g}", ha="center", va="bottom", fontsize=9)
+        ax.text(i, total, f"{total:,.0f}" if total >= 10 else f"{total:.2g}", ha="center", va="bottom", fontsize=9)
     if limit is not None:
         ax.axhline(limit[1], color="#333333", linestyle="--", linewidth=1.2)
-        ax.text(len(names) - 0.5, limit[1], f"{limit[0]} ", ha="right", va="bottom", fontsize=8.5)
+        ax.text(-0.5, limit[1], limit[0], ha="left", va="bottom", fontsize=8.5)
     ax.set_ylabel(unit)
     ax.margins(y=0.12)
     ax.grid(axis="x", visible=False)

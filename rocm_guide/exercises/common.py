@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+"""How every check of an exercise answers: one line, and True or False."""
+
+from __future__ import annotations
+
+__all__ = ["say"]
+
+
+def say(good: bool, text: str) -> bool:
+    """Print what was found with [OK] or [HINT] in front, and pass the verdict on.
+
+    >>> say(False, "B must start at zero")
+    [HINT] B must start at zero
+    False
+    """
+    print(f"{'[OK]  ' if good else '[HINT]'} {text}")
+    return good

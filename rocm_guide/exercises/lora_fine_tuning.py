@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Checks of the exercises of notebook 02: each says what is missing, and returns whether the answer holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocm_guide.exercises.common import say
+
+__all__ = ["check_masked", "check_settings", "check_smallest"]
+
+
+def check_settings(settings: Any) -> bool:
+    """Exercise 1: an SFTConfig with an effective batch of 64 rows on one device of which 8 are in memory at a time.
+
+    >>> from types import SimpleNamespace
+    >>> check_settings(SimpleNamespace(per_device_train_batch_size=8, gradient_accumulation_steps=1))
+    [HINT] 8 rows x 1 steps of accumulation = 8, and 64 are wanted
+    False
+    """
+    rows = getattr(settings, "per_device_train_batch_size", None)
+    steps = getattr(settings, "gradient_accumulation_steps", None)
+    if rows is None or steps is None:
+        return say(False, f"{type(settings).__name__} is no SFTConfig; make one with sft_settings(folder, …)")
+    if rows * steps != 64:
+        return say(False, f"{rows} rows x {steps} steps of accumulation = {rows * steps}, and 64 are wanted")
+    if rows != 8:
+        return say(False, f"{rows} rows are in memory at a time; the exercise allows 8")
+    return say(True, f"{rows} rows in memory, gradients of {steps} passes added up before each step")
+
+
+def check_masked(labels: Any, ids: Any, prompt_tokens: int) -> bool:
+    """Exercise 2: labels for one sample in which only the completion is learnt: -100 over the prompt.
+
+    >>> check_masked([5, 6, 7], [5, 6, 7], 2)
+    [HINT] the prompt is learnt too: its first 2 labels must be -100, which the loss ignores
+    False
+    """
+    labels, ids = [int(x) for x in labels], [int(x) for x in ids]
+    if len(labels) != len(ids):
+        return say(False, f"{len(labels)} labels for {len(ids)} tokens; there is one for each")
+    if any(x != -100 for x in labels[:prompt_tokens]):
+        return say(
+            False, f"the prompt is learnt too: its first {prompt_tokens} labels must be -100, which the loss ignores"
+        )
+    if labels[prompt_tokens:] != ids[prompt_tokens:]:
+        return say(False, "after the prompt each label is the token itself; the model shifts them by one on its own")
+    return say(True, f"{prompt_tokens} prompt tokens ignored, {len(ids) - prompt_tokens} tokens learnt")
+
+
+def check_smallest(trainable: Any, score: Any, total: int) -> bool:
+    """Exercise 3: train fewer than 1 % of the parameters and still answer 80 % of the held-out questions.
+
+    >>> check_smallest(8_064, 0.95, 1_619_136)
+    [OK]   0.50% of the parameters, 95.0% of the questions
+    True
+    """
+    if not 0 < trainable < 0.01 * total:
+        return say(False, f"{trainable:,} of {total:,} parameters is {trainable / total:.2%}; try a lower rank")
+    if score < 0.8:
+        return say(False, f"{score:.1%} of the questions; a lower rank may want one more epoch")
+    return say(True, f"{trainable / total:.2%} of the parameters, {score:.1%} of the questions")
