@@ -9,98 +9,18 @@ import json
 import os
 import random
 import signal
-import stat
 import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 
 from rocm_guide.system import apply_settings, load_state, reset_settings
 from rocm_guide.system_check import affinity_hints, check_system
 from rocm_guide.system_machine import Machine, SystemSettingError
+from rocm_guide.system_pretend import ADDRESSES, photograph, pretend_machine
 from rocm_guide.system_settings import every_setting, wanted_settings
-
-BDFS = ("0000:0c:00.0", "0000:9f:00.0")
-#: A pretended tool: edits the pretended kernel files as the driver would, in two steps, slowly if asked to.
-TOOL = """\
-#!{python}
-import os, sys, time, pathlib
-root, args = pathlib.Path({root!r}), sys.argv[1:]
-pause = float(os.environ.get("FAKE_PAUSE", "0"))
-with open(root / "calls.log", "a") as log:
-    log.write({name!r} + " " + " ".join(args) + "\\n")
-if os.environ.get("FAKE_FAIL"):
-    sys.exit("ERROR: Permission denied, must be root")
-cards = sorted(c for c in (root / "sys/class/drm").glob("card*/device") if (c / "uevent").exists())
-if "--gpu" in args:
-    bdf = args[args.index("--gpu") + 1]
-    card = next(c for c in cards if bdf in (c / "uevent").read_text())
-else:
-    card = cards[int(args[args.index("-d") + 1])]
-level, table = card / "power_dpm_force_performance_level", card / "pp_od_clk_voltage"
-def clock(mhz):
-    table.write_text("OD_SCLK:\\n0:        500Mhz\\n1:       %sMhz\\nOD_MCLK:\\n0: 900Mhz\\n" % mhz)
-flag = next((a for a in args if a.startswith("--") and a not in ("--gpu", "--autorespond")), "")
-value = args[args.index(flag) + 1] if flag and args.index(flag) + 1 < len(args) else ""
-if args[0] == "reset" or flag == "--resetperfdeterminism":
-    level.write_text("auto\\n"); time.sleep(pause); clock(2100)
-elif flag in ("--perf-determinism", "--setperfdeterminism"):
-    level.write_text("perf_determinism\\n"); time.sleep(pause); clock(os.environ.get("FAKE_CLAMP") or value)
-elif flag in ("--perf-level", "--setperflevel"):
-    level.write_text(value.lower() + "\\n")
-else:
-    sys.exit("unknown option " + " ".join(args))
-"""
-
-
-def make_machine(folder: Path, *, tools=("amd-smi", "rocm-smi"), gpus: int = 2, levels=("auto", "auto")) -> Machine:
-    """A pretended root with kernel files and tools."""
-    root = folder / "root"
-
-    def put(name: str, text: str) -> None:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text + "\n")
-
-    put("proc/sys/kernel/numa_balancing", "1")
-    put("proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro iommu=pt")
-    put("sys/kernel/mm/transparent_hugepage/enabled", "madvise")
-    put("opt/rocm/.info/version", "7.0.1-42")
-    for i in range(gpus):
-        card = f"sys/class/drm/card{i * 8}/device"
-        put(f"{card}/vendor", "0x1002")
-        put(f"{card}/uevent", f"DRIVER=amdgpu\nPCI_SLOT_NAME={BDFS[i]}")
-        put(f"{card}/power_dpm_force_performance_level", levels[i])
-        top = 1700 if levels[i] == "perf_determinism" else 2100
-        put(f"{card}/pp_od_clk_voltage", f"OD_SCLK:\n0:        500Mhz\n1:       {top}Mhz\nOD_MCLK:\n0: 900Mhz")
-        put(f"{card}/current_compute_partition", "SPX")
-        put(f"{card}/current_memory_partition", "NPS1")
-        put(f"{card}/numa_node", str(i))
-        put(f"{card}/local_cpulist", f"{i * 96}-{i * 96 + 95}")
-        put(f"{card}/hwmon/hwmon{i}/power1_cap", "750000000")
-        put(f"{card}/hwmon/hwmon{i}/power1_cap_max", "750000000")
-        put(f"{card}/hwmon/hwmon{i}/power1_cap_default", "750000000")
-    put("sys/class/drm/card1/device/vendor", "0x10de")  # somebody else's card
-    put("sys/class/drm/card0-DP-1/status", "disconnected")
-    tool_folder = folder / "bin"
-    tool_folder.mkdir(exist_ok=True)
-    for name in tools:
-        tool = tool_folder / name
-        tool.write_text(TOOL.format(python=sys.executable, root=str(root), name=name))
-        tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
-    return Machine(root, path=str(tool_folder), environ={})
-
-
-def photograph(machine: Machine) -> dict[str, str]:
-    """Every kernel file's content."""
-    return {
-        str(p.relative_to(machine.root)): p.read_text()
-        for top in ("proc", "sys")
-        for p in sorted((machine.root / top).rglob("*"))
-        if p.is_file()
-    }
 
 
 def reset(machine, state, **more):
@@ -119,7 +39,7 @@ OPTIONS = (
 @pytest.mark.parametrize("tools", [("amd-smi", "rocm-smi"), ("rocm-smi",), ("amd-smi",)])
 @pytest.mark.parametrize("levels", [("auto", "auto"), ("perf_determinism", "high")])
 def test_set_then_reset_leaves_everything_as_it_was(tmp_path, tools, levels):
-    machine = make_machine(tmp_path, tools=tools, levels=levels)
+    machine = pretend_machine(tmp_path, tools=tools, levels=levels)
     before, state = photograph(machine), tmp_path / "state.json"
     done = apply_settings(wanted_settings(machine, **OPTIONS[4]), machine, state)
     assert {o.result for o in done} == {"set"}, done
@@ -136,7 +56,7 @@ def test_set_then_reset_leaves_everything_as_it_was(tmp_path, tools, levels):
 
 def test_every_order_of_sets(tmp_path):
     for n, order in enumerate(itertools.permutations(range(len(OPTIONS)), 3)):
-        machine = make_machine(tmp_path / str(n), gpus=1)
+        machine = pretend_machine(tmp_path / str(n), gpus=1)
         before, state = photograph(machine), tmp_path / str(n) / "state.json"
         for i in order:
             apply_settings(wanted_settings(machine, **OPTIONS[i]), machine, state)
@@ -146,7 +66,7 @@ def test_every_order_of_sets(tmp_path):
 
 
 def test_every_order_of_single_settings(tmp_path):
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     settings = wanted_settings(machine, **OPTIONS[4])
     for n, order in enumerate(itertools.permutations(settings)):
         if n % 7:
@@ -160,7 +80,7 @@ def test_every_order_of_single_settings(tmp_path):
 
 def test_random_sequences_of_set_and_reset(tmp_path):
     rng = random.Random(3)
-    machine = make_machine(tmp_path, gpus=1, tools=("rocm-smi",))
+    machine = pretend_machine(tmp_path, gpus=1, tools=("rocm-smi",))
     before, state = photograph(machine), tmp_path / "state.json"
     for _ in range(12):
         for _ in range(rng.randrange(1, 4)):
@@ -173,7 +93,7 @@ def test_random_sequences_of_set_and_reset(tmp_path):
 
 
 def test_dry_run_touches_nothing(tmp_path):
-    machine = make_machine(tmp_path)
+    machine = pretend_machine(tmp_path)
     before, state = photograph(machine), tmp_path / "s" / "state.json"
     done = apply_settings(wanted_settings(machine), machine, state, dry_run=True)
     assert [o.result for o in done] == ["would set"] * 3 and "would set '1' -> '0'" in str(done[0])
@@ -185,17 +105,17 @@ def test_dry_run_touches_nothing(tmp_path):
 
 
 def test_setting_twice_keeps_the_first_value(tmp_path):
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     state = tmp_path / "state.json"
     apply_settings(wanted_settings(machine, clock=1900), machine, state)
     again = apply_settings(wanted_settings(machine, clock=1900), machine, state)
     assert {o.result for o in again} == {"already"}
     apply_settings(wanted_settings(machine, clock=1700), machine, state)
-    assert load_state(state)[f"clock {BDFS[0]}"] == {"before": "auto", "set": "determinism 1700", "pending": ""}
+    assert load_state(state)[f"clock {ADDRESSES[0]}"] == {"before": "auto", "set": "determinism 1700", "pending": ""}
 
 
 def test_somebody_elses_change_is_left_alone_unless_forced(tmp_path):
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     state = tmp_path / "state.json"
     apply_settings(wanted_settings(machine, clock=None, hugepages="always"), machine, state)
     (machine.root / "sys/kernel/mm/transparent_hugepage/enabled").write_text("never\n")
@@ -213,6 +133,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from rocm_guide.system import apply_settings, reset_settings
+from rocm_guide.system_pretend import ADDRESSES, photograph, pretend_machine
 from rocm_guide.system_machine import Machine
 from rocm_guide.system_settings import wanted_settings, every_setting
 machine = Machine(Path(sys.argv[1]), path=sys.argv[2], environ={})
@@ -230,7 +151,7 @@ def test_kill_in_between(tmp_path, action):
     rng = random.Random(action)
     interrupted = 0
     for n in range(10):
-        machine = make_machine(tmp_path / str(n))
+        machine = pretend_machine(tmp_path / str(n))
         before, state = photograph(machine), tmp_path / str(n) / "state.json"
         if action == "reset":
             apply_settings(wanted_settings(machine, **OPTIONS[4]), machine, state)
@@ -258,7 +179,7 @@ def test_killed_at_every_step(tmp_path, at, monkeypatch):
     class Killed(BaseException):
         pass
 
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     before, state = photograph(machine), tmp_path / "state.json"
     steps = iter(range(1, 10_000))
 
@@ -281,7 +202,7 @@ def test_killed_at_every_step(tmp_path, at, monkeypatch):
 
 def test_half_done_tool_is_restored(tmp_path, monkeypatch):
     """The firmware clamps the clock: the set fails, the value is neither old nor wanted, and reset still knows it."""
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     before, state = photograph(machine), tmp_path / "state.json"
     monkeypatch.setenv("FAKE_CLAMP", "1850")
     (outcome,) = apply_settings(wanted_settings(machine, numa=False), machine, state)
@@ -295,7 +216,7 @@ def test_half_done_tool_is_restored(tmp_path, monkeypatch):
 
 
 def test_no_tools_is_one_line_per_gpu_and_the_rest_is_done(tmp_path):
-    machine = make_machine(tmp_path, tools=())
+    machine = pretend_machine(tmp_path, tools=())
     done = apply_settings(wanted_settings(machine), machine, tmp_path / "state.json")
     assert [o.result for o in done] == ["set", "failed", "failed"]
     assert "neither amd-smi nor rocm-smi is installed" in done[1].why and "\n" not in str(done[1])
@@ -303,7 +224,7 @@ def test_no_tools_is_one_line_per_gpu_and_the_rest_is_done(tmp_path):
 
 
 def test_no_rights_is_one_line(tmp_path, monkeypatch):
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     monkeypatch.setenv("FAKE_FAIL", "1")
 
     def denied(*_):
@@ -325,7 +246,7 @@ def test_a_bare_machine(tmp_path):
 
 
 def test_bad_values_are_refused_before_anything_is_touched(tmp_path):
-    machine = make_machine(tmp_path)
+    machine = pretend_machine(tmp_path)
     before = photograph(machine)
     for bad in ({"clock": 19}, {"hugepages": "yes"}, {"power_cap": 900}, {"power_cap": -5}, {"partition": "XYZ"}):
         with pytest.raises(SystemSettingError, match=next(iter(bad))):
@@ -334,7 +255,7 @@ def test_bad_values_are_refused_before_anything_is_touched(tmp_path):
 
 
 def test_damaged_and_foreign_state_files(tmp_path):
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     state = tmp_path / "state.json"
     for text in ("{", "[]", '{"saved": {"a": 1}}', '{"saved": {"a": {"before": 1, "set": "x"}}}', "\xff"):
         state.write_text(text)
@@ -348,7 +269,7 @@ def test_damaged_and_foreign_state_files(tmp_path):
 def test_two_at_once_are_refused(tmp_path):
     import fcntl
 
-    machine = make_machine(tmp_path, gpus=1)
+    machine = pretend_machine(tmp_path, gpus=1)
     state = tmp_path / "state.json"
     with (tmp_path / "state.json.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -364,7 +285,7 @@ def lines(machine):
 
 
 def test_check_sees_each_setting(tmp_path):
-    machine = make_machine(tmp_path)
+    machine = pretend_machine(tmp_path)
     found = lines(machine)
     assert found["numa"].status == "WARN" and found["iommu"].status == "OK" and found["kernargs"].status == "OK"
     assert "automatic" in found["clock 0"].found and found["power 1"].found == "cap 750 W"
@@ -388,7 +309,7 @@ def test_check_sees_each_setting(tmp_path):
 
 
 def test_affinity_hints_name_node_and_cpus(tmp_path):
-    rows = affinity_hints(make_machine(tmp_path))
+    rows = affinity_hints(pretend_machine(tmp_path))
     assert "node 1, CPUs 96-191" in rows[1].found and "--cpunodebind=1 --membind=1" in rows[1].fix
     assert rows[2].name == "rccl"
 
@@ -398,7 +319,7 @@ def test_the_commands(tmp_path):
 
     from rocm_guide.cli.system_cmd import app
 
-    machine = make_machine(tmp_path, tools=())
+    machine = pretend_machine(tmp_path, tools=())
     before = photograph(machine)
     run, state = CliRunner(), str(tmp_path / "state.json")
     root = ["--root", str(machine.root)]
