@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Checks of notebook 00 (start_here)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rocm_guide.base import GuideError
+from rocm_guide.zoo_data import chat
+
+__all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]
+
+#: Exercise 1: billions of parameters of some models, counted on the meta device.
+WEIGHTS_GB: dict[str, float] = {
+    name: billions * 2
+    for name, billions in {
+        "llama-2-7b": 6.738,
+        "llama-2-13b": 13.016,
+        "llama-2-70b": 68.977,
+        "llama-3.1-405b": 405.853,
+    }.items()
+}
+
+#: Exercise 3: what is measured, computed or quoted?
+STATEMENTS: dict[str, str] = {
+    "A": "Llama-2-7B in bfloat16 has 13.5 GB of weights.",
+    "B": "An MI300X moves 5.3 TB/s between its memory and its compute units.",
+    "C": "Our matrix product took as long as the line that ends in (median of 20) says.",
+    "D": "Reading 13.5 GB at 5.3 TB/s takes 2.5 ms, so one token takes at least that long.",
+}
+
+
+def check_fits(models: Iterable[str], memory_gb: float = 192) -> None:
+    """Exercise 1: the models of :data:`WEIGHTS_GB` whose bfloat16 weights leave at least a quarter of an MI300X free.
+
+    Raises:
+        GuideError: not yet; the message is a hint.
+
+    >>> check_fits(["llama-2-7b", "llama-2-13b", "llama-2-70b"])
+    [OK] three fit; 70B takes 138 GB of 192 and leaves 54 GB
+    """
+    given = set(models)
+    if unknown := sorted(given - set(WEIGHTS_GB)):
+        raise GuideError(f"{unknown[0]!r}: not one of {', '.join(WEIGHTS_GB)}")
+    for name, size in WEIGHTS_GB.items():
+        fits = size <= 0.75 * memory_gb
+        if fits and name not in given:
+            raise GuideError(f"{name}: not yet. Hint: {size:.0f} GB is at most three quarters of {memory_gb:g} GB")
+        if not fits and name in given:
+            raise GuideError(f"{name}: not yet. Hint: 2 bytes for each parameter make {size:.0f} GB")
+    print("[OK] three fit; 70B takes 138 GB of 192 and leaves 54 GB")
+
+
+def check_prompt(text: str, question: str = "What is LDS?") -> None:
+    """Exercise 2: ``question`` as a prompt in the Llama-2 chat format, ready for the tokenizer.
+
+    Raises:
+        GuideError: not yet; the message is a hint.
+
+    >>> check_prompt("[INST] What is LDS? [/INST]")
+    [OK] this is where the model's answer begins
+    """
+    right, _ = chat(question)
+    if text == right:
+        print("[OK] this is where the model's answer begins")
+        return
+    hint = f"the question stands between [INST] and [/INST], one space on either side of it: {question!r}"
+    if text.startswith("<s>"):
+        hint = "the tokenizer adds <s> itself; written out it would be there twice"
+    elif "</s>" in text:
+        hint = "</s> ends an answer; a prompt that holds it says that all has been said"
+    elif text.strip() == right:
+        hint = "take the spaces at the ends away: the space before the answer belongs to the answer"
+    elif text.replace(" ", "") == right.replace(" ", ""):
+        hint = "count the spaces: the model has only seen one on either side of the question"
+    raise GuideError(f"{text!r}: not yet. Hint: {hint}")
+
+
+def check_kinds(answers: Mapping[str, str]) -> None:
+    """Exercise 3: each of :data:`STATEMENTS` is ``"measured"``, ``"computed"`` or ``"quoted"``.
+
+    Raises:
+        GuideError: not yet; the message is a hint.
+
+    >>> check_kinds({"A": "computed", "B": "quoted", "C": "measured", "D": "computed"})
+    [OK] and each of them is worth something only with its label
+    """
+    right = {"A": "computed", "B": "quoted", "C": "measured", "D": "computed"}
+    why = {
+        "A": "nobody put it on a scale: parameters x 2 bytes",
+        "B": "it is on the vendor's data sheet; we have not timed it, and a real program gets less",
+        "C": "it has a median, a number of runs and the hardware: somebody timed it",
+        "D": "a division of two numbers gives a bound; a measurement can only be slower",
+    }
+    for name in right:
+        if name not in answers:
+            raise GuideError(f"{name}: not yet. Hint: say 'measured', 'computed' or 'quoted' for each statement")
+        if answers[name] != right[name]:
+            raise GuideError(f"{name}={answers[name]!r}: not yet. Hint: {why[name]}")
+    print("[OK] and each of them is worth something only with its label")
