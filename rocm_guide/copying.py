@@ -152,17 +152,19 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
     for node in ast.walk(statement.node):
         for body in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")):
             for child in body if isinstance(body, list) else []:
-                if isinstance(child, ast.ImportFrom) and any(one.inside for one in module.imports_of(child)):
-                    _blank(lines, child, statement.first, alone=len(body) == 1)
+                found = module.imports_of(child) if isinstance(child, ast.ImportFrom) else []
+                if any(one.inside for one in found):
+                    inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
+                    _blank(lines, child, statement.first, inlined, alone=len(body) == 1)
     text = "\n".join(line.decode() for line in lines if line != b"\0")
     return re.sub(rf"^ *>>> from ({PACKAGE}[\w.]*|\.[\w.]*) import .*\n", "", text, flags=re.M) if target else text
 
 
-def _blank(lines: list[bytes], node: ast.ImportFrom, first: int, *, alone: bool) -> None:
-    """Take an import statement out; names it gives an alias get it by assignment."""
+def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, str], *, alone: bool) -> None:
+    """Take an import statement out; a name that it gives to something called otherwise is assigned instead."""
     indent = b" " * node.col_offset
-    aliases = [f"{a.asname} = {a.name}".encode() for a in node.names if a.asname and a.asname != a.name]
-    kept = aliases or ([b"pass"] if alone else [])
+    kept = [f"{bound} = {name}".encode() for bound, name in inlined.items() if bound != name]
+    kept = kept or ([b"pass"] if alone else [])
     for row in range(node.lineno - first, (node.end_lineno or node.lineno) - first + 1):
         lines[row] = b"\0"
     if kept:
@@ -181,17 +183,27 @@ def _find(name: str, closure: _Closure) -> tuple[Module, str]:
     raise CopyError(f"{name}: no public helper has that name; {hint}")
 
 
+def _lines(imports: Iterable[Imported]) -> list[str]:
+    """Import statements, sorted, with all names from one module on one line."""
+    plain, grouped = set(), {}
+    for one in imports:
+        if one.name:
+            grouped.setdefault(one.module, set()).add(one.line.split(" import ", 1)[1])
+        else:
+            plain.add(one.line)
+    return sorted(plain) + [f"from {m} import {', '.join(sorted(grouped[m]))}" for m in sorted(grouped)]
+
+
 def _header(imports: Iterable[Imported]) -> list[str]:
     """The import block: Python's own, then libraries, then those that only type checkers read."""
-    real = sorted({i.line for i in imports if not i.type_only})
-    lazy = sorted({i.line for i in imports if i.type_only})
-    if lazy and "from typing import TYPE_CHECKING" not in real:
-        real = sorted([*real, "from typing import TYPE_CHECKING"])
-    own = [line for line in real if line.split()[1].split(".")[0] in sys.stdlib_module_names]
-    other = [line for line in real if line not in own]
-    guarded = ["if TYPE_CHECKING:", *(f"    {line}" for line in lazy)] if lazy else []
-    blocks = ["\n".join(sorted(b, key=lambda x: not x.startswith("import"))) for b in (own, other) if b]
-    return [*blocks, *(["\n".join(guarded)] if guarded else [])]
+    lazy = _lines(i for i in imports if i.type_only)
+    real = [i for i in imports if not i.type_only]
+    if lazy and not any(i.bound == "TYPE_CHECKING" for i in real):
+        real.append(Imported("typing", "TYPE_CHECKING", "TYPE_CHECKING"))
+    own = [i for i in real if i.module.split(".")[0] in sys.stdlib_module_names]
+    blocks = [_lines(own), _lines(i for i in real if i not in own)]
+    blocks.append(["if TYPE_CHECKING:", *(f"    {line}" for line in lazy)] if lazy else [])
+    return ["\n".join(b) for b in blocks if b]
 
 
 def copy_source(name: str, root: Path | None = None) -> str:

@@ -114,6 +114,17 @@ def test_clashing_private_names_are_kept_apart(tmp_path, package):
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right _help")
 
 
+def test_clashing_names_imported_inside_functions(tmp_path, package):
+    root = package({
+        "left": "__all__ = ['f']\ndef f(): return 'left'\n",
+        "right": "__all__ = ['f']\ndef f(): return 'right'\n",
+        "top": "__all__ = ['both']\nfrom .left import f\n"
+               "def both():\n    from .right import f as g\n    return f(), g(), other()\n"
+               "def other():\n    from .right import f\n    return f()\n",
+    })  # fmt: skip
+    assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right", "right")
+
+
 def test_names_under_another_name(tmp_path, package):
     root = package({
         "low": "__all__ = []\ndef one(): return 1\n",
