@@ -374,3 +374,19 @@ def test_lora_layers_stay_in_the_slice_of_the_layer_they_adapt():
     places = module_slices(block)
     assert {places[p] for p in places if p.startswith("self_attn.q_proj")} == {"attention GEMMs"}
     assert module_place("query", "Linear", "attention") == "attention GEMMs"
+
+
+@pytest.mark.slow
+def test_a_large_trace_is_streamed_in_bounded_memory(tmp_path):
+    """40 MB here, 500 MB in benchmarks/big_trace.py; the totals are those of the repeated sample."""
+    import subprocess
+    import sys
+
+    script = Path(__file__).parents[1] / "benchmarks" / "big_trace.py"
+    run = subprocess.run(
+        [sys.executable, str(script), "--megabytes", "40", "--out", str(tmp_path / "r.json")],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["file_bytes"] > 40e6 and found["peak_gib"] < 0.5 and found["seconds"] < 60

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""The exercises of notebooks 23, 24 and 25 accept the solution and refuse the obvious wrong answers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.base import GuideError
+from rocm_guide.exercises import debugging_faults, profiling, system_tuning
+from rocm_guide.profiling import summarize
+from rocm_guide.profiling_read import read_profile, roofline_rows
+from rocm_guide.system import apply_settings
+from rocm_guide.system_pretend import pretend_machine
+from rocm_guide.system_settings import wanted_settings
+
+SAMPLES = Path(__file__).parent / "samples" / "profiling"
+
+
+def test_culprit(capsys):
+    summary = summarize(SAMPLES / "decode_b32.json.gz")
+    profiling.check_culprit("CatArrayBatchedCopy", summary)
+    assert "[OK]" in capsys.readouterr().out
+    for wrong, hint in (
+        ("flash", "another kernel"),
+        ("gemm_nothing", "in no kernel"),
+        ("", "telling"),
+        ("n", "telling"),
+    ):
+        with pytest.raises(GuideError, match=hint):
+            profiling.check_culprit(wrong, summary)
+
+
+def test_idle_share():
+    def right(spans):
+        spans, until, busy = sorted(spans), min(s for s, _ in spans), 0.0
+        first = until
+        for start, took in spans:
+            busy += max(0.0, start + took - max(start, until))
+            until = max(until, start + took)
+        return 1 - busy / (until - first)
+
+    profiling.check_idle_share(right)
+    naive = lambda spans: 1 - sum(d for _, d in spans) / (spans[-1][0] + spans[-1][1] - spans[0][0])  # noqa: E731
+    with pytest.raises(GuideError, match="stream"):
+        profiling.check_idle_share(naive)
+
+
+def test_bound():
+    points = roofline_rows(read_profile(SAMPLES / "rocprofv3_counter_collection.csv"))
+    good = {"Cijk": "compute", "fmha": "compute", "rms_norm": "memory", "act_and_mul": "memory"}
+    profiling.check_bound(good, points)
+    with pytest.raises(GuideError, match="ridge"):
+        profiling.check_bound(good | {"fmha": "memory"}, points)
+    with pytest.raises(GuideError, match="no answer"):
+        profiling.check_bound({"Cijk": "compute"}, points)
+
+
+def test_address():
+    debugging_faults.check_address(0x1000 + 4 * 405, 2, 5, base=0x1000, columns=200)
+    with pytest.raises(GuideError, match="bytes"):
+        debugging_faults.check_address(0x1000 + 405, 2, 5, base=0x1000, columns=200)
+    with pytest.raises(GuideError, match="base"):
+        debugging_faults.check_address(7, 2, 5, base=0x1000, columns=200)
+
+
+def test_environment():
+    from rocm_guide.faults_env import hunt_environment
+
+    debugging_faults.check_environment(hunt_environment(agent="lib", save_code="co", precise=True))
+    for wrong, hint in (
+        ({}, "HSA_TOOLS_LIB"),
+        ({"HSA_TOOLS_LIB": "lib"}, "cache"),
+        (hunt_environment(agent="lib", save_code="co"), "precise"),
+        (hunt_environment(agent="lib", precise=True), "save-code"),
+    ):
+        with pytest.raises(GuideError, match=hint):
+            debugging_faults.check_environment(wrong)
+
+
+def test_path():
+    torch = pytest.importorskip("torch")
+    from rocm_guide.faults_examples import plant_wrong_weight
+
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Sequential(torch.nn.Linear(4, 4))})
+    for seed in range(6):
+        wrong = plant_wrong_weight(model, seed)
+        changed = [n for n, p in model.named_parameters() if bool((p != dict(wrong.named_parameters())[n]).any())]
+        assert len(changed) == 1
+        debugging_faults.check_path(changed[0].rpartition(".")[0], model, wrong)
+        with pytest.raises(GuideError):
+            debugging_faults.check_path("elsewhere", model, wrong)
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        changed["b"][0].weight[0, 0] += 1
+    with pytest.raises(GuideError, match="innermost"):
+        debugging_faults.check_path("b", model, changed)
+
+
+def test_machine(tmp_path):
+    machine = pretend_machine(tmp_path, levels=("high", "auto"))
+    with pytest.raises(GuideError, match="left, the first"):
+        system_tuning.check_machine(machine)
+    apply_settings(wanted_settings(machine, clock=1500), machine, tmp_path / "s.json")
+    with pytest.raises(GuideError, match="1900"):
+        system_tuning.check_machine(machine)
+    apply_settings(wanted_settings(machine, clock=1900), machine, tmp_path / "s.json")
+    system_tuning.check_machine(machine)
+
+
+def test_saving_and_partition():
+    system_tuning.check_saving(2, 1333, 30, 2e-3 * 1333 / 30)
+    with pytest.raises(GuideError, match="not percent"):
+        system_tuning.check_saving(2, 1333, 30, 8.887)
+    with pytest.raises(GuideError, match="microseconds"):
+        system_tuning.check_saving(2, 1333, 30, 0.5)
+    system_tuning.check_partition((8, 38, 24), dies=8, units=304, memory_gb=192)
+    for wrong in ((4, 76, 48), (8, 304, 24), (8, 38, 192)):
+        with pytest.raises(GuideError, match="not it"):
+            system_tuning.check_partition(wrong, dies=8, units=304, memory_gb=192)
