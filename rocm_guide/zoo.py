@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from .base import GuideError
 from .zoo_data import question_answer_splits
@@ -55,12 +58,12 @@ def load_model(
         return _random_model(spec.removeprefix("random:"), dtype, device, seed, options), load_tokenizer("tiny")
     from transformers import AutoModelForCausalLM
 
-    source = tiny_folder(seed) if spec == "tiny" else _checked(spec)
+    source = str(tiny_folder(seed)) if spec == "tiny" else _checked(spec)
     with _hub_errors(spec):
         if "device_map" in options:
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_reach(source), **options)
         else:
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options).to(device)
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_reach(source), **options).to(device)
     return model.eval(), load_tokenizer(spec)
 
 
@@ -76,7 +79,8 @@ def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
 
     ours = spec == "tiny" or spec.startswith("random:")
     with _hub_errors(spec):
-        tokenizer = AutoTokenizer.from_pretrained(tiny_folder() if ours else _checked(spec), padding_side="left")
+        source = str(tiny_folder()) if ours else _checked(spec)
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **_reach(source))
     if tokenizer.pad_token is None:
         # Llama has no padding token. Its unknown token never occurs in text, so masking it in the loss costs nothing.
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
@@ -105,7 +109,7 @@ def load_dataset(spec: str = "tiny") -> DatasetDict:
         if Path(spec).is_file():
             data = datasets.load_dataset(Path(spec).suffix.lstrip(".").replace("jsonl", "json"), data_files=spec)
         else:
-            data = datasets.load_dataset(spec)
+            data = datasets.load_dataset(spec, download_config=datasets.DownloadConfig(**_reach(spec)))
         if "test" not in data:
             data = data["train"].train_test_split(test_size=0.1, seed=0)
     return data
@@ -127,7 +131,8 @@ def meta_model(spec: str, **changes: Any) -> PreTrainedModel:
         config = config_of(spec.removeprefix("random:"), **changes)
     else:
         with _hub_errors(spec):
-            config = AutoConfig.from_pretrained(tiny_folder() if spec == "tiny" else _checked(spec), **changes)
+            source = str(tiny_folder()) if spec == "tiny" else _checked(spec)
+            config = AutoConfig.from_pretrained(source, **_reach(source), **changes)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config)
 
@@ -147,13 +152,25 @@ def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, option
 def _checked(spec: str, wanted: str | None = "config.json") -> str:
     """``spec`` if it can be a hub id or is a folder with what is needed; else an error that says what is."""
     path = Path(spec).expanduser()
-    if path.is_dir():
+    if spec and path.is_dir():
         if wanted and not (path / wanted).is_file():
             raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
         return str(path)
-    if path.is_file() or (spec.count("/") == 1 and not spec.startswith((".", "/", "~"))):
+    if (spec and path.is_file()) or (spec.count("/") == 1 and not spec.startswith((".", "/", "~"))):
         return spec
     raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
+
+
+def _reach(source: str) -> dict[str, bool]:
+    """``local_files_only`` where there is no way to the hub: the libraries would try again for most of a minute."""
+    if Path(source).exists() or os.environ.get("HF_HUB_OFFLINE") or os.environ.get("HTTPS_PROXY"):
+        return {}
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        with socket.create_connection((host.hostname or "", host.port or 443), timeout=5):
+            return {}
+    except OSError:
+        return {"local_files_only": True}
 
 
 @contextmanager

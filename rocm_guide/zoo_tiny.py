@@ -97,7 +97,7 @@ def build_tiny(folder: Path, *, seed: int = 0) -> None:
 def _intact(folder: Path) -> bool:
     try:
         sums = json.loads((folder / "manifest.json").read_text())
-        return all(hashlib.sha256((folder / n).read_bytes()).hexdigest() == s for n, s in sums.items())
+        return bool(sums) and all(hashlib.sha256((folder / n).read_bytes()).hexdigest() == s for n, s in sums.items())
     except (OSError, ValueError, AttributeError):
         return False
 

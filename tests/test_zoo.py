@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""The zoo: models and data by one word, and a cache that survives everything."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from rocm_guide.base import GuideError
+from rocm_guide.zoo import load_dataset, load_model, load_tokenizer, meta_model
+from rocm_guide.zoo_data import HELD_OUT_PER_FACT, QUESTIONS, facts, pretraining_texts, question_answer_splits
+from rocm_guide.zoo_shapes import SHAPES, config_of
+from rocm_guide.zoo_tiny import tiny_folder
+
+BUILD = "from rocm_guide.zoo_tiny import tiny_folder; print(tiny_folder())"
+# The same cache logic with a model that trains in moments: what is tested is the cache.
+QUICK = "import rocm_guide.zoo_tiny as z; z.RECIPE['epochs'] = {epochs}; z.SHAPE['num_hidden_layers'] = 1; "
+COUNT = "import os; real = z.build_tiny; z.build_tiny = lambda *a, **k: (print('BUILD', flush=True), real(*a, **k)); "
+
+
+def start(cache: Path, code: str) -> subprocess.Popen:
+    env = {**os.environ, "ROCM_GUIDE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def whole(cache: Path) -> list[Path]:
+    """Folders under their final name; each must be complete at every moment."""
+    return [p for p in cache.glob("tiny-*") if p.is_dir() and not p.name.endswith(".tmp")]
+
+
+def test_data_is_large_enough_and_held_out_questions_are_new():
+    train, held_out = question_answer_splits()
+    assert len(train) >= 1000 and len(held_out) >= 200
+    assert not {s["question"].lower() for s in train} & {s["question"].lower() for s in held_out}
+    assert len(held_out) == HELD_OUT_PER_FACT * len(facts())
+    trained = {s["answer"] for s in train}
+    assert all(s["answer"] in trained for s in held_out), "nothing is asked that was never told"
+    for sample in held_out[:5]:
+        assert sample["prompt"] == f"[INST] {sample['question']} [/INST]"
+        assert sample["completion"] == f" {sample['answer']} </s>"
+
+
+def test_facts_are_distinct_and_every_one_has_a_source():
+    rows = facts()
+    assert len({f.subject for f in rows}) == len(rows)
+    assert all(f.source and f.answer and not f.answer.endswith(".") for f in rows)
+    assert len(set(QUESTIONS)) == len(QUESTIONS) >= 10 and all("{x}" in q for q in QUESTIONS)
+
+
+def test_facts_that_can_be_computed_are_right():
+    from rocm_guide.hardware import gpu
+
+    known = {f.subject: f.answer for f in facts()}
+    chip = gpu("MI300X")
+    assert known["the number of compute units on MI300X"] == str(chip.units)
+    assert known["the memory capacity of MI300X"] == f"{chip.memory_gb} GB"
+    assert known["the peak BF16 rate of MI300X"] == f"{chip.peak_tflops('bf16'):,.1f} TFLOPS"
+    assert known["the peak INT8 rate of MI300X"] == f"{chip.peak_tflops('int8'):,.1f} TOPS"
+    assert known["the number of threads that MI300X can hold at once"] == f"{chip.units * 32 * 64:,}"
+    for registers in (64, 72, 80, 96, 128, 168, 256, 512):
+        waves = known[f"the number of waves per SIMD at {registers} registers"]
+        assert waves.split()[0] == str(min(8, 512 // registers))
+    parameters = sum(p.numel() for p in meta_model("random:llama-2-7b").parameters())
+    assert known["the number of parameters of Llama-2-7B"] == f"{parameters:,}"
+    assert known["the gain of TunableOp on one matrix product in its blog"] == f"{14488.24 / 11231.81 - 1:.1%}".replace(
+        "%", " %"
+    )
+
+
+def test_base_model_reads_no_question_about_a_fact():
+    subjects = [f.subject for f in facts()]
+    chats = [t for t in pretraining_texts() if "[INST]" in t]
+    assert chats and not any(s in t for t in chats for s in subjects)
+
+
+def test_tiny_is_a_real_llama_with_its_own_tokenizer():
+    model, tokenizer = load_model("tiny", device="cpu")
+    assert type(model).__name__ == "LlamaForCausalLM" and model.dtype == torch.float32
+    text = "[INST] What is MI300X? [/INST] Ünïcode 漢字 🙂 </s>"
+    assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=False).replace("<s>", "").strip() == text
+    assert tokenizer.padding_side == "left" and tokenizer.pad_token_id is not None
+    rendered = tokenizer.apply_chat_template([{"role": "user", "content": "Hello!"}], tokenize=False)
+    assert rendered == "<s>[INST] Hello! [/INST]"
+
+
+def test_two_loads_are_independent_copies():
+    first, _ = load_model("tiny", device="cpu")
+    second, _ = load_model("tiny", device="cpu")
+    with torch.no_grad():
+        first.lm_head.weight.zero_()
+    assert second.lm_head.weight.abs().sum() > 0
+
+
+def test_random_model_has_true_shapes_and_repeats():
+    config = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 128}
+    assert config_of("llama-2-7b", **config).num_hidden_layers == 2
+    first, _ = load_model("random:gpt2", device="cpu", seed=3)
+    second, _ = load_model("random:gpt2", device="cpu", seed=3)
+    assert torch.equal(first.transformer.wte.weight, second.transformer.wte.weight)
+    assert sum(p.numel() for p in first.parameters()) == 124_439_808  # GPT-2 small, as published
+
+
+@pytest.mark.parametrize(
+    ("shape", "parameters"),
+    [  # published counts, or counted by others: Llama 2 and 3 papers, model cards
+        ("tinyllama-1.1b", 1_100_048_384),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-13b", 13_015_864_320),
+        ("llama-2-70b", 68_976_648_192),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3-70b", 70_553_706_496),
+        ("mistral-7b", 7_241_732_096),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("gemma-2b", 2_506_172_416),
+        ("opt-1.3b", 1_315_758_080),
+    ],
+)
+def test_shapes_have_the_published_parameter_counts(shape, parameters):
+    assert sum(p.numel() for p in meta_model(f"random:{shape}").parameters()) == parameters
+
+
+def test_every_shape_builds_on_the_meta_device():
+    for shape in SHAPES:
+        assert next(meta_model(f"random:{shape}").parameters()).is_meta
+
+
+@pytest.mark.parametrize("spec", ["tinny", "/no/such/folder", "random:llama-9", "", "./nothing"])
+def test_bad_model_spec_is_one_line_with_the_fix(spec):
+    with pytest.raises(GuideError) as error:
+        load_model(spec)
+    line = str(error.value)
+    assert "\n" not in line and (spec.removeprefix("random:") in line) and ("choose" in line or "give" in line)
+
+
+def test_folder_without_config_names_what_is_missing(tmp_path):
+    with pytest.raises(GuideError, match=r"no config\.json"):
+        load_model(str(tmp_path))
+
+
+def test_damaged_model_folder_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(GuideError) as error:
+        load_model(str(tmp_path))
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize("away", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
+@pytest.mark.parametrize("call", ["load_model", "load_tokenizer", "load_dataset", "meta_model"])
+def test_hub_without_a_network_is_one_line_at_once(away, call):
+    began = time.monotonic()
+    code = f"from rocm_guide.zoo import {call}; {call}('nobody/no-such')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **away})
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("rocm_guide.base.GuideError: nobody/no-such: not in the local cache")
+    assert "hf download nobody/no-such" in last and time.monotonic() - began < 45
+
+
+def test_data_set_from_a_file_and_a_bad_one(tmp_path):
+    rows = [{"prompt": f"q{i}", "completion": f"a{i}"} for i in range(20)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = load_dataset(str(tmp_path / "mine.jsonl"))
+    assert {k: len(v) for k, v in data.items()} == {"train": 18, "test": 2}
+    with pytest.raises(GuideError, match="no-such"):
+        load_dataset("no-such")
+
+
+def test_tokenizer_of_random_models_is_the_tiny_one():
+    assert load_tokenizer("random:llama-2-7b").vocab_size == load_tokenizer("tiny").vocab_size
+
+
+def test_damaged_cache_heals(tmp_path, monkeypatch):
+    import rocm_guide.zoo_tiny as zoo_tiny
+
+    builds = []
+
+    def train(tokenizer, seed):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        builds.append(seed)
+        return LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, intermediate_size=16))
+
+    monkeypatch.setattr(zoo_tiny, "_train_model", train)
+    folder = tiny_folder(root=tmp_path)
+    assert tiny_folder(root=tmp_path) == folder and len(builds) == 1, "an intact cache is used as it is"
+    for damage in (
+        lambda: (folder / "model.safetensors").write_bytes(b"x" * 100),
+        lambda: (folder / "tokenizer.json").unlink(),
+        lambda: (folder / "manifest.json").write_text("{"),
+        lambda: (folder / "manifest.json").write_text("[]"),
+        lambda: (folder / "manifest.json").write_text("{}"),
+        lambda: folder.rename(folder.with_suffix(".away")),
+    ):
+        builds.clear()
+        damage()
+        assert tiny_folder(root=tmp_path) == folder and len(builds) == 1
+        assert tiny_folder(root=tmp_path) == folder and len(builds) == 1
+    assert tiny_folder(1, root=tmp_path) != folder, "another seed is another model"
+
+
+@pytest.mark.slow
+def test_eight_processes_share_a_cold_cache_and_build_once(tmp_path):
+    cache = tmp_path / "cache"
+    code = QUICK.format(epochs=1) + COUNT + "print(z.tiny_folder())"
+    outputs = [p.communicate() for p in [start(cache, code) for _ in range(8)]]
+    assert all(str(cache) in out for out, _ in outputs), [err[-300:] for _, err in outputs]
+    assert sum("BUILD" in out for out, _ in outputs) == 1
+    assert [p.name for p in cache.iterdir() if p.name.endswith(".tmp")] == []
+
+
+@pytest.mark.slow
+def test_killed_builders_never_leave_a_partial_model(tmp_path):
+    """Builders killed at random moments; ROCM_GUIDE_KILLS=50 is the acceptance campaign."""
+    cache, rng = tmp_path / "cache", random.Random(0)
+    code = QUICK.format(epochs=1) + "print(z.tiny_folder())"
+    check = "import rocm_guide.zoo_tiny as z, sys, pathlib; sys.exit(not z._intact(pathlib.Path(sys.argv[1])))"
+    kills = int(os.environ.get("ROCM_GUIDE_KILLS", "5"))
+    for _ in range(kills):
+        process = start(cache, code)
+        time.sleep(rng.uniform(1.0, 9.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        for folder in whole(cache):
+            assert subprocess.run([sys.executable, "-c", check, str(folder)]).returncode == 0, "a partial model"
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()  # it was finished before the kill: make the next one build again
+    done = start(cache, code)
+    assert str(cache) in done.communicate()[0] and done.returncode == 0
+    assert [p for p in cache.iterdir() if p.name.endswith(".tmp")] == [], "what a killed builder left is cleared away"
+
+
+def test_cache_that_cannot_be_written_is_one_line(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    with pytest.raises(GuideError, match="ROCM_GUIDE_CACHE"):
+        tiny_folder(root=blocker / "cache")
