@@ -91,6 +91,11 @@ def _ir(console: Console, one: Inspection) -> None:
     p = one.program
     if p is None:
         return
+    if not any(v.layout for v in p.tensors()):
+        console.print(
+            "\n  This is TTIR: it has no layouts yet. Where data lives is decided in the TTGIR; give that dump."
+        )
+        return
     _head(console, "Layouts (TTGIR)")
     for name, layout in p.layouts.items():
         if layout.kind != "unknown":

@@ -114,7 +114,11 @@ def resources_from_text(
     for key, name in pairs:
         if values.get(key) is not None:
             found.setdefault(name, values[key])
-    if (free := values.get("next_free_vgpr")) is not None:
+    # Newer LLVM may print an expression over symbols there; then what the note says is used is the best known.
+    free = values.get("next_free_vgpr")
+    if free is None and "next_free_vgpr" in directives:
+        free = found.get("vgprs")
+    if free is not None:
         found["vgprs_allocated"] = allocated_vgprs(free, arch)
     if (free := values.get("next_free_sgpr")) is not None and arch.startswith("gfx9"):
         # VCC takes two more scalar registers, XNACK and flat scratch four more; gfx9 allocates sixteen at a time.

@@ -9,96 +9,15 @@ Source: AMD, "Optimizing Triton kernels", https://rocm.docs.amd.com/en/latest/ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from .ir import Program
 from .isa import Instruction, Kernel
-from .isa_registers import register_roles
+from .isa_registers import register_roles, vgprs_of
 from .occupancy import Occupancy, waves_per_eu_advice
+from .suggest_memory import exposed_waits, lds_trips, narrow_global, narrow_lds
+from .suggest_types import SHOWN, Evidence, Suggestion, asm_evidence
 
 __all__ = ["Evidence", "Suggestion", "suggest"]
-
-_SHOWN = 4  # lines of evidence per suggestion; the count is always given in full
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A line that supports a suggestion: in which text, where, and what it says; ``source`` is the user's own line."""
-
-    text: str
-    line: int
-    code: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """What was found (with its numbers), what to try, and the lines; ``weight`` orders them, the heaviest first."""
-
-    rule: str
-    found: str
-    fix: str
-    evidence: tuple[Evidence, ...]
-    weight: int
-
-
-def _asm(items: list[Instruction]) -> tuple[Evidence, ...]:
-    return tuple(Evidence("assembly", i.line, f"{i.op} {i.args}".strip(), i.source) for i in items[:_SHOWN])
-
-
-def _where(kernel: Kernel) -> tuple[bool | None, str]:
-    """Look inside loops when the kernel has any; they are what runs many times."""
-    return (True, " in loops") if kernel.loops else (None, "")
-
-
-def _by_source(items: list[Instruction]) -> list[list[Instruction]]:
-    groups: dict[str, list[Instruction]] = {}
-    for i in items:
-        groups.setdefault(i.source.rpartition(":")[0] or i.source, []).append(i)
-    return list(groups.values())
-
-
-def _narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    inside, where = _where(kernel)
-    for access in ("load", "store"):
-        # Stores are judged everywhere: the result is usually stored after the loop.
-        narrow = [i for i in kernel.select("global", access, inside if access == "load" else None) if i.bits < 128]
-        for group in _by_source(narrow):
-            widest = max(i.bits for i in group)
-            possible = _layout_bits(program, group[0].source, access)
-            if possible == widest:
-                fix = (
-                    f"the layout gives each lane {possible} contiguous bits: more elements per lane (larger block or "
-                    "fewer warps), or tell the compiler the alignment (pointers and strides that are multiples of 16, "
-                    "tl.multiple_of, tl.max_contiguous)"
-                )
-            elif possible and possible > widest:
-                fix = f"the layout would allow {possible} bits: look at the mask and at the pointer's alignment"
-            else:
-                fix = "make the fastest dimension contiguous and aligned; a 128-bit access moves 16 bytes per lane"
-            loops = where if access == "load" else ""
-            what = f"{len(group)} global {access}s{loops} move" if len(group) > 1 else f"a global {access}{loops} moves"
-            found = f"{what} {widest} bits per lane, 128 is possible"
-            weight = (60 if access == "load" else 20) + (20 if widest < 32 else 0) + (10 if group[0].depth else 0)
-            yield Suggestion(f"narrow-{access}", found, fix, _asm(group), weight)
-
-
-def _layout_bits(program: Program | None, source: str, access: str) -> int | None:
-    place = source.rpartition(":")[0]
-    for g in program.global_accesses if program and place else ():
-        if g.access == access and g.operation.source.rpartition(":")[0] == place and g.lane_bits:
-            return g.lane_bits
-    return None
-
-
-def _narrow_lds(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    inside, where = _where(kernel)
-    for access in ("load", "store"):
-        narrow = [i for i in kernel.select("lds", access, inside) if i.bits < 64]
-        if len(narrow) > 4:
-            found = f"{len(narrow)} LDS {access}s{where} move {max(i.bits for i in narrow)} bits per lane or fewer"
-            fix = "64 or 128 bits at a time take fewer instructions: try another operand order, kpack=2, or num_warps"
-            yield Suggestion(f"narrow-lds-{access}", found, fix, _asm(narrow), 35)
 
 
 def _spills(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
@@ -107,12 +26,12 @@ def _spills(kernel: Kernel, occupancy: Occupancy | None, program: Program | None
     if spilled:
         found = f"{len(spilled)} instructions spill or reload registers, {len(inside)} of them in loops"
         fix = "a smaller tile, more warps per workgroup, or a lower waves_per_eu: each reload waits on memory"
-        yield Suggestion("spills", found, fix, _asm(inside or spilled), 100 if inside else 70)
+        yield Suggestion("spills", found, fix, asm_evidence(inside or spilled), 100 if inside else 70)
     elif kernel.resources.scratch:
         scratch = list(kernel.select("scratch"))
         found = f"{kernel.resources.scratch} B of scratch memory per lane, without a register spill"
         fix = "look for an array indexed by a run-time value, or a call that was not inlined"
-        yield Suggestion("scratch", found, fix, _asm(scratch), 65)
+        yield Suggestion("scratch", found, fix, asm_evidence(scratch), 65)
 
 
 def _registers(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
@@ -144,41 +63,18 @@ def _registers(kernel: Kernel, occupancy: Occupancy | None, program: Program | N
             else "a smaller tile or more warps; recompute addresses instead of keeping them"
         )
         weight = 45 if advice.helps else 25
-    yield Suggestion("registers", found, fix, _asm([i for i in lines if i is not None]), weight)
+    yield Suggestion("registers", found, fix, asm_evidence([i for i in lines if i is not None]), weight)
 
 
 def _highest(i: Instruction) -> int:
-    from .isa_registers import vgprs_of
-
     return max((int(r[1:]) for r in vgprs_of(i.args)), default=0)
-
-
-def _waits(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    exposed: list[Instruction] = []
-    since_load: int | None = None
-    for i in kernel.instructions:
-        if i.depth == 0:
-            since_load = None
-        elif i.kind == "global" and i.access == "load":
-            since_load = 0
-        elif i.kind in ("valu", "mfma") and since_load is not None:
-            since_load += 8 if i.kind == "mfma" else 1
-        elif i.kind == "waitcnt" and "vmcnt(0)" in i.args and since_load is not None:
-            if since_load < 16:
-                exposed.append(i)
-            since_load = None
-    if exposed:
-        what = f"{len(exposed)} waits in loops want" if len(exposed) > 1 else "a wait in a loop wants"
-        found = f"{what} every load back (vmcnt(0)) with almost no work since the last load"
-        fix = "load the next tile before using this one: num_stages=2, or more waves per SIMD to hide the latency"
-        yield Suggestion("exposed-wait", found, fix, _asm(exposed), 55)
 
 
 def _matrix(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
     uses = kernel.matrix_uses()
     dots = [op for op in program.operations if op.name in ("tt.dot", "tt.dot_scaled")] if program else []
     if dots and not uses:
-        evidence = tuple(Evidence("ttgir", op.line, op.text[:110], op.source) for op in dots[:_SHOWN])
+        evidence = tuple(Evidence("ttgir", op.line, op.text[:110], op.source) for op in dots[:SHOWN])
         fix = "use a tile and type that the matrix cores take: K of 16 or more, fp16, bf16, fp8 or int8"
         yield Suggestion("no-matrix-core", f"{len(dots)} tt.dot but no matrix instruction", fix, evidence, 95)
     large = [u for u in uses if u.shape.m == 32]
@@ -186,27 +82,7 @@ def _matrix(kernel: Kernel, occupancy: Occupancy | None, program: Program | None
         lines = [i for i in kernel.select("mfma") if i.op == large[0].op]
         found = f"{sum(u.count for u in large)} matrix instructions of shape {large[0].shape.name}"
         fix = "AMD's guide finds 16x16 faster on MI300X, for large tiles too: try matrix_instr_nonkdim=16"
-        yield Suggestion("mfma-32", found, fix, _asm(lines[:1]), 15)
-
-
-def _lds_trips(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    for use in program.lds_uses if program else ():
-        evidence = tuple(
-            Evidence("ttgir", op.line, op.text[:110], op.source) for op in dict.fromkeys((*use.stores, *use.loads))
-        )[:_SHOWN]
-        size = f"{use.bytes:,} B"
-        if "transpose" in use.reasons:
-            found, fix = f"a transpose goes through LDS ({size})", "store the operand the other way round in memory"
-        elif use.reasons == ("layout change",):
-            found = (
-                f"a layout change goes through LDS ({size})" if use.certain else f"a layout change may use LDS ({size})"
-            )
-            fix = "load it in the layout in which it is used, or do the reshape before the load (on the pointers)"
-        elif use.depth and use.reasons[0] in ("reduction", "scan", "gather"):
-            found, fix = f"a {use.reasons[0]} across waves in a loop", "fewer warps, or reduce once after the loop"
-        else:
-            continue
-        yield Suggestion("lds-trip", found, fix, evidence, 40 + (15 if use.depth else 0))
+        yield Suggestion("mfma-32", found, fix, asm_evidence(lines[:1]), 15)
 
 
 def _flat(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
@@ -214,17 +90,17 @@ def _flat(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) 
     if flat:
         found = f"{len(flat)} flat accesses: the compiler does not know whether they go to global memory or LDS"
         yield Suggestion(
-            "flat", found, "give pointers their address space; flat waits on both counters", _asm(flat), 30
+            "flat", found, "give pointers their address space; flat waits on both counters", asm_evidence(flat), 30
         )
     if kernel.calls:
         calls = [i for i in kernel.instructions if i.op.startswith(("s_swappc", "s_call"))]
         found = f"{kernel.calls} calls were not inlined; their registers and instructions are not in these figures"
-        yield Suggestion("calls", found, "inline the function", _asm(calls), 30)
+        yield Suggestion("calls", found, "inline the function", asm_evidence(calls), 30)
 
 
 _Rule = Callable[[Kernel, Occupancy | None, Program | None], Iterator[Suggestion]]
 _RULES: tuple[_Rule, ...] = (
-    _spills, _matrix, _narrow_global, _waits, _registers, _lds_trips, _narrow_lds, _flat,
+    _spills, _matrix, narrow_global, exposed_waits, _registers, lds_trips, narrow_lds, _flat,
 )  # fmt: skip
 
 

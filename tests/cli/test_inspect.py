@@ -146,6 +146,7 @@ def test_mistakes_are_one_line_and_exit_code_2(kernels, args, said):
         ("hip_clang22.co", ["copy16", "mfma_tile", "1,024 B of LDS per workgroup of 128 threads"]),
         ("int4kv_t31.ttgir", ["transpose + dot operand", "layout change"]),
         ("softmax_t39.ttgir", ["reduction"]),
+        ("nested_t39.ttir", ["This is TTIR"]),
     ],
 )
 def test_dumps(name, words):

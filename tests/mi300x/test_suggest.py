@@ -88,6 +88,24 @@ def test_a_dot_without_matrix_instructions():
     assert found[0].evidence[0].text == "ttgir"
 
 
+def test_one_number_for_the_whole_workgroup_is_no_narrow_store():
+    asm = """
+\t.type\tk,@function
+k:
+\t.file\t1 "k.py"
+\t.loc\t1 3 5
+\tglobal_store_dword v0, v1, s[0:1]
+\ts_endpgm
+"""
+    scalar = parse_ir('tt.store %p, %v : !tt.ptr<f32> loc("k.py":3:5)')[0]
+    tile = parse_ir('tt.store %p, %v : tensor<64x!tt.ptr<f32>, #b> loc("k.py":3:5)')[0]
+    kernel = parse_asm(asm)[0]
+    assert [s.rule for s in suggest(kernel, None, scalar)] == []
+    assert [s.rule for s in suggest(kernel, None, None)] == ["narrow-store"]
+    assert tile.global_accesses
+    assert not scalar.lds_uses
+
+
 def test_inspections_of_dumps():
     one = inspect_assembly(text("gemm_t39.amdgcn"), lds=16384)[0]
     assert (one.occupancy.waves_per_simd, one.threads, one.lds) == (3, 256, 16384)

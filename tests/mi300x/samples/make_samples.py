@@ -72,9 +72,9 @@ def main():
     for name in wanted:
         kernel = compile_sample(*SAMPLES[name])
         stem = HERE / f"{name}_{TAG}"
-        for stage in ("ttgir",) if OLD else ("ttgir", "amdgcn"):
-            if stage == "amdgcn" or name in ("int4kv", "gemm", "softmax"):
-                pathlib.Path(f"{stem}.{stage}").write_text(clean(kernel.asm[stage]))
+        stages = ["ttgir"] * (name in ("int4kv", "gemm", "softmax")) + ["amdgcn"] * (not OLD)
+        for stage in stages + ["ttir"] * (name == "nested"):
+            pathlib.Path(f"{stem}.{stage}").write_text(clean(kernel.asm[stage]))
         if "--code" in sys.argv and name in ("gemm", "gemm_spill", "gemm_padded"):
             # With TRITON_DISABLE_LINE_INFO=1, so that no path is inside.
             pathlib.Path(f"{stem}.hsaco").write_bytes(kernel.asm["hsaco"])
