@@ -42,4 +42,5 @@ def run(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if all([run(Path(p)) for p in sys.argv[1:]]) else 1)
+    results = [run(Path(p)) for p in sys.argv[1:]]
+    sys.exit(0 if all(results) else 1)
