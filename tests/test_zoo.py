@@ -186,7 +186,8 @@ def test_damaged_cache_heals(tmp_path, monkeypatch):
         from transformers import LlamaConfig, LlamaForCausalLM
 
         builds.append(seed)
-        return LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, intermediate_size=16))
+        heads = {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+        return LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, **heads))
 
     monkeypatch.setattr(zoo_tiny, "_train_model", train)
     folder = tiny_folder(root=tmp_path)
