@@ -79,6 +79,7 @@ def test_times_belong_to_their_steps(ids):
 
     made = generate_timed(Slow(), ids, new_tokens=3, runs=3, warmup=1)
     assert calls == [7, 1, 1] * 4, "with the cache, each step after the first reads one token"
+    assert made.first_token.runs == 3 and made.per_token.runs == 6, "the warm-up is not among them"
     assert 0.04 <= made.first_token.median < 0.15
     assert 0.01 <= made.per_token.median < 0.035
     assert torch.equal(made.new_ids[:, 0], ids[:, -1] + 1)
@@ -194,5 +195,5 @@ def test_cache_bytes_are_what_a_real_cache_holds(model, ids):
         cache = model(input_ids=ids, use_cache=True).past_key_values
     held = sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
     assert kv_cache_bytes(model.config, ids.shape[1], batch=ids.shape[0], bytes_per_number=4) == held
-    gemma = config_of("gemma-2b")
+    gemma = config_of("gemma-2b", num_attention_heads=16)
     assert kv_cache_bytes(gemma, 1) == 2 * 18 * 1 * 256 * 2, "a head size that is not hidden size / heads"
