@@ -186,3 +186,16 @@ def test_nan_born_in_the_forward_and_in_the_backward():
     assert (origin.path, origin.where) == ("1", "backward")
     assert net[0].weight.grad is None
     assert nan_origin(net, [torch.tensor([[float("nan"), 1.0]])]).where == "input"
+
+
+def test_nan_from_the_code_of_a_parent_is_not_blamed_on_the_child_behind_it():
+    class Parent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.second(self.first(x) / torch.zeros(2))
+
+    origin = nan_origin(torch.nn.Sequential(Parent()), [torch.ones(1, 2)])
+    assert (origin.path, origin.where) == ("0", "forward")

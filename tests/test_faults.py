@@ -181,11 +181,9 @@ def test_the_planted_fault_is_found_to_the_lane(saved):
 
 @needs_objdump
 def test_an_overwritten_address_register_is_no_evidence(saved):
-    """Two instructions on, the base register holds the output's address: the load must not be judged by it."""
+    """Two instructions on, the base register has been written again: even if its value fits, it proves nothing."""
     report = read_report(REPORT)
-    wave = report.faulting[0]
-    wave.pc += 0x1758 - 0x1750
-    wave.scalars["s0"], wave.scalars["s1"] = 0x48018CE0, 0x7F1E
+    report.faulting[0].pc += 0x1758 - 0x1750
     found = explain_report(report, folder=saved)
     assert not found.suspects and any("--precise-memory" in n for n in found.notes)
 
