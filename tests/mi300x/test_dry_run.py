@@ -28,7 +28,11 @@ def picky(x_ptr, N: tl.constexpr):
 
 picky_tuned = triton.autotune([triton.Config({"N": n}) for n in (64, 8, 16)], key=[], cache_results=True)(picky)
 greedy_tuned = triton.autotune(
-    [triton.Config({"BM": 256, "BN": 256, "BK": 128}), triton.Config({"BM": 64, "BN": 64, "BK": 32})],
+    [
+        triton.Config({"BM": 64, "BN": 64, "BK": 32}, num_warps=32),
+        triton.Config({"BM": 256, "BN": 256, "BK": 128}),
+        triton.Config({"BM": 64, "BN": 64, "BK": 32}),
+    ],
     key=["M"],
     reset_to_zero=["c_ptr"],
 )(matmul)
@@ -109,8 +113,9 @@ def test_the_chosen_configuration_respects_the_hardware():
     a, c = torch.ones(256, 256, dtype=torch.float16), torch.ones(256, 256, dtype=torch.float16)
     with dry_run() as run:
         greedy_tuned[(16, 1)](a, a, c, 256, 256, 256)
-    assert [launch.report.launches for launch in run.launches] == [False, True, True]
-    assert run.launches[0].report.findings[0].rule == "lds" and run.launches[-1].compiled.constants["BM"] == 64
+    assert [launch.report.launches for launch in run.launches] == [False, False, True, True]
+    assert [launch.report.findings[0].rule for launch in run.launches[:2]] == ["threads", "lds"]
+    assert run.launches[-1].compiled.constants["BM"] == 64 and run.launches[-1].compiled.num_warps == 4
 
 
 def test_configurations_that_do_not_compile_are_listed(tmp_path, monkeypatch):
@@ -147,7 +152,12 @@ def test_libraries_are_told_about_the_gpu():
         assert triton.runtime.driver.active.utils.get_device_properties(0)["max_shared_mem"] == 65_536
         assert torch.cuda.current_stream().cuda_stream == 0 and x.get_device() == 0 and not x.is_cpu
         made = [torch.empty(3, device=x.device), torch.ones(3, device="cuda:0"), x.cuda(), x.to("cuda"), x.pin_memory()]
-        made += [torch.zeros(2, device=0), x.new_zeros(3, device="cuda"), w.to("cuda").weight]
+        made += [
+            torch.empty(2, device="cuda", pin_memory=True),
+            torch.zeros(2, device=0),
+            x.new_zeros(3, device="cuda"),
+            w.to("cuda").weight,
+        ]
         with torch.cuda.device(x.device), torch.cuda.stream(torch.cuda.current_stream()):
             assert all(t.is_cuda for t in made)
         assert torch.equal(x + 1, torch.ones(4, 8)), "ordinary arithmetic still works"
