@@ -143,7 +143,7 @@ def test_what_hardware_refuses_is_recorded_and_goes_on():
 
 
 def test_libraries_are_told_about_the_gpu():
-    x, w = torch.zeros(4, 8), torch.nn.Linear(8, 8)
+    x, w, there = torch.zeros(4, 8), torch.nn.Linear(8, 8), torch.cuda.is_available()
     with dry_run("gfx942"):
         properties = torch.cuda.get_device_properties(x.device)
         assert (properties.multi_processor_count, properties.gcnArchName[:6]) == (304, "gfx942")
@@ -162,7 +162,7 @@ def test_libraries_are_told_about_the_gpu():
             assert all(t.is_cuda for t in made)
         assert torch.equal(x + 1, torch.ones(4, 8)), "ordinary arithmetic still works"
         assert "cuda" in repr(x.device) and len(repr(x)) > 10
-    assert all(t.device.type == "cpu" for t in made) and not torch.cuda.is_available()
+    assert all(t.device.type == "cpu" for t in made) and torch.cuda.is_available() is there
 
 
 def test_meta_tensors_keep_true_sizes():
