@@ -123,10 +123,10 @@ class Gemm:
         return ",".join(parts) + (f"{_BLAS_PARAMS}{self.blas_params}" if self.blas_params is not None else "")
 
 
-def _number(text: str, what: str) -> int:
+def _number(text: str, what: str, least: int = 1) -> int:
     value = int(text) if len(text) <= 19 else _BIGGEST + 1
-    if not 1 <= value <= _BIGGEST:
-        raise TunableFileError(f"{what}={text[:24]}: a dimension is an integer from 1 to 2^63-1")
+    if not least <= value <= _BIGGEST:
+        raise TunableFileError(f"{what}={text[:24]}: a dimension is an integer from {least} to 2^63-1")
     return value
 
 
@@ -177,7 +177,7 @@ def parse_gemm(line: str) -> Gemm:
         k=_number(k, "k"),
         batch=None if batch is None else _number(batch, "batch"),
         # A leading dimension of 0 is legal in memory (an expanded tensor), so it is not checked like a size.
-        ld=None if lda is None else (int(lda[:20]), int(ldb[:20]), int(ldc[:20])),
+        ld=None if lda is None else (_number(lda, "lda", 0), _number(ldb, "ldb", 0), _number(ldc, "ldc", 0)),
         rowwise=None if rowwise is None else rowwise == "1",
         bias=bias,
         solution=solution,

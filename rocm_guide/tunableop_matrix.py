@@ -89,7 +89,10 @@ class BlasRules:
 
 #: What an NVIDIA H100 with torch 2.11 was seen to do (benchmarks/results, tunableop_recorder).
 CUDA_RULES = BlasRules(
-    fused_bias_types=("float", "tf32", "double", "Half", "BFloat16"), fused_row_bias=True, cudnn_attention=True
+    fused_bias_types=("float", "tf32", "double", "Half", "BFloat16"),
+    fused_row_bias=True,
+    scaled=False,
+    cudnn_attention=True,
 )
 
 _NAMES = {
