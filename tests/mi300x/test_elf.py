@@ -162,6 +162,14 @@ def test_hostile_msgpack_is_refused_before_memory_is_taken(bad):
         decode_msgpack(bad)
 
 
+def test_depth_and_length_are_checked_on_their_own():
+    assert decode_msgpack(b"\x91" * 16 + b"\x00")
+    with pytest.raises(MsgpackError, match="nested"):
+        decode_msgpack(b"\x91" * 17 + b"\x00")
+    with pytest.raises(MsgpackError, match="a list of 4294967295 items in 1 bytes"):
+        decode_msgpack(b"\xdd\xff\xff\xff\xff\x00")
+
+
 def test_fuzz():
     samples = [raw(n) for n in OBJECTS] + [bundle(*TWO)]
     campaign(read_code_objects, ElfError, mutated(samples, budget(2000), seed=2))

@@ -11,6 +11,7 @@ from mi300x_mutate import SAMPLES, budget, campaign, mutated
 
 from rocm_guide.mi300x.ir import IrError, parse_ir
 from rocm_guide.mi300x.ir_layouts import parse_layout, wave_bits
+from rocm_guide.mi300x.ir_lds import crosses_waves
 from rocm_guide.mi300x.ir_text import parse_op, parse_type
 
 DUMPS = sorted(p.name for p in SAMPLES.glob("*.ttgir"))
@@ -128,6 +129,31 @@ def test_a_trace_follows_values_round_a_loop():
     reached = {s.operation.name for s in p.backward(store.operands[1])}
     assert {"scf.for", "tt.dot", "tt.load", "ttg.local_load", "amdg.in_thread_transpose"} <= reached
     assert all(op.depth == 1 for op in p.operations if loop.line < op.line < store.line and op.name == "tt.load")
+    # What goes into the loop comes out of it, and a branch's value comes from what it yields.
+    start = next(name for name, v in p.values.items() if v.type.shape == (128, 128) and v.line < loop.line)
+    assert store in [s.operation for s in p.forward(start)]
+    last = next(op for op in p.operations if op.name == "tt.dot" and op.depth == 0)
+    assert last in [s.operation for s in p.backward(store.operands[1])]
+    carried = next(op for op in p.operations if op.name == "tt.dot" and op.depth == 1)
+    first = next(op for op in p.operations if op.name == "ttg.local_store" and op.depth == 0)
+    assert carried in [s.operation for s in p.forward(first.operands[0])]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "crosses"),
+    [
+        ("[4, 1]", "[4, 1]", False),
+        ("[4, 1]", "[2, 2]", True),
+        ("[4, 1]", "[1, 4]", True),
+        ("[1, 4]", "[4, 1]", False),  # the shape is one column wide: with [1, 4] every wave holds all rows
+    ],
+)
+def test_crossing_waves(before, after, crosses):
+    values = []
+    for waves in (before, after):
+        layout = BLOCKED.format([1, 1], [16, 4], waves, [1, 0])
+        values.append(parse_ir(f"%1 = arith.addi %0, %0 : tensor<64x1xi32, {layout}>")[0].values["%1"])
+    assert crosses_waves(*values) is crosses
 
 
 OLDEST = """
