@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Device helpers and the house plots, on whatever machine this is."""
+
+import time
+
+import pytest
+import torch
+
+from rocm_guide import plots
+from rocm_guide.base import GuideError
+from rocm_guide.device import accelerator, peak_memory, pick_dtype, seed_all, time_call
+
+
+def test_accelerator_describes_this_machine():
+    found = accelerator()
+    assert found.is_gpu == torch.cuda.is_available() and found.count >= 1 and found.memory_bytes > 2**28
+    assert torch.__version__.split("+")[0] in found.label()
+
+
+def test_time_call_reports_the_median_without_warm_up():
+    calls = []
+
+    def work():
+        calls.append(1)
+        time.sleep(0.05 if len(calls) <= 2 else 0.002)
+
+    timing = time_call(work, runs=9, warmup=2, device="cpu")
+    assert len(calls) == 11 and 0.002 <= timing.median < 0.02 and timing.spread < timing.median
+    with pytest.raises(GuideError, match="runs=0"):
+        time_call(work, runs=0)
+
+
+def test_peak_memory_sees_an_allocation_that_is_gone_again():
+    with peak_memory("cpu") as before:
+        pass
+    with peak_memory("cpu") as peak:
+        block = bytearray(b"x" * 200_000_000)
+        del block
+    assert peak.bytes - before.bytes > 150_000_000 and "resident" in peak.what
+
+
+def test_seed_all_repeats_and_dtype_follows_the_device():
+    seed_all(7)
+    first = torch.rand(3)
+    seed_all(7)
+    assert torch.equal(first, torch.rand(3)) and pick_dtype("cpu") is torch.float32
+
+
+def test_every_house_plot_has_labels_title_and_hardware():
+    import matplotlib.pyplot as plt
+
+    made = [
+        plots.lines({"a": ([1, 2], [3, 4]), "b": ([1, 2], [1, 1])}, x="step", y="loss", title="t", hardware="CPU"),
+        plots.bars({"a": 2.0, "b": 1.0}, unit="ms", title="t", baseline="b", spread={"a": 0.1}, hardware="CPU"),
+        plots.stacked_bars({"a": {"x": 1.0, "y": 2.0}}, unit="GB", title="t", limit=("full", 2.5)),
+        plots.staircase([1, 2, 3], [8, 7, 7], x="VGPRs", y="waves", title="t", marks={"ours": (2, 7)}),
+        plots.strip({"GPU 0": [("layers", 3.0)], "GPU 1": [("head", 1.0)]}, x="GB", title="t"),
+        plots.timeline({"GPU 0": [(0, 1, "busy")], "GPU 1": [(1, 1, "busy"), (0, 1, "idle")]}, x="ms", title="t"),
+        plots.roofline(1307.4, 5.3, {"GEMM": (100.0, 300.0)}, title="t", hardware="MI300X"),
+    ]
+    for ax in made:
+        assert ax.get_xlabel() or ax.get_ylabel()
+        assert ax.get_title(loc="left") == "t"
+        ax.figure.canvas.draw()
+    assert any("(2.00x)" in text.get_text() for text in made[1].texts), "the ratio to the baseline"
+    assert any("3" in text.get_text() for text in made[2].texts), "the total on the column"
+    assert len(made[5].get_legend().get_texts()) == 2
+    plt.close("all")
