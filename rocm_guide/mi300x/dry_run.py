@@ -146,7 +146,8 @@ _SERIAL = itertools.count(1)
 def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
     """Compile every Triton launch inside the ``with`` block for ``arch``, record it, and launch nothing.
 
-    No result is computed: a kernel's outputs keep whatever was in them. Tensors live on ``device`` (``"cpu"``, or
+    No result is computed: a kernel's outputs keep whatever was in them, and so does whatever Python derives from them
+    (a grid taken from ``counts.item()``, say). Tensors live on ``device`` (``"cpu"``, or
     ``"meta"`` for true sizes without memory) and say inside the block that they are on ``cuda:0``, as in
     :func:`rocm_guide.mi300x.dry_device.pretend_torch_device`; what the code allocates on the GPU goes to ``device``.
     Import a library that looks for a GPU at import time inside the block. What a library itself caches (a device
