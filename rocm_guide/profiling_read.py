@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read the file of any AMD profiler: one door for CSV, JSON, Perfetto, and folders of rocprof-compute.
+"""Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute.
 
 Introduced in notebook 23_profiling.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .profiling_counters import RooflinePoint, place
 from .profiling_perfetto import read_pftrace
+from .profiling_rocpd import read_rocpd
 from .profiling_rocprof import RocprofReport, read_csv
 from .profiling_rocprof_json import read_json
 from .trace_events import TraceError
@@ -41,8 +42,7 @@ def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
     except OSError as e:
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
     if head.startswith(b"SQLite format 3"):
-        fix = f"rocpd convert -i {path.name} --output-format csv"
-        raise TraceError(f"{path}: a rocpd database; convert it first: {fix}")
+        return read_rocpd(path)
     # A Perfetto packet begins with the byte 0x0a, which is also an empty first line of a text file.
     if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and head.lstrip()[:1] not in (b"{", b'"')):
         return read_pftrace(path)

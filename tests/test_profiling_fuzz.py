@@ -117,6 +117,7 @@ READERS = {
     "rocprofv3 statistics": (lambda: (PROFILING / "rocprofv3_kernel_stats.csv").read_bytes(), read_file(".csv")),
     "rocprofv3 json": (lambda: (PROFILING / "rocprofv3_results.json").read_bytes(), read_file(".json")),
     "rocprofv3 perfetto": (lambda: (PROFILING / "rocprofv3.pftrace").read_bytes(), read_file(".pftrace")),
+    "rocprofv3 database": (lambda: (PROFILING / "rocprofv3_results.db").read_bytes(), read_file(".db")),
     "rocprof v1": (lambda: (PROFILING / "rocprof_results.csv").read_bytes()[:3000].rsplit(b"\n", 1)[0], read_file(".csv")),
     "rocprofv2": (lambda: (PROFILING / "rocprofv2_results.csv").read_bytes()[:3000].rsplit(b"\n", 1)[0], read_file(".csv")),
     "rocprof-compute": (lambda: (PROFILING / "rocprof_compute" / "pmc_perf.csv").read_bytes()[:3000].rsplit(b"\n", 1)[0], read_file(".csv")),

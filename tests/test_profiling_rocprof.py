@@ -7,6 +7,7 @@ import csv
 import importlib.util
 import json
 import math
+import sqlite3
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,6 +26,7 @@ DISPATCH_FILES = (
     "rocprofv3_counter_collection.csv",
     "rocprofv3_results.json",
     "rocprofv3.pftrace",
+    "rocprofv3_results.db",
     "rocprof_results.csv",
     "rocprofv2_results.csv",
     "rocprof_compute",
@@ -70,7 +72,7 @@ def test_samples_are_what_the_script_writes(tmp_path, truth):
     module.HERE = tmp_path
     module.main()
     for file in tmp_path.rglob("*.*"):
-        if file.is_file():
+        if file.is_file() and file.suffix != ".db":  # SQLite writes its own version into the file
             assert file.read_text() == (SAMPLES / file.relative_to(tmp_path)).read_text(), file.name
 
 
@@ -184,8 +186,13 @@ def test_errors_name_the_line(tmp_path):
 def test_other_kinds_of_file_are_named(tmp_path):
     db = tmp_path / "x_results.db"
     db.write_bytes(b"SQLite format 3\0" + bytes(100))
-    with pytest.raises(TraceError, match="rocpd convert"):
+    with pytest.raises(TraceError, match="not a readable database"):
         read_profile(db)
+    other_db = tmp_path / "y.db"
+    with sqlite3.connect(other_db) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    with pytest.raises(TraceError, match="no rocpd_kernel_dispatch table"):
+        read_profile(other_db)
     trace = tmp_path / "t.json"
     trace.write_text('{"traceEvents": []}')
     with pytest.raises(TraceError, match="rocm-guide trace summary"):
@@ -198,7 +205,7 @@ def test_other_kinds_of_file_are_named(tmp_path):
         read_profile(tmp_path)
 
 
-@pytest.mark.parametrize("file", [*DISPATCH_FILES[:6], "rocprof_compute/pmc_perf.csv", "rocprofv3_kernel_stats.csv"])
+@pytest.mark.parametrize("file", [*DISPATCH_FILES[:7], "rocprof_compute/pmc_perf.csv", "rocprofv3_kernel_stats.csv"])
 def test_truncation_is_a_named_error_or_fewer_rows(file, tmp_path):
     data = (SAMPLES / file).read_bytes()
     target = tmp_path / Path(file).name

@@ -52,8 +52,46 @@ def table(name: str, header: str, rows: list[list], quote: bool = True) -> None:
         writer.writerows(rows)
 
 
+def database(path: Path, rows: list[dict]) -> None:
+    """The tables of a rocpd database that hold dispatches and counters (schema version 3, one process)."""
+    import sqlite3
+
+    path.unlink(missing_ok=True)
+    tag = "_00004242_0000_7000_8000_000000000001"
+    names = list(rows[0]["counters"])
+    with sqlite3.connect(path) as db:
+        db.executescript(f"""
+            CREATE TABLE "rocpd_metadata{tag}" (id INTEGER PRIMARY KEY, tag TEXT, value TEXT);
+            CREATE TABLE "rocpd_info_pmc{tag}" (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, name TEXT, symbol TEXT);
+            CREATE TABLE "rocpd_pmc_event{tag}" (id INTEGER PRIMARY KEY, guid TEXT, event_id INTEGER, pmc_id INTEGER, value REAL);
+            CREATE TABLE "rocpd_info_kernel_symbol{tag}" (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER,
+                code_object_id INTEGER, kernel_name TEXT, display_name TEXT, group_segment_size INTEGER,
+                private_segment_size INTEGER, sgpr_count INTEGER, arch_vgpr_count INTEGER, accum_vgpr_count INTEGER);
+            CREATE TABLE "rocpd_kernel_dispatch{tag}" (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER,
+                agent_id INTEGER, kernel_id INTEGER, dispatch_id INTEGER, queue_id INTEGER, stream_id INTEGER, start BIGINT,
+                "end" BIGINT, private_segment_size INTEGER, group_segment_size INTEGER, workgroup_size_x INTEGER,
+                workgroup_size_y INTEGER, workgroup_size_z INTEGER, grid_size_x INTEGER, grid_size_y INTEGER,
+                grid_size_z INTEGER, region_name_id INTEGER, event_id INTEGER);
+            CREATE VIEW rocpd_kernel_dispatch AS SELECT * FROM "rocpd_kernel_dispatch{tag}";
+            INSERT INTO "rocpd_metadata{tag}" (tag, value) VALUES ('schema_version', '3');
+        """)
+        for i, name in enumerate(names):
+            db.execute(f'INSERT INTO "rocpd_info_pmc{tag}" VALUES (?, ?, 1, 1, ?, ?)', (i + 1, "g", name, name))
+        for i, k in enumerate(KERNELS):
+            values = (10 + i, "g", 1, 1, 1, f"_Z{i}", k[0], k[5], 0, k[4], k[2], k[3])
+            db.execute(f'INSERT INTO "rocpd_info_kernel_symbol{tag}" VALUES ({", ".join("?" * 12)})', values)
+        for r in rows:
+            values = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
+                      r["grid"], 1, 1, 1, 500 + r["id"])  # fmt: skip
+            db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', values)
+            for i, name in enumerate(names):
+                row = (None, "g", 500 + r["id"], i + 1, float(r["counters"][name]))
+                db.execute(f'INSERT INTO "rocpd_pmc_event{tag}" VALUES (?, ?, ?, ?, ?)', row)
+
+
 def main() -> None:
     rows = dispatches()
+    database(HERE / "rocprofv3_results.db", rows)
     table(
         "rocprofv3_kernel_trace.csv",
         "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,Start_Timestamp,"
