@@ -38,6 +38,11 @@ def shifted(x_ptr, y_ptr, n, B: tl.constexpr):
     tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
 
 
+def without_locations(text):
+    """IR without source locations: a kernel from Triton's cache carries the path that it was first compiled from."""
+    return [re.sub(r" loc\(.*", "", line) for line in text.splitlines() if not line.startswith("#loc")]
+
+
 def loads(kernel):
     return sorted(set(re.findall(r"\b((?:global|buffer)_load_\w+)", kernel.assembly)))
 
@@ -67,7 +72,8 @@ def test_types_as_text_equal_example_tensors():
     """The hints that the JIT derives from an ordinary tensor are exactly ``:16:2g``."""
     by_example = compile_kernel(scale_rows, [HALF, HALF, 2.0, 4096], {"BLOCK": 2048})
     by_type = compile_kernel(scale_rows, ["*fp16:16:2g", "*fp16:16:2g", "fp32", "i32:16"], {"BLOCK": 2048})
-    assert by_type.signature == by_example.signature and by_type.ttir == by_example.ttir
+    assert by_type.signature == by_example.signature
+    assert without_locations(by_type.ttir) == without_locations(by_example.ttir)
     assert loads(by_type) == ["buffer_load_dwordx4"]
     large = compile_kernel(shifted, ["*fp16:16", "*fp16:16", "i32:16"], {"B": 2048})
     assert loads(large) == ["global_load_dwordx4"]
