@@ -163,6 +163,13 @@ def read_report(path: str | os.PathLike[str]) -> AgentReport:
 
     Raises:
         FaultError: missing, or not a report.
+
+    >>> import tempfile
+    >>> from rocm_guide.faults_examples import fault_sample
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = read_report(fault_sample(Path(folder))[0])
+    >>> report.kernel, report.faulting[0].reasons
+    ('scale_rows', ('MEMORY_VIOLATION',))
     """
     path = Path(path)
     try:

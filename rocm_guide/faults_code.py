@@ -92,6 +92,13 @@ def extract_code(uri: str, *, folder: str | os.PathLike[str] | None = None, proc
 
     Raises:
         FaultError: not saved, not there any more, shorter than its URI says, or not an ELF file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     program = Path(folder) / "program"
+    ...     _ = program.write_bytes(b"host code" + b"\\x7fELF device code")
+    ...     extract_code(f"file://{program}#offset=9&size=16")
+    b'\\x7fELF device code'
     """
     where = parse_uri(uri)
     if folder is not None:

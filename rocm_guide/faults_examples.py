@@ -42,6 +42,12 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
 
     Returns:
         (the report, the folder of code objects).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     log, code = fault_sample(Path(d))
+    ...     log.name, [f.name for f in code.iterdir()]
+    ('agent.log', ['memory___4242_offset_0x7f1e10c3e0a0_size_4648'])
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = resources.files("rocm_guide") / "data"
@@ -78,7 +84,14 @@ def forgetful_norm(norm: Any) -> Any:
 
 
 def plant_wrong_weight(model: Any, seed: int) -> Any:
-    """A copy of a model in which one element of one linear layer is off by 0.1; which, depends on the seed."""
+    """A copy of a model in which one element of one linear layer is off by 0.1; which, depends on the seed.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    >>> wrong = plant_wrong_weight(model, seed=0)
+    >>> int((model[0].weight != wrong[0].weight).sum())
+    1
+    """
     import torch
 
     wrong, rng = copy.deepcopy(model), random.Random(seed)
@@ -94,6 +107,12 @@ def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[s
 
     Returns:
         path -> (in the run, in isolation); largest |a - b| / largest |a|. Modules in the order in which they end.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+    >>> errors = layer_errors(model, copy.deepcopy(model), {"input": torch.ones(1, 3)})
+    >>> list(errors), set(errors.values())
+    (['0', '1', ''], {(0.0, 0.0)})
     """
     import torch
 

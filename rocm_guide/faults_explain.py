@@ -67,6 +67,16 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
         report: from :func:`~rocm_guide.faults.read_report`.
         folder: where ``--save-code-objects`` wrote. With the code object the instructions before the program counter
             are known; without ``-ggdb`` the report itself begins at the counter, behind the access.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from rocm_guide.faults import read_report
+    >>> from rocm_guide.faults_examples import fault_sample
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log, code = fault_sample(Path(folder))
+    ...     found = explain_report(read_report(log), folder=code)
+    >>> found.kernel, hex(found.page), found.faulting, found.stopped
+    ('scale_rows', '0x7f1e40019000', 1, 3)
     """
     notes: list[str] = []
     code: dict[int, list[Instruction]] = {}

@@ -166,6 +166,11 @@ def compare(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> list[Chan
 
     Raises:
         GuideError: ``by`` is none of the three, or one trace is of a GPU and the other of a CPU.
+
+    >>> def summary(us):
+    ...     return TraceSummary("t", "gpu", "", 2, us, us, 0, 0, us, 1, (), {"norms": us}, (), 0)
+    >>> compare(summary(80.0), summary(20.0))
+    [Change(name='norms', a_us=40.0, b_us=10.0)]
     """
     if a.device != b.device:
         raise GuideError(f"{a.file} is a {a.device} trace, {b.file} a {b.device} trace; compare two of the same kind")

@@ -65,7 +65,11 @@ def recorded(name: str) -> Path:
 
 
 def slice_table(summary: TraceSummary) -> str:
-    """The slices of a step as lines of text: milliseconds and share."""
+    """The slices of a step as lines of text: milliseconds and share.
+
+    >>> print(slice_table(TraceSummary("t", "gpu", "", 1, 9, 9, 0, 0, 4000.0, 1, (), {"norms": 4000.0}, (), 0)))
+    norms                      4.000 ms  100.0%
+    """
     steps = max(1, summary.steps)
     return "\n".join(
         f"{name:<22} {us / steps / 1e3:9.3f} ms {us / summary.work_us:7.1%}" for name, us in summary.slices.items()

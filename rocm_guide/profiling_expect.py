@@ -79,6 +79,13 @@ def replaced_kernels(a: TraceSummary, b: TraceSummary) -> dict[str, tuple[tuple[
     """By slice, the kernels that only A launches and those that only B launches; equal slices are left out.
 
     A new library, another dtype or a missing environment variable shows up here before it shows up in the time.
+
+    >>> from rocm_guide.profiling import KernelTime
+    >>> def summary(name):
+    ...     row = KernelTime(name, "attention", 1, 5.0, 5.0, 5.0, 1.0)
+    ...     return TraceSummary("t", "gpu", "", 1, 5, 5, 0, 0, 5, 1, (row,), {}, (), 0)
+    >>> replaced_kernels(summary("flash_fwd"), summary("softmax"))
+    {'attention': (('flash_fwd',), ('softmax',))}
     """
     tables: list[dict[str, set[str]]] = []
     for summary in (a, b):

@@ -187,6 +187,11 @@ def read_pftrace(path: str | os.PathLike[str]) -> RocprofReport:
 
     Raises:
         TraceError: as :func:`iter_slices`; also when the trace has no slice.
+
+    >>> read_pftrace("missing.pftrace")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.trace_events.TraceError: missing.pftrace: cannot be opened (No such file or directory); check the path
     """
     kernels: list[Dispatch] = []
     others: list[Dispatch] = []

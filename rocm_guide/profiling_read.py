@@ -65,6 +65,13 @@ def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "b
 
     Raises:
         GuideError: unknown GPU or type.
+
+    >>> from rocm_guide.profiling_rocprof import Dispatch, report_of
+    >>> counted = {"SQ_INSTS_VALU_MFMA_MOPS_BF16": 1e9, "FETCH_SIZE": 1e6, "WRITE_SIZE": 1e5}
+    >>> gemm = Dispatch("gemm", 0, 1_000_000, counters=counted)
+    >>> (point,) = roofline_rows(report_of("x", "counters", "rocprofv3", [gemm]))
+    >>> point.bound, round(point.tflops)
+    ('compute', 512)
     """
     sums: dict[str, dict[str, float]] = {}
     times: dict[str, int] = {}

@@ -92,6 +92,15 @@ def record(
         GuideError: ``steps`` or ``warmup`` is less than 1.
 
     Source: PyTorch documentation, torch.profiler (https://docs.pytorch.org/docs/stable/profiler.html).
+
+    >>> import tempfile, torch
+    >>> from rocm_guide.profiling import summarize
+    >>> model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(8, 8)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     trace = record(lambda: model["mlp"](torch.ones(2, 8)), Path(folder) / "t.json", model=model, steps=2)
+    ...     s = summarize(trace)
+    >>> s.steps, max(s.slices, key=s.slices.get)
+    (2, 'MLP GEMMs')
     """
     if steps < 1 or warmup < 1:
         raise GuideError(f"steps={steps}, warmup={warmup}: both are at least 1, for example steps=3, warmup=2")

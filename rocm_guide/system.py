@@ -9,19 +9,17 @@ Introduced in notebook 25_system_tuning.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .base import write_text
 from .system_machine import Machine, SystemSettingError
 from .system_settings import Setting
+from .system_state import alone, load_state, save_state
 
-__all__ = ["Outcome", "apply_settings", "load_state", "reset_settings", "state_path"]
+__all__ = ["Outcome", "apply_settings", "reset_settings"]
 
 
 @dataclass(frozen=True)
@@ -48,74 +46,6 @@ class Outcome:
         return f"[OK]   {self.key}: {self.result} {change}"
 
 
-def state_path(machine: Machine) -> Path:
-    """Where the previous values are kept: below /var/lib for root, else in the user's state folder.
-
-    >>> state_path(Machine(environ={"XDG_STATE_HOME": "/home/me/.state", "ROCM_GUIDE_USER": "me"})).name
-    'system.json'
-    """
-    if os.geteuid() == 0:
-        return machine.root / "var/lib/rocm-guide/system.json"
-    variables = machine.variables()
-    base = variables.get("XDG_STATE_HOME") or str(Path(variables.get("HOME", "~")).expanduser() / ".local/state")
-    return Path(base) / "rocm-guide/system.json"
-
-
-def load_state(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
-    """The saved values: key -> {"before": …, "set": …, "pending": "yes" or ""}; empty when nothing was set.
-
-    "pending" stands there while a change is under way: after a kill the value may be anything, and is ours to restore.
-
-    Raises:
-        SystemSettingError: the file is there but cannot be read or is damaged.
-    """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as e:
-        raise SystemSettingError(
-            f"{path}: cannot be read ({getattr(e, 'strerror', None) or e}); run as its owner"
-        ) from e
-    try:
-        entries = json.loads(text)["saved"]
-        good = all(isinstance(e["before"], str) and isinstance(e["set"], str) for e in entries.values())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        good = False
-    if not good:
-        raise SystemSettingError(f"{path}: damaged; restore the values by hand and delete it")
-    return {
-        key: {"before": e["before"], "set": e["set"], "pending": "yes" if e.get("pending") else ""}
-        for key, e in entries.items()
-    }
-
-
-def _save(path: Path, state: dict[str, dict[str, str]]) -> None:
-    if state:
-        write_text(path, json.dumps({"version": 1, "saved": state}, indent=1) + "\n")
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One set or reset at a time: two at once would each take the other's value for the original."""
-    import fcntl
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = (path.parent / f"{path.name}.lock").open("a")
-    except OSError as e:
-        raise SystemSettingError(f"{path.parent}: cannot be written ({e.strerror or e}); choose another --state") from e
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            raise SystemSettingError(f"{path}: another set or reset is running; wait for it") from e
-        yield
-
-
 def apply_settings(
     settings: Sequence[Setting], machine: Machine, state: str | os.PathLike[str], *, dry_run: bool = False
 ) -> list[Outcome]:
@@ -131,11 +61,22 @@ def apply_settings(
 
     Raises:
         SystemSettingError: the state file cannot be read or written, or another run is under way.
+
+    >>> import tempfile
+    >>> from rocm_guide.system_pretend import pretend_machine
+    >>> from rocm_guide.system_settings import wanted_settings
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     machine = pretend_machine(Path(folder))
+    ...     for outcome in apply_settings(wanted_settings(machine), machine, Path(folder) / "s.json", dry_run=True):
+    ...         print(outcome)
+    [OK]   numa_balancing: would set '1' -> '0'
+    [OK]   clock 0000:0c:00.0: would set 'auto' -> 'determinism 1900'
+    [OK]   clock 0000:9f:00.0: would set 'auto' -> 'determinism 1900'
     """
     path = Path(state)
     if dry_run:
         return [_one(s, machine, {}, path, dry_run=True) for s in settings]
-    with _alone(path):
+    with alone(path):
         saved = load_state(path)
         return [_one(s, machine, saved, path, dry_run=False) for s in settings]
 
@@ -152,7 +93,7 @@ def _one(setting: Setting, machine: Machine, saved: dict[str, dict[str, str]], p
         older = saved.get(key)
         entry = {"before": older["before"] if older else before, "set": wanted, "pending": "yes"}
         saved[key] = entry
-        _save(path, saved)
+        save_state(path, saved)
         try:
             setting.write(machine, wanted)
         except SystemSettingError:
@@ -162,10 +103,10 @@ def _one(setting: Setting, machine: Machine, saved: dict[str, dict[str, str]], p
                 del saved[key]
             else:
                 saved[key] = older
-            _save(path, saved)
+            save_state(path, saved)
             raise
         entry["pending"] = ""
-        _save(path, saved)
+        save_state(path, saved)
         return Outcome(key, "set", before, wanted)
     except SystemSettingError as e:
         return Outcome(key, "failed", after=wanted, why=str(e))
@@ -190,19 +131,29 @@ def reset_settings(
 
     Raises:
         SystemSettingError: the state file cannot be read or written, or another run is under way.
+
+    >>> import tempfile
+    >>> from rocm_guide.system_pretend import photograph, pretend_machine
+    >>> from rocm_guide.system_settings import every_setting, wanted_settings
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     machine, state = pretend_machine(Path(folder), gpus=1), Path(folder) / "s.json"
+    ...     before = photograph(machine)
+    ...     _ = apply_settings(wanted_settings(machine), machine, state)
+    ...     [o.result for o in reset_settings(every_setting(machine), machine, state)], photograph(machine) == before
+    (['restored', 'restored'], True)
     """
     path = Path(state)
     known = {s.key: s for s in settings}
     if dry_run or not path.exists():
         return [_back(k, e, known, machine, True, force) for k, e in reversed(load_state(path).items())]
     done = []
-    with _alone(path):
+    with alone(path):
         saved = load_state(path)
         for key, entry in reversed(list(saved.items())):
-            outcome = _back(key, entry, known, machine, False, force, lambda: _save(path, saved))
+            outcome = _back(key, entry, known, machine, False, force, lambda: save_state(path, saved))
             if outcome.result in ("restored", "already"):
                 del saved[key]
-                _save(path, saved)
+                save_state(path, saved)
             done.append(outcome)
     return done
 

@@ -108,7 +108,13 @@ def pretend_machine(
 
 
 def photograph(machine: Machine) -> dict[str, str]:
-    """Every kernel file's content, to compare before and after."""
+    """Every kernel file's content, to compare before and after.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     photograph(pretend_machine(Path(d), gpus=0))["proc/sys/kernel/numa_balancing"]
+    '1\\n'
+    """
     return {
         str(p.relative_to(machine.root)): p.read_text()
         for top in ("proc", "sys")

@@ -140,6 +140,13 @@ def wanted_settings(
 
     Source: "AMD Instinct MI300X system optimization",
     https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
+
+    >>> [s.key for s in wanted_settings(Machine(), clock=None, hugepages="always")]
+    ['numa_balancing', 'transparent_hugepage']
+    >>> wanted_settings(Machine(), clock=19)
+    Traceback (most recent call last):
+        ...
+    rocm_guide.system_machine.SystemSettingError: clock=19: MHz, between 100 and 5000; the guide uses 1900 for MI300X
     """
     if clock is not None and not 100 <= clock <= 5000:
         raise SystemSettingError(f"clock={clock}: MHz, between 100 and 5000; the guide uses 1900 for MI300X")
@@ -177,6 +184,9 @@ def every_setting(machine: Machine) -> list[Setting]:
     """Every setting that :func:`wanted_settings` can make on this machine, for matching with saved values.
 
     Their ``wanted`` is empty: they are for reading and for restoring.
+
+    >>> [s.key for s in every_setting(Machine())][:2]
+    ['numa_balancing', 'transparent_hugepage']
     """
     found: list[Setting] = [
         FileSetting("numa_balancing", "proc/sys/kernel/numa_balancing", ""),

@@ -32,7 +32,7 @@ _COMMUNICATION = re.compile(
     r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|quick_?reduce", re.I
 )
 _GEMM = re.compile(
-    r"gemm|Cijk_|gemv|nvjet|xmma|wvSplitK|splitKreduce|cutlass.*(?:tensorop|wgmma)|^_?matmul"
+    r"gemm|Cijk_|gemv|nvjet|xmma|wvSplitK|splitKreduce|cutlass.*(?:tensorop|wgmma)|grouped_mm|fused_moe_kernel|^_?matmul"
     r"|^aten::(?:mm|bmm|addmm|baddbmm|matmul|linear|_scaled_mm|mkldnn_linear)$|mkldnn::_linear|aiter.*mm",
     re.I,
 )

@@ -21,7 +21,7 @@ from rocm_guide.faults_code import extract_code, parse_uri
 from rocm_guide.faults_explain import explain_report
 from rocm_guide.faults_log import scan_log
 from rocm_guide.profiling_read import read_profile, roofline_rows
-from rocm_guide.system import load_state
+from rocm_guide.system_state import load_state
 from rocm_guide.trace_attribute import device_work, idle_gaps
 from rocm_guide.trace_events import iter_text_events
 from rocm_guide.trace_store import timeline_of

@@ -16,11 +16,12 @@ import time
 
 import pytest
 
-from rocm_guide.system import apply_settings, load_state, reset_settings
+from rocm_guide.system import apply_settings, reset_settings
 from rocm_guide.system_check import affinity_hints, check_system
 from rocm_guide.system_machine import Machine, SystemSettingError
 from rocm_guide.system_pretend import ADDRESSES, photograph, pretend_machine
 from rocm_guide.system_settings import every_setting, wanted_settings
+from rocm_guide.system_state import load_state
 
 
 def reset(machine, state, **more):
@@ -135,6 +136,7 @@ from pathlib import Path
 from rocm_guide.system import apply_settings, reset_settings
 from rocm_guide.system_pretend import ADDRESSES, photograph, pretend_machine
 from rocm_guide.system_machine import Machine
+from rocm_guide.system_state import load_state
 from rocm_guide.system_settings import wanted_settings, every_setting
 machine = Machine(Path(sys.argv[1]), path=sys.argv[2], environ={})
 print("go", flush=True)
@@ -191,7 +193,7 @@ def test_killed_at_every_step(tmp_path, at, monkeypatch):
 
         return wrapped
 
-    monkeypatch.setattr("rocm_guide.system.write_text", fuse(__import__("rocm_guide.base").base.write_text))
+    monkeypatch.setattr("rocm_guide.system_state.write_text", fuse(__import__("rocm_guide.base").base.write_text))
     monkeypatch.setattr(Machine, "write", fuse(Machine.write))
     monkeypatch.setattr(Machine, "run", fuse(Machine.run))
     with pytest.raises(Killed):

@@ -55,9 +55,10 @@ def set_(
 
     HIP_FORCE_DEV_KERNARG=1 belongs into your shell, not into a program that ends: ROCm 6.2 and newer do it by default.
     """
-    from rocm_guide.system import apply_settings, state_path
+    from rocm_guide.system import apply_settings
     from rocm_guide.system_machine import Machine
     from rocm_guide.system_settings import wanted_settings
+    from rocm_guide.system_state import state_path
 
     machine = Machine(root)
     settings = wanted_settings(
@@ -75,9 +76,10 @@ def reset(
     root: Annotated[Path, _ROOT] = Path("/"),
 ) -> None:
     """Put back every value that `set` saved. Exit code 1 if one of them could not be restored."""
-    from rocm_guide.system import reset_settings, state_path
+    from rocm_guide.system import reset_settings
     from rocm_guide.system_machine import Machine
     from rocm_guide.system_settings import every_setting
+    from rocm_guide.system_state import state_path
 
     machine = Machine(root)
     where = state or state_path(machine)
