@@ -25,8 +25,9 @@ __all__ = ["CompileReport", "Decoder", "count_compilation", "decode_speed"]
 class CompileReport:
     """What torch.compile did inside a ``with count_compilation()`` block.
 
-    ``graphs`` compiled, ``breaks`` (reason -> how often the tracer had to stop and start anew), ``kernels`` written by
-    inductor, ``seconds`` of wall time of the block. After a warm-up, ``graphs`` is the number of recompilations.
+    ``graphs`` compiled, ``breaks`` (reason -> how often the tracer had to stop and start anew), ``kernels`` that
+    inductor generated (on a GPU Triton kernels; on a CPU it counts a loop and its vector and remainder versions each),
+    ``seconds`` of wall time of the block. After a warm-up, ``graphs`` is the number of recompilations.
     """
 
     graphs: int = 0
@@ -57,7 +58,15 @@ def count_compilation() -> Iterator[CompileReport]:
     from torch._inductor import metrics
 
     def look() -> tuple[int, dict[str, int], int]:
-        return counters["stats"]["unique_graphs"], dict(counters["graph_break"]), metrics.generated_kernel_count
+        breaks: dict[str, int] = {}
+        # Releases differ in where they count a break, some in both places. Reasons are long: the first line says it.
+        for place in ("graph_break", "unimplemented"):
+            here: dict[str, int] = {}
+            for reason, count in counters[place].items():
+                first = str(reason).strip().splitlines()[0]
+                here[first] = here.get(first, 0) + count
+            breaks |= {reason: max(count, breaks.get(reason, 0)) for reason, count in here.items()}
+        return counters["stats"]["unique_graphs"], breaks, metrics.generated_kernel_count
 
     report = CompileReport()
     graphs, breaks, kernels = look()
@@ -68,10 +77,8 @@ def count_compilation() -> Iterator[CompileReport]:
         report.seconds = time.perf_counter() - started
         graphs_now, breaks_now, kernels_now = look()
         report.graphs = graphs_now - graphs
-        # A reason is several lines long; the first one says what happened.
-        for reason, count in breaks_now.items():
-            if count > breaks.get(reason, 0):
-                report.breaks[reason.strip().splitlines()[0]] = count - breaks.get(reason, 0)
+        more = {reason: count - breaks.get(reason, 0) for reason, count in breaks_now.items()}
+        report.breaks = {reason: count for reason, count in more.items() if count > 0}
         report.kernels = kernels_now - kernels
 
 

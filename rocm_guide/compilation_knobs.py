@@ -8,6 +8,7 @@ Source: ROCm documentation, "PyTorch inductor Triton tuning knobs"; the names we
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,8 @@ def measure_knobs(
 
     rows: list[dict[str, Any]] = []
     first: torch.Tensor | None = None
+    # Said once per row otherwise: caches are off on purpose, see below.
+    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
     for knob in knobs:
         row: dict[str, Any] = {"knob": knob.name or "(none)", "set": knob.value}
         torch._dynamo.reset()
