@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError
 from rocm_guide.exercises import debugging_faults, profiling, system_tuning
 from rocm_guide.profiling import summarize
 from rocm_guide.profiling_read import read_profile, roofline_rows
@@ -19,9 +18,15 @@ from rocm_guide.system_settings import wanted_settings
 SAMPLES = Path(__file__).parent / "samples" / "profiling"
 
 
+def hinted(capsys, hint: str, verdict: bool) -> None:
+    """The answer was refused, with this hint."""
+    assert verdict is False
+    assert hint in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_culprit(capsys):
     summary = summarize(SAMPLES / "decode_b32.json.gz")
-    profiling.check_culprit("CatArrayBatchedCopy", summary)
+    assert profiling.check_culprit("CatArrayBatchedCopy", summary)
     assert "[OK]" in capsys.readouterr().out
     for wrong, hint in (
         ("flash", "another kernel"),
@@ -29,11 +34,10 @@ def test_culprit(capsys):
         ("", "telling"),
         ("n", "telling"),
     ):
-        with pytest.raises(GuideError, match=hint):
-            profiling.check_culprit(wrong, summary)
+        hinted(capsys, hint, profiling.check_culprit(wrong, summary))
 
 
-def test_idle_share():
+def test_idle_share(capsys):
     def right(spans):
         spans, until, busy = sorted(spans), min(s for s, _ in spans), 0.0
         first = until
@@ -42,45 +46,39 @@ def test_idle_share():
             until = max(until, start + took)
         return 1 - busy / (until - first)
 
-    profiling.check_idle_share(right)
+    assert profiling.check_idle_share(right)
     naive = lambda spans: 1 - sum(d for _, d in spans) / (spans[-1][0] + spans[-1][1] - spans[0][0])  # noqa: E731
-    with pytest.raises(GuideError, match="stream"):
-        profiling.check_idle_share(naive)
+    hinted(capsys, "stream", profiling.check_idle_share(naive))
 
 
-def test_bound():
+def test_bound(capsys):
     points = roofline_rows(read_profile(SAMPLES / "rocprofv3_counter_collection.csv"))
     good = {"Cijk": "compute", "fmha": "compute", "rms_norm": "memory", "act_and_mul": "memory"}
-    profiling.check_bound(good, points)
-    with pytest.raises(GuideError, match="ridge"):
-        profiling.check_bound(good | {"fmha": "memory"}, points)
-    with pytest.raises(GuideError, match="no answer"):
-        profiling.check_bound({"Cijk": "compute"}, points)
+    assert profiling.check_bound(good, points)
+    hinted(capsys, "ridge", profiling.check_bound(good | {"fmha": "memory"}, points))
+    hinted(capsys, "no answer", profiling.check_bound({"Cijk": "compute"}, points))
 
 
-def test_address():
-    debugging_faults.check_address(0x1000 + 4 * 405, 2, 5, base=0x1000, columns=200)
-    with pytest.raises(GuideError, match="bytes"):
-        debugging_faults.check_address(0x1000 + 405, 2, 5, base=0x1000, columns=200)
-    with pytest.raises(GuideError, match="base"):
-        debugging_faults.check_address(7, 2, 5, base=0x1000, columns=200)
+def test_address(capsys):
+    assert debugging_faults.check_address(0x1000 + 4 * 405, 2, 5, base=0x1000, columns=200)
+    hinted(capsys, "bytes", debugging_faults.check_address(0x1000 + 405, 2, 5, base=0x1000, columns=200))
+    hinted(capsys, "base", debugging_faults.check_address(7, 2, 5, base=0x1000, columns=200))
 
 
-def test_environment():
+def test_environment(capsys):
     from rocm_guide.faults_env import hunt_environment
 
-    debugging_faults.check_environment(hunt_environment(agent="lib", save_code="co", precise=True))
+    assert debugging_faults.check_environment(hunt_environment(agent="lib", save_code="co", precise=True))
     for wrong, hint in (
         ({}, "HSA_TOOLS_LIB"),
         ({"HSA_TOOLS_LIB": "lib"}, "cache"),
         (hunt_environment(agent="lib", save_code="co"), "precise"),
         (hunt_environment(agent="lib", precise=True), "save-code"),
     ):
-        with pytest.raises(GuideError, match=hint):
-            debugging_faults.check_environment(wrong)
+        hinted(capsys, hint, debugging_faults.check_environment(wrong))
 
 
-def test_path():
+def test_path(capsys):
     torch = pytest.importorskip("torch")
     from rocm_guide.faults_examples import plant_wrong_weight
 
@@ -90,34 +88,27 @@ def test_path():
         wrong = plant_wrong_weight(model, seed)
         changed = [n for n, p in model.named_parameters() if bool((p != dict(wrong.named_parameters())[n]).any())]
         assert len(changed) == 1
-        debugging_faults.check_path(changed[0].rpartition(".")[0], model, wrong)
-        with pytest.raises(GuideError):
-            debugging_faults.check_path("elsewhere", model, wrong)
+        assert debugging_faults.check_path(changed[0].rpartition(".")[0], model, wrong)
+        hinted(capsys, "", debugging_faults.check_path("elsewhere", model, wrong))
     changed = copy.deepcopy(model)
     with torch.no_grad():
         changed["b"][0].weight[0, 0] += 1
-    with pytest.raises(GuideError, match="innermost"):
-        debugging_faults.check_path("b", model, changed)
+    hinted(capsys, "innermost", debugging_faults.check_path("b", model, changed))
 
 
-def test_machine(tmp_path):
+def test_machine(capsys, tmp_path):
     machine = pretend_machine(tmp_path, levels=("high", "auto"))
-    with pytest.raises(GuideError, match="left, the first"):
-        system_tuning.check_machine(machine)
+    hinted(capsys, "left, the first", system_tuning.check_machine(machine))
     apply_settings(wanted_settings(machine, clock=1500), machine, tmp_path / "s.json")
-    with pytest.raises(GuideError, match="1900"):
-        system_tuning.check_machine(machine)
+    hinted(capsys, "1900", system_tuning.check_machine(machine))
     apply_settings(wanted_settings(machine, clock=1900), machine, tmp_path / "s.json")
-    system_tuning.check_machine(machine)
+    assert system_tuning.check_machine(machine)
 
 
-def test_saving_and_partition():
-    system_tuning.check_saving(2, 1333, 30, 2e-3 * 1333 / 30)
-    with pytest.raises(GuideError, match="not percent"):
-        system_tuning.check_saving(2, 1333, 30, 8.887)
-    with pytest.raises(GuideError, match="microseconds"):
-        system_tuning.check_saving(2, 1333, 30, 0.5)
-    system_tuning.check_partition((8, 38, 24), dies=8, units=304, memory_gb=192)
+def test_saving_and_partition(capsys):
+    assert system_tuning.check_saving(2, 1333, 30, 2e-3 * 1333 / 30)
+    hinted(capsys, "not percent", system_tuning.check_saving(2, 1333, 30, 8.887))
+    hinted(capsys, "microseconds", system_tuning.check_saving(2, 1333, 30, 0.5))
+    assert system_tuning.check_partition((8, 38, 24), dies=8, units=304, memory_gb=192)
     for wrong in ((4, 76, 48), (8, 304, 24), (8, 38, 192)):
-        with pytest.raises(GuideError, match="not it"):
-            system_tuning.check_partition(wrong, dies=8, units=304, memory_gb=192)
+        hinted(capsys, "not it", system_tuning.check_partition(wrong, dies=8, units=304, memory_gb=192))

@@ -6,61 +6,51 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.exercises.common import say
 
 __all__ = ["check_address", "check_environment", "check_path"]
 
 
-def check_address(address: int, row: int, column: int, *, base: int, columns: int) -> None:
-    """Exercise 1: the byte address of an element of a row-major float32 matrix.
-
-    Raises:
-        GuideError: a hint.
-    """
+def check_address(address: int, row: int, column: int, *, base: int, columns: int) -> bool:
+    """Exercise 1: the byte address of an element of a row-major float32 matrix."""
     right = base + 4 * (row * columns + column)
     if address == right:
-        print(f"[OK] row {row}, column {column} is at {right:#x}.")
-        return
+        return say(True, f"row {row}, column {column} is at {right:#x}.")
     if address == base + row * columns + column:
-        raise GuideError(f"{address:#x}: that counts elements; an address counts bytes, and a float has four")
-    raise GuideError(f"{address:#x}: base + 4 * (row * columns + column) is something else; check the hexadecimal base")
+        return say(False, f"{address:#x}: that counts elements; an address counts bytes, and a float has four")
+    return say(
+        False, f"{address:#x}: base + 4 * (row * columns + column) is something else; check the hexadecimal base"
+    )
 
 
-def check_environment(variables: Mapping[str, str]) -> None:
-    """Exercise 2: the variables of a hunt that reports the very instruction and keeps run-time kernels.
-
-    Raises:
-        GuideError: a hint.
-    """
+def check_environment(variables: Mapping[str, str]) -> bool:
+    """Exercise 2: the variables of a hunt that reports the very instruction and keeps run-time kernels."""
     for name, why in (
         ("HSA_TOOLS_LIB", "without it the debug agent is not loaded: agent=…"),
         ("PYTORCH_NO_HIP_MEMORY_CACHING", "PyTorch's cache hides a stray access: start from hunt_environment()"),
         ("AMD_SERIALIZE_KERNEL", "kernels still overlap: start from hunt_environment()"),
     ):
         if name not in variables:
-            raise GuideError(f"{name} is missing; {why}")
+            return say(False, f"{name} is missing; {why}")
     options = variables.get("ROCM_DEBUG_AGENT_OPTIONS", "")
     if "-p" not in options.split() and "--precise-memory" not in options:
-        raise GuideError(f"options {options!r}: the fault is reported late without --precise-memory")
+        return say(False, f"options {options!r}: the fault is reported late without --precise-memory")
     if "--save-code-objects" not in options:
-        raise GuideError(f"options {options!r}: a Triton kernel is lost with its process without --save-code-objects")
-    print(f"[OK] {len(variables)} variables, options {options}")
+        return say(False, f"options {options!r}: a Triton kernel is lost with its process without --save-code-objects")
+    return say(True, f"{len(variables)} variables, options {options}")
 
 
-def check_path(path: str, reference: Any, suspect: Any) -> None:
-    """Exercise 3: the module whose weights differ between two models.
-
-    Raises:
-        GuideError: a hint.
-    """
+def check_path(path: str, reference: Any, suspect: Any) -> bool:
+    """Exercise 3: the module whose weights differ between two models."""
     theirs = dict(suspect.named_parameters())
     wrong = [n for n, p in reference.named_parameters() if bool((p != theirs[n]).any())]
     right = wrong[0].rpartition(".")[0]
     if path == right:
-        print(f"[OK] {path}: {int((dict(reference.named_parameters())[wrong[0]] != theirs[wrong[0]]).sum())} element.")
-        return
+        return say(
+            True, f"{path}: {int((dict(reference.named_parameters())[wrong[0]] != theirs[wrong[0]]).sum())} element."
+        )
     if path and (right.startswith(f"{path}.")):
-        raise GuideError(f"{path!r} contains it: name the innermost module; children end before their parents")
-    raise GuideError(
-        f"{path!r}: no difference of its own; first_difference(reference, suspect, inputs) names the module"
+        return say(False, f"{path!r} contains it: name the innermost module; children end before their parents")
+    return say(
+        False, f"{path!r}: no difference of its own; first_difference(reference, suspect, inputs) names the module"
     )

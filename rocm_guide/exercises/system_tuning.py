@@ -6,53 +6,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.exercises.common import say
 
 __all__ = ["check_machine", "check_partition", "check_saving"]
 
 
-def check_machine(machine: Any) -> None:
-    """Exercise 1: a machine on which no check warns.
-
-    Raises:
-        GuideError: the first warning.
-    """
+def check_machine(machine: Any) -> bool:
+    """Exercise 1: a machine on which no check warns."""
     from rocm_guide.system_check import check_system
 
     rows = check_system(machine)
     bad = [r for r in rows if r.status != "OK"]
     if bad:
-        raise GuideError(f"{len(bad)} line(s) left, the first: {bad[0]}")
+        return say(False, f"{len(bad)} line(s) left, the first: {bad[0]}")
     capped = [r for r in rows if r.name.startswith("clock") and "1900 MHz" in r.found]
     if not capped:
-        raise GuideError("no warning, but the clocks are automatic: set the limit of 1900 MHz")
-    print(f"[OK] {len(rows)} checks, no warning, clocks limited to 1900 MHz.")
+        return say(False, "no warning, but the clocks are automatic: set the limit of 1900 MHz")
+    return say(True, f"{len(rows)} checks, no warning, clocks limited to 1900 MHz.")
 
 
-def check_saving(microseconds: float, launches: int, step_ms: float, answer: float) -> None:
-    """Exercise 2: the share of a step that faster kernel arguments save, 0 to 1.
-
-    Raises:
-        GuideError: a hint.
-    """
+def check_saving(microseconds: float, launches: int, step_ms: float, answer: float) -> bool:
+    """Exercise 2: the share of a step that faster kernel arguments save, 0 to 1."""
     right = microseconds * launches / (step_ms * 1e3)
     if abs(answer - right) < 0.005:
-        print(f"[OK] {microseconds} us x {launches:,} launches = {microseconds * launches / 1e3:.2f} ms: {right:.0%}.")
-        return
+        return say(
+            True, f"{microseconds} us x {launches:,} launches = {microseconds * launches / 1e3:.2f} ms: {right:.0%}."
+        )
     if abs(answer - 100 * right) < 0.5:
-        raise GuideError(f"{answer}: a share between 0 and 1 is asked for, not percent")
-    raise GuideError(f"{answer}: microseconds x launches is microseconds, the step is {step_ms} milliseconds")
+        return say(False, f"{answer}: a share between 0 and 1 is asked for, not percent")
+    return say(False, f"{answer}: microseconds x launches is microseconds, the step is {step_ms} milliseconds")
 
 
-def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gb: int) -> None:
-    """Exercise 3: (devices, compute units each, GB each) of an MI300X in CPX mode with NPS4.
-
-    Raises:
-        GuideError: a hint.
-    """
+def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gb: int) -> bool:
+    """Exercise 3: (devices, compute units each, GB each) of an MI300X in CPX mode with NPS4."""
     right = (dies, units // dies, memory_gb // dies)
     names = ("devices", "compute units each", "GB each")
     for given, expected, name in zip(answer, right, names, strict=True):
         if given != expected:
-            raise GuideError(f"{name}: {given} is not it; CPX makes one device of each of the {dies} dies")
-    print(f"[OK] {right[0]} devices with {right[1]} compute units and {right[2]} GB each.")
+            return say(False, f"{name}: {given} is not it; CPX makes one device of each of the {dies} dies")
+    return say(True, f"{right[0]} devices with {right[1]} compute units and {right[2]} GB each.")
