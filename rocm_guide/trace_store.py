@@ -145,7 +145,7 @@ def timeline_of(events: Iterable[dict]) -> Timeline:
             if name.startswith("ProfilerStep"):
                 line.steps += 1
             line.marks.add(at, start, duration, _lane(event.get("tid"), lanes))
-        elif isinstance(category, str) and category.endswith(("_runtime", "_driver")):
+        elif isinstance(category, str) and category.endswith(("_runtime", "_driver", "Runtime")):
             correlation = _integer(args.get("correlation"))
             if correlation != NONE:
                 line.launches.add(at, start, duration, _lane(event.get("tid"), lanes), correlation)
