@@ -157,10 +157,21 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     }
     others = {getattr(aten, n, None) for n in ("_grouped_mm", "_int_mm", "_scaled_grouped_mm", "convolution", "dot")}
 
+    # What chooses a token: its result is a number that nothing in the shapes depends on, so zeros will do.
+    chooses = {aten.argmax, aten.argmin, aten.multinomial, aten.topk, aten.sort}
+    decides = {aten._local_scalar_dense, aten.is_nonzero, aten.equal}
+
     def real(t: torch.Tensor) -> torch.Tensor:
-        """An integer or boolean that would have no value gets zeros: it must be a number for control flow to run."""
+        """An integer or boolean without a value gets zeros: control flow needs numbers to run."""
         plain = not (t.is_floating_point() or t.is_complex())
         return torch.zeros(t.shape, dtype=t.dtype) if plain and t.is_meta else t
+
+    def unknown(t: torch.Tensor) -> torch.Tensor:
+        """The same, marked: these zeros stand for a comparison of numbers that we do not have."""
+        out = real(t)
+        if not out.is_meta:
+            out.made_up = True
+        return out
 
     class Products(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -172,21 +183,26 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
                 record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1
             seen: list[torch.Tensor] = []
             args, kwargs = tree_map_only(torch.Tensor, lambda t: seen.append(r := real(t)) or r, (args, kwargs))
-            if any(t.is_meta for t in seen):
-                if func in (aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default):
-                    raise GuideError(
-                        f"{where[-1] if where else 'the model'}: it decides on a value that only real weights give; "
-                        "trace it on a small real model instead"
-                    )
+            without_weights = any(t.is_meta for t in seen)
+            guessed = any(getattr(t, "made_up", False) for t in seen)
+            if packet in decides and (without_weights or guessed):
+                name = where[-1] if where and where[-1] else "the model"
+                raise GuideError(
+                    f"{name}: it decides on a value that only real weights give; trace it on a small real model instead"
+                )
+            if without_weights:
                 if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
                     return args[0]
                 args, kwargs = tree_map_only(torch.Tensor, lambda t: t if t.is_meta else t.to("meta"), (args, kwargs))
                 if "device" in kwargs:
                     kwargs["device"] = torch.device("meta")
-                return tree_map_only(torch.Tensor, real, func(*args, **kwargs))
+                mark = real if packet in chooses else unknown
+                return tree_map_only(torch.Tensor, mark, func(*args, **kwargs))
             out = func(*args, **kwargs)
             if isinstance(out, torch.Tensor) and out.is_meta and real(out) is not out:
                 out = func(*args, **{**kwargs, "device": torch.device("cpu")})
+            if guessed:
+                out = tree_map_only(torch.Tensor, unknown, out)
             return out
 
     return Products()
