@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.tunableop_gemm import Gemm
 
 if TYPE_CHECKING:
-    from rocm_guide.tunableop_plan import Plan
+    from rocm_guide.tunableop import Plan
 
 __all__ = ["explain", "solution_words"]
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from rocm_guide.base import GuideError
+from rocm_guide.tunableop import plan, plan_model
 from rocm_guide.tunableop_blas import addmm_gemm, bmm_gemm, mm_gemm
 from rocm_guide.tunableop_cost import call_seconds, tuning_seconds
 from rocm_guide.tunableop_explain import explain
 from rocm_guide.tunableop_gemm import parse_gemm
 from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_prompt
 from rocm_guide.tunableop_matrix import CUDA_RULES, BlasRules, Matrix
-from rocm_guide.tunableop_plan import plan, plan_model
 from rocm_guide.tunableop_trace import record_gemms, sdpa_needs_gemms
 
 ROOT = Path(__file__).parent.parent
@@ -218,7 +218,7 @@ def test_explanations():
 BIG = """
 import resource, sys, time
 start = time.time()
-from rocm_guide.tunableop_plan import plan
+from rocm_guide.tunableop import plan
 how = dict(batch=4, prompt=1000, new_tokens=256, pad=8, cache=sys.argv[1], attention=sys.argv[2])
 found = plan("random:llama-3-70b", **how)
 print(len(found.gemms), time.time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -62,7 +62,9 @@ def plan_command(
 ) -> None:
     """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
     from rocm_guide.base import GuideError, write_text
-    from rocm_guide.tunableop import CUDA_RULES, BlasRules, plan, tuning_seconds
+    from rocm_guide.tunableop import plan
+    from rocm_guide.tunableop_cost import tuning_seconds
+    from rocm_guide.tunableop_matrix import CUDA_RULES, BlasRules
 
     if platform not in ("rocm", "cuda"):
         raise GuideError(f"--platform {platform}: use rocm or cuda")
@@ -148,7 +150,10 @@ def explain_command(
     prompt: Annotated[str, typer.Option()] = "128",
 ) -> None:
     """What a line stands for: which product, of which layer, and why M and N changed places."""
-    from rocm_guide.tunableop import explain, parse_gemm, plan, read_file
+    from rocm_guide.tunableop import plan
+    from rocm_guide.tunableop_csv import read_file
+    from rocm_guide.tunableop_explain import explain
+    from rocm_guide.tunableop_gemm import parse_gemm
 
     gemms = list(read_file(line).gemms.values()) if Path(line).is_file() else [parse_gemm(line)]
     found = plan(model, batch=batch, prompt=_lengths(prompt)) if model else None
@@ -159,7 +164,8 @@ def explain_command(
 @app.command("merge")
 def merge_command(files: Annotated[list[Path], typer.Argument()], out: Annotated[Path | None, _OUT] = None) -> None:
     """One file out of several; the faster of two solutions stays, and no tuned line is lost."""
-    from rocm_guide.tunableop import merge, read_file
+    from rocm_guide.tunableop_csv import read_file
+    from rocm_guide.tunableop_ops import merge
 
     _write(merge([read_file(f) for f in files]).text(), out)
 
@@ -169,7 +175,8 @@ def missing_command(
     untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: Annotated[Path | None, _OUT] = None
 ) -> None:
     """What UNTUNED lists and RESULTS has no solution for."""
-    from rocm_guide.tunableop import missing, read_file
+    from rocm_guide.tunableop_csv import read_file
+    from rocm_guide.tunableop_ops import missing
 
     _write(missing(read_file(untuned), read_file(results)).text(), out)
 
@@ -182,7 +189,8 @@ def compare_command(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Speed-up per product between two results files, and in all."""
-    from rocm_guide.tunableop import compare, read_file
+    from rocm_guide.tunableop_csv import read_file
+    from rocm_guide.tunableop_ops import compare
 
     c = compare(read_file(before), read_file(after))
     if as_json:
