@@ -40,8 +40,9 @@ def row_by_row(norm: Any) -> Any:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             rows = x.reshape(-1, x.shape[-1])
-            done = [self.weight * row * torch.rsqrt(row.pow(2).mean() + self.epsilon) for row in rows]
-            return torch.stack(done).reshape(x.shape)
+            # In float32, as the original does, also when the model is bf16.
+            done = [row * torch.rsqrt(row.pow(2).mean() + self.epsilon) for row in rows.float()]
+            return self.weight * torch.stack(done).reshape(x.shape).to(x.dtype)
 
     return RowByRowRMSNorm()
 
