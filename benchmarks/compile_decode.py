@@ -177,6 +177,35 @@ def tunableop(args, report: dict) -> None:
     print(json.dumps(report["tunableop"])[:1500], flush=True)
 
 
+def offline(args, report: dict) -> None:
+    """The plan of a model as an untuned file: does PyTorch's offline tuner take every line of it?"""
+    import torch
+    from transformers import LlamaConfig
+
+    from rocm_guide.tunableop import plan
+    from rocm_guide.tunableop_csv import read_file, write_file
+    from rocm_guide.tunableop_matrix import CUDA_RULES
+    from rocm_guide.tunableop_offline import tune_file
+    from rocm_guide.tunableop_ops import explain_validators, missing
+
+    config = LlamaConfig(hidden_size=1024, intermediate_size=2816, num_attention_heads=16, num_hidden_layers=2,
+                         attention_bias=True)  # fmt: skip
+    found = plan(config, batch=4, prompt=[20, 40], new_tokens=8, pad=8, cache="static", attention="eager",
+                 rules=CUDA_RULES)  # fmt: skip
+    untuned = write_file(args.out / "untuned.csv", [e.gemm for e in found.gemms.values()])
+    results = args.out / "results.csv"
+    started = time.time()
+    done = tune_file(untuned, results, gpus=1)
+    left = missing(read_file(untuned), done)
+    here = dict(torch.cuda.tunable.get_validators())
+    report["offline"] = {
+        "planned": len(found.gemms), "tuned": len(done.tuned), "seconds": round(time.time() - started, 1),
+        "left": [g.line() for g in left.gemms.values()], "extra": [k for k in done.gemms if k not in found.gemms],
+        "results": results.read_text(), "refused": explain_validators(done.validators, here),
+    }  # fmt: skip
+    print(json.dumps(report["offline"])[:3000], flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
@@ -184,7 +213,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--parts", default="decoding,same_tokens_fp32,knobs,kernels,tunableop")
+    parser.add_argument("--parts", default="decoding,same_tokens_fp32,knobs,kernels,tunableop,offline")
     args = parser.parse_args()
     import platform
 
@@ -201,7 +230,7 @@ def main() -> None:
         "dry": args.dry,
     }  # fmt: skip
     parts = {"decoding": decoding, "same_tokens_fp32": same_tokens_fp32, "knobs": knobs, "kernels": kernels,
-             "tunableop": tunableop}  # fmt: skip
+             "tunableop": tunableop, "offline": offline}  # fmt: skip
     for part in args.parts.split(","):
         started = time.time()
         try:
