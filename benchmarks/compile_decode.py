@@ -158,6 +158,18 @@ def kernels(args, report: dict) -> None:
         _, code = run_and_get_code(compiled)
     (args.out / "output_code.py.txt").write_text("\n# ---- next graph ----\n".join(code))
     report["output_code"] = {"graphs": len(code), "characters": sum(map(len, code))}
+    from rocm_guide.compilation_kernels import extract_kernels, inductor_code, inspect_kernels
+
+    x = torch.empty(64, 4096, dtype=torch.bfloat16, device="meta")
+    own = extract_kernels(inductor_code(lambda a, b: torch.nn.functional.silu(a) * b, [x, x]))
+    found = [k for text in code for k in extract_kernels(text)]
+    report["gfx942"] = {
+        "written for MI300X here": [k.name for k in own],
+        "its choices": [(r.constants, r.options, r.occupancy.waves_per_simd) for r in inspect_kernels(own)],
+        "kernels of this GPU's run": len(found),
+        "compiled for gfx942": len(inspect_kernels(found[:6])) if found else 0,
+    }
+    print(json.dumps(report["gfx942"], default=str)[:1500], flush=True)
     print(json.dumps(report["output_code"]), flush=True)
 
 
