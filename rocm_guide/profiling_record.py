@@ -123,6 +123,7 @@ def record(
             schedule=plan,
             record_shapes=shapes,
             with_stack=stacks,
+            acc_events=True,  # there is one cycle; without it torch warns that events of earlier cycles are lost
             on_trace_ready=lambda found: found.export_chrome_trace(str(path)),
         ) as profiler:
             for i in range(steps + 1):
