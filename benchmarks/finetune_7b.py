@@ -17,7 +17,7 @@ from pathlib import Path
 from rocm_guide.base import write_text
 
 
-def measure(method: str, model_spec: str, batch: int, length: int, steps: int) -> dict:
+def measure(method: str, model_spec: str, batch: int, length: int, steps: int, changes: dict) -> dict:
     import peft
     import transformers
     import trl
@@ -32,7 +32,7 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int) -
     if method == "lora":
         target = ["q_proj", "v_proj"]
         adapter = LoraConfig(r=64, lora_alpha=16, lora_dropout=0.1, target_modules=target, task_type="CAUSAL_LM")
-    size = {"per_device_train_batch_size": batch, "max_length": length, "max_steps": steps}
+    size = {"per_device_train_batch_size": batch, "max_length": length, "max_steps": steps, **changes}
     with tempfile.TemporaryDirectory() as folder:
         settings = sft_settings(folder, **{**recipe(model_spec, method), **size})
         run = fine_tune(model, tokenizer, load_dataset("tiny")["train"], settings, adapter=adapter)
@@ -43,7 +43,8 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int) -
         "model": model_spec,
         "batch": batch,
         "length": length,
-        "steps": len(run.losses),
+        "settings": changes,
+        "steps": run.loss_steps[-1],
         "tokens_per_second": run.tokens_per_second,
         "peak_gib": run.peak_bytes / 2**30,
         "trainable": run.trainable,
@@ -62,10 +63,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument(
+        "--set", type=json.loads, default={}, metavar="JSON", help='fields of SFTConfig, as {"bf16": false}'
+    )
     parser.add_argument("--only", choices=("lora", "full"), help="measure in this process and print JSON")
     options = parser.parse_args()
     if options.only:
-        print(json.dumps(measure(options.only, options.model, options.batch, options.length, options.steps)))
+        size = (options.batch, options.length, options.steps)
+        print(json.dumps(measure(options.only, options.model, *size, options.set)))
         return
     rows = []
     for method in ("lora", "full"):

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,22 +27,27 @@ __all__ = [
 ]
 
 
+#: Optimizer steps that are left out of a throughput: the first ones allocate memory and choose kernels.
+WARM_UP = 5
+
+
 @dataclass
 class FineTuned:
     """What :func:`fine_tune` gives back.
 
     Attributes:
         model: the trained model; wrapped by PEFT when an adapter was trained.
-        losses: training loss of every optimizer step.
+        losses, loss_steps: training loss, and the optimizer steps at which it was logged.
         seconds: wall-clock time of training, without loading or evaluation.
         tokens: tokens that went through the model, padding not counted.
-        tokens_per_second: tokens of a step over its seconds, median over the steps after the third.
+        tokens_per_second: tokens over seconds of the steps after the fifth (of all, when there are fewer).
         peak_bytes, peak_what: highest memory use while training, and what it is a measure of.
         trainable, total: numbers of parameters.
     """
 
     model: Any
     losses: list[float] = field(default_factory=list)
+    loss_steps: list[int] = field(default_factory=list)
     seconds: float = 0.0
     tokens: int = 0
     tokens_per_second: float = 0.0
@@ -126,6 +129,7 @@ def recipe(spec: str, method: str) -> dict[str, Any]:
     else:
         rate = 1e-5 if full else 2e-4
         size = {"per_device_train_batch_size": 4, "max_length": 512, "max_steps": 20}
+        size["logging_steps"] = 5  # reading the loss waits for the device
         # "wrapped" joins samples end to end and cuts every 512 tokens. TRL's default keeps samples whole and apart,
         # which without FlashAttention's variable-length kernels needs a mask that rules out the fast ones.
         size |= {"packing": True, "packing_strategy": "wrapped"}
@@ -192,43 +196,45 @@ def fine_tune(
         seconds = time.perf_counter() - began
     result = FineTuned(trainer.model, seconds=seconds, peak_bytes=peak.bytes, peak_what=peak.what)
     result.trainable, result.total = trainable_parameters(trainer.model)
-    result.losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    totals = [0, *(int(row["num_tokens"]) for row in trainer.state.log_history if "num_tokens" in row)]
-    result.tokens = totals[-1]
-    steps = [b - a for a, b in itertools.pairwise(totals)]
-    rates = [t / s for t, s in zip(steps, meter.seconds, strict=False) if s > 0]
-    result.tokens_per_second = statistics.median(rates[3:] or rates)
+    logged = [row for row in trainer.state.log_history if "loss" in row and "num_tokens" in row]
+    result.losses = [row["loss"] for row in logged]
+    result.loss_steps = [row["step"] for row in logged]
+    tokens = {row["step"]: int(row["num_tokens"]) for row in logged}
+    result.tokens = max(tokens.values(), default=0)
+    warm, began = (WARM_UP, meter.warm) if WARM_UP in tokens and len(tokens) > 1 else (0, meter.began)
+    result.tokens_per_second = (result.tokens - tokens.get(warm, 0)) / (meter.ended - began)
     trainer.model.eval()
     return result
 
 
 def _meter() -> Any:
-    """A callback that times each optimizer step, waiting for the device at both ends, and moves a progress bar."""
+    """A callback that notes when training began, was warm, and ended, and moves a progress bar.
+
+    It waits for the device at these three moments only: waiting at every step would keep the processor from preparing
+    the next one while the device works.
+    """
     import torch
     from tqdm.auto import tqdm
     from transformers import TrainerCallback
 
-    class Meter(TrainerCallback):
-        def __init__(self) -> None:
-            self.seconds: list[float] = []
-            self.began = 0.0
+    def now() -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
+    class Meter(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", leave=False)
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.bar.close()
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            self.began = time.perf_counter()
+            self.began = self.warm = now()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            self.seconds.append(time.perf_counter() - self.began)
+            if state.global_step == WARM_UP:
+                self.warm = now()
             self.bar.update()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.ended = now()
+            self.bar.close()
 
     return Meter()
 
