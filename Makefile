@@ -102,7 +102,7 @@ else
 	@grep -vE '^(torch|triton)==' rocm_guide/data/constraints.txt > $(STATE)/constraints.txt
 	@$(PY) -c '$(OTHERS)' $* > $(STATE)/$*.txt
 	@$(PIP) -c $(STATE)/constraints.txt -r $(STATE)/$*.txt
-	@$(PIP) --no-deps $(if $(filter test,$*),"$$(grep -E '^liger' rocm_guide/data/constraints.txt)") -e .
+	@$(PIP) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e .
 	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
 endif
 	@touch $@

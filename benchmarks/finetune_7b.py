@@ -4,7 +4,8 @@
     PYTHONPATH=. python benchmarks/finetune_7b.py --out benchmarks/results
 
 Random weights (speed and memory do not depend on their values), bf16, batch 4 x 512 packed tokens, AdamW with bf16
-state, no activation checkpointing. Each method runs in a process of its own, so neither sees the other's memory.
+state, no activation checkpointing, Liger's fused kernels where installed. Each run has a process of its own, so none
+sees another's memory.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 from rocm_guide.base import write_text
@@ -38,6 +40,7 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int, c
         run = fine_tune(model, tokenizer, load_dataset("tiny")["train"], settings, adapter=adapter)
     where = accelerator()
     versions = {m.__name__: m.__version__ for m in (transformers, trl, peft)}
+    versions["liger_kernel"] = version("liger_kernel") if settings.use_liger_kernel else "not used"
     return {
         "method": method,
         "model": model_spec,
@@ -73,8 +76,10 @@ def main() -> None:
         print(json.dumps(measure(options.only, options.model, *size, options.set)))
         return
     rows = []
-    for method in ("lora", "full"):
-        done = subprocess.run([sys.executable, *sys.argv, "--only", method], capture_output=True, text=True)
+    # Clipping reads and rewrites every gradient: measured with (the default) and without for the full run.
+    for method, changes in (("lora", {}), ("full", {}), ("full", {"max_grad_norm": 0})):
+        command = [sys.executable, *sys.argv, "--only", method, "--set", json.dumps({**changes, **options.set})]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
         rows.append(json.loads(done.stdout.splitlines()[-1]))

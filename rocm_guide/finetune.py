@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +74,8 @@ def trainable_parameters(model: Any) -> tuple[int, int]:
 def sft_settings(folder: str | Path, *, device: str | None = None, **changes: Any) -> Any:
     """An ``SFTConfig`` with what the course wants to be explicit about; ``changes`` replaces any field.
 
-    TRL's defaults are made for large models on GPUs: bfloat16 and activation checkpointing. On a CPU the first is
-    several times slower than float32, and on a model that fits easily the second recomputes for nothing.
+    TRL's defaults are made for large models on GPUs: bfloat16, slow on a CPU, and activation checkpointing, which
+    recomputes for nothing when the model fits easily.
 
     Args:
         folder: where checkpoints go (none are written unless ``save_strategy`` is changed).
@@ -97,8 +98,10 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
         "save_strategy": "no",
         "report_to": "none",
         "dataloader_pin_memory": gpu,
+        "dataloader_num_workers": 2 if gpu else 0,
+        "use_liger_kernel": gpu and find_spec("liger_kernel") is not None,
     }
-    # Renamed in transformers 5.2x: the old name warns there, the new one is unknown before.
+    # Renamed in transformers 5.2x: the old name warns there, and the new one is unknown before.
     names = SFTConfig.__dataclass_fields__
     values["activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing"] = False
     return SFTConfig(**{**values, **changes})
@@ -107,8 +110,8 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
 def recipe(spec: str, method: str) -> dict[str, Any]:
     """Hyper-parameters that were seen to work, as fields of ``SFTConfig``: pass them to :func:`sft_settings`.
 
-    The tiny model wants few short samples and large steps. A 7B model gets 4 rows of 512 tokens, packed so that no
-    token is padding, and 20 steps: enough to measure speed and memory; raise ``max_steps`` to train for real.
+    A large model gets 4 rows of 512 tokens, packed so that no token is padding, and 20 steps: enough to measure speed
+    and memory; raise ``max_steps`` to train for real.
 
     Args:
         spec: the model, as :func:`rocm_guide.zoo.load_model` takes it.
@@ -167,14 +170,13 @@ def fine_tune(
 
     if hasattr(model, "peft_config"):
         raise GuideError("this model carries an adapter already; load it afresh before training another one")
-    if len(rows) == 0:
+    if not len(rows):
         raise GuideError("the training data has 0 rows; check the split and the filter that made it")
-    # A trainer of an earlier run holds reference cycles, and through them gigabytes on the device.
-    gc.collect()
+    gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = _meter()
     quiet = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()  # tokenizing a small data set is over before its bar can be read
+    datasets.disable_progress_bars()
     wanted = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
     trainer = SFTTrainer(
         model=model,
@@ -186,7 +188,6 @@ def fine_tune(
     )
     if not quiet:
         datasets.enable_progress_bars()
-    # One bar instead of a printed line for every step.
     for reporter in (PrinterCallback, ProgressCallback, NotebookProgressCallback):
         trainer.remove_callback(reporter)
     device = "cpu" if settings.use_cpu else "cuda"
@@ -197,8 +198,7 @@ def fine_tune(
     result = FineTuned(trainer.model, seconds=seconds, peak_bytes=peak.bytes, peak_what=peak.what)
     result.trainable, result.total = trainable_parameters(trainer.model)
     logged = [row for row in trainer.state.log_history if "loss" in row and "num_tokens" in row]
-    result.losses = [row["loss"] for row in logged]
-    result.loss_steps = [row["step"] for row in logged]
+    result.losses, result.loss_steps = [row["loss"] for row in logged], [row["step"] for row in logged]
     tokens = {row["step"]: int(row["num_tokens"]) for row in logged}
     result.tokens = max(tokens.values(), default=0)
     warm, began = (WARM_UP, meter.warm) if WARM_UP in tokens and len(tokens) > 1 else (0, meter.began)
@@ -210,8 +210,7 @@ def fine_tune(
 def _meter() -> Any:
     """A callback that notes when training began, was warm, and ended, and moves a progress bar.
 
-    It waits for the device at these three moments only: waiting at every step would keep the processor from preparing
-    the next one while the device works.
+    It waits for the device at these moments only, so that the processor can prepare a step while the device works.
     """
     import torch
     from tqdm.auto import tqdm

@@ -29,22 +29,15 @@ def house_style() -> None:
             "figure.dpi": 110,
             "figure.constrained_layout.use": True,
             "axes.prop_cycle": cycler(color=PALETTE),
-            "axes.spines.top": False,
-            "axes.spines.right": False,
+            **{f"axes.spines.{side}": False for side in ("top", "right")},
             "axes.grid": True,
-            "axes.axisbelow": True,
             "axes.titlesize": 11,
+            "axes.axisbelow": True,
             "axes.titleweight": "bold",
             "axes.titlelocation": "left",
-            "axes.labelsize": 10,
             "grid.color": "#DDDDDD",
-            "grid.linewidth": 0.7,
             "legend.frameon": False,
-            "legend.fontsize": 9,
-            "font.size": 10,
             "lines.linewidth": 1.8,
-            # A notebook is compared and hashed: the same numbers must give the same SVG.
-            "svg.hashsalt": "rocm-guide",
         }
     )
 
@@ -57,7 +50,6 @@ def _axes(ax: Axes | None, title: str, hardware: str) -> Axes:
         _, ax = plt.subplots()
     ax.set_title(title)
     if hardware:
-        # In the margin above the axes: a label inside them would sooner or later cover a bar or a curve.
         ax.set_title(hardware, loc="right", fontsize=7.5, color="#6B6B6B", fontweight="normal")
     return ax
 
@@ -76,8 +68,7 @@ def lines(
 ) -> Axes:
     """One curve per entry of ``series`` (label -> (xs, ys)), for example training losses.
 
-    ``x`` and ``y`` are the axis labels with their units. ``hardware`` says where the numbers were measured.
-    Introduced in notebook 02.
+    ``x`` and ``y`` label the axes, with units; ``hardware`` says where it was measured. Introduced in notebook 02.
     """
     ax = _axes(ax, title, hardware)
     for label, (xs, ys) in series.items():
@@ -106,12 +97,10 @@ def bars(
 ) -> Axes:
     """Horizontal bars, each with its figure; with ``spread`` error bars, with ``baseline`` the ratio to that entry.
 
-    ``values`` maps a label to a number in ``unit``; ``spread`` gives half the interval in the same unit.
-    Introduced in notebook 02.
+    ``values`` and ``spread`` (half the interval) map a label to a number in ``unit``. Introduced in notebook 02.
     """
     ax = _axes(ax, title, hardware)
-    names = list(values)
-    heights = [values[n] for n in names]
+    names, heights = list(values), list(values.values())
     errors = [spread.get(n, 0.0) for n in names] if spread else None
     colours = [PALETTE[6] if n == baseline else PALETTE[0] for n in names]
     ax.barh(names, heights, xerr=errors, color=colours, height=0.62, error_kw={"ecolor": "#333333", "capsize": 3})
@@ -139,7 +128,7 @@ def stacked_bars(
 ) -> Axes:
     """One column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
 
-    ``limit`` draws a dashed line, for example ``("one MI300X, 192 GB", 178.8)``. Introduced in notebook 01.
+    ``limit`` draws a dashed line, for example ``("one MI300X, 192 GB", 192.0)``. Introduced in notebook 01.
     """
     ax = _axes(ax, title, hardware)
     names = list(parts)
@@ -178,8 +167,7 @@ def staircase(
         ax.plot([mx], [my], "o", color=PALETTE[1 + i % 6], label=label)
     if marks:
         ax.legend()
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
+    ax.set(xlabel=x, ylabel=y)
     ax.set_ylim(bottom=0)
     return ax
 
@@ -242,8 +230,8 @@ def roofline(
 ) -> Axes:
     """Attainable TFLOPS against FLOPs per byte: min(peak, intensity x bandwidth), with measured or computed points.
 
-    ``points`` maps a label to (FLOPs per byte, TFLOPS). ``hardware`` names the GPU whose roof is drawn.
-    Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. Introduced in notebook 13.
+    ``points`` maps a label to (FLOPs per byte, TFLOPS); ``hardware`` names the GPU.
+    Source: Williams et al., "Roofline", CACM 52(4), 2009. Introduced in notebook 13.
     """
     ax = _axes(ax, title, hardware)
     ridge = peak_tflops / bandwidth_tb_s

@@ -69,9 +69,7 @@ def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> bool:
     for programs in (dies, 8 * dies, 76 * dies):
         image = [remap(pid, programs, dies) for pid in range(programs)]
         if sorted(image) != list(range(programs)):
-            return say(
-                False, f"programs={programs}: not yet. every tile must be done exactly once (a permutation)"
-            )
+            return say(False, f"programs={programs}: not yet. every tile must be done exactly once (a permutation)")
         for die in range(dies):
             chunk = image[die::dies]
             if sorted(chunk) != list(range(min(chunk), min(chunk) + len(chunk))):
