@@ -175,7 +175,6 @@ def fine_tune(
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = _meter()
-    quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     wanted = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
     trainer = SFTTrainer(
@@ -186,8 +185,7 @@ def fine_tune(
         peft_config=adapter,
         callbacks=[meter, *callbacks],
     )
-    if not quiet:
-        datasets.enable_progress_bars()
+    datasets.enable_progress_bars()
     for reporter in (PrinterCallback, ProgressCallback, NotebookProgressCallback):
         trainer.remove_callback(reporter)
     device = "cpu" if settings.use_cpu else "cuda"
