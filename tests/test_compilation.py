@@ -2,6 +2,7 @@
 """Compiled decoding, the compiler's counters, inductor's knobs, and its kernels for gfx942."""
 
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from rocm_guide.base import GuideError
 from rocm_guide.compilation import Decoder, count_compilation, decode_speed
 from rocm_guide.compilation_kernels import InductorKernel, extract_kernels, inductor_code, inspect_kernels
 from rocm_guide.compilation_knobs import KNOBS, Knob, knob_table, measure_knobs
+
+SAMPLES = Path(__file__).parent / "samples" / "compilation"
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +167,15 @@ def test_extracting_kernels():
             extract_kernels(text)
     with pytest.raises(GuideError, match="broken: the source cannot be loaded"):
         inspect_kernels([InductorKernel("broken", "def broken(:")])
+
+
+def test_kernels_of_a_real_run():
+    """What torch 2.11 wrote for one decoding step on an NVIDIA H200; Hopper's choices compile for gfx942 as well."""
+    kernels = extract_kernels((SAMPLES / "output_code_h200_torch2.11.txt").read_text())
+    assert len(kernels) == 9
+    assert all(k.body.startswith("@triton.jit") and "type='cuda'" in k.source for k in kernels)
+    reports = inspect_kernels(kernels[:2])
+    assert {r.arch for r in reports} == {"gfx942"}
 
 
 def test_inductor_code_settings_change_the_code():

@@ -219,7 +219,9 @@ def tune_command(
     from rich.progress import Progress
 
     from rocm_guide.base import GuideError
+    from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_offline import tune_file
+    from rocm_guide.tunableop_ops import missing
 
     if not torch.cuda.is_available():
         raise GuideError("tuning needs a GPU; on this machine `rocm-guide tunable plan` says what would be tuned")
@@ -230,3 +232,5 @@ def tune_command(
             progress=lambda n, total: bar.update(task, completed=n, total=total),
         )  # fmt: skip
     typer.echo(f"{results}: {len(done.tuned)} tuned products")
+    if left := missing(read_file(untuned), done).gemms:
+        typer.echo(f"{len(left)} left: PyTorch tunes some products with a size of 1 only online, in a run of the model")
