@@ -6,9 +6,9 @@ Introduced in notebook 24_debugging_faults.
 
 from __future__ import annotations
 
+import base64
 import copy
 import random
-import shutil
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+from .base import write_bytes, write_text
 from .faults import read_report
 from .faults_code import saved_name
 
@@ -50,14 +51,13 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
     ('agent.log', ['memory___4242_offset_0x7f1e10c3e0a0_size_4648'])
     """
     folder.mkdir(parents=True, exist_ok=True)
-    data = resources.files("rocm_guide") / "data"
-    with resources.as_file(data / "fault_report.txt") as source:
-        report = Path(shutil.copy(source, folder / "agent.log"))
+    report = write_text(
+        folder / "agent.log", resources.files("rocm_guide").joinpath("data", "fault_report.txt").read_text()
+    )
     uri = read_report(report).faulting[0].disassembly.uri  # type: ignore[union-attr]
     code = folder / "code_objects"
-    code.mkdir(exist_ok=True)
-    with resources.as_file(data / "fault_code.co") as source:
-        shutil.copy(source, code / saved_name(uri))
+    encoded = resources.files("rocm_guide").joinpath("data", "fault_code.b64").read_text()
+    write_bytes(code / saved_name(uri), base64.b64decode(encoded))
     return report, code
 
 

@@ -16,7 +16,6 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +53,9 @@ def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
         GuideError: the cache folder cannot be written.
     """
     root = root or cache_folder()
-    recipe = json.dumps([SHAPE, RECIPE, VOCABULARY, CHAT_TEMPLATE, seed])
+    texts = [pretraining_texts(), question_answer_splits()]
+    recipe = json.dumps([SHAPE, RECIPE, VOCABULARY, CHAT_TEMPLATE, seed, texts])
     digest = hashlib.sha256(recipe.encode())
-    for name in ("data/facts.tsv", "zoo_data.py"):
-        digest.update(files("rocm_guide").joinpath(name).read_bytes())
     folder = root / f"tiny-seed{seed}-{digest.hexdigest()[:12]}"
     if _intact(folder):
         return folder

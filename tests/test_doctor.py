@@ -156,7 +156,9 @@ def test_environment_yml_names_the_pinned_versions():
     listed = dict(re.findall(r"^ +- ([\w.-]+)==([\w.]+)", (ROOT / "environment.yml").read_text(), re.M))
     pinned = pins()
     assert {n: v for n, v in listed.items() if pinned[n.lower()] != v} == {}
-    assert set(libraries()) - {"triton"} <= set(listed), "every library of the course belongs into environment.yml"
+    # pip would put the package index's triton beside the ROCm build's for liger-kernel: the Makefile installs it alone.
+    wanted = set(libraries()) - {"triton", "liger-kernel"}
+    assert wanted <= set(listed), "every library of the course belongs into environment.yml"
 
 
 def test_works_where_nothing_is_installed(tmp_path):

@@ -24,7 +24,7 @@ from rocm_guide.faults_report import FaultError, Instruction, Wave
 
 SAMPLES = Path(__file__).parent / "samples" / "faults"
 DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
-REPORT, CODE = DATA / "fault_report.txt", DATA / "fault_code.co"
+REPORT, CODE = DATA / "fault_report.txt", Path(__file__).parent / "samples/faults/fault_code.co"
 needs_objdump = pytest.mark.skipif(
     find_objdump() is None, reason="needs llvm-objdump 17 or newer (apt install llvm-19)"
 )

@@ -17,6 +17,7 @@ from rocm_guide.profiling import summarize
 
 SAMPLES = Path(__file__).parent / "samples"
 PROFILING = SAMPLES / "profiling"
+CODE = Path(__file__).parent / "samples/faults/fault_code.co"
 DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
 
 
@@ -87,12 +88,12 @@ def test_profile_runs_a_script_with_its_arguments(tmp_path):
 def test_faults_read_and_code(tmp_path):
     report = DATA / "fault_report.txt"
     uri = read_report(report).faulting[0].disassembly.uri
-    shutil.copy(DATA / "fault_code.co", tmp_path / saved_name(uri))
+    shutil.copy(CODE, tmp_path / saved_name(uri))
     assert "lanes 8-63" in run("faults", "read", report, "--code", tmp_path)
     data = json.loads(run("faults", "read", report, "--code", tmp_path, "--json"))
     assert data["kernel"] == "scale_rows" and data["suspects"][0]["lanes"] == list(range(8, 64))
     text = run("faults", "code", uri, "--folder", tmp_path, "--pc", "0x1750", "--out", tmp_path / "k.co")
-    assert "=>   0x1750" in text and (tmp_path / "k.co").read_bytes() == (DATA / "fault_code.co").read_bytes()
+    assert "=>   0x1750" in text and (tmp_path / "k.co").read_bytes() == CODE.read_bytes()
     assert "pc='ten'" in run("faults", "code", uri, "--folder", tmp_path, "--pc", "ten", code=2)
 
 
