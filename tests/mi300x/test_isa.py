@@ -290,8 +290,8 @@ def test_ten_megabytes_in_under_five_seconds_and_linear():
         assert {k.name for k in kernels} == {f"gemm{i}" for i in range(copies)}
     print(seconds)
     assert seconds[10] < 5
-    # Five times the text; a quadratic parser would take 25 times as long, a busy machine's caches up to double.
-    assert seconds[10] / seconds[2] < 5 * 3
+    # Linear within a factor of two; between the larger sizes, where a busy machine's noise weighs least.
+    assert seconds[10] / seconds[4] < 2.5 * 2
 
 
 def test_nothing_to_read_is_a_named_error():
