@@ -105,7 +105,7 @@ def bars(
     colours = [PALETTE[6] if n == baseline else PALETTE[0] for n in names]
     ax.barh(names, heights, xerr=errors, color=colours, height=0.62, error_kw={"ecolor": "#333333", "capsize": 3})
     for i, name in enumerate(names):
-        text = " " + fmt.format(heights[i])
+        text = " " + (f"{heights[i]:,.0f}" if abs(heights[i]) >= 1000 else fmt.format(heights[i]))
         if baseline is not None and name != baseline and values[baseline]:
             text += f"  ({heights[i] / values[baseline]:.2f}x)"
         ax.text(heights[i] + (errors[i] if errors else 0.0), i, text, va="center", fontsize=9)
