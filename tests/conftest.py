@@ -3,12 +3,18 @@
 
 import json
 import os
+import signal
 
 import pytest
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A shell that starts the tests in the background hands down an ignored Ctrl-C, and so would every process that tests
+# start: those that prove what Ctrl-C does would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIRST = """# {number} · {topic}
 
