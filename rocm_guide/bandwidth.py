@@ -58,17 +58,14 @@ def _torch_streams(n: int, device: str) -> dict[str, Callable[[], object]]:
 def _triton_streams(n: int, device: str) -> dict[str, Callable[[], object]]:
     import torch
 
-    from .mi300x.examples import stream_copy, stream_read, stream_triad, stream_write
+    from .kernels.bandwidth import stream
 
     a, b, c = (torch.full((n,), float(i), dtype=torch.float32, device=device) for i in range(3))
-    programs = torch.cuda.get_device_properties(device).multi_processor_count * 8
-    sums = torch.empty(programs, device=device)
-    grid, block = (programs,), {"BLOCK": 4096, "num_warps": 8}
     return {
-        "read": lambda: stream_read[grid](a, sums, n, **block),
-        "write": lambda: stream_write[grid](c, 1.0, n, **block),
-        "copy": lambda: stream_copy[grid](a, c, n, **block),
-        "triad": lambda: stream_triad[grid](a, b, c, 2.0, n, **block),
+        "read": lambda: stream("read", None, a),
+        "write": lambda: stream("write", c, value=1.0),
+        "copy": lambda: stream("copy", c, a),
+        "triad": lambda: stream("triad", c, a, b, factor=2.0),
     }
 
 

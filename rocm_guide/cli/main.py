@@ -32,6 +32,7 @@ COMMANDS = {
     "copy": ("copy_cmd", "Print one helper as a file that works on its own."),
     "fit": ("fit_cmd", "Will this model fit on these GPUs?"),
     "inspect": ("inspect_cmd", "What a Triton kernel becomes on MI300X, without one."),
+    "kernels": ("kernels_cmd", "Triton kernels of the course, compiled for MI300X."),
     "tunable": ("tunable_cmd", "Read, compare and plan TunableOp results."),
     "profile": ("profile_cmd", "Profile a script, on any machine."),
     "trace": ("profile_cmd", "Read a profiler trace."),

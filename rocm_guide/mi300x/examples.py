@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small Triton kernels that notebooks 13 and 16 read, measure and repair: streams, int4 keys, an unhinted GEMM."""
+"""Small Triton kernels that notebooks 13 and 16 read, measure and repair: a copy, int4 keys, an unhinted GEMM."""
 
 from __future__ import annotations
 
@@ -11,47 +11,16 @@ __all__ = [
     "int4_scores_planar",
     "int4_scores_reshaped",
     "stream_copy",
-    "stream_read",
-    "stream_triad",
-    "stream_write",
     "tile_matmul",
 ]
 
 
 @triton.jit
-def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
-    """Read n elements and keep one sum per program, so that the compiler cannot drop the loads."""
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
-        offset = start + tl.arange(0, BLOCK)
-        total += tl.load(x_ptr + offset, mask=offset < n, other=0.0)
-    tl.store(sums_ptr + tl.program_id(0), tl.sum(total, 0))
-
-
-@triton.jit
-def stream_write(x_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
-    """Write ``value`` to n elements."""
-    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
-        offset = start + tl.arange(0, BLOCK)
-        tl.store(x_ptr + offset, tl.full((BLOCK,), 0.0, tl.float32) + value, mask=offset < n)
-
-
-@triton.jit
 def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
-    """``y = x``."""
+    """``y = x``. All four streams, with their wrapper: :mod:`rocm_guide.kernels.bandwidth`."""
     for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
         offset = start + tl.arange(0, BLOCK)
         tl.store(y_ptr + offset, tl.load(x_ptr + offset, mask=offset < n), mask=offset < n)
-
-
-@triton.jit
-def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
-    """``z = x + factor * y``: two reads and a write for two FLOPs."""
-    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
-        offset = start + tl.arange(0, BLOCK)
-        mask = offset < n
-        x, y = tl.load(x_ptr + offset, mask=mask), tl.load(y_ptr + offset, mask=mask)
-        tl.store(z_ptr + offset, x + factor * y, mask=mask)
 
 
 @triton.jit

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""What wrappers check before a launch, and how an architecture's configuration is chosen."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import pytest
+import torch
+
+from rocm_guide.kernels import launch
+from rocm_guide.kernels.launch import KernelError, architecture, choose
+from rocm_guide.mi300x.dry_run import dry_run
+
+
+def test_a_dry_run_is_the_architecture_it_says():
+    for arch in ("gfx942", "gfx90a"):
+        with dry_run(arch, device="meta"):
+            assert architecture(torch.empty(4, device="cuda")) == arch
+            assert launch.unit_count(torch.empty(4, device="cuda")) == {"gfx942": 304, "gfx90a": 110}[arch]
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes tensors on the CPU")
+def test_the_cpu_needs_the_interpreter():
+    with pytest.raises(KernelError, match="TRITON_INTERPRET=1"):
+        architecture(torch.ones(3))
+    with pytest.raises(KernelError, match="meta"):
+        architecture(torch.ones(3, device="meta"))
+
+
+def test_the_architecture_of_the_device_at_hand(device):
+    name = architecture(torch.ones(3, device=device))
+    assert name == "interpreter" if device == "cpu" else name.startswith(("sm_", "gfx"))
+
+
+def test_choose_falls_back_and_says_so():
+    table = {"gfx942": 1, "sm_90": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [choose(table, a) for a in ("gfx942", "sm_90", "interpreter")] == [1, 2, 1]
+    with pytest.warns(UserWarning, match="sm_80: using that of gfx942"):
+        assert choose(table, "sm_80") == 1
+    with pytest.raises(KernelError, match="gfx950"):
+        choose({"sm_90": 1}, "gfx950")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: launch.check_same_device(x=torch.ones(1), w=torch.ones(1, device="meta")), "w is on meta, x on cpu"),
+        (lambda: launch.check_shape("w", torch.ones(2, 3), (None, 4)), r"give \(any, 4\)"),
+        (lambda: launch.check_shape("w", torch.ones(2), (2, 1)), r"shape \(2,\)"),
+        (lambda: launch.check_contiguous("a", torch.ones(3, 2).t()), r"\(2, 3\) has strides \(1, 2\)"),
+        (lambda: launch.check_last_contiguous("a", torch.ones(3, 2).t()), "stride 2"),
+        (lambda: launch.check_dtype("a", torch.ones(2), (torch.float16,)), "a is float32: give float16"),
+        (lambda: launch.check_number("eps", -1.0, 0.0), "eps=-1.0: give a finite number of 0 or more"),
+        (lambda: launch.check_number("eps", float("inf")), "eps=inf"),
+        (lambda: launch.check_number("eps", True), "eps=True"),
+        (lambda: launch.check_number("n", 7, 1, 5), "of 1 or more and 5 or less"),
+    ],
+)
+def test_faults_are_named(call, words):
+    with pytest.raises(KernelError, match=words):
+        call()
+    launch.check_same_device(x=torch.ones(1), w=None)
+    launch.check_last_contiguous("a", torch.ones(3, 1)[:, :1])
