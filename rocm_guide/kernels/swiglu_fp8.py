@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""SwiGLU and conversion to FP8 in one kernel, forward.
+
+    x = [gate | up]                                    (one row of the Gate/Up projection)
+    y = gate * sigmoid(gate) * up                      (fp32; sigmoid(g) = 1 / (1 + 2^(-g log2 e)))
+    q = fp8(y / scale)                                 (saturating, to nearest even)
+
+``scale`` is one number for the whole tensor (static), or one for each row (dynamic). ``q * scale`` is about y.
+Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025, equations 4 and 5, with the factor ``gate``
+and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202.
+Introduced in notebook 19 (fused_fp8_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from .fp8_store import finish_fp8, new_fp8, saturate
+from .launch import (
+    KernelError,
+    architecture,
+    check_dtype,
+    check_last_contiguous,
+    check_number,
+    choose,
+    next_power_of_2,
+    unit_count,
+)
+
+__all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
+
+# static: tiles and their warps, the largest first; the first that gives every unit a program is taken. The others: columns in registers at most, (tile up to, num_warps),
+# and the tile of rows that do not fit.
+CONFIGS = {
+    "gfx942": {
+        "static": ((4096, 4), (2048, 2), (1024, 1)),
+        "one_pass": 32768,
+        "warps": ((1024, 1), (2048, 2), (4096, 4), (8192, 8), (32768, 16)),
+        "looped": 8192,
+    },
+    "sm_90": {
+        "static": ((4096, 8), (2048, 4), (1024, 2)),
+        "one_pass": 32768,
+        "warps": ((512, 2), (2048, 4), (8192, 8), (32768, 16)),
+        "looped": 8192,
+    },
+}
+
+
+@triton.jit
+def _swiglu(x_ptr, offsets, columns, mask):
+    """y of a tile of columns, in fp32. exp2 is an instruction, exp is not: the factor log2(e) is folded in."""
+    gate = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(x_ptr + columns + offsets, mask=mask, other=0.0).to(tl.float32)
+    return gate / (1.0 + tl.exp2(gate * MINUS_LOG2_E)) * up
+
+
+@triton.jit
+def swiglu_fp8_kernel(
+    x_ptr, out_ptr, columns, x_stride, inverse_scale, FMAX: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Static scale: program (i, row) writes tile i of one row."""
+    row = tl.program_id(1).to(tl.int64)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < columns
+    y = _swiglu(x_ptr + row * x_stride, offsets, columns, mask)
+    q = saturate(y * inverse_scale, FMAX).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + row * columns + offsets, q, mask=mask)
+
+
+@triton.jit
+def swiglu_fp8_rows_kernel(
+    x_ptr, out_ptr, scale_ptr, columns, x_stride, FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr
+):  # fmt: skip
+    """A scale for each row: one row per program, kept in registers if it fits, else computed twice."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    out_ptr += row * columns
+    lane = tl.arange(0, BLOCK)
+    if ONE_PASS:
+        y = _swiglu(x_ptr, lane, columns, lane < columns)
+        scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
+        q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + lane, q, mask=lane < columns)
+    else:
+        top = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, columns, BLOCK):
+            at = start + lane
+            top = tl.maximum(top, tl.abs(_swiglu(x_ptr, at, columns, at < columns)))
+        scale = tl.maximum(tl.max(top, 0), 1e-30) / FMAX
+        for start in range(0, columns, BLOCK):
+            at = start + lane
+            y = _swiglu(x_ptr, at, columns, at < columns)
+            q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
+            tl.store(out_ptr + at, q, mask=at < columns)
+    tl.store(scale_ptr + row, scale)
+
+
+def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
+    """What the kernel computes before the division by the scale, in float64."""
+    gate, up = x.double().chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def _tile(tiles: Sequence[tuple[int, int]], rows: int, columns: int, units: int) -> tuple[int, int]:
+    """The largest tile that is not wider than the row and leaves no unit idle; else the smallest."""
+    fits = [t for t in tiles if t[0] < 2 * columns and rows * triton.cdiv(columns, t[0]) >= units]
+    return fits[0] if fits else tiles[-1]
+
+
+def swiglu_fp8(
+    x: torch.Tensor, scale: float | None = None, *, tile: int | None = None, warps: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """FP8 of SwiGLU of ``x = [gate | up]``.
+
+    Args:
+        x: (rows, 2 * columns), fp16, bf16 or fp32, any row stride.
+        scale: what one FP8 unit is worth, for the whole tensor; None finds one for each row.
+        tile, warps: instead of the table's choice; with a given scale, both or neither.
+
+    Returns:
+        q (rows, columns) in the e4m3 form of the GPU (FNUZ on gfx942), and the scales (rows, 1) in fp32, or None when
+        ``scale`` was given. In a row with NaN or infinity only static scales are defined.
+
+    Raises:
+        KernelError: shapes, types, devices, or a scale that is not a finite number above zero.
+    """
+    check_dtype("x", x, FLOATS)
+    if x.ndim != 2 or x.shape[1] < 2 or x.shape[1] % 2:
+        raise KernelError(f"x has shape {tuple(x.shape)}: give (rows, 2 * columns), gate and up side by side")
+    check_last_contiguous("x", x)
+    if scale is not None:
+        scale = check_number("scale", scale, 1e-37, 1e37)
+    arch = architecture(x)
+    config = choose(CONFIGS, arch)
+    rows, columns = x.shape[0], x.shape[1] // 2
+    if rows > 65535 and scale is not None:
+        raise KernelError(f"x has {rows} rows: give 65,535 or fewer, or let the kernel find the scales")
+    out, fmt = new_fp8(x, (rows, columns), arch)
+    if scale is not None:
+        block, n = _tile(config["static"], rows, columns, unit_count(x))
+        block, n = (tile, warps) if tile and warps else (block, n)
+        if rows:
+            swiglu_fp8_kernel[(triton.cdiv(columns, block), rows)](
+                x, out, columns, x.stride(0), 1.0 / scale, FMAX=fmt.maximum, BLOCK=block, num_warps=n
+            )
+        return finish_fp8(out, fmt), None
+    scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
+    one_pass = columns <= config["one_pass"]
+    block = next_power_of_2(columns) if one_pass else config["looped"]
+    if rows:
+        swiglu_fp8_rows_kernel[(rows,)](
+            x, out, scales, columns, x.stride(0), FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass,
+            num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
+        )  # fmt: skip
+    return finish_fp8(out, fmt), scales
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every configuration, for the table of gfx942 resources: (label, launch on empty tensors)."""
+    for columns in (1024, 2048, 4096, 8192, 14336, 16384, 28672, 53248):
+        for scale in (0.5, None):
+            for dtype in (torch.float16, torch.bfloat16) if columns == 8192 else (torch.bfloat16,):
+                name = (
+                    f"{str(dtype).removeprefix('torch.')} {columns} columns, {'static' if scale else 'per-row'} scale"
+                )
+
+                def launch(columns: int = columns, scale: float | None = scale, dtype: torch.dtype = dtype) -> object:
+                    return swiglu_fp8(torch.empty(1024, 2 * columns, dtype=dtype, device="cuda"), scale)
+
+                yield name, launch
