@@ -46,15 +46,16 @@ endif
 OWN_TORCH := $(or $(filter none,$(VENV)),$(filter-out file,$(origin ROCM_GUIDE_TORCH)))
 PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check
 DEFINED := pyproject.toml rocm_guide/data/constraints.txt
+QUANTIZATION := $(STATE)/quantization
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-course: $(STATE)/course
+course: $(STATE)/course $(QUANTIZATION)/complete
 	@$(RUN) run $(RUN_OPTIONS)
 
 test: export OMP_NUM_THREADS = 1
-test: $(STATE)/test
+test: $(STATE)/test $(QUANTIZATION)/complete
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
@@ -63,10 +64,10 @@ test: $(STATE)/test
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 
-lab: $(STATE)/lab
+lab: $(STATE)/lab $(QUANTIZATION)/complete
 	@$(RUN) lab
 
-notebooks: $(STATE)/course
+notebooks: $(STATE)/course $(QUANTIZATION)/complete
 	@$(RUN) store
 
 ifeq ($(VENV),none)
@@ -105,4 +106,12 @@ else
 	@$(PIP) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e .
 	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
 endif
+	@touch $@
+
+# GPTQModel and bitsandbytes lie in a folder of their own: PEFT and TRL import them wherever they find them, which costs
+# every notebook seconds and a banner. Notebooks 06 to 08 add the folder (rocm_guide.quantization_libraries).
+$(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/torch
+	@echo "installing the quantisation libraries (once)"
+	@rm -rf $(QUANTIZATION)
+	@$(PIP) --no-deps --target $(QUANTIZATION) -r $<
 	@touch $@
