@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """SwiGLU and conversion to FP8 in one kernel, forward.
 
     x = [gate | up]                                    (one row of the Gate/Up projection)
@@ -36,8 +37,8 @@ __all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 
-# static: tiles and their warps, the largest first; the first that gives every unit a program is taken. The others: columns in registers at most, (tile up to, num_warps),
-# and the tile of rows that do not fit.
+# static: tiles with their warps, largest first; the first that gives every unit a program is taken. The others are
+# for per-row scales: columns in registers at most, (tile up to, num_warps), and the tile of rows that do not fit.
 CONFIGS = {
     "gfx942": {
         "static": ((4096, 4), (2048, 2), (1024, 1)),

@@ -53,7 +53,7 @@ def test_against_float64(case, device, monkeypatch):
 def test_rows_may_lie_apart_and_the_residual_in_place(device, scale):
     wide = torch.randn(6, 400, dtype=torch.float16).to(device)
     x, residual = wide[:, 3:130], wide[:, 200:327].contiguous()
-    q, updated = check(x, residual, torch.ones(127, dtype=torch.float16, device=device), scale, in_place=True)
+    _, updated = check(x, residual, torch.ones(127, dtype=torch.float16, device=device), scale, in_place=True)
     assert updated.data_ptr() == residual.data_ptr()
     check(x[::2], wide[::2, 200:327], torch.ones(127, dtype=torch.float16, device=device), scale)
 
