@@ -73,6 +73,19 @@ def child_environment(scratch: Path, mark: str, *, one_thread: bool, hide_gpu: b
     return env
 
 
+def _short_folder(scratch: Path) -> Path | None:
+    """A folder for the kernels' sockets where ``scratch`` lies too deep: a socket's name has room for 107 characters.
+
+    None where it does not, or where no shorter place can be written to; the kernels then talk over loopback.
+    """
+    if len(os.fsencode(scratch.resolve())) <= 80:
+        return None
+    for place in ("/tmp", "/dev/shm"):
+        with suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="rocm-guide-", dir=place))
+    return None
+
+
 class Pool:
     """Executes jobs, at most ``jobs`` at a time, and yields their events as they come.
 
@@ -87,6 +100,7 @@ class Pool:
         self.mark = uuid.uuid4().hex
         self._events: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
         self._workers: dict[str, tuple[subprocess.Popen[str], Path]] = {}
+        self._sockets: Path | None = None
 
     def run(self, todo: Sequence[Job]) -> Iterator[Event]:
         """Execute ``todo`` and yield (number, event); every job ends with exactly one "done" event."""
@@ -95,6 +109,7 @@ class Pool:
         except OSError as e:
             raise GuideError(f"{tempfile.gettempdir()}: {e.strerror}; free some space or set TMPDIR") from e
         waiting = list(todo)
+        self._sockets = _short_folder(scratch)
         try:
             while waiting or self._workers:
                 while waiting and len(self._workers) < self.jobs:
@@ -115,9 +130,14 @@ class Pool:
         finally:
             self.stop()
             shutil.rmtree(scratch, ignore_errors=True)
+            if self._sockets:
+                shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _start(self, job: Job, scratch: Path) -> None:
         env = child_environment(scratch, self.mark, one_thread=self.one_thread, hide_gpu=self.hide_gpu)
+        if self._sockets:
+            env["JUPYTER_RUNTIME_DIR"] = str(self._sockets / job.number)
+            Path(env["JUPYTER_RUNTIME_DIR"]).mkdir()
         with open(scratch / "stderr", "wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "rocm_guide.course_worker"],
