@@ -81,8 +81,11 @@ def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE
     """Where keys ``n`` of sequence ``b`` lie: row offset and page, found through the block table if there is one."""
     if PAGE:
         page = tl.load(table_ptr + b * table_width + n // PAGE, live, 0).to(tl.int64)
-        return page * stride_page + (n % PAGE) * stride_token, page
-    return b * stride_page + n.to(tl.int64) * stride_token, b
+        row = page * stride_page + (n % PAGE) * stride_token
+    else:
+        page = b
+        row = b * stride_page + n.to(tl.int64) * stride_token
+    return row, page
 
 
 @triton.jit
@@ -145,6 +148,12 @@ def _combine(  # noqa: ANN202
     tl.store(out_ptr + row * D + d, out.to(out_ptr.dtype.element_ty), d < D)
 
 
+def block_rows(group: int, heads: int) -> tuple[int, int]:
+    """Rows of a tile (16 at least: the matrix unit has no smaller one) and tiles for all KV heads of a sequence."""
+    rows = min(max(16, next_power_of_2(group)), 64)
+    return rows, heads * -(-group // rows)
+
+
 def parts_for(q: torch.Tensor, tokens: int, tiles: int, config: dict[str, Any]) -> int:
     """How many parts to cut the keys into: enough programs for every compute unit, none with too little to do."""
     programs = q.shape[0] * tiles
@@ -168,9 +177,7 @@ def launch_decode(
 
     (batch, q_heads, width), heads = q.shape, k.shape[2]
     config = config or choose(DECODE_CONFIGS, architecture(q))
-    group = q_heads // heads
-    block_m = min(max(16, next_power_of_2(group)), 64)
-    tiles = heads * -(-group // block_m)
+    block_m, tiles = block_rows(q_heads // heads, heads)
     parts = parts or parts_for(q, tokens, tiles, config)
     out = torch.empty_like(q)
     if not out.numel():
@@ -182,7 +189,7 @@ def launch_decode(
     _decode_part[(tiles, parts, batch)](
         q, k, v, lengths, table, part, lse,
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), table_width,
-        GROUP=group, D=width, PAGE=page, BLOCK_M=block_m, BLOCK_N=config["block"], BLOCK_D=block_d,
+        GROUP=q_heads // heads, D=width, PAGE=page, BLOCK_M=block_m, BLOCK_N=config["block"], BLOCK_D=block_d,
         **config["options"],
     )  # fmt: skip
     if parts > 1:
@@ -211,6 +218,13 @@ def check_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: tor
     if lengths is not None:
         check_shape("lengths", lengths, (q.shape[0],))
         check_dtype("lengths", lengths, (torch.int32, torch.int64))
+
+
+def check_parts(parts: int | None) -> int | None:
+    """A number of parts that the combining kernel can hold, or None."""
+    if parts is not None and not 1 <= parts <= MOST_PARTS:
+        raise KernelError(f"parts={parts}: give 1 to {MOST_PARTS}, or None")
+    return parts
 
 
 def attention_decode(
@@ -245,9 +259,7 @@ def attention_decode(
     check_dtype("v", v, (q.dtype,))
     check_shape("k", k, (q.shape[0], None, None, q.shape[2]))
     scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
-    if parts is not None and not 1 <= parts <= MOST_PARTS:
-        raise KernelError(f"parts={parts}: give 1 to {MOST_PARTS}, or None")
-    return launch_decode(q.contiguous(), k, v, k.shape[1], lengths, None, scale, parts)
+    return launch_decode(q.contiguous(), k, v, k.shape[1], lengths, None, scale, check_parts(parts))
 
 
 def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:

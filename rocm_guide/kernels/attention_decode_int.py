@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: MIT
+r"""Flash decoding over a cache of 8-bit or 4-bit codes: half or a quarter of the bytes, so up to four times the speed.
+
+With :math:`k = a c + b` (scale, code, shift; see kv_quant) no key is ever dequantised feature by feature:
+
+.. math:: q \cdot k_j = a_j\,(q \cdot c_j) + b_j \sum_d q_d, \qquad
+          \sum_j p_j v_j = \sum_j (p_j a'_j)\, c'_j + \sum_j p_j b'_j
+
+Both products run on the matrix units with plain integers in fp16 or bf16, which hold them exactly; scales and shifts
+enter once for each key. Split-K and combine are those of attention_decode. Source of the layout's idea (two codes per
+byte, scale and shift per group): the int4 path of xFormers' Triton split-K kernel, which the document's
+06-attention-decode.py comes from. Introduced in notebook 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+from .attention_decode import (
+    _LOG2E,
+    _combine,
+    _rows_of,
+    block_rows,
+    check_decode,
+    check_parts,
+    parts_for,
+    reference_attention_decode,
+)
+from .kv_quant import dequantize_kv, grid_shape
+from .launch import (
+    KernelError,
+    architecture,
+    check_contiguous,
+    check_number,
+    check_same_device,
+    check_shape,
+    choose,
+    next_power_of_2,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["INT_CONFIGS", "attention_decode_int", "gfx942_cases", "reference_attention_decode_int"]
+
+#: As DECODE_CONFIGS, by architecture; "narrow" replaces options where a row has fewer than 64 bytes, so that every lane
+#: still has 16 of them to load.
+INT_CONFIGS: dict[str, dict[str, Any]] = {
+    "gfx942": {
+        "block": 64,
+        "per_unit": 4,
+        "least": 256,
+        "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "narrow": {"num_warps": 2},
+    },
+    "sm_90": {"block": 64, "per_unit": 4, "least": 256, "options": {"num_warps": 4, "num_stages": 3}},
+    "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
+}
+
+
+def reference_attention_decode_int(
+    q: torch.Tensor,
+    k_codes: torch.Tensor,
+    v_codes: torch.Tensor,
+    k_grid: torch.Tensor,
+    v_grid: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Dequantise in full, then attend, in the dtype of ``q`` (give float64 for a yardstick)."""
+    k, v = (dequantize_kv(c, g).to(q.dtype) for c, g in ((k_codes, k_grid), (v_codes, v_grid)))
+    return reference_attention_decode(q, k, v, lengths, scale)
+
+
+@triton.jit
+def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):  # noqa: ANN001, ANN202
+    """Codes as numbers; of a byte with two 4-bit codes the low or the high one, around 0."""
+    if BITS == 8:
+        return codes.to(dtype)
+    if HIGH:
+        return (codes >> 4).to(dtype) - 7.5
+    return (codes & 15).to(dtype) - 7.5
+
+
+@triton.jit
+def _grid_at(grid_ptr, which, plane, mark, live):  # noqa: ANN001, ANN202
+    """Scale and shift of the keys at ``mark``; ``plane`` is the distance from scales to shifts."""
+    scale = tl.load(grid_ptr + 2 * which * plane + mark, live, 1.0)
+    shift = tl.load(grid_ptr + (2 * which + 1) * plane + mark, live, 0.0)
+    return scale.to(tl.float32)[None, :], shift.to(tl.float32)[None, :]
+
+
+@triton.jit
+def _decode_int_part(  # noqa: ANN202
+    q_ptr, k_ptr, v_ptr, k_grid, v_grid, length_ptr, table_ptr, out_ptr, lse_ptr,  # noqa: ANN001
+    tokens, qk_scale, stride_page, stride_token, stride_head, plane, table_width,  # noqa: ANN001
+    GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BITS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """As _decode_part. With 4 bits everything that has features comes in two halves, ``…`` and ``…_h``."""
+    TILES: tl.constexpr = (GROUP + BLOCK_M - 1) // BLOCK_M
+    W: tl.constexpr = D // 2 if BITS == 4 else D
+    head, part, b = tl.program_id(0) // TILES, tl.program_id(1), tl.program_id(2).to(tl.int64)
+    heads, parts = tl.num_programs(0) // TILES, tl.num_programs(1)
+    d, in_group = tl.arange(0, BLOCK_D), tl.program_id(0) % TILES * BLOCK_M + tl.arange(0, BLOCK_M)
+    q_row, in_d = (b * heads + head) * GROUP + in_group, (d < W)[None, :]
+    wanted, q_place = (in_group < GROUP)[:, None] & in_d, q_row[:, None] * D + d[None, :]
+    q = tl.load(q_ptr + q_place, wanted, 0.0)
+    q_h = tl.load(q_ptr + q_place + W, wanted & (BITS == 4), 0.0)
+    q_sum, q_sum_h = tl.sum(q.to(tl.float32), 1)[:, None], tl.sum(q_h.to(tl.float32), 1)[:, None]
+    acc, acc_h = tl.zeros((BLOCK_M, BLOCK_D), tl.float32), tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    top, total = tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
+    drift, drift_h = tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
+
+    length = tokens
+    if length_ptr is not None:
+        length = tl.load(length_ptr + b).to(tl.int32)
+    share = tl.cdiv(tl.cdiv(length, BLOCK_N), parts) * BLOCK_N
+    for start in range(part * share, tl.minimum(part * share + share, length), BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        live = n < length
+        row, page = _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE)
+        mark = (page * heads + head) * (PAGE if PAGE else tokens) + (n % PAGE if PAGE else n)
+        place, inside = row[:, None] + head.to(tl.int64) * stride_head + d[None, :], live[:, None] & in_d
+        k = tl.load(k_ptr + place, inside, 0)
+        a, shift = _grid_at(k_grid, 0, plane, mark, live)
+        score = tl.dot(q, tl.trans(_unpack(k, False, BITS, q.dtype))) * a + q_sum * shift
+        if BITS == 4:
+            a, shift = _grid_at(k_grid, 1, plane, mark, live)
+            score += tl.dot(q_h, tl.trans(_unpack(k, True, BITS, q.dtype))) * a + q_sum_h * shift
+        score = tl.where(live[None, :], score * qk_scale, float("-inf"))
+        # Exponentials may be taken relative to anything. This reference point keeps p * a at 1 or less, however small
+        # or large the scales are, so that the product is rounded to 16 bits like any probability.
+        a, shift = _grid_at(v_grid, 0, plane, mark, live)
+        most = a
+        if BITS == 4:
+            a_h, shift_h = _grid_at(v_grid, 1, plane, mark, live)
+            most = tl.maximum(a, a_h)
+        new_top = tl.maximum(top, tl.max(score + tl.log2(most), 1))
+        p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
+        v = tl.load(v_ptr + place, inside, 0)
+        acc = tl.dot((p * a).to(q.dtype), _unpack(v, False, BITS, q.dtype), acc * shrink[:, None])
+        drift = drift * shrink + tl.sum(p * shift, 1)
+        if BITS == 4:
+            acc_h = tl.dot((p * a_h).to(q.dtype), _unpack(v, True, BITS, q.dtype), acc_h * shrink[:, None])
+            drift_h = drift_h * shrink + tl.sum(p * shift_h, 1)
+        total, top = total * shrink + tl.sum(p, 1), new_top
+
+    part_row, some = q_row * parts + part, total > 0.0
+    lse = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
+    tl.store(lse_ptr + part_row, lse, in_group < GROUP)
+    one, out_place = 1.0 / tl.where(some, total, 1.0)[:, None], part_row[:, None] * D + d[None, :]
+    tl.store(out_ptr + out_place, ((acc + drift[:, None]) * one).to(out_ptr.dtype.element_ty), wanted)
+    out_h = ((acc_h + drift_h[:, None]) * one).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + out_place + W, out_h, wanted & (BITS == 4))
+
+
+def launch_decode_int(
+    q: torch.Tensor,
+    codes: tuple[torch.Tensor, torch.Tensor],
+    grids: tuple[torch.Tensor, torch.Tensor],
+    tokens: int,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    parts: int | None = None,
+    config: dict[str, Any] | None = None,
+) -> torch.Tensor:
+    """Launch both kernels on checked arguments; ``codes`` and ``grids`` are those of keys and of values."""
+    import torch
+
+    (batch, q_heads, width), (k, v) = q.shape, codes
+    heads, bits = k.shape[2], 4 if k.dtype == torch.uint8 else 8
+    config = config or choose(INT_CONFIGS, architecture(q))
+    block_m, tiles = block_rows(q_heads // heads, heads)
+    parts = parts or parts_for(q, tokens, tiles, config)
+    out = torch.empty_like(q)
+    if not out.numel():
+        return out
+    lse = torch.empty((batch, q_heads, parts), dtype=torch.float32, device=q.device)
+    part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=q.device) if parts > 1 else out
+    page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
+    block_d = max(16, next_power_of_2(k.shape[3]))
+    options = config["options"] | (config.get("narrow", {}) if k.shape[3] < 64 else {})
+    _decode_int_part[(tiles, parts, batch)](
+        q, k, v, *grids, lengths, table, part, lse,
+        tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(1), table_width,
+        GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits,
+        BLOCK_M=block_m, BLOCK_N=config["block"], BLOCK_D=block_d, **options,
+    )  # fmt: skip
+    if parts > 1:
+        shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}
+        _combine[(batch * q_heads,)](part, lse, out, parts, **shape, num_warps=4)
+    return out
+
+
+def check_decode_int(
+    q: torch.Tensor, codes: tuple[torch.Tensor, torch.Tensor], grids: tuple[torch.Tensor, torch.Tensor], lengths: Any
+) -> None:
+    """As check_decode, for codes and grids."""
+    import torch
+
+    bits = {torch.int8: 8, torch.uint8: 4}.get(codes[0].dtype)
+    if bits is None or codes[1].dtype != codes[0].dtype:
+        raise KernelError(f"codes are {codes[0].dtype} and {codes[1].dtype}: give int8 (8 bits) or uint8 (4 bits) both")
+    if bits == 4 and q.shape[-1] % 2:
+        raise KernelError(f"head size {q.shape[-1]}: two 4-bit codes share a byte, so it must be even")
+    check_decode(q, *codes, lengths)
+    check_shape("k_codes", codes[0], (None, None, None, q.shape[2] // (8 // bits)))
+    check_same_device(q=q, k_grid=grids[0], v_grid=grids[1])
+    for name, grid in zip(("k_grid", "v_grid"), grids, strict=True):
+        check_shape(name, grid, grid_shape(tuple(codes[0].shape), bits))
+        check_contiguous(name, grid)
+        if grid.dtype not in (torch.float16, torch.float32):
+            raise KernelError(f"{name} is {grid.dtype}: give float16, as quantize_kv does")
+
+
+def attention_decode_int(
+    q: torch.Tensor,
+    k_codes: torch.Tensor,
+    v_codes: torch.Tensor,
+    k_grid: torch.Tensor,
+    v_grid: torch.Tensor,
+    *,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+    parts: int | None = None,
+) -> torch.Tensor:
+    """Attention of one query token per sequence over quantised keys and values.
+
+    Args:
+        q: (batch, query heads, head size), fp16 or bf16.
+        k_codes, v_codes: (batch, keys, KV heads, head size) int8, or half the head size in uint8: see quantize_kv.
+        k_grid, v_grid: their grids, contiguous.
+        lengths, scale, parts: as for attention_decode.
+
+    Returns:
+        (batch, query heads, head size) in the dtype of q. Against attention over the unquantised cache it is off by at
+        most the quantisation of v (half its scale) plus what half a scale in k moves the probabilities.
+
+    Raises:
+        KernelError: shapes, dtypes, strides or devices that do not fit together.
+
+    Introduced in notebook 20.
+    """
+    codes, grids = (k_codes, v_codes), (k_grid, v_grid)
+    check_decode_int(q, codes, grids, lengths)
+    check_shape("k_codes", k_codes, (q.shape[0], None, None, None))
+    scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
+    return launch_decode_int(q.contiguous(), codes, grids, k_codes.shape[1], lengths, None, scale, check_parts(parts))
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is compiled for MI300X and kept in the resource table: (label, call)."""
+    import torch
+
+    def case(bits: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
+        def call() -> Any:
+            q = torch.empty(1, 32, width, dtype=dtype, device="cuda")
+            shape = (1, 32768, 8, width)
+            stored = (*shape[:3], width // (8 // bits))
+            codes = torch.empty(stored, dtype=torch.int8 if bits == 8 else torch.uint8, device="cuda")
+            grid = torch.empty(grid_shape(shape, bits), dtype=torch.float16, device="cuda")
+            return attention_decode_int(q, codes, codes.clone(), grid, grid.clone())
+
+        return call
+
+    for bits in (8, 4):
+        for width, dtype in ((64, torch.float16), (128, torch.float16), (128, torch.bfloat16), (256, torch.float16)):
+            name = str(dtype).removeprefix("torch.")
+            yield f"32k keys, 32/8 heads of {width}, {name}, int{bits} cache", case(bits, width, dtype)
