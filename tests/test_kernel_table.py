@@ -77,7 +77,7 @@ def test_the_file_goes_round_and_damage_is_named(tmp_path):
             read_rows(path)
     with pytest.raises(TableError, match=r"missing\.tsv"):
         read_rows(tmp_path / "missing.tsv")
-    with pytest.raises(TableError, match="no kernel module 'nonsense'.*bandwidth"):
+    with pytest.raises(TableError, match=r"no kernel module 'nonsense'.*bandwidth"):
         measure_module("nonsense")
 
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Gradients of a norm's weight and bias: sums over rows, in two launches.
+
+dw_j = sum_r dy_rj * (x_rj - mean_r) * rstd_r,  db_j = sum_r dy_rj.
+Many programs each add up some rows into partial sums (fp32); ``column_sum`` adds those. RMSNorm has mean = 0 and no db.
+Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their weights. Introduced in notebook 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import triton
+import triton.language as tl
+
+from .launch import architecture, check_contiguous, check_dtype, check_shape, choose, unit_count
+from .rows import as_rows
+
+__all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_weight_grad"]
+
+#: Architecture -> rows and columns of a tile of the partial sums, and of the final sum; warps of both.
+CONFIGS: dict[str, dict[str, int]] = {
+    "gfx942": {"ROWS": 8, "COLS": 1024, "warps": 8, "sum_rows": 16, "sum_cols": 128, "sum_warps": 4},
+    "sm_90": {"ROWS": 8, "COLS": 512, "warps": 8, "sum_rows": 32, "sum_cols": 64, "sum_warps": 8},
+}
+
+
+def reference_norm_weight_grad(
+    x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dw, db) in torch; ``rstd`` and ``mean`` hold one number per row."""
+    centred = x if mean is None else x - mean[:, None]
+    return (dy * centred * rstd[:, None]).sum(0), dy.sum(0)
+
+
+@triton.jit
+def weight_grad_partials(  # noqa: ANN202
+    x_ptr, dy_ptr, mean_ptr, rstd_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+    CENTRED: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """One program: a strip of COLS columns, every so many groups of ROWS rows."""
+    strip, group = tl.program_id(0).to(tl.int64) * COLS, tl.program_id(1)
+    row, col, programs = tl.arange(0, ROWS), tl.arange(0, COLS)[None, :], tl.num_programs(1).to(tl.int64)
+    in_cols = col < cols - strip
+    dw = tl.zeros((ROWS, COLS), tl.float32)
+    db = tl.zeros((ROWS, COLS), tl.float32)
+    for start in range(group.to(tl.int64) * ROWS, rows, programs * ROWS):
+        inside = (start + row < rows)[:, None] & in_cols
+        x = tl.load(x_ptr + start * x_stride + strip + (row[:, None] * x_stride + col), mask=inside, other=0.0)
+        dy = tl.load(dy_ptr + start * cols + strip + (row[:, None] * cols + col), mask=inside, other=0.0)
+        x, dy = x.to(tl.float32), dy.to(tl.float32)
+        if CENTRED:
+            x -= tl.load(mean_ptr + start + row, mask=start + row < rows, other=0.0)[:, None]
+        dw += dy * (x * tl.load(rstd_ptr + start + row, mask=start + row < rows, other=0.0)[:, None])
+        if BIAS:
+            db += dy
+    out = part_ptr + group.to(tl.int64) * cols + strip + tl.arange(0, COLS)
+    tl.store(out, tl.sum(dw, 0), mask=tl.arange(0, COLS) < cols - strip)
+    if BIAS:
+        tl.store(out + programs * cols, tl.sum(db, 0), mask=tl.arange(0, COLS) < cols - strip)
+
+
+@triton.jit
+def column_sums(part_ptr, out_ptr, parts, cols, ROWS: tl.constexpr, COLS: tl.constexpr):  # noqa: ANN001, ANN202
+    """One program: COLS columns of one table (second grid axis) of ``parts`` rows, summed in a fixed order."""
+    table = tl.program_id(1).to(tl.int64)
+    row, col = tl.arange(0, ROWS)[:, None], tl.program_id(0) * COLS + tl.arange(0, COLS)
+    part_ptr += table * parts * cols
+    total = tl.zeros((ROWS, COLS), tl.float32)
+    for start in range(0, parts, ROWS):
+        inside = (row < parts - start) & (col < cols)[None, :]
+        total += tl.load(part_ptr + (row * cols + col[None, :]), mask=inside, other=0.0)
+        part_ptr += ROWS * cols
+    tl.store(out_ptr + table * cols + col, tl.sum(total, 0).to(out_ptr.dtype.element_ty), mask=col < cols)
+
+
+def column_sum(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Sum contiguous fp32 (tables, parts, columns) over ``parts``; (tables, columns) in ``dtype``. The same every run.
+
+    Raises:
+        KernelError: not contiguous fp32 of three dimensions.
+
+    Introduced in notebook 17. ::
+
+        dw, db = column_sum(partials, torch.bfloat16)
+    """
+    check_shape("parts", parts, (None, None, None))
+    check_dtype("parts", parts, (torch.float32,))
+    check_contiguous("parts", parts)
+    tables, rows, cols = parts.shape
+    c = choose(CONFIGS, architecture(parts))
+    out = torch.empty(tables, cols, dtype=dtype, device=parts.device)
+    # No wider than needed: many short columns of partial sums want many programs.
+    grid = (triton.cdiv(cols, c["sum_cols"]), tables)
+    column_sums[grid](parts, out, rows, cols, ROWS=c["sum_rows"], COLS=c["sum_cols"], num_warps=c["sum_warps"])
+    return out
+
+
+def norm_weight_grad(
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    rstd: torch.Tensor,
+    mean: torch.Tensor | None = None,
+    *,
+    bias: bool = False,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """dw, and db below it if ``bias``: (1 or 2, columns).
+
+    Args:
+        x: (rows, columns), rows any distance apart.
+        dy: the same shape, contiguous.
+        rstd, mean: fp32 (rows,); no mean for RMSNorm.
+        bias: also sum ``dy``.
+        dtype: of the result; x's if None.
+
+    Raises:
+        KernelError: shapes, types or layouts that do not fit.
+
+    Introduced in notebook 17. ::
+
+        dw = norm_weight_grad(x, dy, rstd)[0]
+    """
+    flat = as_rows("x", x)
+    rows, cols = flat.shape
+    check_shape("dy", dy, (rows, cols))
+    check_contiguous("dy", dy)
+    for name, t in (("rstd", rstd), ("mean", mean)):
+        if t is not None:
+            check_shape(name, t, (rows,))
+            check_dtype(name, t, (torch.float32,))
+    c = choose(CONFIGS, architecture(x))
+    strips = triton.cdiv(cols, c["COLS"])
+    programs = max(1, min(triton.cdiv(rows, c["ROWS"]), triton.cdiv(4 * unit_count(x), strips)))
+    parts = torch.empty(2 if bias else 1, programs, cols, dtype=torch.float32, device=x.device)
+    weight_grad_partials[(strips, programs)](
+        flat, dy, mean if mean is not None else rstd, rstd, parts, flat.stride(0), rows, cols,
+        CENTRED=mean is not None, BIAS=bias, ROWS=c["ROWS"], COLS=c["COLS"], num_warps=c["warps"],
+    )  # fmt: skip
+    return column_sum(parts, dtype or x.dtype)
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """(label, launch) for the resource table, with and without mean and bias; call it in a dry run."""
+    for cols in (16384, 131072):
+        x = torch.empty(2048, cols, dtype=torch.bfloat16, device="cuda")
+        row = torch.empty(2048, dtype=torch.float32, device="cuda")
+        yield f"RMSNorm, {cols} columns", lambda x=x, row=row: norm_weight_grad(x, x, row)
+        yield f"LayerNorm, {cols} columns", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)

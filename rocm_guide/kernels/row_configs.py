@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""Launch configurations of the row kernels, by architecture: data, so that tuning touches no kernel.
+
+gfx942: chosen by compiling (at most 64 VGPRs in forward kernels up to 16,384 columns, 128 in backward ones, so that 8
+or 4 waves fit on a SIMD; 16 elements per lane; ``rocm-guide kernels table`` shows the outcome). sm_90: the fastest of a
+sweep on an NVIDIA H100 80GB, torch 2.11, triton 3.6. Introduced in notebook 17 (row_kernels).
+"""
+
+from __future__ import annotations
+
+from .rows import RowTile
+
+__all__ = ["NORM_BACKWARD", "NORM_FORWARD", "SOFTMAX_BACKWARD", "SOFTMAX_FORWARD"]
+
+Tiles = dict[str, tuple[RowTile, ...]]
+
+_SHORT = (RowTile(128, 16, 4), RowTile(512, 8, 4), RowTile(1024, 4, 4), RowTile(2048, 2, 4), RowTile(4096, 1, 4))
+
+SOFTMAX_FORWARD: Tiles = {
+    "gfx942": (*_SHORT, RowTile(8192, 1, 8), RowTile(32768, 1, 16), RowTile(8192, 1, 16, blocked=True)),
+    "sm_90": (
+        *_SHORT,
+        RowTile(8192, 1, 8),
+        RowTile(16384, 1, 16),
+        RowTile(32768, 1, 32),
+        RowTile(16384, 1, 32, blocked=True),
+    ),
+}
+SOFTMAX_BACKWARD: Tiles = SOFTMAX_FORWARD
+NORM_FORWARD: Tiles = SOFTMAX_FORWARD
+NORM_BACKWARD: Tiles = {
+    "gfx942": (
+        RowTile(128, 16, 4, per_unit=4),
+        RowTile(512, 8, 4, per_unit=4),
+        RowTile(1024, 4, 4, per_unit=4),
+        RowTile(2048, 2, 4, per_unit=4),
+        RowTile(4096, 1, 4, per_unit=4),
+        RowTile(8192, 1, 8, per_unit=2),
+        RowTile(16384, 1, 16),
+        RowTile(8192, 1, 16, blocked=True),
+    ),
+    "sm_90": (
+        RowTile(128, 16, 4, per_unit=4),
+        RowTile(512, 8, 4, per_unit=4),
+        RowTile(1024, 4, 4, per_unit=4),
+        RowTile(2048, 2, 4, per_unit=4),
+        RowTile(4096, 1, 8, per_unit=2),
+        RowTile(8192, 1, 16),
+        RowTile(16384, 1, 16),
+        RowTile(16384, 1, 32, blocked=True),
+    ),
+}

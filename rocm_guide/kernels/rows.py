@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""What the row kernels share: a tensor seen as rows, and the tile that a launch uses for a row length.
+
+A program of a row kernel holds a tile of ``rows`` x ``columns`` elements. Short rows are taken several at a time, so
+that every lane has a 16-byte load to make; a row that fits into the registers of 16 waves is read once; a longer one
+is walked through in blocks. Introduced in notebook 17 (row_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .launch import KernelError, check_dtype, check_last_contiguous, choose, next_power_of_2
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["RowTile", "as_rows", "pick_tile"]
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """A launch configuration.
+
+    Attributes:
+        columns: the longest row (padded to a power of two) that it serves; for ``blocked`` the block's width.
+        rows: rows of one program.
+        warps: waves of one program.
+        stages: loads of this many steps ahead are under way, in kernels that loop over rows; 1 = no pipelining.
+        per_unit: programs per compute unit, in kernels that loop over rows.
+        blocked: whether the row is walked through in blocks of ``columns``.
+        few: serves launches of up to this many rows only; 0 = any number.
+    """
+
+    columns: int
+    rows: int
+    warps: int
+    stages: int = 1
+    per_unit: int = 1
+    blocked: bool = False
+    few: int = 0
+
+
+def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
+    """``x`` (…, columns) seen as (rows, columns) without copying; rows may be any distance apart.
+
+    Raises:
+        KernelError: not a float tensor of one dimension or more with columns, or its layout is no list of rows.
+
+    >>> import torch
+    >>> as_rows("x", torch.zeros(2, 3, 8)).shape, as_rows("x", torch.zeros(4, 16)[:, :8]).stride()
+    (torch.Size([6, 8]), (16, 1))
+    """
+    import torch
+
+    check_dtype(name, x, (torch.float16, torch.bfloat16, torch.float32))
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise KernelError(f"{name} has shape {tuple(x.shape)}: give at least one column")
+    check_last_contiguous(name, x)
+    try:
+        return x.view(-1, x.shape[-1]) if x.numel() else x.new_empty(0, x.shape[-1])
+    except RuntimeError as e:
+        raise KernelError(f"{name} with strides {x.stride()} is no list of rows: call .contiguous()") from e
+
+
+def pick_tile(table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, columns: int, stride: int = 0) -> RowTile:
+    """The first tile of the architecture's list that serves ``columns`` (and ``rows``); the blocked one if none does.
+
+    A tile of several rows is cut to one where its last offset (rows x ``stride``) would not fit into 32 bits.
+
+    >>> table = {"gfx942": (RowTile(1024, 8, 4), RowTile(16384, 1, 16), RowTile(4096, 1, 16, blocked=True))}
+    >>> pick_tile(table, "gfx942", 100, 1000).rows, pick_tile(table, "gfx942", 100, 70000).blocked
+    (8, True)
+    """
+    padded = next_power_of_2(columns)
+    for tile in choose(table, arch):
+        if tile.blocked or (padded <= tile.columns and (not tile.few or rows <= tile.few)):
+            if tile.rows * max(stride, columns) >= 1 << 31:
+                return RowTile(tile.columns, 1, tile.warps, tile.stages, tile.per_unit, tile.blocked, tile.few)
+            return tile
+    raise KernelError(f"{columns} columns: the configuration of {arch} has no blocked tile")
