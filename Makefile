@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab notebooks
+.PHONY: help course test lab notebooks torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -51,11 +51,11 @@ QUANTIZATION := $(STATE)/quantization
 help:
 	@sed -n 's/^#   //p' Makefile
 
-course: $(STATE)/course $(QUANTIZATION)/complete
+course: $(STATE)/course $(QUANTIZATION)/complete torchtune
 	@$(RUN) run $(RUN_OPTIONS)
 
 test: export OMP_NUM_THREADS = 1
-test: $(STATE)/test $(QUANTIZATION)/complete
+test: $(STATE)/test $(QUANTIZATION)/complete torchtune
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
@@ -64,10 +64,10 @@ test: $(STATE)/test $(QUANTIZATION)/complete
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 
-lab: $(STATE)/lab $(QUANTIZATION)/complete
+lab: $(STATE)/lab $(QUANTIZATION)/complete torchtune
 	@$(RUN) lab
 
-notebooks: $(STATE)/course $(QUANTIZATION)/complete
+notebooks: $(STATE)/course $(QUANTIZATION)/complete torchtune
 	@$(RUN) store
 
 ifeq ($(VENV),none)
@@ -115,3 +115,8 @@ $(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/torch
 	@rm -rf $(QUANTIZATION)
 	@$(PIP) --no-deps --target $(QUANTIZATION) -r $<
 	@touch $@
+
+# torchtune needs another torchao than the one of today, so it has a folder of its own in the cache too; only the
+# processes of notebook 05 that run it see that. Done in a blink when it is there.
+torchtune: | $(STATE)/course
+	@$(PY) -m rocm_guide.torchtune_setup

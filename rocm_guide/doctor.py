@@ -7,11 +7,13 @@ import importlib.metadata
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .base import GuideError, cache_folder
 from .doctor_machine import check_cache, check_disk, check_memory, check_numa, memory_available
 from .doctor_probes import Check, check_accelerator, check_libraries, check_python, check_rocm_tools, pins
+from .torchtune_setup import check_torchtune
 
 __all__ = ["PreflightError", "diagnose", "libraries", "preflight", "report"]
 
@@ -54,6 +56,7 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
     return [
         check_python(),
         *check_libraries(libraries(), pins()),
+        check_torchtune(),
         check_accelerator(timeout=timeout),
         *check_rocm_tools(),
         check_memory(available, total),
@@ -95,7 +98,8 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
     notebook may not use, a GPU that torch cannot open, little memory.
 
     Args:
-        needs: further libraries that this notebook cannot do without, for example ``"gptqmodel"``.
+        needs: further libraries that this notebook cannot do without, for example ``"gptqmodel"``; "torchtune" is
+            looked for in its own folder.
         cache: another cache folder than the usual one.
 
     Raises:
@@ -109,9 +113,13 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
     pinned = pins()
     folder = cache or cache_folder()
     available, total = memory_available()
+    # torchtune lies in a folder of its own, where this process does not see it.
+    own = [check_torchtune()] if "torchtune" in needs else []
+    needs = tuple(n for n in needs if n != "torchtune")
     checks: Iterable[Check] = (
         check_python(),
         _libraries_in_one_line(check_libraries(dict.fromkeys([*libraries(), *needs]), pinned), (*_CORE, *needs)),
+        *(replace(c, status="OK" if c.status == "OK" else "FAIL") for c in own),
         # In this process: the notebook is about to import torch anyway.
         check_accelerator(isolated=False),
         check_memory(available, total),

@@ -31,6 +31,7 @@ COMMANDS = {
     "doctor": ("doctor_cmd", "Check this machine, with a fix for what is wrong."),
     "copy": ("copy_cmd", "Print one helper as a file that works on its own."),
     "fit": ("fit_cmd", "Will this model fit on these GPUs?"),
+    "launch": ("launch_cmd", "Launch files for several machines: torchrun, Slurm, Accelerate."),
     "inspect": ("inspect_cmd", "What a Triton kernel becomes on MI300X, without one."),
     "kernels": ("kernels_cmd", "Triton kernels of the course, compiled for MI300X."),
     "tunable": ("tunable_cmd", "Read, compare and plan TunableOp results."),
