@@ -168,7 +168,7 @@ def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more(module):
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         assert r.loads.startswith("128x") and r.stores.startswith("128x"), r
         if "16384" in r.case:
-            assert r.waves >= (8 if module == "layer_norm" else 4) and r.vgprs <= 128, r
+            assert r.waves >= (8 if module == "layer_norm" and "float32" not in r.case else 4) and r.vgprs <= 128, r
             # Narrow ones are single numbers per row.
             assert {w.split("x")[0] for w in f"{r.loop_loads},{r.loop_stores}".split(",")} <= {"128", "32", "-"}, r
     assert sum("16384" in r.case for r in rows) == 3
