@@ -154,6 +154,11 @@ def block_rows(group: int, heads: int) -> tuple[int, int]:
     return rows, heads * -(-group // rows)
 
 
+def keys_per_step(config: dict[str, Any], width: int) -> int:
+    """Heads above 128 take half as many keys, so that a tile needs the same registers."""
+    return config["block"] // 2 if width > 128 else config["block"]
+
+
 def parts_for(q: torch.Tensor, tokens: int, tiles: int, config: dict[str, Any]) -> int:
     """How many parts to cut the keys into: enough programs for every compute unit, none with too little to do."""
     programs = q.shape[0] * tiles
@@ -189,8 +194,8 @@ def launch_decode(
     _decode_part[(tiles, parts, batch)](
         q, k, v, lengths, table, part, lse,
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), table_width,
-        GROUP=q_heads // heads, D=width, PAGE=page, BLOCK_M=block_m, BLOCK_N=config["block"], BLOCK_D=block_d,
-        **config["options"],
+        GROUP=q_heads // heads, D=width, PAGE=page,
+        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d, **config["options"],
     )  # fmt: skip
     if parts > 1:
         block_p = next_power_of_2(parts)

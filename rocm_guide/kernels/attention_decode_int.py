@@ -27,6 +27,7 @@ from .attention_decode import (
     block_rows,
     check_decode,
     check_parts,
+    keys_per_step,
     parts_for,
     reference_attention_decode,
 )
@@ -35,6 +36,7 @@ from .launch import (
     KernelError,
     architecture,
     check_contiguous,
+    check_dtype,
     check_number,
     check_same_device,
     check_shape,
@@ -87,10 +89,11 @@ def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
 
 
 @triton.jit
-def _grid_at(grid_ptr, which, plane, mark, live):  # noqa: ANN001, ANN202
-    """Scale and shift of the keys at ``mark``; ``plane`` is the distance from scales to shifts."""
-    scale = tl.load(grid_ptr + 2 * which * plane + mark, live, 1.0)
-    shift = tl.load(grid_ptr + (2 * which + 1) * plane + mark, live, 0.0)
+def _grid_at(grid_ptr, mark, near, live):  # noqa: ANN001, ANN202
+    """Scale and shift of the keys at ``mark``: two fp16 numbers in one 32-bit word, 0 where not ``live``."""
+    both = tl.where(live, tl.load(grid_ptr + mark, near, 0), 0)
+    scale = (both & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True)
+    shift = (both >> 16).to(tl.int16).to(tl.float16, bitcast=True)
     return scale.to(tl.float32)[None, :], shift.to(tl.float32)[None, :]
 
 
@@ -98,7 +101,7 @@ def _grid_at(grid_ptr, which, plane, mark, live):  # noqa: ANN001, ANN202
 def _decode_int_part(  # noqa: ANN202
     q_ptr, k_ptr, v_ptr, k_grid, v_grid, length_ptr, table_ptr, out_ptr, lse_ptr,  # noqa: ANN001
     tokens, qk_scale, stride_page, stride_token, stride_head, plane, table_width,  # noqa: ANN001
-    GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BITS: tl.constexpr,
+    GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BITS: tl.constexpr, EIGHTS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """As _decode_part. With 4 bits everything that has features comes in two halves, ``…`` and ``…_h``."""
@@ -125,20 +128,23 @@ def _decode_int_part(  # noqa: ANN202
         live = n < length
         row, page = _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE)
         mark = (page * heads + head) * (PAGE if PAGE else tokens) + (n % PAGE if PAGE else n)
+        near = live
+        if EIGHTS:  # keys are stored in eights: reading whole ones makes loads wide, and no page ends inside one
+            mark, near = tl.max_contiguous(tl.multiple_of(mark, 8), 8), n // 8 * 8 < length
         place, inside = row[:, None] + head.to(tl.int64) * stride_head + d[None, :], live[:, None] & in_d
         k = tl.load(k_ptr + place, inside, 0)
-        a, shift = _grid_at(k_grid, 0, plane, mark, live)
+        a, shift = _grid_at(k_grid, mark, near, live)
         score = tl.dot(q, tl.trans(_unpack(k, False, BITS, q.dtype))) * a + q_sum * shift
         if BITS == 4:
-            a, shift = _grid_at(k_grid, 1, plane, mark, live)
+            a, shift = _grid_at(k_grid + plane, mark, near, live)
             score += tl.dot(q_h, tl.trans(_unpack(k, True, BITS, q.dtype))) * a + q_sum_h * shift
         score = tl.where(live[None, :], score * qk_scale, float("-inf"))
         # Exponentials may be taken relative to anything. This reference point keeps p * a at 1 or less, however small
         # or large the scales are, so that the product is rounded to 16 bits like any probability.
-        a, shift = _grid_at(v_grid, 0, plane, mark, live)
+        a, shift = _grid_at(v_grid, mark, near, live)
         most = a
         if BITS == 4:
-            a_h, shift_h = _grid_at(v_grid, 1, plane, mark, live)
+            a_h, shift_h = _grid_at(v_grid + plane, mark, near, live)
             most = tl.maximum(a, a_h)
         new_top = tl.maximum(top, tl.max(score + tl.log2(most), 1))
         p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
@@ -188,9 +194,9 @@ def launch_decode_int(
     options = config["options"] | (config.get("narrow", {}) if k.shape[3] < 64 else {})
     _decode_int_part[(tiles, parts, batch)](
         q, k, v, *grids, lengths, table, part, lse,
-        tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(1), table_width,
-        GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits,
-        BLOCK_M=block_m, BLOCK_N=config["block"], BLOCK_D=block_d, **options,
+        tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(0), table_width,
+        GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits, EIGHTS=k.shape[1] % 8 == 0,
+        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d, **options,
     )  # fmt: skip
     if parts > 1:
         shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}
@@ -215,8 +221,7 @@ def check_decode_int(
     for name, grid in zip(("k_grid", "v_grid"), grids, strict=True):
         check_shape(name, grid, grid_shape(tuple(codes[0].shape), bits))
         check_contiguous(name, grid)
-        if grid.dtype not in (torch.float16, torch.float32):
-            raise KernelError(f"{name} is {grid.dtype}: give float16, as quantize_kv does")
+        check_dtype(name, grid, (torch.int32,))
 
 
 def attention_decode_int(
@@ -264,7 +269,7 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
             shape = (1, 32768, 8, width)
             stored = (*shape[:3], width // (8 // bits))
             codes = torch.empty(stored, dtype=torch.int8 if bits == 8 else torch.uint8, device="cuda")
-            grid = torch.empty(grid_shape(shape, bits), dtype=torch.float16, device="cuda")
+            grid = torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
             return attention_decode_int(q, codes, codes.clone(), grid, grid.clone())
 
         return call

@@ -110,7 +110,7 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
             pages = torch.empty(*shape[:3], 64 if bits == 4 else 128, dtype=kind, device="cuda")
             table = torch.empty(16, 2048, dtype=torch.int32, device="cuda")
             lengths = torch.empty(16, dtype=torch.int32, device="cuda")
-            grid = None if bits == 16 else torch.empty(grid_shape(shape, bits), dtype=torch.float16, device="cuda")
+            grid = None if bits == 16 else torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
             grids = None if grid is None else (grid, grid.clone())
             return attention_paged(q, pages, pages.clone(), table, lengths, grids=grids)
 

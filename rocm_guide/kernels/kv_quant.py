@@ -22,22 +22,22 @@ from .launch import KernelError, check_shape
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["dequantize_kv", "grid_shape", "quantize_kv"]
+__all__ = ["dequantize_kv", "grid_shape", "quantize_kv", "unpack_grid"]
 
 _REACH = {8: 127.0, 4: 7.5}
 _LEAST_SCALE = 2.0**-14  # the smallest normal fp16
 
 
 def grid_shape(x_shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
-    """Shape of the grid of a (batch, keys, heads, size) tensor: (grids, scale and shift, batch, heads, keys).
+    """Shape of the grid of a (batch, keys, heads, size) tensor: (grids, batch, heads, keys).
 
-    Keys come last, so that the kernel reads scales of neighbouring keys in one piece.
+    Keys come last, so that the kernel reads the grids of neighbouring keys in one piece.
 
     >>> grid_shape((2, 100, 8, 128), 4)
-    (2, 2, 2, 8, 100)
+    (2, 2, 8, 100)
     """
     batch, keys, heads, _ = x_shape
-    return (2 if bits == 4 else 1, 2, batch, heads, keys)
+    return (2 if bits == 4 else 1, batch, heads, keys)
 
 
 def quantize_kv(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -48,7 +48,8 @@ def quantize_kv(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]
         bits: 8 or 4.
 
     Returns:
-        codes, int8 of the same shape or uint8 of half the head size; and the fp16 grid of :func:`grid_shape`.
+        codes, int8 of the same shape or uint8 of half the head size; and the grid, int32 of :func:`grid_shape`: the
+        fp16 scale in the low and the fp16 shift in the high half (read them with :func:`unpack_grid`).
 
     Raises:
         KernelError: another number of bits or dimensions, or an odd head size for 4 bits.
@@ -59,8 +60,9 @@ def quantize_kv(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]
     >>> x = torch.linspace(-1, 1, 8).reshape(1, 1, 1, 8)
     >>> codes, grid = quantize_kv(x, 8)
     >>> codes.flatten().tolist(), grid.shape
-    ([-127, -91, -54, -18, 18, 54, 91, 127], torch.Size([1, 2, 1, 1, 1]))
-    >>> bool(((dequantize_kv(codes, grid) - x).abs() <= grid[0, 0].max() / 2).all())
+    ([-127, -91, -54, -18, 18, 54, 91, 127], torch.Size([1, 1, 1, 1]))
+    >>> scale, shift = unpack_grid(grid)
+    >>> bool(((dequantize_kv(codes, grid) - x).abs() <= scale / 2).all())
     True
     """
     import torch
@@ -81,8 +83,17 @@ def quantize_kv(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]
     else:
         nibbles = (steps + 8.0).floor().to(torch.uint8)
         codes = nibbles[..., 0, :] | (nibbles[..., 1, :] << 4)
-    grid = torch.stack([scale, shift]).squeeze(-1).half()  # (2, batch, keys, heads, grids)
-    return codes, grid.permute(4, 0, 1, 3, 2).contiguous()
+    # Side by side in memory, the low half first: one 32-bit load brings both.
+    both = torch.cat([scale, shift], dim=-1).half().view(torch.int32)[..., 0]  # (batch, keys, heads, grids)
+    return codes, both.permute(3, 0, 2, 1).contiguous()
+
+
+def unpack_grid(grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale and shift, fp32, of the grid that :func:`quantize_kv` returns."""
+    import torch
+
+    scale, shift = grid.unsqueeze(-1).view(torch.float16).float().unbind(-1)
+    return scale, shift
 
 
 def dequantize_kv(codes: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
@@ -91,5 +102,5 @@ def dequantize_kv(codes: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
 
     four = codes.dtype == torch.uint8
     parts = [(codes & 15).float() - 7.5, (codes >> 4).float() - 7.5] if four else [codes.float()]
-    scale, shift = grid.float().permute(1, 2, 4, 3, 0).unbind(0)  # each (batch, keys, heads, grids)
+    scale, shift = (x.permute(1, 3, 2, 0) for x in unpack_grid(grid))  # (batch, keys, heads, grids)
     return torch.cat([c * scale[..., i, None] + shift[..., i, None] for i, c in enumerate(parts)], dim=-1)

@@ -13,7 +13,7 @@ from rocm_guide.kernels.attention_decode import reference_attention_decode
 from rocm_guide.kernels.attention_decode_int import attention_decode_int as decode_int
 from rocm_guide.kernels.attention_paged import attention_paged as paged
 from rocm_guide.kernels.attention_paged import reference_attention_paged
-from rocm_guide.kernels.kv_quant import dequantize_kv, quantize_kv
+from rocm_guide.kernels.kv_quant import dequantize_kv, quantize_kv, unpack_grid
 from rocm_guide.kernels.launch import KernelError
 
 HALF = torch.float16
@@ -46,10 +46,10 @@ def test_quantisation_bound(bits, size):
     codes, grid = quantize_kv(x, bits)
     back = dequantize_kv(codes, grid)
     groups = 2 if bits == 4 else 1
-    scale = grid.float()[:, 0].permute(1, 3, 2, 0).repeat_interleave(80 // groups, dim=-1)
+    fitted = unpack_grid(grid)[0].permute(1, 3, 2, 0)
+    scale = fitted.repeat_interleave(80 // groups, dim=-1)
     assert bool(((x - back).abs() <= scale / 2 * (1 + 1e-4) + 1e-6 * x.abs()).all())
     spread = x.unflatten(-1, (groups, -1)).amax(-1) - x.unflatten(-1, (groups, -1)).amin(-1)
-    fitted = grid.float()[:, 0].permute(1, 3, 2, 0)
     mid_rounding = x.abs().amax() * 2.0**-11
     limit = (spread / 2 + mid_rounding) / (127 if bits == 8 else 7.5) * 1.003
     assert bool((fitted <= limit.clamp(min=2.0**-14)).all())
@@ -95,8 +95,8 @@ def test_against_the_unquantised_cache(device, bits):
     (k, k_grid), (v, v_grid) = (quantize_kv(t.to(device), bits) for t in (x, y))
     out = decode_int(q, k, v, k_grid, v_grid).double().cpu()
     expected = reference_attention_decode(q.double().cpu(), x.double(), y.double())
-    e = float(q.double().abs().sum(-1).max() * 64**-0.5 * k_grid[:, 0].double().max() / 2)  # largest error of a score
-    v_error = float(v_grid[:, 0].double().max() / 2)
+    e = float(q.double().abs().sum(-1).max() * 64**-0.5 * unpack_grid(k_grid)[0].double().max() / 2)
+    v_error = float(unpack_grid(v_grid)[0].double().max() / 2)
     # exp(s + e) / sum exp(s - e): every weight is off by a factor between exp(-2e) and exp(2e).
     moved = (torch.tensor(2 * e).exp() - 1) * reference_attention_decode(q.double().cpu(), x.double(), y.double().abs())
     error = (out - expected).abs()
@@ -182,8 +182,8 @@ def test_what_paged_refuses(change, text):
 def test_what_int_refuses():
     q = torch.zeros(1, 2, 32, dtype=HALF)
     codes, grid = quantize_kv(torch.zeros(1, 5, 1, 32), 8)
-    with pytest.raises(KernelError, match=re.escape("k_grid has shape (1, 2, 1, 5): give (1, 2, 1, 1, 5)")):
-        decode_int(q, codes, codes, grid[:, :, 0], grid)
+    with pytest.raises(KernelError, match=re.escape("k_grid has shape (1, 1, 5): give (1, 1, 1, 5)")):
+        decode_int(q, codes, codes, grid[:, 0], grid)
     with pytest.raises(KernelError, match="bits=3"):
         quantize_kv(torch.zeros(1, 1, 1, 2), 3)
     with pytest.raises(KernelError, match="must be even"):

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: MIT
+r"""Multi-head latent attention, decoding: one small latent per token serves all heads, and K and V are never built.
+
+The cache holds for token :math:`t` a latent :math:`c_t` (512 numbers in DeepSeek-V3) and a rotary key :math:`r_t` (64).
+Head :math:`h` would expand the latent to a key :math:`W^K_h c_t` and a value :math:`W^V_h c_t`. But
+
+.. math:: q_h \cdot W^K_h c_t = (W^{K\top}_h q_h) \cdot c_t, \qquad \sum_t p_t W^V_h c_t = W^V_h \sum_t p_t c_t
+
+so :math:`W^K` is *absorbed* into the query and :math:`W^V` is applied once, to the finished sum. What is left is
+attention in which every head reads the same cache, 576 numbers per token instead of 2 x 128 x 128 for all heads.
+
+Three steps: absorb (the query into latent space), attend (16 heads share each load; the keys are cut into parts, which
+are joined as in attention_decode), project (out of latent space). Only the second grows with the context.
+
+Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
+notebook 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+from .attention_decode import _combine, check_parts, parts_for
+from .launch import (
+    KernelError,
+    architecture,
+    check_contiguous,
+    check_dtype,
+    check_last_contiguous,
+    check_number,
+    check_same_device,
+    check_shape,
+    choose,
+    next_power_of_2,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["MLA_CONFIGS", "gfx942_cases", "mla_decode", "reference_mla_absorbed", "reference_mla_naive"]
+
+#: By architecture: heads per tile at most, keys per step, programs wanted per compute unit, fewest keys per part, and
+#: compiler options of the attention kernel and of the projections.
+MLA_CONFIGS: dict[str, dict[str, Any]] = {
+    "gfx942": {
+        "rows": 32,
+        "block": 16,
+        "per_unit": 2,
+        "least": 128,
+        "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "project": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+    },
+    "sm_90": {
+        "rows": 32,
+        "block": 32,
+        "per_unit": 1,
+        "least": 128,
+        "options": {"num_warps": 8, "num_stages": 2},
+        "project": {"num_warps": 4, "num_stages": 2},
+    },
+    "interpreter": {"rows": 16, "block": 16, "per_unit": 2, "least": 16, "options": {}, "project": {}},
+}
+_LOG2E = 1.4426950408889634
+
+
+def reference_mla_naive(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Expand every latent into the keys and values of all heads, then attend as usual. See mla_decode for shapes."""
+    import torch
+
+    d = q_nope.shape[-1]
+    k_nope, v = torch.einsum("btc,hdc->bthd", kv, wkv_b).split([d, wkv_b.shape[1] - d], dim=-1)
+    k = torch.cat([k_nope, k_pe[:, :, None].expand(-1, -1, q_nope.shape[1], -1)], dim=-1)
+    q = torch.cat([q_nope, q_pe], dim=-1)
+    scores = torch.einsum("bhd,bthd->bht", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return torch.einsum("bht,bthd->bhd", _softmax(scores, lengths), v)
+
+
+def reference_mla_absorbed(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """The same with the projections absorbed: the order of operations of the kernels, in plain torch."""
+    import torch
+
+    d = q_nope.shape[-1]
+    latent = torch.einsum("bhd,hdc->bhc", q_nope, wkv_b[:, :d])
+    scores = torch.einsum("bhc,btc->bht", latent, kv) + torch.einsum("bhr,btr->bht", q_pe, k_pe)
+    scores = scores * ((d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
+    summed = torch.einsum("bht,btc->bhc", _softmax(scores, lengths), kv)
+    return torch.einsum("bhc,hdc->bhd", summed, wkv_b[:, d:])
+
+
+def _softmax(scores: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
+    import torch
+
+    if lengths is not None:
+        hidden = torch.arange(scores.shape[-1], device=scores.device) >= lengths[:, None]
+        scores = scores.masked_fill(hidden[:, None], float("-inf"))
+    return scores.softmax(-1).nan_to_num(0.0)
+
+
+@triton.jit
+def _per_head(  # noqa: ANN202
+    x_ptr, w_ptr, out_ptr, batch, heads, w_head, w_k, w_n,  # noqa: ANN001
+    K: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """``out[b, h] = x[b, h] @ W_h`` for 16 sequences and BLOCK_N columns: into latent space and out of it again."""
+    head, b = tl.program_id(0).to(tl.int64), tl.program_id(2) * 16 + tl.arange(0, 16)
+    n, row = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N), (b.to(tl.int64) * heads + head)[:, None]
+    acc = tl.zeros((16, BLOCK_N), tl.float32)
+    for k0 in range(0, K, BLOCK_K):
+        k = k0 + tl.arange(0, BLOCK_K)
+        x = tl.load(x_ptr + row * K + k[None, :], (b < batch)[:, None] & (k < K)[None, :], 0.0)
+        inside = (k < K)[:, None] & (n < N)[None, :]
+        w = tl.load(w_ptr + head * w_head + k[:, None] * w_k + n[None, :] * w_n, inside, 0.0)
+        acc = tl.dot(x, w, acc)
+    target = out_ptr + row * N + n[None, :]
+    tl.store(target, acc.to(out_ptr.dtype.element_ty), (b < batch)[:, None] & (n < N)[None, :])
+
+
+@triton.jit
+def _mla_part(  # noqa: ANN202
+    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, length_ptr, part_ptr, lse_ptr,  # noqa: ANN001
+    tokens, qk_scale, heads, kv_batch, kv_token, pe_batch, pe_token,  # noqa: ANN001
+    C: tl.constexpr, R: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """One part of the keys for BLOCK_M heads: the weighed mean of its latents, and its log-sum-exp."""
+    part, parts, b = tl.program_id(1), tl.num_programs(1), tl.program_id(2).to(tl.int64)
+    h, c, r = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_R)
+    row, in_h, in_c, in_r = b * heads + h, (h < heads)[:, None], (c < C)[None, :], (r < R)[None, :]
+    q = tl.load(q_ptr + row[:, None] * C + c[None, :], in_h & in_c, 0.0)
+    q_pe = tl.load(q_pe_ptr + row[:, None] * R + r[None, :], in_h & in_r, 0.0)
+    acc = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    top, total = tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
+
+    length = tokens
+    if length_ptr is not None:
+        length = tl.load(length_ptr + b).to(tl.int32)
+    share = tl.cdiv(tl.cdiv(length, BLOCK_N), parts) * BLOCK_N
+    for start in range(part * share, tl.minimum(part * share + share, length), BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        live, at = (n < length)[:, None], n.to(tl.int64)[:, None]
+        kv = tl.load(kv_ptr + b * kv_batch + at * kv_token + c[None, :], live & in_c, 0.0)
+        pe = tl.load(pe_ptr + b * pe_batch + at * pe_token + r[None, :], live & in_r, 0.0)
+        score = tl.dot(q_pe, tl.trans(pe), tl.dot(q, tl.trans(kv)))
+        score = tl.where((n < length)[None, :], score * qk_scale, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 1))
+        p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
+        acc = tl.dot(p.to(kv.dtype), kv, acc * shrink[:, None])  # the latents are keys and values at once
+        total, top = total * shrink + tl.sum(p, 1), new_top
+
+    part_row, some = row * parts + part, total > 0.0
+    lse = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
+    tl.store(lse_ptr + part_row, lse, h < heads)
+    mean = (acc / tl.where(some, total, 1.0)[:, None]).to(part_ptr.dtype.element_ty)
+    tl.store(part_ptr + part_row[:, None] * C + c[None, :], mean, in_h & in_c)
+
+
+def _multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """(batch, heads, K) times (heads, K, N), one matrix per head; ``w`` may be a transposed view."""
+    import torch
+
+    (batch, heads, k), n = x.shape, w.shape[2]
+    out = torch.empty((batch, heads, n), dtype=x.dtype, device=x.device)
+    block_k, block_n = (min(128, max(16, next_power_of_2(size))) for size in (k, n))
+    grid = (heads, -(-n // block_n), -(-batch // 16))
+    options = choose(MLA_CONFIGS, architecture(x))["project"]
+    _per_head[grid](x, w, out, batch, heads, *w.stride(), K=k, N=n, BLOCK_K=block_k, BLOCK_N=block_n, **options)
+    return out
+
+
+def launch_mla(
+    latent: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    lengths: torch.Tensor | None,
+    scale: float,
+    parts: int | None = None,
+    config: dict[str, Any] | None = None,
+) -> torch.Tensor:
+    """Attend in latent space: (batch, heads, C) queries and results. Checked arguments."""
+    import torch
+
+    (batch, heads, c), r, tokens = latent.shape, q_pe.shape[2], kv.shape[1]
+    config = config or choose(MLA_CONFIGS, architecture(latent))
+    rows = min(config["rows"], max(16, next_power_of_2(heads)))
+    tiles = -(-heads // rows)
+    parts = parts or parts_for(latent, tokens, tiles, config)
+    out = torch.empty_like(latent)
+    lse = torch.empty((batch, heads, parts), dtype=torch.float32, device=latent.device)
+    part = torch.empty((batch, heads, parts, c), dtype=torch.float32, device=latent.device) if parts > 1 else out
+    block_c, block_r = (max(16, next_power_of_2(size)) for size in (c, r))
+    _mla_part[(tiles, parts, batch)](
+        latent, q_pe, kv, k_pe, lengths, part, lse,
+        tokens, scale * _LOG2E, heads, kv.stride(0), kv.stride(1), k_pe.stride(0), k_pe.stride(1),
+        C=c, R=r, BLOCK_M=rows, BLOCK_N=config["block"], BLOCK_C=block_c, BLOCK_R=block_r, **config["options"],
+    )  # fmt: skip
+    if parts > 1:
+        shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": next_power_of_2(parts)}
+        _combine[(batch * heads,)](part, lse, out, parts, **shape, num_warps=8)
+    return out
+
+
+def mla_decode(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    *,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+    parts: int | None = None,
+) -> torch.Tensor:
+    """Latent attention of one query token per sequence.
+
+    Args:
+        q_nope: (batch, heads, D), the query without position; fp16 or bf16, as all tensors.
+        q_pe: (batch, heads, R), its rotary part.
+        kv: (batch, keys, C), the cached latents, normalised.
+        k_pe: (batch, keys, R), the cached rotary keys. ``kv`` and ``k_pe`` may be slices of one (…, C + R) cache.
+        wkv_b: (heads, D + V, C): the key projection above the value projection.
+        lengths: (batch,) integers, how many keys count; all if None.
+        scale: factor of the scores; ``(D + R) ** -0.5`` if None.
+        parts: into how many parts to cut the keys; chosen if None.
+
+    Returns:
+        (batch, heads, V) in the dtype of q_nope; zeros for a sequence without keys.
+
+    Raises:
+        KernelError: shapes, dtypes, strides or devices that do not fit together.
+
+    Introduced in notebook 20.
+    """
+    scale = check_mla(q_nope, q_pe, kv, k_pe, wkv_b, scale)
+    if lengths is not None:
+        check_shape("lengths", lengths, (q_nope.shape[0],))
+        check_dtype("lengths", lengths, _integers())
+        check_same_device(q_nope=q_nope, lengths=lengths)
+    d = q_nope.shape[-1]
+    latent = _multiply(q_nope.contiguous(), wkv_b[:, :d])
+    summed = launch_mla(latent, q_pe.contiguous(), kv, k_pe, lengths, scale, check_parts(parts))
+    return _multiply(summed, wkv_b[:, d:].transpose(1, 2))
+
+
+def _integers() -> tuple[torch.dtype, ...]:
+    import torch
+
+    return torch.int32, torch.int64
+
+
+def check_mla(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    scale: float | None,
+) -> float:
+    """What latent attention asks of its arguments, with any axes between batch and features; returns the scale."""
+    import torch
+
+    names = {"q_nope": q_nope, "q_pe": q_pe, "kv": kv, "k_pe": k_pe, "wkv_b": wkv_b}
+    check_dtype("q_nope", q_nope, (torch.float16, torch.bfloat16))
+    for name, x in names.items():
+        check_dtype(name, x, (q_nope.dtype,))
+    check_same_device(**names)
+    (*rows, d), heads = q_nope.shape, q_nope.shape[-2]
+    check_shape("q_pe", q_pe, (*rows, None))
+    check_shape("kv", kv, (rows[0], None, None))
+    check_shape("k_pe", k_pe, (*kv.shape[:2], q_pe.shape[-1]))
+    check_shape("wkv_b", wkv_b, (heads, None, kv.shape[2]))
+    if wkv_b.shape[1] <= d:
+        raise KernelError(f"wkv_b has {wkv_b.shape[1]} rows per head: give {d} for the keys and more for the values")
+    if not 1 <= kv.shape[2] <= 512:
+        raise KernelError(f"latents of {kv.shape[2]} numbers: give 1 to 512")
+    for name in ("kv", "k_pe"):
+        check_last_contiguous(name, names[name])
+    check_contiguous("wkv_b", wkv_b)
+    return check_number("scale", (d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is compiled for MI300X and kept in the resource table: (label, call)."""
+    import torch
+
+    def case(heads: int, d: int, r: int, c: int, dtype: torch.dtype) -> Callable[[], Any]:
+        def call() -> Any:
+            q, q_pe = (torch.empty(1, heads, size, dtype=dtype, device="cuda") for size in (d, r))
+            cache = torch.empty(1, 32768, c + r, dtype=dtype, device="cuda")
+            w = torch.empty(heads, 2 * d, c, dtype=dtype, device="cuda")
+            return mla_decode(q, q_pe, cache[..., :c], cache[..., c:], w)
+
+        return call
+
+    for heads, dtype in ((128, torch.float16), (128, torch.bfloat16), (16, torch.bfloat16)):
+        name = str(dtype).removeprefix("torch.")
+        yield f"32k keys, {heads} heads of 128 + 64, latents of 512, {name}", case(heads, 128, 64, 512, dtype)
+    yield "32k keys, 16 heads of 64 + 32, latents of 256, float16", case(16, 64, 32, 256, torch.float16)
