@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""Call a kernel's wrapper on any machine: on the GPU if its tensors are there, else in Triton's interpreter.
+
+Triton decides whether to compile or to interpret when a kernel is decorated, so one process cannot do both. A process
+that compiles for gfx942 (every notebook does) has its calls on CPU tensors interpreted by a process of its own.
+Introduced in notebook 17 (row_kernels).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .launch import KernelError
+
+__all__ = ["call", "call_all"]
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+
+_CHILD = """
+import importlib, sys, torch
+torch.set_num_threads(1)
+answers = []
+for module, name, arguments, options in torch.load(sys.argv[1], weights_only=False):
+    answers.append(getattr(importlib.import_module(module), name)(*arguments, **options))
+torch.save(answers, sys.argv[2])
+"""
+_SECONDS = 600
+
+
+def call_all(calls: Sequence[Call]) -> list[Any]:
+    """Call ``(function, arguments, options)`` one after the other; a list of what they return.
+
+    Args:
+        calls: functions of importable modules (``softmax_forward``), their arguments and keyword arguments. If any
+            argument is a tensor on a GPU, all are called right here. Otherwise they run in one process with
+            TRITON_INTERPRET=1, to which arguments and results are copied: a tensor that a function changes in place
+            stays as it was here.
+
+    The interpreter works element by element: a few thousand elements take a fraction of a second. It is wrong about
+    ``tl.dot`` on bf16, conversions to fp8 and the rounding to bf16.
+
+    Raises:
+        KernelError: the process failed; the last line of its error is in the message.
+    """
+    import torch
+
+    def on_gpu(value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return any(map(on_gpu, value))
+        return isinstance(value, torch.Tensor) and value.is_cuda
+
+    if any(on_gpu([*arguments, *options.values()]) for _, arguments, options in calls):
+        return [function(*arguments, **options) for function, arguments, options in calls]
+    packed = [(f.__module__, f.__qualname__, list(a), dict(o)) for f, a, o in calls]
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "calls.pt", Path(folder) / "answers.pt"
+        torch.save(packed, source)
+        settings = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        command = [sys.executable, "-W", "ignore", "-c", _CHILD, str(source), str(target)]
+        try:
+            run = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=_SECONDS)
+        except subprocess.TimeoutExpired as e:
+            raise KernelError(f"the interpreter ran longer than {_SECONDS} s: use smaller tensors") from e
+        if run.returncode:
+            last = next((x for x in reversed(run.stderr.splitlines()) if x.strip()), "no message")
+            raise KernelError(f"{', '.join(dict.fromkeys(p[1] for p in packed))} in the interpreter: {last.strip()}")
+        return torch.load(target, weights_only=False)
+
+
+def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """``function(*arguments, **options)``, on the GPU or in the interpreter; see :func:`call_all`.
+
+    Raises:
+        KernelError: see :func:`call_all`.
+
+    >>> import torch
+    >>> from rocm_guide.kernels.softmax import softmax_forward
+    >>> call(softmax_forward, torch.zeros(1, 4))
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    return call_all([(function, arguments, options)])[0]
