@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+"""What a quantised model costs and what it still knows: the comparison at the end of notebooks 06, 07 and 08."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .base import GuideError
+from .evaluation import answer
+
+__all__ = ["Measured", "decoder_bits", "measure", "model_bytes", "perplexity", "table"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of the comparison.
+
+    Attributes:
+        bits: stored bits for each weight of the decoder's linear layers, scales and zeros included.
+        disk_bytes: all weight files of the saved model.
+        memory_bytes: all parameters and buffers of the loaded model, embeddings and head included.
+        exact: share of held-out questions answered word for word.
+        perplexity: on the held-out answers; 1 would be certainty.
+        seconds: to quantise, 0 where nothing is done.
+        tokens_per_second: new tokens while answering all questions in one batch.
+    """
+
+    bits: float
+    disk_bytes: int
+    memory_bytes: int
+    exact: float
+    perplexity: float
+    seconds: float
+    tokens_per_second: float
+
+
+def _stored(module: Any) -> list[Any]:
+    """Every tensor that a module keeps: parameters, buffers, and plain attributes (some kernels repack into those)."""
+    import torch
+
+    seen: dict[int, Any] = {}
+    for part in module.modules():
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        own += [v for v in vars(part).values() if isinstance(v, torch.Tensor)]
+        for tensor in list(own):
+            state = getattr(tensor, "quant_state", None)  # bitsandbytes keeps the scales on the parameter
+            own += [v for v in _state_tensors(state) if v is not None]
+            own += [v for v in (getattr(tensor, "SCB", None),) if isinstance(v, torch.Tensor)]
+        seen |= {t.untyped_storage().data_ptr(): t for t in own if t.numel()}
+    return list(seen.values())
+
+
+def _state_tensors(state: Any) -> list[Any]:
+    if state is None:
+        return []
+    inner = getattr(state, "state2", None)
+    return [state.absmax, getattr(state, "offset", None), *([inner.absmax] if inner is not None else [])]
+
+
+def model_bytes(model: Any) -> int:
+    """Bytes of everything that a model stores, tensors shared by several places counted once.
+
+    >>> import torch
+    >>> model_bytes(torch.nn.Linear(10, 10, bias=False).half())
+    200
+    """
+    return sum(t.numel() * t.element_size() for t in _stored(model))
+
+
+def decoder_bits(model: Any, weights: int) -> float:
+    """Stored bits for each of the ``weights`` weights of a Llama's decoder, norms included (they are a few)."""
+    return 8 * model_bytes(model.model.layers) / weights
+
+
+def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+    """exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
+
+    Raises:
+        GuideError: no samples, or rows without ``prompt`` and ``completion``.
+    """
+    import torch
+
+    if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
+        raise GuideError("perplexity needs rows with 'prompt' and 'completion'; the tiny data set has them")
+    loss, count = 0.0, 0
+    with torch.inference_mode():
+        for sample in samples:
+            start = len(tokenizer(sample["prompt"]).input_ids)
+            ids = tokenizer(sample["prompt"] + sample["completion"], return_tensors="pt").input_ids.to(model.device)
+            logits = model(ids, use_cache=False).logits[0, start - 1 : -1].float()
+            loss += torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum").item()
+            count += ids.shape[1] - start
+    return math.exp(loss / count)
+
+
+def measure(
+    model: Any, tokenizer: Any, samples: Sequence[dict[str, str]], folder: str | Path, *, seconds: float, weights: int
+) -> Measured:
+    """Fill in one row of the comparison.
+
+    Args:
+        model: what answers.
+        samples: held-out rows with prompt, completion, answer.
+        folder: where the model was saved.
+        seconds: what quantising took.
+        weights: number of weights of the decoder's linear layers, as if unquantised.
+    """
+    samples = list(samples)
+
+    began = time.perf_counter()
+    texts = answer(model, tokenizer, [s["prompt"] for s in samples], batch=len(samples))
+    spent = time.perf_counter() - began
+    made = sum(len(tokenizer(text, add_special_tokens=False).input_ids) + 1 for text in texts)
+    disk = sum(p.stat().st_size for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".bin"))
+    return Measured(
+        decoder_bits(model, weights),
+        disk,
+        model_bytes(model),
+        sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples),
+        perplexity(model, tokenizer, samples),
+        seconds,
+        made / spent,
+    )
+
+
+def table(rows: dict[str, Measured]) -> str:
+    """The comparison as text, one line for each model.
+
+    >>> print(table({"float32": Measured(32.0, 6_000_000, 6_000_000, 0.995, 1.01, 0.0, 900.0)}))
+                                bits   on disk  in memory   exact  perplexity  seconds  tokens/s
+    float32                    32.00   6.00 MB    6.00 MB   99.5%      1.0100      0.0       900
+    """
+    head = f"{'':26s} {'bits':>5s} {'on disk':>9s} {'in memory':>10s} {'exact':>7s} {'perplexity':>11s}"
+    lines = [head + f" {'seconds':>8s} {'tokens/s':>9s}"]
+    for label, m in rows.items():
+        sizes = f"{m.disk_bytes / 1e6:6.2f} MB {m.memory_bytes / 1e6:7.2f} MB"
+        rest = f"{m.exact:7.1%} {m.perplexity:11.4f} {m.seconds:8.1f} {m.tokens_per_second:9,.0f}"
+        lines.append(f"{label:26s} {m.bits:5.2f} {sizes} {rest}")
+    return "\n".join(lines)
