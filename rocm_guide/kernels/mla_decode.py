@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 r"""Multi-head latent attention, decoding: one small latent per token serves all heads, and K and V are never built.
 
-The cache holds for token :math:`t` a latent :math:`c_t` (512 numbers in DeepSeek-V3) and a rotary key :math:`r_t` (64).
-Head :math:`h` would expand the latent to a key :math:`W^K_h c_t` and a value :math:`W^V_h c_t`. But
+The cache holds for token :math:`t` a latent :math:`c_t` (512 numbers in DeepSeek-V3) and a rotary key :math:`r_t` (64),
+and mla_attention explains why no head needs more:
 
 .. math:: q_h \cdot W^K_h c_t = (W^{K\top}_h q_h) \cdot c_t, \qquad \sum_t p_t W^V_h c_t = W^V_h \sum_t p_t c_t
 
-so :math:`W^K` is *absorbed* into the query and :math:`W^V` is applied once, to the finished sum. What is left is
-attention in which every head reads the same cache, 576 numbers per token instead of 2 x 128 x 128 for all heads.
+In decoding there is one query per head, but 16 or 128 heads read the same 576 numbers per token. So the *heads* are the
+rows of a tile here, and a token is loaded once for all of them.
 
 Three steps: absorb (the query into latent space), attend (16 heads share each load; the keys are cut into parts, which
 are joined as in attention_decode), project (out of latent space). Only the second grows with the context.
@@ -25,23 +25,13 @@ import triton
 import triton.language as tl
 
 from .attention_decode import _combine, check_parts, parts_for
-from .launch import (
-    KernelError,
-    architecture,
-    check_contiguous,
-    check_dtype,
-    check_last_contiguous,
-    check_number,
-    check_same_device,
-    check_shape,
-    choose,
-    next_power_of_2,
-)
+from .launch import architecture, check_dtype, check_same_device, check_shape, choose, next_power_of_2
+from .mla_attention import check_mla, reference_mla_absorbed
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLA_CONFIGS", "gfx942_cases", "mla_decode", "reference_mla_absorbed", "reference_mla_naive"]
+__all__ = ["MLA_CONFIGS", "gfx942_cases", "launch_mla", "mla_decode", "reference_mla_decode"]
 
 #: By architecture: heads per tile at most, keys per step, programs wanted per compute unit, fewest keys per part, and
 #: compiler options of the attention kernel and of the projections.
@@ -67,7 +57,7 @@ MLA_CONFIGS: dict[str, dict[str, Any]] = {
 _LOG2E = 1.4426950408889634
 
 
-def reference_mla_naive(
+def reference_mla_decode(
     q_nope: torch.Tensor,
     q_pe: torch.Tensor,
     kv: torch.Tensor,
@@ -76,44 +66,9 @@ def reference_mla_naive(
     lengths: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Expand every latent into the keys and values of all heads, then attend as usual. See mla_decode for shapes."""
-    import torch
-
-    d = q_nope.shape[-1]
-    k_nope, v = torch.einsum("btc,hdc->bthd", kv, wkv_b).split([d, wkv_b.shape[1] - d], dim=-1)
-    k = torch.cat([k_nope, k_pe[:, :, None].expand(-1, -1, q_nope.shape[1], -1)], dim=-1)
-    q = torch.cat([q_nope, q_pe], dim=-1)
-    scores = torch.einsum("bhd,bthd->bht", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    return torch.einsum("bht,bthd->bhd", _softmax(scores, lengths), v)
-
-
-def reference_mla_absorbed(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    lengths: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """The same with the projections absorbed: the order of operations of the kernels, in plain torch."""
-    import torch
-
-    d = q_nope.shape[-1]
-    latent = torch.einsum("bhd,hdc->bhc", q_nope, wkv_b[:, :d])
-    scores = torch.einsum("bhc,btc->bht", latent, kv) + torch.einsum("bhr,btr->bht", q_pe, k_pe)
-    scores = scores * ((d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
-    summed = torch.einsum("bht,btc->bhc", _softmax(scores, lengths), kv)
-    return torch.einsum("bhc,hdc->bhd", summed, wkv_b[:, d:])
-
-
-def _softmax(scores: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-    import torch
-
-    if lengths is not None:
-        hidden = torch.arange(scores.shape[-1], device=scores.device) >= lengths[:, None]
-        scores = scores.masked_fill(hidden[:, None], float("-inf"))
-    return scores.softmax(-1).nan_to_num(0.0)
+    """The absorbed form in plain torch, for one query per sequence. See mla_decode for shapes."""
+    one = (x[:, None] for x in (q_nope, q_pe))
+    return reference_mla_absorbed(*one, kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]
 
 
 @triton.jit
@@ -251,52 +206,18 @@ def mla_decode(
 
     Introduced in notebook 20.
     """
+    import torch
+
+    check_shape("q_nope", q_nope, (None, None, None))
     scale = check_mla(q_nope, q_pe, kv, k_pe, wkv_b, scale)
     if lengths is not None:
         check_shape("lengths", lengths, (q_nope.shape[0],))
-        check_dtype("lengths", lengths, _integers())
+        check_dtype("lengths", lengths, (torch.int32, torch.int64))
         check_same_device(q_nope=q_nope, lengths=lengths)
     d = q_nope.shape[-1]
     latent = _multiply(q_nope.contiguous(), wkv_b[:, :d])
     summed = launch_mla(latent, q_pe.contiguous(), kv, k_pe, lengths, scale, check_parts(parts))
     return _multiply(summed, wkv_b[:, d:].transpose(1, 2))
-
-
-def _integers() -> tuple[torch.dtype, ...]:
-    import torch
-
-    return torch.int32, torch.int64
-
-
-def check_mla(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    scale: float | None,
-) -> float:
-    """What latent attention asks of its arguments, with any axes between batch and features; returns the scale."""
-    import torch
-
-    names = {"q_nope": q_nope, "q_pe": q_pe, "kv": kv, "k_pe": k_pe, "wkv_b": wkv_b}
-    check_dtype("q_nope", q_nope, (torch.float16, torch.bfloat16))
-    for name, x in names.items():
-        check_dtype(name, x, (q_nope.dtype,))
-    check_same_device(**names)
-    (*rows, d), heads = q_nope.shape, q_nope.shape[-2]
-    check_shape("q_pe", q_pe, (*rows, None))
-    check_shape("kv", kv, (rows[0], None, None))
-    check_shape("k_pe", k_pe, (*kv.shape[:2], q_pe.shape[-1]))
-    check_shape("wkv_b", wkv_b, (heads, None, kv.shape[2]))
-    if wkv_b.shape[1] <= d:
-        raise KernelError(f"wkv_b has {wkv_b.shape[1]} rows per head: give {d} for the keys and more for the values")
-    if not 1 <= kv.shape[2] <= 512:
-        raise KernelError(f"latents of {kv.shape[2]} numbers: give 1 to 512")
-    for name in ("kv", "k_pe"):
-        check_last_contiguous(name, names[name])
-    check_contiguous("wkv_b", wkv_b)
-    return check_number("scale", (d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
 
 
 def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
