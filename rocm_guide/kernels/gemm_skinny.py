@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: MIT
+"""Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @ weight.T).
+
+In decoding every projection is such a product. Nearly all of its time goes into reading the weight once, so the kernel
+is built for reading: each workgroup streams a (BN, BK) piece of the weight's rows after another, 128 bits per lane, and
+multiplies it with the few columns of x.T. The weight is the *left* operand of the matrix unit, because its N is large
+and the unit's left side is the one that must not be padded. To have enough workgroups, K is shared out among SPLIT of
+them ("split-K"); each leaves its partial sum in a workspace and the last to arrive adds them up, always in the same
+order, so results repeat bit for bit.
+Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels (shapes, split-K, the
+reasons). Introduced in notebook 18 (gemm_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+from .gemm import eight_bit_floats
+from .gemm_tiles import settle
+from .launch import (
+    KernelError,
+    architecture,
+    check_dtype,
+    check_last_contiguous,
+    check_number,
+    check_same_device,
+    check_shape,
+    choose,
+    unit_count,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["CONFIGS", "SkinnyTile", "SkinnyWorkspace", "gemm_skinny", "gfx942_cases", "pick_split", "reference_skinny"]
+
+#: The projections of Llama 3.1 405B on one of 8 GPUs, (N, K): QKV, gate and up, down. Source: the blog named above.
+SHAPES = ((2304, 16384), (13312, 16384), (16384, 6656))
+
+#: The most parts that K is shared out to: the last workgroup of a tile has to read them all.
+MOST_PARTS = 32
+
+
+@dataclass(frozen=True)
+class SkinnyTile:
+    """How a skinny GEMM is launched: ``bn`` rows of the weight by ``bk`` of K per step, ``groups`` workgroups per CU.
+
+    ``exact`` keeps fp8 products in full fp32: on Hopper the matrix unit alone adds fp8 products with fewer bits, so
+    sums leave it every that many steps of K (0: never enter it). ``descriptors`` reads the weight through TMA.
+    """
+
+    bn: int
+    bk: int
+    warps: int
+    stages: int
+    groups: int
+    exact: int = 0
+    descriptors: bool = False
+
+
+#: By architecture and bits of the weight's type. gfx942 was chosen from its compiled code, sm_90 by measurement.
+CONFIGS: dict[str, dict[int, SkinnyTile]] = {
+    "gfx942": {8: SkinnyTile(64, 256, 4, 2, 2), 16: SkinnyTile(64, 128, 4, 2, 2)},
+    "sm_90": {8: SkinnyTile(64, 256, 4, 4, 3), 16: SkinnyTile(64, 128, 4, 4, 3)},
+    "interpreter": {8: SkinnyTile(32, 64, 4, 2, 2), 16: SkinnyTile(32, 32, 4, 2, 2)},
+}
+
+
+@dataclass(frozen=True)
+class SkinnyWorkspace:
+    """Room for the partial sums, and a counter per tile that every launch leaves at zero.
+
+    Make one per stream and pass it to every call: a launch then allocates and clears nothing.
+    """
+
+    partials: torch.Tensor
+    counters: torch.Tensor
+
+    @classmethod
+    def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12) -> SkinnyWorkspace:
+        """A workspace on ``device`` for ``size`` partial sums (fp32) and ``tiles`` tiles."""
+        import torch
+
+        return cls(torch.empty(size, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
+
+
+def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
+    """The same in float64, as one torch expression.
+
+    >>> import torch
+    >>> reference_skinny(torch.ones(1, 4), torch.ones(2, 4), 0.5, 2.0).tolist()
+    [[4.0, 4.0]]
+    """
+    return scale_x * scale_w * (x.double() @ weight.double().T)
+
+
+@triton.jit(do_not_specialize=["M"])
+def gemm_skinny_kernel(
+    x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
+    EXACT: tl.constexpr, W_DESC: tl.constexpr, AMD: tl.constexpr = False,
+):  # fmt: skip
+    """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
+    tile, piece = tl.program_id(0), tl.program_id(1)
+    rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    in_m, in_n = rm < M, tile * BN + rn < N
+    steps = tl.cdiv(K, BK)
+    first, last = steps * piece // SPLIT, steps * (piece + 1) // SPLIT
+    if not W_DESC:
+        w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
+    x_ptr += first * BK
+    acc = tl.zeros((BN, BM), dtype=tl.float32)
+    for step in range(first, last):
+        in_k = step * BK + rk < K
+        at_x = x_ptr + rm[None, :] * stride_x + rk[:, None]
+        if W_DESC:
+            w = w_ptr.load([tile * BN, step * BK])
+        else:
+            at_w = w_ptr + rn[:, None] * stride_w + rk[None, :]
+            w = tl.load(at_w, mask=in_n[:, None] if EVEN_K else in_n[:, None] & in_k[None, :], other=0.0)
+            w_ptr += BK
+        x = tl.load(at_x, mask=in_m[None, :] if EVEN_K else in_m[None, :] & in_k[:, None], other=0.0)
+        acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
+        x_ptr += BK
+    arrived = 0
+    inner = rn[:, None] * BM + rm[None, :]
+    if SPLIT > 1:
+        part_ptr += tile * (SPLIT * BN * BM)
+        tl.store(part_ptr + piece * (BN * BM) + inner, acc)
+        settle(AMD)
+        arrived = tl.atomic_add(count_ptr + tile, 1, sem="acq_rel", scope="gpu")
+        if arrived == SPLIT - 1:
+            acc = tl.zeros((BN, BM), dtype=tl.float32)
+            for s in tl.static_range(SPLIT):
+                acc += tl.load(part_ptr + s * (BN * BM) + inner)
+            tl.store(count_ptr + tile, 0)
+    if SPLIT == 1 or arrived == SPLIT - 1:
+        out_ptr += tile * BN
+        inside = in_n[:, None] & in_m[None, :]
+        tl.store(out_ptr + rm[None, :] * N + rn[:, None], (acc * scale).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
+    """Parts of K such that ``units`` compute units get ``tile.groups`` workgroups each, rounded up; at most 32.
+
+    >>> [pick_split(n, k, CONFIGS["gfx942"][8], 304) * n // 64 for n, k in SHAPES]
+    [612, 624, 768]
+    """
+    tiles = triton.cdiv(n, tile.bn)
+    return max(1, min(triton.cdiv(units * tile.groups, tiles), triton.cdiv(k, tile.bk), MOST_PARTS))
+
+
+def gemm_skinny(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale_x: float = 1.0,
+    scale_w: float = 1.0,
+    *,
+    out_dtype: torch.dtype | None = None,
+    workspace: SkinnyWorkspace | None = None,
+    tile: SkinnyTile | None = None,
+) -> torch.Tensor:
+    """``scale_x * scale_w * (x @ weight.T)`` for 1 to 32 rows.
+
+    Args:
+        x: (M, K), M from 1 to 32, in fp8 (FNUZ on gfx942, OCP elsewhere), bfloat16 or float16; contiguous rows.
+        weight: (N, K) in x's type, contiguous rows: the layout of ``torch.nn.Linear``.
+        scale_x, scale_w: what a stored value must be multiplied by, one number per tensor.
+        out_dtype: float16, bfloat16 (default) or float32.
+        workspace: see :class:`SkinnyWorkspace`; without one, each call makes its own.
+        tile: a launch configuration of your own.
+
+    Returns:
+        (M, N), contiguous. The result repeats bit for bit.
+
+    Raises:
+        KernelError: shapes, types, devices or strides that do not fit, more than 32 rows, a scale that is not finite,
+            a workspace too small.
+
+    Introduced in notebook 18.
+    """
+    import torch
+
+    arch = architecture(x)
+    scale = check_number("scale_x", scale_x) * check_number("scale_w", scale_w)
+    check_types(x, weight, arch)
+    check_shape("x", x, (None, None))
+    (m, k), n = x.shape, weight.shape[0]
+    check_shape("weight", weight, (None, k))
+    check_same_device(x=x, weight=weight)
+    check_last_contiguous("x", x)
+    check_last_contiguous("weight", weight)
+    if not 1 <= m <= 32:
+        raise KernelError(f"x has {m} rows: a skinny GEMM takes 1 to 32; use gemm() for more")
+    out = torch.empty(m, n, dtype=out_dtype or torch.bfloat16, device=x.device)
+    check_dtype("out", out, (torch.float16, torch.bfloat16, torch.float32))
+    if n == 0 or k == 0:
+        return out.zero_()
+    tile = tile or choose(CONFIGS, arch)[8 * x.element_size()]
+    split, bm, tiles = pick_split(n, k, tile, unit_count(x)), 16 if m <= 16 else 32, triton.cdiv(n, tile.bn)
+    size = split * tiles * tile.bn * bm if split > 1 else 1
+    workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
+    check_same_device(x=x, workspace=workspace.partials)
+    if workspace.partials.numel() < size or workspace.counters.numel() < tiles:
+        raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
+    aligned = weight.stride(0) * weight.element_size() % 16 == 0 and weight.data_ptr() % 16 == 0
+    descriptor = tile.descriptors and aligned and n > 0
+    if descriptor:
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        weight_arg: Any = TensorDescriptor(weight, [n, k], [weight.stride(0), 1], [tile.bn, tile.bk])
+    else:
+        weight_arg = weight
+    options = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
+    gemm_skinny_kernel[(tiles, split)](
+        x, weight_arg, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
+        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact, W_DESC=descriptor,
+        AMD=arch.startswith("gfx"),        num_warps=tile.warps, num_stages=tile.stages, **options,
+    )  # fmt: skip
+    return out
+
+
+def check_types(x: torch.Tensor, weight: torch.Tensor, arch: str) -> None:
+    """fp8 in the form of ``arch``, bfloat16 or float16, the same for both.
+
+    Raises:
+        KernelError: another type.
+    """
+    import torch
+
+    check_dtype("x", x, (*eight_bit_floats(arch), torch.bfloat16, torch.float16))
+    check_dtype("weight", weight, (x.dtype,))
+    if x.dtype == torch.bfloat16 and arch == "interpreter":
+        raise KernelError("x is bfloat16, which Triton's interpreter multiplies wrongly: give float16 here")
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every launch that the resource table compiles for MI300X: the document's shapes, both widths, 16 and 32 rows."""
+    import torch
+
+    def case(m: int, n: int, k: int, dtype: torch.dtype) -> Callable[[], Any]:
+        return lambda: gemm_skinny(
+            torch.empty(m, k, dtype=dtype, device="cuda"), torch.empty(n, k, dtype=dtype, device="cuda"), 0.5, 0.5
+        )
+
+    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        for n, k in SHAPES:
+            for m in (1, 8, 16, 32):
+                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype)

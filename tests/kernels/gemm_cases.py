@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Random GEMMs for the tests: shapes, types, strides, and how far a result may be off."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+FLOATS = [torch.float16, torch.float32]
+OCP = [torch.float8_e4m3fn, torch.float8_e5m2]
+if INTERPRETED:
+    TYPES = [*FLOATS, *OCP, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.int8]
+else:
+    TYPES = [*FLOATS, torch.bfloat16, *OCP, torch.int8]
+SIZES = (1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 100, 127, 128, 129)
+LARGE = (1, 5, 16, 64, 100, 128, 255, 256, 257, 300, 384, 512, 777, 1000, 1024)
+
+
+@dataclass
+class Case:
+    """One product: ``a @ b`` with its float64 reference inputs."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    rng: random.Random
+    text: str = field(default="")
+
+    @property
+    def magnitude(self) -> torch.Tensor:
+        """The size of a random walk of the products: what fp32 rounding errors scale with."""
+        return ((self.a.double() ** 2) @ (self.b.double() ** 2)).sqrt()
+
+
+def values(shape, dtype, rng: random.Random, device: str) -> torch.Tensor:
+    """Normal numbers, sometimes zeros, large ones or a single one; int8 over its whole range."""
+    g = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, shape, dtype=torch.int8, generator=g).to(device)
+    x = torch.randn(shape, generator=g)
+    kind = rng.random()
+    if kind < 0.05:
+        x = torch.zeros(shape)
+    elif kind < 0.15:
+        x = x * 100 if dtype not in (torch.float16,) else x * 20
+    elif kind < 0.25:
+        x = x * 0.01
+    if INTERPRETED and dtype in (torch.float8_e5m2, torch.float8_e5m2fnuz):
+        # The interpreter takes fp8 operands of a dot through fp16 and decodes these types' subnormals wrongly.
+        x = torch.where(x.abs() < 2**-13, torch.zeros(()), x)
+    return x.clamp(-200, 200).to(dtype).to(device)
+
+
+def matrix(rows, cols, dtype, rng: random.Random, device: str, plain: bool = False) -> torch.Tensor:
+    """Contiguous, transposed, a slice with a row distance of its own, or a slice that starts off alignment."""
+    kind = 0 if plain else rng.randrange(4)
+    if kind == 0:
+        return values((rows, cols), dtype, rng, device)
+    if kind == 1:
+        return values((cols, rows), dtype, rng, device).T
+    if kind == 2:
+        return values((rows, cols + 16), dtype, rng, device)[:, :cols]
+    return values((rows + 1, cols + 3), dtype, rng, device)[1:, 3:]
+
+
+def case(seed: int, device: str, types=None, sizes=None, most_rows: int | None = None, plain: bool = False) -> Case:
+    """The ``seed``-th random product."""
+    rng = random.Random(seed)
+    types = types or TYPES
+    dtype = types[seed % len(types)]
+    sizes = sizes or (SIZES if device == "cpu" else SIZES + LARGE)
+    m, n, k = (rng.choice(sizes) for _ in range(3))
+    if most_rows:
+        m = rng.randint(1, most_rows)
+    a, b = matrix(m, k, dtype, rng, device, plain), matrix(k, n, dtype, rng, device, plain)
+    return Case(a, b, rng, f"{dtype} {m}x{n}x{k}")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""Skinny GEMM against float64; workspaces, repeatability, errors before launch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gemm_cases import INTERPRETED, OCP, case
+
+from rocm_guide.kernels.gemm_skinny import (
+    CONFIGS,
+    SHAPES,
+    SkinnyTile,
+    SkinnyWorkspace,
+    gemm_skinny,
+    pick_split,
+    reference_skinny,
+)
+from rocm_guide.kernels.launch import KernelError
+
+TYPES = [torch.float16, *OCP, *((torch.float8_e4m3fnuz, torch.float8_e5m2fnuz) if INTERPRETED else (torch.bfloat16,))]
+DEPTHS = (1, 5, 16, 32, 64, 100, 128, 256, 257, 500, 512, 1000)
+
+
+@pytest.mark.parametrize("seed", range(216))
+def test_random_products(device, close, seed):
+    depths = DEPTHS if device == "cpu" else (*DEPTHS, 2048, 4096, 4100)
+    c = case(seed, device, types=TYPES, sizes=depths, most_rows=32, plain=True)
+    x, weight = c.a, c.b.T.contiguous()
+    if seed % 4 == 3 and x.shape[1] > 16:  # rows that are further apart than they are long
+        x, weight = x[:, : x.shape[1] - 16], weight[:, : x.shape[1] - 16]
+        c.a, c.b = x, weight.T
+    sx, sw = c.rng.choice((1.0, 0.01, -3.0)), c.rng.choice((1.0, 0.5, 1e-4))
+    out_dtype = torch.float32 if INTERPRETED or seed % 2 else torch.bfloat16
+    got = gemm_skinny(x, weight, sx, sw, out_dtype=out_dtype)
+    close(got, reference_skinny(x, weight, sx, sw), length=x.shape[1] + 8, magnitude=abs(sx * sw) * c.magnitude)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 9, 40])
+def test_one_workspace_for_many_calls(device, close, groups):
+    dtype = torch.float16
+    space = SkinnyWorkspace.on(device, 1 << 18, 64)
+    space.partials.fill_(float("nan"))
+    for seed in range(4):
+        c = case(seed, device, types=[dtype], sizes=(200, 1000), most_rows=32, plain=True)
+        tile = SkinnyTile(32, 32, 4, 2, groups)
+        weight = c.b.T.contiguous()
+        results = [gemm_skinny(c.a, weight, workspace=space, tile=tile, out_dtype=torch.float32) for _ in range(3)]
+        close(results[0], reference_skinny(c.a, weight), length=c.a.shape[1], magnitude=c.magnitude)
+        assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2]), "not repeatable"
+        assert not space.counters.any(), "a counter was left raised"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("bits", [8, 16])
+def test_enough_workgroups_on_mi300x(shape, bits):
+    n, k = shape
+    tile = CONFIGS["gfx942"][bits]
+    assert pick_split(n, k, tile, 304) * -(-n // tile.bn) >= 304
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "options", "text"),
+    [
+        ((33, 64), (16, 64), {}, "33 rows"),
+        ((0, 64), (16, 64), {}, "0 rows"),
+        ((4, 64), (16, 65), {}, "weight has shape"),
+        ((4, 64), (16, 64), {"scale_x": float("nan")}, "scale_x=nan"),
+        ((4, 64), (16, 64), {"scale_w": float("inf")}, "scale_w=inf"),
+        ((4, 64), (16, 64), {"scale_w": torch.ones(1)}, "scale_w=tensor"),
+        ((4, 64), (16, 64), {"out_dtype": torch.int8}, "out is int8"),
+    ],
+)
+def test_errors_before_launch(device, x, weight, options, text):
+    x, weight = (torch.ones(s, dtype=torch.float16, device=device) for s in (x, weight))
+    with pytest.raises(KernelError, match=text):
+        gemm_skinny(x, weight, **options)
+
+
+def test_errors_of_types_strides_and_workspace(device):
+    x, weight = torch.ones(4, 64, dtype=torch.float16, device=device), torch.ones(90, 64, device=device).half()
+    for args, text in (
+        ((x.float(), weight), "x is float32"),
+        ((x, weight.float()), "weight is float32"),
+        ((x, torch.ones(64, 90, device=device).half().T), "weight has stride"),
+        ((x, weight.to("meta")), "on one device"),
+    ):
+        with pytest.raises(KernelError, match=text):
+            gemm_skinny(*args)
+    with pytest.raises(KernelError, match="workspace is too small"):
+        gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 1, 1), tile=SkinnyTile(32, 32, 4, 2, 9))
+    assert torch.equal(gemm_skinny(x[:, :0], weight[:, :0]), torch.zeros(4, 90, device=device).bfloat16())
+    assert gemm_skinny(x, weight[:0]).shape == (4, 0)
