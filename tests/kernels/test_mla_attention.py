@@ -85,7 +85,7 @@ def test_what_is_refused():
         mla_attention(q[:, 0], q_pe[:, 0], kv, pe, w)
     with pytest.raises(KernelError, match="latents of 600 numbers"):
         mla_attention(q, q_pe, torch.zeros(1, 7, 600, dtype=HALF), pe, torch.zeros(2, 32, 600, dtype=HALF))
-    with pytest.raises(KernelError, match="TRITON_INTERPRET|k_pe has shape"):
+    with pytest.raises(KernelError, match="k_pe has shape"):
         mla_attention(q, q_pe, kv, pe[:, :5], w)
 
 
