@@ -4,8 +4,8 @@
 A sparse matrix instruction multiplies a 16 x 64 matrix that has at most two numbers other than zero in every group of
 four neighbours along the depth. It is given those two and their places, 16 x 32 numbers, and does the work of depth 64
 in the time in which a dense instruction does depth 32. With 8 dense rows, let sparse row 2i take places 0 and 1 of
-every group of row i, and sparse row 2i + 1 places 2 and 3. Both rows obey the pattern, together they hold every number once,
-and because the product is linear in A, the two result rows add up to the dense one.
+every group of row i, and sparse row 2i + 1 places 2 and 3. Both rows obey the pattern, together they hold every number
+once, and because the product is linear in A, the two result rows add up to the dense one.
 
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025; lanes and registers: AMD matrix instruction
 calculator, https://github.com/ROCm/amd_matrix_instruction_calculator. Introduced in notebook 19 (fused_fp8_kernels).

@@ -64,8 +64,8 @@ def test_the_conversion_by_hand_is_the_instruction(tmp_path):
     source = tmp_path / "convert.hip"
     source.write_text(
         f'#include "{sources()["ladder"]}"\n'
-        'extern "C" void both(const float* x, u8* hand, u8* hardware, int n) {\n'
-        "    for (int i = 0; i < n; ++i) { hand[i] = fp8_by_hand(x[i]); hardware[i] = cpu::fp8_code(saturate(x[i])); }\n"
+        'extern "C" void both(const float* x, u8* hand, u8* chip, int n) {\n'
+        "    for (int i = 0; i < n; ++i) { hand[i] = fp8_by_hand(x[i]); chip[i] = cpu::fp8_code(saturate(x[i])); }\n"
         "}\n"
     )
     library = ctypes.CDLL(str(build_cpu(source)))
