@@ -12,12 +12,12 @@ Introduced in notebook 18 (gemm_kernels).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
+from .gemm_configs import CONFIGS, GemmTile, exact_every, is_aligned, pick_tile
 from .gemm_tiles import activate, tile_dot, tile_order
 from .launch import (
     KernelError,
@@ -26,7 +26,6 @@ from .launch import (
     check_number,
     check_same_device,
     check_shape,
-    choose,
     unit_count,
 )
 
@@ -37,46 +36,6 @@ __all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "gfx942_cases", "pick_t
 
 #: The epilogues.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
-
-
-@dataclass(frozen=True)
-class GemmTile:
-    """How one GEMM is launched: the tile, warps per workgroup, pipeline stages, rows of tiles walked together.
-
-    ``descriptors`` lets the hardware fetch whole tiles (TMA, from Hopper on) where the operands' alignment allows it.
-    """
-
-    bm: int
-    bn: int
-    bk: int
-    warps: int
-    stages: int = 2
-    group: int = 8
-    descriptors: bool = False
-
-    def options(self, arch: str) -> dict[str, Any]:
-        """The compile options of a launch on ``arch``."""
-        options: dict[str, Any] = {"num_warps": self.warps, "num_stages": self.stages}
-        if arch.startswith("gfx"):
-            options["matrix_instr_nonkdim"] = 16
-        return options
-
-
-#: Tiles by architecture and bits of the element type, the largest first: the first that gives every compute unit work
-#: is taken. gfx942 was chosen from its compiled code (notebook 18), sm_90 by measurement (benchmarks/gemm.py).
-CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
-    "gfx942": {
-        32: (GemmTile(128, 128, 32, 8), GemmTile(64, 64, 32, 4), GemmTile(32, 32, 32, 2)),
-        16: (GemmTile(256, 256, 32, 8), GemmTile(128, 128, 64, 8), GemmTile(64, 64, 64, 4), GemmTile(32, 32, 64, 2)),
-        8: (GemmTile(256, 256, 64, 8), GemmTile(128, 128, 128, 8), GemmTile(64, 64, 128, 4), GemmTile(32, 32, 128, 2)),
-    },
-    "sm_90": {
-        32: (GemmTile(128, 128, 32, 8, 3), GemmTile(64, 64, 32, 4, 3)),
-        16: (GemmTile(128, 256, 64, 8, 3, 8, True), GemmTile(128, 128, 64, 4, 3, 8, True), GemmTile(64, 64, 64, 4, 4)),
-        8: (GemmTile(128, 256, 128, 8, 3, 8, True), GemmTile(128, 128, 128, 4, 3, 8, True), GemmTile(64, 64, 128, 4, 4)),
-    },
-    "interpreter": {bits: (GemmTile(32, 32, 32, 4),) for bits in (32, 16, 8)},
-}  # fmt: skip
 
 
 def reference_gemm(
@@ -113,7 +72,7 @@ def gemm_kernel(
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
     EXACT: tl.constexpr = 0,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """One tile of C = act(alpha * A @ B + bias) per program. C has contiguous rows, ``stride_cm`` apart."""
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
@@ -134,24 +93,6 @@ def gemm_kernel(
     tl.store(c_ptr + rm[:, None] * stride_cm + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=inside)
 
 
-def pick_tile(m: int, n: int, bits: int, arch: str, units: int) -> GemmTile:
-    """The first tile of the table that gives each of ``units`` compute units a workgroup, else the smallest.
-
-    Raises:
-        KernelError: no configuration for elements of that many bits.
-
-    >>> pick_tile(8192, 8192, 16, "gfx942", 304).bm, pick_tile(1024, 1024, 16, "gfx942", 304).bm
-    (256, 32)
-    """
-    table = choose(CONFIGS, arch)
-    if bits not in table:
-        raise KernelError(f"elements of {bits} bits: the tables have {', '.join(map(str, table))}")
-    for tile in table[bits]:
-        if triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn) >= units:
-            return tile
-    return table[bits][-1]
-
-
 def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
     """What the kernel gets for a matrix: the tensor (0), or a descriptor of it (1) or of its transpose (2)."""
     if not wanted or x.data_ptr() % 16 or min(x.shape) == 0:
@@ -162,11 +103,6 @@ def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any,
         if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
             return TensorDescriptor(view, list(view.shape), list(view.stride()), size), kind
     return x, 0
-
-
-def exact_every(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
-    """After how many fp8 products a sum goes on in fp32 (Hopper only; 0 elsewhere: always there)."""
-    return min(tile.bk, 128) if arch == "sm_90" and a.element_size() == 1 and a.is_floating_point() else 0
 
 
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
@@ -248,7 +184,9 @@ def gemm(
     )
     if m == 0 or n == 0:
         return c
-    tile = tile or pick_tile(m, n, 8 * a.element_size(), arch, unit_count(a))
+    if tile is None:
+        bits, aligned = 8 * a.element_size(), is_aligned(a, b)
+        tile = pick_tile(m, n, bits, arch, unit_count(a), aligned=aligned, activation=activation)
     a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
     b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
     gemm_kernel[(triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn),)](

@@ -74,8 +74,8 @@ def reference_multiply_reduce(a: torch.Tensor, b: torch.Tensor, alpha: float = 1
 def gemm_multiply_reduce_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, alpha,  # noqa: ANN001
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
-):  # fmt: skip
-    """Columns ``program_id(0) * BN`` of rows ``program_id(1) * BM``. One row at a time goes through the vector units."""
+) -> None:  # fmt: skip
+    """Columns from ``program_id(0) * BN`` on, of rows from ``program_id(1) * BM`` on."""
     col, row = tl.program_id(0) * BN, tl.program_id(1) * BM
     rn, rk = tl.arange(0, BN), tl.arange(0, BK)
     in_n = col + rn < N

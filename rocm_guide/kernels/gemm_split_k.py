@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from .gemm import ACTIVATIONS, GemmTile, check_operands, exact_every, operand, reference_gemm
+from .gemm import ACTIVATIONS, check_operands, operand, reference_gemm
+from .gemm_configs import GemmTile, exact_every
 from .gemm_tiles import activate, tile_dot, tile_order, wide
 from .launch import KernelError, architecture, check_dtype, check_number, choose, next_power_of_2, unit_count
 
@@ -63,7 +64,7 @@ def gemm_split_k_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EXACT: tl.constexpr, ATOMIC: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """One part (``program_id(1)``) of one tile: written to ``out[part]``, or added to ``out`` atomically."""
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
@@ -88,7 +89,7 @@ def gemm_split_k_kernel(
 def add_parts_kernel(
     part_ptr, c_ptr, bias_ptr, size, N, alpha,  # noqa: ANN001
     PARTS: tl.constexpr, BLOCK: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """C = act(alpha * (sum of PARTS parts) + bias), ``BLOCK`` elements per program, parts added in order."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)

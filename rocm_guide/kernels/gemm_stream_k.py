@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Stream-K: a GEMM that shares out loop steps, not tiles, so that every compute unit finishes at the same time.
 
-A GEMM of 140 tiles on 132 units takes as long as one of 264: the last 8 tiles keep 8 units busy while 124 wait. Stream-K
+A GEMM of 140 tiles on 132 units takes as long as one of 264: the last 8 tiles keep 8 units busy, and 124 wait. Stream-K
 lays the K loops of all tiles end to end and cuts that line into as many equal stretches as there are units. A stretch
 may begin or end inside a tile; then several workgroups hold parts of the tile's sum, and one of them adds them up.
 
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from .gemm import GemmTile, check_operands, exact_every, operand
+from .gemm import check_operands, operand
+from .gemm_configs import RAGGED, GemmTile, exact_every, is_aligned
 from .gemm_tiles import settle, tile_dot, tile_order, wide
 from .launch import KernelError, architecture, check_dtype, check_same_device, choose, unit_count
 
@@ -135,10 +136,11 @@ def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def gemm_stream_k_kernel(
     a, b, c_ptr, part_ptr, flag_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,  # noqa: ANN001
-    shared_tiles, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
+    shared_tiles,  # noqa: ANN001
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr,
     AMD: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """A worker: its stretch of the shared tiles from the end to the beginning, then its whole tiles."""
     worker, workers = tl.program_id(0), tl.num_programs(0)
     tiles_m, tiles_n, steps = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
@@ -217,7 +219,9 @@ def gemm_stream_k(
     check_dtype("out", c, (torch.float16, torch.bfloat16, torch.float32))
     if c.numel() == 0 or k == 0:
         return c.zero_()
-    tile = tile or choose(CONFIGS, arch)[8 * a.element_size()]
+    if tile is None:
+        bits = 8 * a.element_size()
+        tile = choose(CONFIGS, arch)[bits] if is_aligned(a, b) or arch not in RAGGED else RAGGED[arch][bits]
     tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
     plan = stream_plan(tiles, triton.cdiv(k, tile.bk), workers or unit_count(a))
     workspace = workspace or StreamWorkspace.on(a.device, plan.workers, tile.bm * tile.bn)

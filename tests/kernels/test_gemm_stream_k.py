@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from gemm_cases import TYPES, case
@@ -24,7 +26,7 @@ def test_the_plan_does_every_step_once_and_evenly(tiles, steps, units):
     assert plan.shared_tiles + plan.whole_tiles == tiles
     stretches = [plan.stretch(w) for w in range(plan.workers)]
     assert stretches[0][0] == 0 and stretches[-1][1] == plan.shared_tiles * steps
-    assert all(x[1] == y[0] for x, y in zip(stretches, stretches[1:], strict=False))
+    assert all(x[1] == y[0] for x, y in itertools.pairwise(stretches))
     loads = [plan.load(w) for w in range(plan.workers)]
     assert sum(loads) == tiles * steps
     assert max(loads) - min(loads) <= 1
