@@ -76,8 +76,9 @@ def rmsnorm_fp8_kernel(
     inverse = inverse_scale
     if ONE_PASS:
         mask = lane < columns
-        s = _add_residual(x_ptr, residual_ptr, updated_ptr, lane, mask)
+        # Before the sum, whose barrier no load passes: the weight is then on its way while the row is reduced.
         weight = tl.load(weight_ptr + lane, mask=mask, other=0.0).to(tl.float32)
+        s = _add_residual(x_ptr, residual_ptr, updated_ptr, lane, mask)
         y = s * (1.0 / tl.sqrt(tl.sum(s * s, 0) / columns + eps)) * weight
         if DYNAMIC:
             scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
