@@ -21,6 +21,13 @@ from kernel_bench import RESULTS, copies_past_cache, copy_bandwidth, plot_by_siz
 COLUMNS, SCALE, ROWS = 16384, 0.05, (1, 16, 64, 256, 1024, 2048)
 
 
+def timed(rung, x, r, w):
+    """make(i) for time_graph."""
+    from rocm_guide.kernels.fp8_ladder import run_rung
+
+    return lambda i: lambda: run_rung(rung, x[i], r[i], w[i], SCALE)
+
+
 def measure():
     from rocm_guide.kernels.fp8_ladder import RUNGS, run_rung
     from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8
@@ -40,7 +47,7 @@ def measure():
             q, updated = run_rung(rung, x[0], r[0], w[0], SCALE)
             differ = (q.view(torch.uint8) != run_rung(5, x[0], r[0], w[0], SCALE)[0].view(torch.uint8)).float().mean()
             assert torch.equal(updated, s) and float(differ) < 1e-3, (name, float(differ))
-            t = time_graph(lambda i, n=rung: lambda: run_rung(n, x[i], r[i], w[i], SCALE), nbytes, replays=15)
+            t = time_graph(timed(rung, x, r, w), nbytes, replays=15)
             found[name] = [round(t.us, 3), round(t.spread, 3)]
         results.append({"rows": rows, "columns": COLUMNS, "bytes": nbytes, "us": found})
         print(f"{rows:>5} rows  " + "  ".join(f"{n} {us:.2f} ± {e:.2f}" for n, (us, e) in found.items()), flush=True)

@@ -205,6 +205,7 @@ template <typename T>
 static void store(T* p, T value) { *p = value; }
 static inline u32x4 load_once(const u32x4* p) { return load(p); }
 static inline float exp2_fast(float x) { return exp2f(x); }
+static inline float exp_full(float x) { return expf(x); }
 static inline float reciprocal(float x) { return 1.0f / x; }
 static inline float inverse_root(float x) { return 1.0f / sqrtf(x); }
 static inline float clamp(float x, float low, float high) { return fminf(fmaxf(x, low), high); }

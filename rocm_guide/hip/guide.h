@@ -80,6 +80,7 @@ GUIDE_DEVICE void store(T* p, T value) { *p = value; }
 GUIDE_DEVICE u32x4 load_once(const u32x4* p) { return __builtin_nontemporal_load(p); }
 
 GUIDE_DEVICE float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
+GUIDE_DEVICE float exp_full(float x) { return __builtin_expf(x); }  // to the last bit: a dozen instructions
 GUIDE_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 GUIDE_DEVICE float inverse_root(float x) { return __builtin_amdgcn_rsqf(x); }
 GUIDE_DEVICE float clamp(float x, float low, float high) { return __builtin_amdgcn_fmed3f(x, low, high); }

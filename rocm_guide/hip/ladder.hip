@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ladder to rmsnorm_fp8.hip: the same operation, fp16 and a static scale, one improvement at a time. Every rung is
-// right; they differ in what they ask of the hardware. Rows of up to 16,384 columns, a multiple of 8,192.
+// The ladders to rmsnorm_fp8.hip and swiglu_fp8.hip: the same operations, fp16 and a static scale, one improvement at a
+// time. Every rung is right; they differ in what they ask of the hardware. RMSNorm: 8,192 or 16,384 columns.
 #include "guide.h"
 
 constexpr int THREADS = 1024, MOST = 16384;
@@ -102,9 +102,55 @@ RUNG(rung_registers) { vectors<true, REGISTERS, false>(x, residual, weight, upda
 // 6. Two conversions to FP8 with one instruction.
 RUNG(rung_packed) { vectors<true, REGISTERS, true>(x, residual, weight, updated, out, columns, eps, inverse); }
 
+// SwiGLU, for the arithmetic: first with a full-precision exponential and division, then with exp2 and the reciprocal.
+template <bool EXP2>
+GUIDE_DEVICE float swiglu(float gate, float up) {
+    return EXP2 ? gate * reciprocal(1.0f + exp2_fast(-LOG2_E * gate)) * up : gate / (1.0f + exp_full(-gate)) * up;
+}
+
+#define SWIGLU_RUNG(name) GUIDE_KERNEL(THREADS) name(const f16* x, u8* out, int columns, float inverse)
+
+// 7. One column for each lane, FP8 by hand.
+SWIGLU_RUNG(rung_swiglu_pointwise) {
+    const int at = block_x() * THREADS + thread_id();
+    if (at >= columns) return;
+    const f16* row = x + (u64)block_y() * 2 * columns;
+    const float y = swiglu<false>(load(row + at), load(row + columns + at));
+    store(out + (u64)block_y() * columns + at, (u8)fp8_by_hand(y * inverse));
+}
+
+template <bool EXP2>
+GUIDE_DEVICE void swiglu_vectors(const f16* x, u8* out, int columns, float inverse) {
+    const int at = block_x() * THREADS + thread_id();
+    if (at >= columns / 8) return;
+    const f16* row = x + (u64)block_y() * 2 * columns;
+    const f16x8 gate = load((const f16x8*)row + at), up = load((const f16x8*)(row + columns) + at);
+    float y[8];
+    for (int j = 0; j < 8; ++j) y[j] = swiglu<EXP2>(gate[j], up[j]) * inverse;
+    const u32x2 q = {to_fp8x4(y[0], y[1], y[2], y[3]), to_fp8x4(y[4], y[5], y[6], y[7])};
+    store((u32x2*)(out + (u64)block_y() * columns) + at, q);
+}
+// 8. 128-bit loads, packed conversions.
+SWIGLU_RUNG(rung_swiglu_packed) { swiglu_vectors<false>(x, out, columns, inverse); }
+// 9. The exponential as exp2, the division as a reciprocal.
+SWIGLU_RUNG(rung_swiglu_exp2) { swiglu_vectors<true>(x, out, columns, inverse); }
+
 #define LAUNCH(name)                                                                                                  \
     GUIDE_LAUNCH(name, rows, 1, THREADS, stream, (const f16*)x, (const f16*)residual, (const f16*)weight,             \
                  (f16*)updated, (u8*)out, columns, eps, 1.0f / scale)
+
+#define LAUNCH_SWIGLU(name, each)                                                                        \
+    GUIDE_LAUNCH(name, (columns / each + THREADS - 1) / THREADS, rows, THREADS, stream, (const f16*)x, (u8*)out, columns, \
+                 1.0f / scale)
+
+// rung: 7 to 9; x: (rows, 2 * columns), columns a multiple of 8.
+extern "C" int guide_swiglu_ladder(int rung, const void* x, void* out, int rows, int columns, float scale,
+                                   void* stream) {
+    if (rows < 1 || rows > 65535 || columns < 8 || columns % 8 || rung < 7 || rung > 9) return -1;
+    return rung == 7   ? LAUNCH_SWIGLU(rung_swiglu_pointwise, 1)
+           : rung == 8 ? LAUNCH_SWIGLU(rung_swiglu_packed, 8)
+                       : LAUNCH_SWIGLU(rung_swiglu_exp2, 8);
+}
 
 // rung: 1 to 6. 0 means started; -1 that the arguments do not fit.
 extern "C" int guide_ladder(int rung, const void* x, const void* residual, const void* weight, void* updated, void* out,

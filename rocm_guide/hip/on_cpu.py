@@ -131,13 +131,14 @@ def cpu_rmsnorm_fp8(
 
 
 def cpu_swiglu_fp8(
-    x: torch.Tensor, scale: float | None = None, *, seed: int = 0
+    x: torch.Tensor, scale: float | None = None, *, rung: int | None = None, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """``swiglu_fp8.hip`` on the CPU: (q in e4m3fnuz, scales).
+    """``swiglu_fp8.hip``, or a rung of ``ladder.hip``, on the CPU: (q in e4m3fnuz, scales).
 
     Args:
         x: (rows, 2 * columns), fp16 or bf16; columns a multiple of 8.
         scale: for the whole tensor, or None for one for each row (then at most 32,768 columns).
+        rung: 7 to 9: that rung of the ladder (fp16, a scale).
         seed: see :func:`cpu_rmsnorm_fp8`.
 
     Raises:
@@ -148,8 +149,13 @@ def cpu_swiglu_fp8(
     rows, columns = x.shape[0], x.shape[1] // 2
     out = torch.full((rows, columns), 0x80, dtype=torch.uint8)
     scales = torch.full((rows, 1), float("nan")) if scale is None else None
-    kind = _type(x, "x")
-    _call("swiglu_fp8", "guide_swiglu_fp8", seed, kind, x, out, scales, rows, columns, float(scale or 1.0))
+    kind, x = _type(x, "x"), _on_a_line(x)
+    if rung is None:
+        _call("swiglu_fp8", "guide_swiglu_fp8", seed, kind, x, out, scales, rows, columns, float(scale or 1.0))
+    elif kind or scale is None:
+        raise HipError("the ladder is for fp16 with a scale")
+    else:
+        _call("ladder", "guide_swiglu_ladder", seed, rung, x, out, rows, columns, float(scale))
     return out.view(torch.float8_e4m3fnuz), scales
 
 

@@ -95,6 +95,14 @@ def test_swiglu(columns, dtype, scale):
     check_fp8(q, y / (scales.double() if scale is None else scale), 2**-16)
 
 
+@pytest.mark.parametrize("rung", [7, 8, 9])
+def test_every_rung_of_the_swiglu_ladder(rung):
+    x = numbers(2, 2 * 2056, dtype=torch.float16, seed=rung) * 4
+    x[0, :3] = torch.tensor([-60000.0, 60000.0, float("nan")])
+    q, _ = cpu_swiglu_fp8(x, 0.05, rung=rung)
+    check_fp8(q, reference_swiglu_fp8(x) / 0.05, 2**-16)
+
+
 def small_fp8(*shape, seed):
     values = torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(seed)).float()
     return values.to(torch.float8_e4m3fnuz)  # integers: every order of summation gives the same
