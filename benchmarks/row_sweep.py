@@ -61,8 +61,9 @@ def configurations(op, rows, cols):
                 continue
             for stages in (1, 2, 3) if rows > 132 else (1,):
                 for per_unit in (1, 2, 4) if rows > 132 else (1,):
-                    if warps * per_unit <= 64:
-                        yield RowTile(cols, tile_rows, warps, stages, per_unit)
+                    for again in (False, True) if cols >= 8192 else (False,):
+                        if warps * per_unit <= 64:
+                            yield RowTile(cols, tile_rows, warps, stages, per_unit, reload=again)
     if cols >= 16384:
         for block, warps in ((4096, 8), (4096, 16), (8192, 16), (8192, 32)):
             yield RowTile(block, 1, warps, blocked=True)
@@ -108,10 +109,11 @@ def main():
             except Exception as e:  # noqa: BLE001 - a sweep goes on
                 print(f"{op:<15} {tile}: {type(e).__name__} {str(e)[:120]}", flush=True)
                 continue
-            print(f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {t.gb_s(moved) / copy:6.1%} of copy  rows {tile.rows} "
-                  f"warps {tile.warps:>2} stages {tile.stages} per_unit {tile.per_unit} "
-                  f"{'blocked ' + str(tile.columns) if tile.blocked else ''}", flush=True)  # fmt: skip
-            best[op, rows, cols] = min(best.get((op, rows, cols), (1e9,)), (t.us, t.gb_s(moved) / copy, str(tile)))
+            extra = (f" blocked {tile.columns}" if tile.blocked else "") + (" reload" if tile.reload else "")
+            share = t.gb_s(moved) / copy
+            print(f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {share:6.1%} of copy  rows {tile.rows} "
+                  f"warps {tile.warps:>2} stages {tile.stages} per_unit {tile.per_unit}{extra}", flush=True)  # fmt: skip
+            best[op, rows, cols] = min(best.get((op, rows, cols), (1e9,)), (t.us, share, str(tile)))
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     print("\nbest of each size")
     for (op, rows, cols), (us, share, tile) in best.items():

@@ -53,18 +53,18 @@ def layer_norm_rows(  # noqa: ANN202
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
     x = tl.load(x_ptr + first * x_stride + (row[:, None] * x_stride + col[None, :]), mask=inside, other=0.0)
     if WEIGHT:  # asked for before the reductions, so that it is there when they are done
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0)
     if BIAS:
-        b = tl.load(b_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+        b = tl.load(b_ptr + col, mask=col < cols, other=0.0)
     x = x.to(tl.float32)
-    mean = tl.sum(x, 1) / cols
+    mean = tl.sum(x, 1) * (1.0 / cols)
     x = tl.where(inside, x - mean[:, None], 0.0)
-    rstd = tl.rsqrt(tl.sum(x * x, 1) / cols + eps)
+    rstd = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / cols) + eps)
     y = x * rstd[:, None]
-    if WEIGHT:
-        y *= w[None, :]
+    if WEIGHT:  # widened only now: until here they take half the registers
+        y *= w.to(tl.float32)[None, :]
     if BIAS:
-        y += b[None, :]
+        y += b.to(tl.float32)[None, :]
     tl.store(mean_ptr + first + row, mean, mask=first + row < rows)
     tl.store(rstd_ptr + first + row, rstd, mask=first + row < rows)
     tl.store(y_ptr + first * cols + (row[:, None] * cols + col[None, :]), y.to(y_ptr.dtype.element_ty), mask=inside)
@@ -89,9 +89,9 @@ def layer_norm_blocked(  # noqa: ANN202
         means += distance / count
         squares += distance * tl.where(inside, x - means, 0.0)
     seen = ((cols - 1 - lane + BLOCK) // BLOCK).to(tl.float32)  # elements that each lane has had
-    mean = tl.sum(means * seen, 0) / cols
+    mean = tl.sum(means * seen, 0) * (1.0 / cols)
     total = squares + seen * (means - mean) * (means - mean)
-    rstd = tl.rsqrt(tl.sum(total, 0) / cols + eps)
+    rstd = tl.rsqrt(tl.sum(total, 0) * (1.0 / cols) + eps)
     tl.store(mean_ptr + row, mean)
     tl.store(rstd_ptr + row, rstd)
     for start in range(0, cols, BLOCK):

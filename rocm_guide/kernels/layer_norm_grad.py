@@ -46,36 +46,47 @@ def reference_layer_norm_backward(
 @triton.jit
 def layer_norm_backward_rows(  # noqa: ANN202
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, RELOAD: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end."""
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     programs = tl.num_programs(0).to(tl.int64)
+    x_at, at = row[:, None] * x_stride + col[None, :], row[:, None] * cols + col[None, :]
     dw = tl.zeros((ROWS, COLS), tl.float32)
     db = tl.zeros((ROWS, COLS), tl.float32)
     for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, programs * ROWS, num_stages=STAGES):
         inside = (first + row < rows)[:, None] & (col < cols)[None, :]
-        x = tl.load(x_ptr + first * x_stride + (row[:, None] * x_stride + col[None, :]), mask=inside, other=0.0)
-        at = row[:, None] * cols + col[None, :]
-        dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0)
+        dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
         mean = tl.load(mean_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
         rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
-        h = tl.where(inside, (x.to(tl.float32) - mean) * rstd, 0.0)
-        g = dy
+        g = dy.to(tl.float32)
         if WEIGHT:
             g *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)[None, :]
-            dw += dy * h
+        # Beyond the row's end x - mean is not zero, but g is.
+        along = (tl.sum(g * ((x.to(tl.float32) - mean) * rstd), 1) * (1.0 / cols))[:, None]
+        level = (tl.sum(g, 1) * (1.0 / cols))[:, None]
+        if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
+            x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
+            dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            g = dy.to(tl.float32)
+            if WEIGHT:
+                w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+                g *= w.to(tl.float32)[None, :]
+        h = (x.to(tl.float32) - mean) * rstd
+        if WEIGHT:
+            dw += dy.to(tl.float32) * h
         if BIAS:
-            db += dy
-        along, level = tl.sum(g * h, 1) / cols, tl.sum(g, 1) / cols
-        dx = rstd * (g - level[:, None] - h * along[:, None])
+            db += dy.to(tl.float32)
+        dx = rstd * (g - level - h * along)
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
     part_ptr += tl.program_id(0).to(tl.int64) * cols
     if WEIGHT:
-        tl.store(part_ptr + col, tl.sum(dw, 0), mask=col < cols)
+        tl.store(part_ptr + col, tl.sum(dw, 0).to(part_ptr.dtype.element_ty), mask=col < cols)
         part_ptr += programs * cols
     if BIAS:
-        tl.store(part_ptr + col, tl.sum(db, 0), mask=col < cols)
+        tl.store(part_ptr + col, tl.sum(db, 0).to(part_ptr.dtype.element_ty), mask=col < cols)
 
 
 @triton.jit
@@ -96,7 +107,7 @@ def layer_norm_backward_blocked(  # noqa: ANN202
         # Where g is 0 it does not matter that x is not centred.
         dots += g * (tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32) - mean)
         levels += g
-    along, level = tl.sum(dots, 0) / cols * rstd, tl.sum(levels, 0) / cols
+    along, level = tl.sum(dots, 0) * (1.0 / cols) * rstd, tl.sum(levels, 0) * (1.0 / cols)
     for start in range(0, cols, BLOCK):
         inside = lane < cols - start
         g = tl.load(dy_ptr + row * cols + start + lane, mask=inside, other=0.0).to(tl.float32)
@@ -158,12 +169,15 @@ def layer_norm_backward(
         sums = norm_weight_grad(flat, dy.view(rows, cols), rstd, mean, bias=bias, dtype=dtype) if tables else None
     else:
         programs = min(triton.cdiv(rows, t.rows), t.per_unit * unit_count(x))
-        parts = torch.empty(tables, programs if tables else 0, cols, dtype=torch.float32, device=x.device)
+        # A single program's part is the whole sum.
+        kind = dtype if programs == 1 else torch.float32
+        parts = torch.empty(tables, programs if tables else 0, cols, dtype=kind, device=x.device)
         layer_norm_backward_rows[(programs,)](
             *arguments, parts, flat.stride(0), rows, cols,
-            WEIGHT=has, BIAS=bias, ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
+            WEIGHT=has, BIAS=bias, RELOAD=t.reload,
+            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
         )  # fmt: skip
-        sums = column_sum(parts, dtype) if tables else None
+        sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype) if tables else None
     return dx, sums[0] if has else None, sums[-1] if bias else None
 
 

@@ -51,12 +51,12 @@ def rms_norm_rows(  # noqa: ANN202
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
     x = tl.load(x_ptr + first * x_stride + (row[:, None] * x_stride + col[None, :]), mask=inside, other=0.0)
     if WEIGHT:  # asked for before the reduction, so that it is there when the reduction is done
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0)
     x = x.to(tl.float32)
-    rstd = tl.rsqrt(tl.sum(x * x, 1) / cols + eps)
+    rstd = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / cols) + eps)
     y = x * rstd[:, None]
     if WEIGHT:
-        y *= w[None, :]
+        y *= w.to(tl.float32)[None, :]
     tl.store(rstd_ptr + first + row, rstd, mask=first + row < rows)
     tl.store(y_ptr + first * cols + (row[:, None] * cols + col[None, :]), y.to(y_ptr.dtype.element_ty), mask=inside)
 
@@ -73,7 +73,7 @@ def rms_norm_blocked(  # noqa: ANN202
     for start in range(0, cols, BLOCK):
         x = tl.load(x_ptr + start + lane, mask=lane < cols - start, other=0.0).to(tl.float32)
         squares += x * x
-    rstd = tl.rsqrt(tl.sum(squares, 0) / cols + eps)
+    rstd = tl.rsqrt(tl.sum(squares, 0) * (1.0 / cols) + eps)
     tl.store(rstd_ptr + row, rstd)
     for start in range(0, cols, BLOCK):
         inside = lane < cols - start
@@ -86,27 +86,37 @@ def rms_norm_blocked(  # noqa: ANN202
 @triton.jit
 def rms_norm_backward_rows(  # noqa: ANN202
     x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
-    WEIGHT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    WEIGHT: tl.constexpr, RELOAD: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One program: every so many rows, ROWS at a time; what they add to dw stays in registers until the end."""
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     step = tl.num_programs(0).to(tl.int64) * ROWS
+    x_at, at = row[:, None] * x_stride + col[None, :], row[:, None] * cols + col[None, :]
     dw = tl.zeros((ROWS, COLS), tl.float32)
     for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, step, num_stages=STAGES):
         inside = (first + row < rows)[:, None] & (col < cols)[None, :]
-        x = tl.load(x_ptr + first * x_stride + (row[:, None] * x_stride + col[None, :]), mask=inside, other=0.0)
-        at = row[:, None] * cols + col[None, :]
-        dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0)
+        dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
         rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
-        x_hat = x.to(tl.float32) * rstd
-        g = dy
+        g = dy.to(tl.float32)
         if WEIGHT:
             g *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)[None, :]
-            dw += dy * x_hat
-        dx = rstd * (g - x_hat * (tl.sum(g * x_hat, 1) / cols)[:, None])
+        mean = (tl.sum(g * (x.to(tl.float32) * rstd), 1) * (1.0 / cols))[:, None]
+        if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
+            x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
+            dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            g = dy.to(tl.float32)
+            if WEIGHT:
+                w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+                g *= w.to(tl.float32)[None, :]
+        x_hat = x.to(tl.float32) * rstd
+        if WEIGHT:
+            dw += dy.to(tl.float32) * x_hat
+        dx = rstd * (g - x_hat * mean)
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
     if WEIGHT:
-        tl.store(part_ptr + tl.program_id(0).to(tl.int64) * cols + col, tl.sum(dw, 0), mask=col < cols)
+        total = tl.sum(dw, 0).to(part_ptr.dtype.element_ty)
+        tl.store(part_ptr + tl.program_id(0).to(tl.int64) * cols + col, total, mask=col < cols)
 
 
 @triton.jit
@@ -124,7 +134,7 @@ def rms_norm_backward_blocked(  # noqa: ANN202
         if WEIGHT:
             g *= tl.load(w_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
         dots += g * tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(dots, 0) / cols * rstd
+    mean = tl.sum(dots, 0) * (1.0 / cols) * rstd
     for start in range(0, cols, BLOCK):
         inside = lane < cols - start
         g = tl.load(dy_ptr + row * cols + start + lane, mask=inside, other=0.0).to(tl.float32)
@@ -217,12 +227,16 @@ def rms_norm_backward(
         dw = norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0] if has else None
         return dx, dw
     programs = min(triton.cdiv(rows, t.rows), t.per_unit * unit_count(x))
-    parts = torch.empty(1, programs if has else 0, cols, dtype=torch.float32, device=x.device)
+    # A single program's part is the whole sum.
+    dtype = weight.dtype if has and programs == 1 else torch.float32
+    parts = torch.empty(1, programs if has else 0, cols, dtype=dtype, device=x.device)
     rms_norm_backward_rows[(programs,)](
         flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
-        WEIGHT=has, ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
+        WEIGHT=has, RELOAD=t.reload, ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
     )  # fmt: skip
-    return dx, column_sum(parts, weight.dtype)[0] if has else None
+    if not has:
+        return dx, None
+    return dx, parts[0, 0] if programs == 1 else column_sum(parts, weight.dtype)[0]
 
 
 class RmsNorm(torch.autograd.Function):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Launch configurations of the row kernels, by architecture: data, so that tuning touches no kernel.
 
-gfx942: chosen by compiling (at most 64 VGPRs in forward kernels up to 16,384 columns, 128 in backward ones, so that 8
-or 4 waves fit on a SIMD; 16 elements per lane; ``rocm-guide kernels table`` shows the outcome). sm_90: the fastest of a
-sweep on an NVIDIA H100 80GB, torch 2.11, triton 3.6. Introduced in notebook 17 (row_kernels).
+gfx942: chosen by compiling (at most 64 VGPRs in forward kernels up to 16,384 columns of 16 bits, 128 in backward ones,
+so that 8 or 4 waves fit on a SIMD; 8 to 16 elements per lane; ``rocm-guide kernels table`` shows the outcome). sm_90:
+the fastest of a sweep (benchmarks/row_sweep.py) on an NVIDIA H100 80GB, torch 2.11, triton 3.6. Introduced in notebook
+17 (row_kernels).
 """
 
 from __future__ import annotations
@@ -14,27 +15,48 @@ __all__ = ["NORM_BACKWARD", "NORM_FORWARD", "SOFTMAX_BACKWARD", "SOFTMAX_FORWARD
 
 Tiles = dict[str, tuple[RowTile, ...]]
 
-_SHORT = (RowTile(128, 16, 4), RowTile(512, 8, 4), RowTile(1024, 4, 4), RowTile(2048, 2, 4), RowTile(4096, 1, 4))
+_GFX942_FORWARD = (
+    RowTile(128, 16, 4),
+    RowTile(512, 8, 4),
+    RowTile(1024, 4, 4),
+    RowTile(2048, 2, 4),
+    RowTile(4096, 1, 4),
+    RowTile(8192, 1, 8),
+    RowTile(32768, 1, 16),
+    RowTile(8192, 1, 16, blocked=True),
+)
+_SM90_SHORT = (RowTile(128, 16, 4), RowTile(512, 4, 4), RowTile(1024, 2, 4))
+_SM90_LONG = (RowTile(32768, 1, 32), RowTile(16384, 1, 32, blocked=True))
 
 SOFTMAX_FORWARD: Tiles = {
-    "gfx942": (*_SHORT, RowTile(8192, 1, 8), RowTile(32768, 1, 16), RowTile(8192, 1, 16, blocked=True)),
+    "gfx942": _GFX942_FORWARD,
+    "sm_90": (*_SM90_SHORT, RowTile(2048, 1, 4), RowTile(16384, 1, 8), *_SM90_LONG),
+}
+SOFTMAX_BACKWARD: Tiles = {
+    "gfx942": _GFX942_FORWARD,
+    "sm_90": (*_SM90_SHORT, RowTile(2048, 1, 4), RowTile(4096, 1, 8), RowTile(16384, 1, 16), *_SM90_LONG),
+}
+NORM_FORWARD: Tiles = {
+    "gfx942": _GFX942_FORWARD,
     "sm_90": (
-        *_SHORT,
-        RowTile(8192, 1, 8),
-        RowTile(16384, 1, 16),
-        RowTile(32768, 1, 32),
-        RowTile(16384, 1, 32, blocked=True),
+        *_SM90_SHORT,
+        RowTile(2048, 1, 4, few=256),
+        RowTile(2048, 2, 4),
+        RowTile(4096, 1, 8),
+        RowTile(8192, 1, 16, few=256),
+        RowTile(8192, 1, 4),
+        RowTile(16384, 1, 16, few=256),
+        RowTile(16384, 1, 8),
+        *_SM90_LONG,
     ),
 }
-SOFTMAX_BACKWARD: Tiles = SOFTMAX_FORWARD
-NORM_FORWARD: Tiles = SOFTMAX_FORWARD
 NORM_BACKWARD: Tiles = {
     "gfx942": (
         RowTile(128, 16, 4, per_unit=4),
-        RowTile(512, 8, 4, per_unit=4),
-        RowTile(1024, 4, 4, per_unit=4),
-        RowTile(2048, 2, 4, per_unit=4),
-        RowTile(4096, 1, 4, per_unit=4),
+        RowTile(512, 4, 4, per_unit=4),
+        RowTile(1024, 2, 4, per_unit=4),
+        RowTile(2048, 1, 4, per_unit=4),
+        RowTile(4096, 1, 8, per_unit=2),
         RowTile(8192, 1, 8, per_unit=2),
         RowTile(16384, 1, 16),
         RowTile(8192, 1, 16, blocked=True),
@@ -43,9 +65,12 @@ NORM_BACKWARD: Tiles = {
         RowTile(128, 16, 4, per_unit=4),
         RowTile(512, 8, 4, per_unit=4),
         RowTile(1024, 4, 4, per_unit=4),
-        RowTile(2048, 2, 4, per_unit=4),
-        RowTile(4096, 1, 8, per_unit=2),
-        RowTile(8192, 1, 16),
+        RowTile(2048, 1, 8, few=132),
+        RowTile(2048, 4, 8, stages=3),
+        RowTile(4096, 1, 8, few=132),
+        RowTile(4096, 2, 8, stages=3),
+        RowTile(8192, 1, 16, few=132),
+        RowTile(8192, 1, 16, stages=3),
         RowTile(16384, 1, 16),
         RowTile(16384, 1, 32, blocked=True),
     ),

@@ -9,7 +9,7 @@ is walked through in blocks. Introduced in notebook 17 (row_kernels).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .launch import KernelError, check_dtype, check_last_contiguous, choose, next_power_of_2
@@ -32,6 +32,8 @@ class RowTile:
         per_unit: programs per compute unit, in kernels that loop over rows.
         blocked: whether the row is walked through in blocks of ``columns``.
         few: serves launches of up to this many rows only; 0 = any number.
+        reload: in kernels that loop over rows, read the row again after its reduction (from the cache) instead of
+            keeping it in registers.
     """
 
     columns: int
@@ -41,6 +43,7 @@ class RowTile:
     per_unit: int = 1
     blocked: bool = False
     few: int = 0
+    reload: bool = False
 
 
 def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -78,6 +81,6 @@ def pick_tile(table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, co
     for tile in choose(table, arch):
         if tile.blocked or (padded <= tile.columns and (not tile.few or rows <= tile.few)):
             if tile.rows * max(stride, columns) >= 1 << 31:
-                return RowTile(tile.columns, 1, tile.warps, tile.stages, tile.per_unit, tile.blocked, tile.few)
+                return replace(tile, rows=1)
             return tile
     raise KernelError(f"{columns} columns: the configuration of {arch} has no blocked tile")
