@@ -35,18 +35,17 @@ __all__ = ["FORWARD_CONFIGS", "attention_forward", "attention_forward_kernel", "
 #: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
 #: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
 #: neighbours belong to different heads: MI300X deals workgroups out to its 8 XCDs in turn, each with an L2 of its own.
+#: "busy" is what changes when a matrix bias or dropout needs registers and shared memory of its own.
 FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
     "gfx942": {
-        32: {"m": 128, "n": 64, "heads_first": True, "warps": 4},
-        64: {"m": 128, "n": 64, "heads_first": True, "warps": 4},
+        64: {"m": 128, "n": 64, "heads_first": True, "warps": 4, "busy": {"n": 32}},
         128: {"m": 128, "n": 32, "heads_first": True, "warps": 4},
         256: {"m": 64, "n": 32, "heads_first": True, "warps": 4},
     },
     "sm_90": {
-        32: {"m": 128, "n": 64, "warps": 4, "stages": 3, "tma": True},
-        64: {"m": 128, "n": 128, "warps": 8, "stages": 2, "tma": True},
-        128: {"m": 128, "n": 128, "warps": 8, "stages": 2, "tma": True},
-        256: {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
+        64: {"m": 64, "n": 128, "warps": 4, "stages": 2, "tma": True},
+        128: {"m": 128, "n": 128, "warps": 8, "stages": 3, "tma": True, "busy": {"n": 64, "stages": 2}},
+        256: {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "busy": {"n": 32}},
     },
     "interpreter": {256: {"m": 16, "n": 16, "warps": 4}},
 }
@@ -211,7 +210,7 @@ def triton_type(dtype: torch.dtype) -> Any:
     return getattr(tl, _FP8_NAMES.get(name, name))
 
 
-def _fits_tma(x: torch.Tensor) -> bool:
+def fits_tma(x: torch.Tensor) -> bool:
     # What a tensor descriptor asks for: 16-byte steps between rows, neighbours in a row, an aligned start.
     size = x.element_size()
     return x.stride(-1) == 1 and all(s * size % 16 == 0 for s in x.stride()[:-1]) and x.data_ptr() % 16 == 0
@@ -239,9 +238,11 @@ def launch_forward(
     if config is None:
         table = choose(FORWARD_CONFIGS, architecture(q))
         config = table[min((c for c in table if c >= problem.columns), default=max(table))]
+        if problem.bias is not None or problem.drop is not None:
+            config = config | config.get("busy", {})
     tiles = -(-max_q // config["m"]) * sequences * heads
     if tiles and d:
-        tma = bool(config.get("tma")) and _fits_tma(k) and _fits_tma(v)
+        tma = bool(config.get("tma")) and fits_tma(k) and fits_tma(v)
         if tma:
             # Called at launch, for the few bytes in which a program builds its descriptors.
             triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=q.device))
@@ -305,12 +306,13 @@ def gfx942_cases() -> Iterator[tuple[str, Any]]:
         def run() -> None:
             q = torch.empty(2, 8, rows, d, dtype=dtype, device="cuda")
             k = torch.empty(2, kv_heads, rows, d, dtype=dtype, device="cuda")
+            given = dict(options)
             named = {"alibi": ("alibi_slopes", (8,), torch.float32), "matrix": ("bias", (2, 8, rows, rows), dtype)}
-            for name in [n for n in named if options.pop(n, False)]:
+            for name in [n for n in named if given.pop(n, False)]:
                 key, shape, kind = named[name]
-                options[key] = torch.empty(shape, dtype=kind, device="cuda")
-            v = k.mT.contiguous().mT if options.pop("v_transposed", False) else k
-            attention_forward(q, k, v, **options)
+                given[key] = torch.empty(shape, dtype=kind, device="cuda")
+            v = k.mT.contiguous().mT if given.pop("v_transposed", False) else k
+            attention_forward(q, k, v, **given)
 
         return run
 

@@ -84,9 +84,12 @@ def reference_attention(
         s = s + bias.to(s.dtype)
     if causal:
         s = s.masked_fill(j > i + len_k - len_q, float("-inf"))
-    lse = s.logsumexp(-1) if len_k else s.new_full(s.shape[:-1], float("-inf"))
-    # exp(-inf - -inf) would be NaN, in the gradient too: rows without keys are shifted by 0 instead.
-    p = torch.exp(s - torch.where(lse.isfinite(), lse, 0.0)[..., None])
+    # A row without keys would give exp(-inf - -inf) = NaN, in the gradient too: it is shifted by 0 instead.
+    top = s.amax(-1, keepdim=True).detach() if len_k else s.new_zeros(*s.shape[:-1], 1)
+    p = torch.exp(s - torch.where(top.isfinite(), top, 0.0))
+    total = p.sum(-1, keepdim=True)
+    lse = (top + total.log())[..., 0] if len_k else s.new_full(s.shape[:-1], float("-inf"))
+    p = p / torch.where(total > 0, total, 1.0)
     if dropout:
         threshold = round(dropout * 2**24)
         masks = [philox_keep(seed, n, len_q, len_k, threshold) for n in range(batch * heads)]
