@@ -100,10 +100,10 @@ def _decode_part(  # noqa: ANN202
     head, part, b = tl.program_id(0) // TILES, tl.program_id(1), tl.program_id(2).to(tl.int64)
     heads, parts = tl.num_programs(0) // TILES, tl.num_programs(1)
     d, in_group = tl.arange(0, BLOCK_D), tl.program_id(0) % TILES * BLOCK_M + tl.arange(0, BLOCK_M)
-    q_row, in_d = (b * heads + head) * GROUP + in_group, (d < D)[None, :]
-    wanted = (in_group < GROUP)[:, None] & in_d
-    q = tl.load(q_ptr + q_row[:, None] * D + d[None, :], wanted, 0.0)
-    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    q_row, in_d = (b * heads + head) * GROUP + in_group, d < D
+    wanted = in_d[:, None] & (in_group < GROUP)[None, :]
+    q = tl.load(q_ptr + q_row[None, :] * D + d[:, None], wanted, 0.0)
+    acc = tl.zeros((BLOCK_D, BLOCK_M), tl.float32)
     top, total = tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
 
     length = tokens
@@ -114,21 +114,22 @@ def _decode_part(  # noqa: ANN202
         n = start + tl.arange(0, BLOCK_N)
         live = n < length
         row, _ = _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE)
-        place, inside = row[:, None] + head.to(tl.int64) * stride_head + d[None, :], live[:, None] & in_d
+        place = row[:, None] + head.to(tl.int64) * stride_head + d[None, :]
+        inside = live[:, None] & in_d[None, :]
         k = tl.load(k_ptr + place, inside, 0.0)
-        score = tl.where(live[None, :], tl.dot(q, tl.trans(k)) * qk_scale, float("-inf"))
-        new_top = tl.maximum(top, tl.max(score, 1))
-        p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
+        score = tl.where(live[:, None], tl.dot(k, q) * qk_scale, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 0))
+        p, shrink = tl.exp2(score - new_top[None, :]), tl.exp2(top - new_top)
         v = tl.load(v_ptr + place, inside, 0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None])
-        total, top = total * shrink + tl.sum(p, 1), new_top
+        acc = tl.dot(tl.trans(v), p.to(v.dtype), acc * shrink[None, :])
+        total, top = total * shrink + tl.sum(p, 0), new_top
 
     # A part without keys weighs nothing: its log-sum-exp is -inf and its output 0.
     part_row, some = q_row * parts + part, total > 0.0
     lse = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
     tl.store(lse_ptr + part_row, lse, in_group < GROUP)
-    out = acc / tl.where(some, total, 1.0)[:, None]
-    tl.store(out_ptr + part_row[:, None] * D + d[None, :], out.to(out_ptr.dtype.element_ty), wanted)
+    out = acc / tl.where(some, total, 1.0)[None, :]
+    tl.store(out_ptr + part_row[None, :] * D + d[:, None], out.to(out_ptr.dtype.element_ty), wanted)
 
 
 @triton.jit

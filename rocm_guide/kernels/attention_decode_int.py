@@ -94,7 +94,7 @@ def _grid_at(grid_ptr, mark, near, live):  # noqa: ANN001, ANN202
     both = tl.where(live, tl.load(grid_ptr + mark, near, 0), 0)
     scale = (both & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True)
     shift = (both >> 16).to(tl.int16).to(tl.float16, bitcast=True)
-    return scale.to(tl.float32)[None, :], shift.to(tl.float32)[None, :]
+    return scale.to(tl.float32)[:, None], shift.to(tl.float32)[:, None]
 
 
 @triton.jit
@@ -110,12 +110,12 @@ def _decode_int_part(  # noqa: ANN202
     head, part, b = tl.program_id(0) // TILES, tl.program_id(1), tl.program_id(2).to(tl.int64)
     heads, parts = tl.num_programs(0) // TILES, tl.num_programs(1)
     d, in_group = tl.arange(0, BLOCK_D), tl.program_id(0) % TILES * BLOCK_M + tl.arange(0, BLOCK_M)
-    q_row, in_d = (b * heads + head) * GROUP + in_group, (d < W)[None, :]
-    wanted, q_place = (in_group < GROUP)[:, None] & in_d, q_row[:, None] * D + d[None, :]
+    q_row, in_d = (b * heads + head) * GROUP + in_group, d < W
+    wanted, q_place = in_d[:, None] & (in_group < GROUP)[None, :], d[:, None] + q_row[None, :] * D
     q = tl.load(q_ptr + q_place, wanted, 0.0)
     q_h = tl.load(q_ptr + q_place + W, wanted & (BITS == 4), 0.0)
-    q_sum, q_sum_h = tl.sum(q.to(tl.float32), 1)[:, None], tl.sum(q_h.to(tl.float32), 1)[:, None]
-    acc, acc_h = tl.zeros((BLOCK_M, BLOCK_D), tl.float32), tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    q_sum, q_sum_h = tl.sum(q.to(tl.float32), 0)[None, :], tl.sum(q_h.to(tl.float32), 0)[None, :]
+    acc, acc_h = tl.zeros((BLOCK_D, BLOCK_M), tl.float32), tl.zeros((BLOCK_D, BLOCK_M), tl.float32)
     top, total = tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
     drift, drift_h = tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
 
@@ -131,14 +131,14 @@ def _decode_int_part(  # noqa: ANN202
         near = live
         if EIGHTS:  # keys are stored in eights: reading whole ones makes loads wide, and no page ends inside one
             mark, near = tl.max_contiguous(tl.multiple_of(mark, 8), 8), n // 8 * 8 < length
-        place, inside = row[:, None] + head.to(tl.int64) * stride_head + d[None, :], live[:, None] & in_d
+        place, inside = row[:, None] + head.to(tl.int64) * stride_head + d[None, :], live[:, None] & in_d[None, :]
         k = tl.load(k_ptr + place, inside, 0)
         a, shift = _grid_at(k_grid, mark, near, live)
-        score = tl.dot(q, tl.trans(_unpack(k, False, BITS, q.dtype))) * a + q_sum * shift
+        score = tl.dot(_unpack(k, False, BITS, q.dtype), q) * a + q_sum * shift
         if BITS == 4:
             a, shift = _grid_at(k_grid + plane, mark, near, live)
-            score += tl.dot(q_h, tl.trans(_unpack(k, True, BITS, q.dtype))) * a + q_sum_h * shift
-        score = tl.where(live[None, :], score * qk_scale, float("-inf"))
+            score += tl.dot(_unpack(k, True, BITS, q.dtype), q_h) * a + q_sum_h * shift
+        score = tl.where(live[:, None], score * qk_scale, float("-inf"))
         # Exponentials may be taken relative to anything. This reference point keeps p * a at 1 or less, however small
         # or large the scales are, so that the product is rounded to 16 bits like any probability.
         a, shift = _grid_at(v_grid, mark, near, live)
@@ -146,22 +146,23 @@ def _decode_int_part(  # noqa: ANN202
         if BITS == 4:
             a_h, shift_h = _grid_at(v_grid + plane, mark, near, live)
             most = tl.maximum(a, a_h)
-        new_top = tl.maximum(top, tl.max(score + tl.log2(most), 1))
-        p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
+        new_top = tl.maximum(top, tl.max(score + tl.log2(most), 0))
+        p, shrink = tl.exp2(score - new_top[None, :]), tl.exp2(top - new_top)
         v = tl.load(v_ptr + place, inside, 0)
-        acc = tl.dot((p * a).to(q.dtype), _unpack(v, False, BITS, q.dtype), acc * shrink[:, None])
-        drift = drift * shrink + tl.sum(p * shift, 1)
+        acc = tl.dot(tl.trans(_unpack(v, False, BITS, q.dtype)), (p * a).to(q.dtype), acc * shrink[None, :])
+        drift = drift * shrink + tl.sum(p * shift, 0)
         if BITS == 4:
-            acc_h = tl.dot((p * a_h).to(q.dtype), _unpack(v, True, BITS, q.dtype), acc_h * shrink[:, None])
-            drift_h = drift_h * shrink + tl.sum(p * shift_h, 1)
-        total, top = total * shrink + tl.sum(p, 1), new_top
+            weight_h = (p * a_h).to(q.dtype)
+            acc_h = tl.dot(tl.trans(_unpack(v, True, BITS, q.dtype)), weight_h, acc_h * shrink[None, :])
+            drift_h = drift_h * shrink + tl.sum(p * shift_h, 0)
+        total, top = total * shrink + tl.sum(p, 0), new_top
 
     part_row, some = q_row * parts + part, total > 0.0
     lse = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
     tl.store(lse_ptr + part_row, lse, in_group < GROUP)
-    one, out_place = 1.0 / tl.where(some, total, 1.0)[:, None], part_row[:, None] * D + d[None, :]
-    tl.store(out_ptr + out_place, ((acc + drift[:, None]) * one).to(out_ptr.dtype.element_ty), wanted)
-    out_h = ((acc_h + drift_h[:, None]) * one).to(out_ptr.dtype.element_ty)
+    one, out_place = 1.0 / tl.where(some, total, 1.0)[None, :], d[:, None] + part_row[None, :] * D
+    tl.store(out_ptr + out_place, ((acc + drift[None, :]) * one).to(out_ptr.dtype.element_ty), wanted)
+    out_h = ((acc_h + drift_h[None, :]) * one).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + out_place + W, out_h, wanted & (BITS == 4))
 
 
