@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .toolchain import HipError, build_cpu
@@ -36,14 +37,14 @@ class LoadCounts:
         return self.bytes / (128 * self.lines) if self.lines else 1.0
 
 
-@lru_cache(maxsize=8)
-def _library(name: str) -> ctypes.CDLL:
+@lru_cache(maxsize=16)
+def _library(name: str | Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(build_cpu(name)))
     library.guide_failure.restype = ctypes.c_char_p
     return library
 
 
-def load_counts(name: str) -> LoadCounts:
+def load_counts(name: str | Path) -> LoadCounts:
     """The loads of the kernels of source ``name`` since the last call."""
     out = (ctypes.c_uint64 * 3)()
     _library(name).guide_counts(out)
@@ -67,7 +68,7 @@ def _on_a_line(tensor: torch.Tensor) -> torch.Tensor:
     return flat.copy_(tensor.reshape(-1).view(torch.uint8)).view(tensor.dtype).reshape(tensor.shape)
 
 
-def _call(source: str, function: str, seed: int, *arguments: object) -> None:
+def _call(source: str | Path, function: str, seed: int, *arguments: object) -> None:
     import torch
 
     library = _library(source)
@@ -93,6 +94,7 @@ def cpu_rmsnorm_fp8(
     eps: float = 1e-6,
     rung: int | None = None,
     seed: int = 0,
+    source: Path | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """``rmsnorm_fp8.hip``, or a rung of ``ladder.hip``, on the CPU: (q in e4m3fnuz, updated residual, scales).
 
@@ -102,6 +104,7 @@ def cpu_rmsnorm_fp8(
         scale: for the whole tensor, or None for one for each row.
         rung: 1 to 6: that rung of the ladder (fp16, a scale, 8,192 or 16,384 columns).
         seed: 0 runs the waves in turn; another number in an order of its own.
+        source: a file instead of ours, for example a copy with a change to try.
 
     Raises:
         HipError: no compiler, types or sizes that the kernel does not take, or a deadlock.
@@ -121,12 +124,12 @@ def cpu_rmsnorm_fp8(
     scales = torch.full((rows, 1), float("nan")) if scale is None else None
     if rung is None:
         arguments = (kind, x, residual, weight, updated, out, scales, rows, columns, float(eps), float(scale or 1.0))
-        _call("rmsnorm_fp8", "guide_rmsnorm_fp8", seed, *arguments)
+        _call(source or "rmsnorm_fp8", "guide_rmsnorm_fp8", seed, *arguments)
     else:
         if kind or scale is None:
             raise HipError("the ladder is for fp16 with a scale")
         arguments = (rung, x, residual, weight, updated, out, rows, columns, float(eps), float(scale))
-        _call("ladder", "guide_ladder", seed, *arguments)
+        _call(source or "ladder", "guide_ladder", seed, *arguments)
     return out.view(torch.float8_e4m3fnuz), updated, scales
 
 
@@ -160,7 +163,14 @@ def cpu_swiglu_fp8(
 
 
 def cpu_skinny_gemm(
-    a: torch.Tensor, b: torch.Tensor, scale: float = 1.0, *, splits: int = 1, dense: bool = False, seed: int = 0
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale: float = 1.0,
+    *,
+    splits: int = 1,
+    dense: bool = False,
+    seed: int = 0,
+    source: Path | None = None,
 ) -> torch.Tensor:
     """``skinny_gemm.hip`` on the CPU: ``scale * a @ b.T`` in fp16.
 
@@ -168,7 +178,7 @@ def cpu_skinny_gemm(
         a: (rows, depth), float8_e4m3fnuz, 1 to 16 rows; up to 8 go through the sparse instruction.
         b: (columns, depth), float8_e4m3fnuz; columns a multiple of 32, depth of 256 times ``splits``.
         dense: use the dense instruction for 8 rows or fewer too.
-        seed: see :func:`cpu_rmsnorm_fp8`; with producers and consumers, other orders are worth trying.
+        seed, source: see :func:`cpu_rmsnorm_fp8`; with producers and consumers, other orders are worth trying.
 
     Raises:
         HipError: see :func:`cpu_rmsnorm_fp8`.
@@ -183,5 +193,5 @@ def cpu_skinny_gemm(
     partial = torch.full((splits, rows, columns), float("nan"))
     tickets = torch.zeros(max(columns // 32, 1), dtype=torch.int32)
     arguments = (0, int(dense), a, b, c, partial, tickets, rows, columns, depth, splits, float(scale))
-    _call("skinny_gemm", "guide_skinny_gemm", seed, *arguments)
+    _call(source or "skinny_gemm", "guide_skinny_gemm", seed, *arguments)
     return c

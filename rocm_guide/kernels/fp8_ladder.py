@@ -27,7 +27,7 @@ from .fp8_store import saturate
 from .launch import KernelError, architecture, check_contiguous, check_dtype, check_number, check_shape, next_power_of_2
 from .rmsnorm_fp8 import rmsnorm_fp8
 
-__all__ = ["RUNGS", "gfx942_cases", "run_rung"]
+__all__ = ["RUNGS", "gfx942_cases", "run_rung", "silu_kernel"]
 
 #: The names of the rungs, the first is number 1.
 RUNGS = ("pointwise", "vectors", "coalesced", "registers", "packed")
@@ -103,6 +103,21 @@ def rung_registers_kernel(
     weight = tl.load(weight_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
     code = _fp8_by_hand(saturate(wide * rstd * weight * inverse, FMAX), BIAS, FNUZ)
     tl.store(out_ptr + start + at, code, mask=at < columns)
+
+
+@triton.jit
+def silu_kernel(x_ptr, y_ptr, n, WAY: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    """x * sigmoid(x) in three ways, to see what the compiler makes of them: exp, exp2, exp2 without a division."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
+    if WAY == "exp":
+        y = x / (1.0 + tl.exp(-x))
+    elif WAY == "exp2":
+        y = x / (1.0 + tl.exp2(x * -1.4426950408889634))
+    else:
+        root = tl.rsqrt(1.0 + tl.exp2(x * -1.4426950408889634))
+        y = x * root * root
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=at < n)
 
 
 def run_rung(

@@ -79,7 +79,7 @@ def rmsnorm_fp8_kernel(
         # Before the sum, whose barrier no load passes: the weight is then on its way while the row is reduced.
         weight = tl.load(weight_ptr + lane, mask=mask, other=0.0).to(tl.float32)
         s = _add_residual(x_ptr, residual_ptr, updated_ptr, lane, mask)
-        y = s * (1.0 / tl.sqrt(tl.sum(s * s, 0) / columns + eps)) * weight
+        y = s * tl.rsqrt(tl.sum(s * s, 0) / columns + eps) * weight
         if DYNAMIC:
             scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
             tl.store(scale_ptr + row, scale)
@@ -95,7 +95,7 @@ def rmsnorm_fp8_kernel(
             if DYNAMIC:
                 weight = tl.load(weight_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
                 top = tl.maximum(top, tl.abs(s * weight))
-        rstd = 1.0 / tl.sqrt(tl.sum(total, 0) / columns + eps)
+        rstd = tl.rsqrt(tl.sum(total, 0) / columns + eps)
         if DYNAMIC:
             scale = tl.maximum(tl.max(top, 0) * rstd, 1e-30) / FMAX
             tl.store(scale_ptr + row, scale)

@@ -57,10 +57,15 @@ CONFIGS = {
 
 @triton.jit
 def _swiglu(x_ptr, offsets, columns, mask):
-    """y of a tile of columns, in fp32. exp2 is an instruction, exp is not: the factor log2(e) is folded in."""
+    """y of a tile of columns, in fp32.
+
+    exp2 is an instruction, exp is not: the factor log2(e) is folded in. A division is a dozen instructions on AMD, the
+    reciprocal square root is one: 1 / d is its square. Together 7 instead of 22 vector instructions for each column.
+    """
     gate = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(x_ptr + columns + offsets, mask=mask, other=0.0).to(tl.float32)
-    return gate / (1.0 + tl.exp2(gate * MINUS_LOG2_E)) * up
+    root = tl.rsqrt(1.0 + tl.exp2(gate * MINUS_LOG2_E))
+    return gate * root * root * up
 
 
 @triton.jit
