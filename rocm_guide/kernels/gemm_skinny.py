@@ -13,6 +13,7 @@ reasons). Introduced in notebook 18 (gemm_kernels).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,23 +51,25 @@ MOST_PARTS = 32
 class SkinnyTile:
     """How a skinny GEMM is launched: ``bn`` rows of the weight by ``bk`` of K per step, ``groups`` workgroups per CU.
 
-    ``exact`` keeps fp8 products in full fp32: on Hopper the matrix unit alone adds fp8 products with fewer bits, so
-    sums leave it every that many steps of K (0: never enter it). ``descriptors`` reads the weight through TMA.
+    ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
+    on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
+    dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits.
     """
 
     bn: int
     bk: int
     warps: int
     stages: int
-    groups: int
+    groups: float
     exact: int = 0
-    descriptors: bool = False
+    overlap: bool = False
+    ahead: int = 0
 
 
 #: By architecture and bits of the weight's type. gfx942 was chosen from its compiled code, sm_90 by measurement.
 CONFIGS: dict[str, dict[int, SkinnyTile]] = {
     "gfx942": {8: SkinnyTile(64, 256, 4, 2, 2), 16: SkinnyTile(64, 128, 4, 2, 2)},
-    "sm_90": {8: SkinnyTile(64, 256, 4, 4, 3), 16: SkinnyTile(64, 128, 4, 4, 3)},
+    "sm_90": {8: SkinnyTile(64, 256, 4, 3, 1.5, 128, True, 4), 16: SkinnyTile(64, 128, 4, 3, 1.5, 0, True, 4)},
     "interpreter": {8: SkinnyTile(32, 64, 4, 2, 2), 16: SkinnyTile(32, 32, 4, 2, 2)},
 }
 
@@ -103,7 +106,7 @@ def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
-    EXACT: tl.constexpr, W_DESC: tl.constexpr, AMD: tl.constexpr = False,
+    EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
     tile, piece = tl.program_id(0), tl.program_id(1)
@@ -111,21 +114,31 @@ def gemm_skinny_kernel(
     in_m, in_n = rm < M, tile * BN + rn < N
     steps = tl.cdiv(K, BK)
     first, last = steps * piece // SPLIT, steps * (piece + 1) // SPLIT
-    if not W_DESC:
-        w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
+    w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
     x_ptr += first * BK
+    if PDL:
+        # The weight does not depend on the kernel before this one: while that is finishing, ask for our first pieces.
+        if AHEAD > 0:
+            rows = tl.minimum(rn, N - 1 - tile * BN)
+            at = w_ptr + rows[:, None] * stride_w + (tl.arange(0, AHEAD) * BK)[None, :]
+            size = tl.full((BN, AHEAD), BK * (w_ptr.dtype.element_ty.primitive_bitwidth // 8), tl.int32)
+            tl.inline_asm_elementwise(
+                "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r",
+                [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip
+        tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
     acc = tl.zeros((BN, BM), dtype=tl.float32)
     for step in range(first, last):
         in_k = step * BK + rk < K
         at_x = x_ptr + rm[None, :] * stride_x + rk[:, None]
-        if W_DESC:
-            w = w_ptr.load([tile * BN, step * BK])
-        else:
-            at_w = w_ptr + rn[:, None] * stride_w + rk[None, :]
-            w = tl.load(at_w, mask=in_n[:, None] if EVEN_K else in_n[:, None] & in_k[None, :], other=0.0)
-            w_ptr += BK
+        at_w = w_ptr + rn[:, None] * stride_w + rk[None, :]
+        w = tl.load(at_w, mask=in_n[:, None] if EVEN_K else in_n[:, None] & in_k[None, :], other=0.0)
         x = tl.load(at_x, mask=in_m[None, :] if EVEN_K else in_m[None, :] & in_k[:, None], other=0.0)
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
+        w_ptr += BK
         x_ptr += BK
     arrived = 0
     inner = rn[:, None] * BM + rm[None, :]
@@ -152,7 +165,7 @@ def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     [612, 624, 768]
     """
     tiles = triton.cdiv(n, tile.bn)
-    return max(1, min(triton.cdiv(units * tile.groups, tiles), triton.cdiv(k, tile.bk), MOST_PARTS))
+    return max(1, min(math.ceil(units * tile.groups / tiles), triton.cdiv(k, tile.bk), MOST_PARTS))
 
 
 def gemm_skinny(
@@ -208,19 +221,13 @@ def gemm_skinny(
     check_same_device(x=x, workspace=workspace.partials)
     if workspace.partials.numel() < size or workspace.counters.numel() < tiles:
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
-    aligned = weight.stride(0) * weight.element_size() % 16 == 0 and weight.data_ptr() % 16 == 0
-    descriptor = tile.descriptors and aligned and n > 0
-    if descriptor:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        weight_arg: Any = TensorDescriptor(weight, [n, k], [weight.stride(0), 1], [tile.bn, tile.bk])
-    else:
-        weight_arg = weight
-    options = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
+    options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}
+    options |= {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {"launch_pdl": True} if tile.overlap else {}
+    even = k % tile.bk == 0 and weight.stride(0) * weight.element_size() % 16 == 0 and weight.data_ptr() % 16 == 0
     gemm_skinny_kernel[(tiles, split)](
-        x, weight_arg, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
-        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact, W_DESC=descriptor,
-        AMD=arch.startswith("gfx"),        num_warps=tile.warps, num_stages=tile.stages, **options,
+        x, weight, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
+        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact, PDL=tile.overlap,
+        AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip
     return out
 
