@@ -13,7 +13,7 @@ from typing import Any
 from .base import GuideError
 from .evaluation import answer
 
-__all__ = ["Measured", "decoder_bits", "measure", "model_bytes", "perplexity", "table"]
+__all__ = ["Measured", "decoder_bits", "divergence", "measure", "model_bytes", "perplexity", "table"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,29 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) ->
             loss += torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum").item()
             count += ids.shape[1] - start
     return math.exp(loss / count)
+
+
+def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+    """Mean Kullback-Leibler divergence, in nats per token, of what ``model`` expects next from what ``reference`` does.
+
+    It sees a change long before an answer flips: 0 only if both give every next token the same probability.
+
+    Raises:
+        GuideError: no samples, or rows without ``prompt`` and ``completion``.
+    """
+    import torch
+
+    if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
+        raise GuideError("divergence needs rows with 'prompt' and 'completion'; the tiny data set has them")
+    total, count = 0.0, 0
+    with torch.inference_mode():
+        for sample in samples:
+            ids = tokenizer(sample["prompt"] + sample["completion"], return_tensors="pt").input_ids
+            ours, theirs = (m(ids.to(m.device), use_cache=False).logits[0].double() for m in (model, reference))
+            p, q = theirs.log_softmax(-1).to(ours.device), ours.log_softmax(-1)
+            total += (p.exp() * (p - q)).sum().item()
+            count += ids.shape[1]
+    return total / count
 
 
 def measure(
