@@ -33,26 +33,28 @@ if TYPE_CHECKING:
 
 __all__ = ["MLA_CONFIGS", "gfx942_cases", "launch_mla", "mla_decode", "reference_mla_decode"]
 
-#: By architecture: heads per tile at most, keys per step, programs wanted per compute unit, fewest keys per part, and
-#: compiler options of the attention kernel and of the projections.
+#: By architecture: programs wanted per compute unit, fewest keys per part, options of the projections; then by heads
+#: of a tile: keys per step and compiler options.
 MLA_CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
-        "rows": 32,
-        "block": 16,
         "per_unit": 2,
         "least": 128,
-        "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
         "project": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "tiles": {
+            16: {"block": 32, "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16}},
+            32: {"block": 64, "options": {"num_warps": 8, "num_stages": 1, "matrix_instr_nonkdim": 16}},
+        },
     },
     "sm_90": {
-        "rows": 32,
-        "block": 32,
         "per_unit": 1,
         "least": 128,
-        "options": {"num_warps": 8, "num_stages": 2},
         "project": {"num_warps": 4, "num_stages": 2},
+        "tiles": {
+            16: {"block": 64, "options": {"num_warps": 8, "num_stages": 2}},
+            32: {"block": 64, "options": {"num_warps": 8, "num_stages": 2}},
+        },
     },
-    "interpreter": {"rows": 16, "block": 16, "per_unit": 2, "least": 16, "options": {}, "project": {}},
+    "interpreter": {"per_unit": 2, "least": 16, "project": {}, "tiles": {16: {"block": 16, "options": {}}}},
 }
 _LOG2E = 1.4426950408889634
 
@@ -100,10 +102,10 @@ def _mla_part(  # noqa: ANN202
     """One part of the keys for BLOCK_M heads: the weighed mean of its latents, and its log-sum-exp."""
     part, parts, b = tl.program_id(1), tl.num_programs(1), tl.program_id(2).to(tl.int64)
     h, c, r = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_R)
-    row, in_h, in_c, in_r = b * heads + h, (h < heads)[:, None], (c < C)[None, :], (r < R)[None, :]
-    q = tl.load(q_ptr + row[:, None] * C + c[None, :], in_h & in_c, 0.0)
-    q_pe = tl.load(q_pe_ptr + row[:, None] * R + r[None, :], in_h & in_r, 0.0)
-    acc = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    row, in_h, in_c, in_r = b * heads + h, (h < heads)[None, :], c < C, r < R
+    q = tl.load(q_ptr + row[None, :] * C + c[:, None], in_h & in_c[:, None], 0.0)
+    q_pe = tl.load(q_pe_ptr + row[None, :] * R + r[:, None], in_h & in_r[:, None], 0.0)
+    acc = tl.zeros((BLOCK_C, BLOCK_M), tl.float32)
     top, total = tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
 
     length = tokens
@@ -113,20 +115,19 @@ def _mla_part(  # noqa: ANN202
     for start in range(part * share, tl.minimum(part * share + share, length), BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         live, at = (n < length)[:, None], n.to(tl.int64)[:, None]
-        kv = tl.load(kv_ptr + b * kv_batch + at * kv_token + c[None, :], live & in_c, 0.0)
-        pe = tl.load(pe_ptr + b * pe_batch + at * pe_token + r[None, :], live & in_r, 0.0)
-        score = tl.dot(q_pe, tl.trans(pe), tl.dot(q, tl.trans(kv)))
-        score = tl.where((n < length)[None, :], score * qk_scale, float("-inf"))
-        new_top = tl.maximum(top, tl.max(score, 1))
-        p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
-        acc = tl.dot(p.to(kv.dtype), kv, acc * shrink[:, None])  # the latents are keys and values at once
-        total, top = total * shrink + tl.sum(p, 1), new_top
+        kv = tl.load(kv_ptr + b * kv_batch + at * kv_token + c[None, :], live & in_c[None, :], 0.0)
+        pe = tl.load(pe_ptr + b * pe_batch + at * pe_token + r[None, :], live & in_r[None, :], 0.0)
+        score = tl.where(live, tl.dot(pe, q_pe, tl.dot(kv, q)) * qk_scale, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 0))
+        p, shrink = tl.exp2(score - new_top[None, :]), tl.exp2(top - new_top)
+        acc = tl.dot(tl.trans(kv), p.to(kv.dtype), acc * shrink[None, :])  # the latents are keys and values at once
+        total, top = total * shrink + tl.sum(p, 0), new_top
 
     part_row, some = row * parts + part, total > 0.0
     lse = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
     tl.store(lse_ptr + part_row, lse, h < heads)
-    mean = (acc / tl.where(some, total, 1.0)[:, None]).to(part_ptr.dtype.element_ty)
-    tl.store(part_ptr + part_row[:, None] * C + c[None, :], mean, in_h & in_c)
+    mean = (acc / tl.where(some, total, 1.0)[None, :]).to(part_ptr.dtype.element_ty)
+    tl.store(part_ptr + part_row[None, :] * C + c[:, None], mean, in_h & in_c[:, None])
 
 
 def _multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -157,8 +158,8 @@ def launch_mla(
 
     (batch, heads, c), r, tokens = latent.shape, q_pe.shape[2], kv.shape[1]
     config = config or choose(MLA_CONFIGS, architecture(latent))
-    rows = min(config["rows"], max(16, next_power_of_2(heads)))
-    tiles = -(-heads // rows)
+    rows = min(max(config["tiles"]), max(16, next_power_of_2(heads)))
+    tile, tiles = config["tiles"][rows], -(-heads // rows)
     parts = parts or parts_for(latent, tokens, tiles, config)
     out = torch.empty_like(latent)
     lse = torch.empty((batch, heads, parts), dtype=torch.float32, device=latent.device)
@@ -167,7 +168,7 @@ def launch_mla(
     _mla_part[(tiles, parts, batch)](
         latent, q_pe, kv, k_pe, lengths, part, lse,
         tokens, scale * _LOG2E, heads, kv.stride(0), kv.stride(1), k_pe.stride(0), k_pe.stride(1),
-        C=c, R=r, BLOCK_M=rows, BLOCK_N=config["block"], BLOCK_C=block_c, BLOCK_R=block_r, **config["options"],
+        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile["block"], BLOCK_C=block_c, BLOCK_R=block_r, **tile["options"],
     )  # fmt: skip
     if parts > 1:
         shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": next_power_of_2(parts)}
