@@ -9,7 +9,8 @@ The cache holds for token :math:`t` a latent :math:`c_t` and a rotary key :math:
 The kernel multiplies its tile of queries with :math:`W^K_h` once, before the loop (the document's pseudocode does so
 too), attends in latent space, and multiplies the finished sums with :math:`W^V_h` once, after it. The pseudocode
 applies :math:`W^V_h` inside the loop, to every tile of latents. That costs V x C multiplications per key and head where
-moving it out costs BLOCK_M x C, and it is what makes the loop run out of registers.
+moving it out costs BLOCK_M x C, and it is what makes the loop run out of registers. Here keys are the rows of a tile of
+scores and queries its columns, so every wave of a workgroup has keys of its own and no product is made twice.
 
 Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
 notebook 20. For one query over a long cache see mla_decode.
@@ -41,15 +42,16 @@ if TYPE_CHECKING:
 
 __all__ = ["MLA_PREFILL_CONFIGS", "gfx942_cases", "mla_attention", "reference_mla_absorbed", "reference_mla_naive"]
 
-#: By architecture: queries and keys of a tile, rows of a weight multiplied at once, compiler options.
+#: By architecture: queries and keys of a tile, rows of a weight multiplied at once, compiler options. (For gfx942 with
+#: Triton 3.9; 3.6 needs "m": 32 to keep everything in registers.)
 MLA_PREFILL_CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
-        "m": 32,
-        "n": 16,
-        "chunk": 16,
-        "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "m": 64,
+        "n": 32,
+        "chunk": 32,
+        "options": {"num_warps": 8, "num_stages": 1, "matrix_instr_nonkdim": 16},
     },
-    "sm_90": {"m": 64, "n": 32, "chunk": 32, "options": {"num_warps": 8, "num_stages": 2}},
+    "sm_90": {"m": 64, "n": 64, "chunk": 32, "options": {"num_warps": 8, "num_stages": 2}},
     "interpreter": {"m": 16, "n": 16, "chunk": 16, "options": {}},
 }
 _LOG2E = 1.4426950408889634
@@ -123,17 +125,17 @@ def _mla_attention(  # noqa: ANN202
     """BLOCK_M queries of one head over all keys that they may see."""
     first, head, b = tl.program_id(0) * BLOCK_M, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     m, c, r, e = first + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_R), tl.arange(0, CHUNK)
-    row, in_m, in_c = ((b * queries + m) * heads + head)[:, None], (m < queries)[:, None], (c < C)[None, :]
+    row, in_m, in_c = ((b * queries + m) * heads + head)[None, :], (m < queries)[None, :], c < C
     w_ptr += head * (D + V) * C
-    latent = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
-    for d0 in range(0, D, CHUNK):  # absorb: q @ W^K, a few rows of it at a time, or it would not fit LDS
-        q = tl.load(q_ptr + row * D + d0 + e[None, :], in_m & (d0 + e < D)[None, :], 0.0)
-        w = tl.load(w_ptr + (d0 + e)[:, None] * C + c[None, :], (d0 + e < D)[:, None] & in_c, 0.0)
-        latent = tl.dot(q, w, latent)
+    latent = tl.zeros((BLOCK_C, BLOCK_M), tl.float32)
+    for d0 in range(0, D, CHUNK):  # absorb: W^K q, a few rows of W at a time, or it would not fit LDS
+        q = tl.load(q_ptr + row * D + (d0 + e)[:, None], in_m & (d0 + e < D)[:, None], 0.0)
+        w = tl.load(w_ptr + (d0 + e)[:, None] * C + c[None, :], (d0 + e < D)[:, None] & in_c[None, :], 0.0)
+        latent = tl.dot(tl.trans(w), q, latent)
     q = latent.to(kv_ptr.dtype.element_ty)
-    q_pe = tl.load(q_pe_ptr + row * R + r[None, :], in_m & (r < R)[None, :], 0.0)
+    q_pe = tl.load(q_pe_ptr + row * R + r[:, None], in_m & (r < R)[:, None], 0.0)
 
-    acc = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    acc = tl.zeros((BLOCK_C, BLOCK_M), tl.float32)
     top, total = tl.full((BLOCK_M,), -1e30, tl.float32), tl.zeros((BLOCK_M,), tl.float32)
     end = keys
     if CAUSAL:  # query i sees the keys up to i + keys - queries: the ends are aligned
@@ -141,21 +143,21 @@ def _mla_attention(  # noqa: ANN202
     for start in range(0, end, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         live, at = (n < keys)[:, None], n.to(tl.int64)[:, None]
-        kv = tl.load(kv_ptr + b * kv_strides[0] + at * kv_strides[1] + c[None, :], live & in_c, 0.0)
+        kv = tl.load(kv_ptr + b * kv_strides[0] + at * kv_strides[1] + c[None, :], live & in_c[None, :], 0.0)
         pe = tl.load(pe_ptr + b * pe_strides[0] + at * pe_strides[1] + r[None, :], live & (r < R)[None, :], 0.0)
-        score = tl.dot(q_pe, tl.trans(pe), tl.dot(q, tl.trans(kv))) * qk_scale
-        seen = (n < keys)[None, :] & ((n[None, :] <= m[:, None] + keys - queries) | (not CAUSAL))
+        score = tl.dot(pe, q_pe, tl.dot(kv, q)) * qk_scale
+        seen = live & ((n[:, None] <= m[None, :] + keys - queries) | (not CAUSAL))
         score = tl.where(seen, score, float("-inf"))
-        new_top = tl.maximum(top, tl.max(score, 1))
-        p, shrink = tl.exp2(score - new_top[:, None]), tl.exp2(top - new_top)
-        acc = tl.dot(p.to(kv.dtype), kv, acc * shrink[:, None])
-        total, top = total * shrink + tl.sum(p, 1), new_top
+        new_top = tl.maximum(top, tl.max(score, 0))
+        p, shrink = tl.exp2(score - new_top[None, :]), tl.exp2(top - new_top)
+        acc = tl.dot(tl.trans(kv), p.to(kv.dtype), acc * shrink[None, :])
+        total, top = total * shrink + tl.sum(p, 0), new_top
 
-    summed = (acc / tl.where(total > 0.0, total, 1.0)[:, None]).to(kv_ptr.dtype.element_ty)
+    summed = (acc / tl.where(total > 0.0, total, 1.0)[None, :]).to(kv_ptr.dtype.element_ty)
     for v0 in range(0, V, CHUNK):  # project: W^V once, on the finished sums
-        w = tl.load(w_ptr + (D + v0 + e)[:, None] * C + c[None, :], (v0 + e < V)[:, None] & in_c, 0.0)
-        out = tl.dot(summed, tl.trans(w)).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + row * V + v0 + e[None, :], out, in_m & (v0 + e < V)[None, :])
+        w = tl.load(w_ptr + (D + v0 + e)[:, None] * C + c[None, :], (v0 + e < V)[:, None] & in_c[None, :], 0.0)
+        out = tl.dot(w, summed).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + row * V + (v0 + e)[:, None], out, in_m & (v0 + e < V)[:, None])
 
 
 def check_mla(
