@@ -17,7 +17,7 @@ import triton.language as tl
 
 from .attention_backward_kv import attention_backward_kv_kernel
 from .attention_backward_q import attention_backward_q_kernel
-from .attention_forward import fits_tma
+from .attention_forward import FP32_TILES, fits_tma
 from .attention_problem import AttentionProblem, attention_problem, heads_second
 from .attention_tile import head_start
 from .launch import KernelError, architecture, check_same_device, check_shape, choose
@@ -30,9 +30,9 @@ __all__ = ["BACKWARD_CONFIGS", "attention_backward", "gfx942_cases", "launch_bac
 #: By architecture, columns of a tile and part: queries and keys of a tile and compiler options, as in FORWARD_CONFIGS.
 BACKWARD_CONFIGS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
     "gfx942": {
-        64: {"kv": {"m": 32, "n": 64, "warps": 4}, "q": {"m": 64, "n": 64, "warps": 4}},
-        128: {"kv": {"m": 32, "n": 64, "warps": 4}, "q": {"m": 64, "n": 32, "warps": 4}},
-        256: {"kv": {"m": 16, "n": 32, "warps": 4}, "q": {"m": 32, "n": 16, "warps": 4}},
+        64: {"kv": {"m": 64, "n": 64, "warps": 4}, "q": {"m": 64, "n": 64, "warps": 4}},
+        128: {"kv": {"m": 32, "n": 64, "warps": 4, "busy": {"m": 16}}, "q": {"m": 128, "n": 64, "warps": 8}},
+        256: {"kv": {"m": 16, "n": 32, "warps": 4}, "q": {"m": 64, "n": 16, "warps": 4}},
     },
     "sm_90": {
         64: {
@@ -107,6 +107,10 @@ def launch_backward(
     extra = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
     for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
         c = config[part]
+        if problem.bias is not None or problem.drop is not None:
+            c = c | c.get("busy", {})
+        if q.dtype == torch.float32 and arch != "interpreter":
+            c = c | FP32_TILES
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
             "D": d, "COLUMNS": problem.columns, "BLOCK_M": c["m"], "BLOCK_N": c["n"], "CAUSAL": problem.causal,

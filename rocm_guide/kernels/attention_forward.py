@@ -49,6 +49,8 @@ FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
     },
     "interpreter": {256: {"m": 16, "n": 16, "warps": 4}},
 }
+#: What changes for fp32, whose tiles are twice as large and whose products do not run on the 16-bit matrix units.
+FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 _FP8_NAMES = {f"float8_{f.name}": f.triton for f in FP8.values()}
@@ -240,6 +242,8 @@ def launch_forward(
         config = table[min((c for c in table if c >= problem.columns), default=max(table))]
         if problem.bias is not None or problem.drop is not None:
             config = config | config.get("busy", {})
+        if q.dtype == torch.float32 and architecture(q) != "interpreter":
+            config = config | FP32_TILES
     tiles = -(-max_q // config["m"]) * sequences * heads
     if tiles and d:
         tma = bool(config.get("tma")) and fits_tma(k) and fits_tma(v)

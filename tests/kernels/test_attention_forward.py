@@ -88,7 +88,7 @@ def check(actual, lse, q, k, v, dtype=None, **options):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_small(device, shape, causal):
-    for dtype in (FP32, HALF) if INTERPRETED else (FP32, HALF, BF16):
+    for dtype in (FP32, HALF) if INTERPRETED else (HALF, BF16):
         q, k, v = problem(shape, dtype, device)
         check(*attention_forward(q, k, v, causal=causal), q, k, v, causal=causal)
 
@@ -100,15 +100,15 @@ def test_large(device, shape, causal):
         pytest.skip("too large for the interpreter")
     for dtype in (HALF, BF16):
         q, k, v = problem(shape, dtype, device)
-        for schedule in ("grid", "fixed", "dynamic"):
-            check(*attention_forward(q, k, v, causal=causal, schedule=schedule), q, k, v, causal=causal)
+        check(*attention_forward(q, k, v, causal=causal), q, k, v, causal=causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("schedule", ["fixed", "dynamic"])
 def test_persistent(device, schedule, causal):
-    q, k, v = problem((2, 4, 2, 70, 50, 32), HALF, device)
-    check(*attention_forward(q, k, v, causal=causal, schedule=schedule), q, k, v, causal=causal)
+    for shape in [(2, 4, 2, 70, 50, 32)] + [(4, 8, 2, 1000, 1100, 128)] * (not INTERPRETED):
+        q, k, v = problem(shape, HALF, device)
+        check(*attention_forward(q, k, v, causal=causal, schedule=schedule), q, k, v, causal=causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
