@@ -47,10 +47,10 @@ def check_line(line: str) -> bool:
 
 
 def check_settings(pad: int, cache: str) -> bool:
-    """Exercise 2: padding and cache with at most 25 products for eager attention, at most 12 % padding tokens.
+    """Exercise 2: padding and cache with at most 30 products for eager attention, at most 12 % padding tokens.
 
-    >>> check_settings(1, "dynamic")
-    [HINT] 245 products to tune with pad=1, cache=dynamic: allowed are 25
+    >>> check_settings(1, "dynamic")  # doctest: +ELLIPSIS
+    [HINT] 2... products to tune with pad=1, cache=dynamic: allowed are 30
     False
     """
     from transformers import LlamaConfig
@@ -64,8 +64,8 @@ def check_settings(pad: int, cache: str) -> bool:
         found |= one.gemms.keys()
         padded += -(-n // pad) * pad
     waste = padded / sum(lengths) - 1
-    if len(found) > 25:
-        return say(False, f"{len(found)} products to tune with pad={pad}, cache={cache}: allowed are 25")
+    if len(found) > 30:
+        return say(False, f"{len(found)} products to tune with pad={pad}, cache={cache}: allowed are 30")
     if waste > 0.12:
         return say(False, f"pad={pad} adds {waste:.0%} padding tokens to prefill: allowed are 12 %")
     return say(True, f"{len(found)} products, {waste:.0%} padding tokens")
