@@ -72,7 +72,9 @@ def rmsnorm_fp8_kernel(
     residual_ptr += row * residual_stride
     updated_ptr += row * columns
     out_ptr += row * columns
-    lane = tl.arange(0, BLOCK)
+    # At most eight neighbours for a lane: 16, which a 128-bit store of FP8 would like, would tear the fp16 loads apart
+    # (lanes 32 bytes from each other) and send the residual through LDS.
+    lane = tl.max_contiguous(tl.arange(0, BLOCK), 8)
     inverse = inverse_scale
     if ONE_PASS:
         mask = lane < columns
@@ -178,7 +180,7 @@ def rmsnorm_fp8(
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device) if scale is None else None
     if rows:
         one_pass = columns <= config["one_pass"]
-        block = next_power_of_2(columns) if one_pass else config["looped"]
+        block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
         rmsnorm_fp8_kernel[(rows,)](
             x, residual, weight, updated, out, scales,
             columns, x.stride(0), residual.stride(0), float(eps), 1.0 / scale if scale else 1.0,

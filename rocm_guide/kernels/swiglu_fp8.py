@@ -74,7 +74,8 @@ def swiglu_fp8_kernel(
 ):  # fmt: skip
     """Static scale: program (i, row) writes tile i of one row."""
     row = tl.program_id(1).to(tl.int64)
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # At most eight neighbours for a lane: 16, which a 128-bit store of FP8 would like, would tear the fp16 loads apart.
+    offsets = tl.program_id(0) * BLOCK + tl.max_contiguous(tl.arange(0, BLOCK), 8)
     mask = offsets < columns
     y = _swiglu(x_ptr + row * x_stride, offsets, columns, mask)
     q = saturate(y * inverse_scale, FMAX).to(out_ptr.dtype.element_ty)
@@ -89,7 +90,7 @@ def swiglu_fp8_rows_kernel(
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     out_ptr += row * columns
-    lane = tl.arange(0, BLOCK)
+    lane = tl.max_contiguous(tl.arange(0, BLOCK), 8)
     if ONE_PASS:
         y = _swiglu(x_ptr, lane, columns, lane < columns)
         scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
@@ -160,7 +161,7 @@ def swiglu_fp8(
         return finish_fp8(out, fmt), None
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
     one_pass = columns <= config["one_pass"]
-    block = next_power_of_2(columns) if one_pass else config["looped"]
+    block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
     if rows:
         swiglu_fp8_rows_kernel[(rows,)](
             x, out, scales, columns, x.stride(0), FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass,

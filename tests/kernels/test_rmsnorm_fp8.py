@@ -11,8 +11,11 @@ from fused_cases import cases, check_fp8, poison
 
 from rocm_guide.kernel_table import measure_module
 from rocm_guide.kernels import rmsnorm_fp8 as module
+from rocm_guide.kernels import swiglu_fp8 as swiglu_module
 from rocm_guide.kernels.launch import KernelError
 from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8, rmsnorm_fp8
+from rocm_guide.mi300x.dry_run import dry_run
+from rocm_guide.mi300x.ir import parse_ir
 
 CASES = cases(220, seed=1)
 
@@ -120,5 +123,24 @@ def test_for_mi300x_no_spills_wide_accesses_packed_conversions():
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         assert {w.split("x")[0] for w in r.loads.split(",")} == {"128"}, r
-        assert set(r.stores.split(",")[0].split("x")[:1]) == {"128"}, r
+        # 128 bits of the residual, 64 bits of FP8 (the same eight columns), 32 bits of a row's scale
+        assert {w.split("x")[0] for w in r.stores.split(",")} == {
+            "128",
+            "64",
+            *(["32"] if "per-row" in r.case else []),
+        }, r
+        assert r.lds <= 64, "LDS for the reduction only: no change of layout"
     assert all(r.waves == 8 for r in rows if " 16384 " in r.case)
+
+
+@pytest.mark.parametrize("kernel", [module, swiglu_module], ids=["rmsnorm", "swiglu"])
+def test_for_mi300x_every_wave_reads_contiguous_memory(kernel):
+    """One layout for everything, eight neighbours to a lane: 64 lanes x 16 bytes of fp16 without a gap."""
+    for _, launch in kernel.gfx942_cases():
+        with dry_run("gfx942", device="meta") as run:
+            launch()
+        program = parse_ir(run.launches[0].compiled.ttgir)[0]
+        assert not program.conversions
+        layouts = {x.describe().split(",")[0] for x in program.layouts.values() if x.kind == "blocked"}
+        assert layouts == {"blocked: each lane holds 8"}
+        assert "v_cvt_pk_fp8_f32" in run.launches[0].compiled.assembly
