@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""The probabilities that an attention kernel used, although it never stores them: with V = identity they are its output.
+
+Introduced in notebook 20 (attention_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .anywhere import call_all
+from .attention_forward import attention_forward
+from .attention_reference import reference_attention
+from .launch import KernelError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Shown", "show_probabilities"]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one call used.
+
+    Attributes:
+        matrix: (batch, heads, queries, keys) probabilities, fp32 on the CPU; after dropout if there was any.
+        roundings: largest deviation from float64, in units of the type's rounding (2^-11 for fp16) of the largest.
+    """
+
+    matrix: torch.Tensor
+    roundings: float
+
+
+def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Mapping[str, Any]]) -> dict[str, Shown]:
+    """Let ``attention_forward`` show its probabilities for several options, and compare each with float64.
+
+    Args:
+        q, k: (batch, heads, rows, D) with as many keys as features, so that V can be the identity.
+        cases: name -> options of attention_forward; ``queries`` takes only the first so many queries.
+
+    Raises:
+        KernelError: the number of keys is not D, or attention_forward refuses the options.
+
+    >>> import torch
+    >>> q = torch.zeros(1, 1, 16, 16).half()
+    >>> shown = show_probabilities(q, q, {"causal": {"causal": True}})["causal"]
+    >>> shown.matrix[0, 0, 1, :3].tolist(), shown.roundings < 2
+    ([0.5, 0.5, 0.0], True)
+    """
+    import torch
+
+    if k.shape[2] != q.shape[3]:
+        raise KernelError(f"{k.shape[2]} keys, {q.shape[3]} features: V is the identity only if both are the same")
+    identity = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand_as(k)
+    options = {name: {n: o for n, o in case.items() if n != "queries"} for name, case in cases.items()}
+    queries = {name: q[:, :, : case.get("queries")] for name, case in cases.items()}
+    results = call_all([(attention_forward, (queries[name], k, identity), options[name]) for name in cases])
+    shown = {}
+    for name, (out, _) in zip(cases, results, strict=True):
+        plain = {n: o.cpu() if isinstance(o, torch.Tensor) else o for n, o in options[name].items() if n != "config"}
+        exact, _ = reference_attention(*(x.cpu().double() for x in (queries[name], k, identity)), **plain)
+        unit = torch.finfo(q.dtype).eps / 2 * exact.max()
+        shown[name] = Shown(out.float().cpu(), float((out.cpu().double() - exact).abs().max() / unit))
+    return shown
