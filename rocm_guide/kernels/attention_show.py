@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The probabilities that an attention kernel used, although it never stores them: with V = identity they are its output.
+"""Which probabilities an attention kernel used, although it never stores them: with V = identity they are its output.
 
 Introduced in notebook 20 (attention_kernels).
 """
