@@ -15,7 +15,7 @@ import torch
 from .quantization import QuantizationError, output_error
 from .quantization_pack import PackedLinear
 
-__all__ = ["calibration_samples", "layer_inputs", "linear_errors", "recorded_inputs"]
+__all__ = ["calibration_samples", "joined_samples", "layer_inputs", "linear_errors", "recorded_inputs"]
 
 
 def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
@@ -50,6 +50,25 @@ def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, 
             raise QuantizationError(f"calibration sample {i} has no tokens; leave it out")
         checked.append(tensors)
     return checked
+
+
+def joined_samples(samples: Sequence[Mapping[str, Any]], length: int) -> list[dict[str, list[int]]]:
+    """All tokens end to end, cut into samples of ``length`` tokens; what is left over at the end is dropped.
+
+    Samples of one length cost no padding, and some libraries need them: GPTQModel's AWQ keeps the inputs of one batch
+    only when it cannot stack them.
+
+    Raises:
+        QuantizationError: as :func:`calibration_samples`, or fewer than ``length`` tokens in all.
+
+    >>> [s["input_ids"] for s in joined_samples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}], 2)]
+    [[1, 2], [3, 4]]
+    """
+    tokens = torch.cat([s["input_ids"][0] for s in calibration_samples(samples)]).tolist()
+    if length < 1 or len(tokens) < length:
+        raise QuantizationError(f"length={length}: the calibration set has {len(tokens)} tokens; give 1 to that many")
+    starts = range(0, len(tokens) - length + 1, length)
+    return [{"input_ids": tokens[i : i + length], "attention_mask": [1] * length} for i in starts]
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def gptqmodel_quantize(
     shape = AutoConfig.from_pretrained(source)
     for columns in {shape.hidden_size, shape.intermediate_size}:
         check_grid(columns, bits, group)
-    fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method}
+    fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method, "sym": False}
     fields |= {"format": "gemm"} if method == "awq" else {"act_group_aware": False}
     # "original" packs with torch; the default compiles a C++ helper first, which pays from a billion weights on.
     fields |= {"pack_impl": "original", **settings}
