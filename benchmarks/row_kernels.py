@@ -166,7 +166,7 @@ def show(r):
           + f" | best other / ours {lead:.3f}{'' if lead >= 1 else '  BEHIND'}", flush=True)  # fmt: skip
 
 
-def plots(data):
+def plots(data, folder):
     """Time against rows at 16,384 columns, and the share of the copy bandwidth."""
     rows = sorted({r["rows"] for r in data["results"] if r["cols"] == 16384})
     hardware = f"{data['hardware']}, triton {data['triton']}"
@@ -182,7 +182,7 @@ def plots(data):
             name = "row_kernels_" + mode.replace("+", "_")
             fig = plot_by_size(panels, rows, x="rows of 16,384 columns, bf16", y="microseconds", log_y=True,
                                title=f"Row kernels, {mode}", hardware=hardware)  # fmt: skip
-            print(*save_plot(name, fig))
+            print(*save_plot(name, fig, folder))
 
 
 def main():
@@ -209,7 +209,7 @@ def main():
     print(f"{len(data['results'])} rows of results; behind in {len(behind)}:")
     for r in behind:
         show(r)
-    plots(data)
+    plots(data, folder)
 
 
 if __name__ == "__main__":

@@ -59,9 +59,10 @@ def configurations(op, rows, cols):
             if not loops:
                 yield RowTile(cols, tile_rows, warps)
                 continue
-            for stages in (1, 2, 3) if rows > 132 else (1,):
-                for per_unit in (1, 2, 4) if rows > 132 else (1,):
-                    for again in (False, True) if cols >= 8192 else (False,):
+            for again in (False, True) if cols >= 8192 else (False,):
+                yield RowTile(cols, tile_rows, warps, split=True, reload=again)
+                for stages in (1, 2, 3) if rows > 132 else (1,):
+                    for per_unit in (1, 2, 4) if rows > 132 else (1,):
                         if warps * per_unit <= 64:
                             yield RowTile(cols, tile_rows, warps, stages, per_unit, reload=again)
     if cols >= 16384:
@@ -109,10 +110,14 @@ def main():
             except Exception as e:  # noqa: BLE001 - a sweep goes on
                 print(f"{op:<15} {tile}: {type(e).__name__} {str(e)[:120]}", flush=True)
                 continue
-            extra = (f" blocked {tile.columns}" if tile.blocked else "") + (" reload" if tile.reload else "")
+            extra = (f" blocked {tile.columns}" if tile.blocked else "") + " reload" * tile.reload
+            extra += " split" * tile.split
             share = t.gb_s(moved) / copy
-            print(f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {share:6.1%} of copy  rows {tile.rows} "
-                  f"warps {tile.warps:>2} stages {tile.stages} per_unit {tile.per_unit}{extra}", flush=True)  # fmt: skip
+            print(
+                f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {share:6.1%} of copy  rows {tile.rows} "
+                f"warps {tile.warps:>2} stages {tile.stages} per_unit {tile.per_unit}{extra}",
+                flush=True,
+            )
             best[op, rows, cols] = min(best.get((op, rows, cols), (1e9,)), (t.us, share, str(tile)))
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     print("\nbest of each size")

@@ -51,15 +51,26 @@ def layer_norm_rows(  # noqa: ANN202
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
-    x = tl.load(x_ptr + first * x_stride + (row[:, None] * x_stride + col[None, :]), mask=inside, other=0.0)
+    at = row[:, None] * x_stride + col[None, :]
+    x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0)
     if WEIGHT:  # asked for before the reductions, so that it is there when they are done
         w = tl.load(w_ptr + col, mask=col < cols, other=0.0)
     if BIAS:
         b = tl.load(b_ptr + col, mask=col < cols, other=0.0)
-    x = x.to(tl.float32)
-    mean = tl.sum(x, 1) * (1.0 / cols)
-    x = tl.where(inside, x - mean[:, None], 0.0)
-    rstd = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / cols) + eps)
+    # Sums of the distances to a member of the row, and of their squares, in one exchange between the lanes.
+    pivot = tl.load(x_ptr + first * x_stride + row * x_stride, mask=first + row < rows, other=0.0).to(tl.float32)
+    x = tl.where(inside, x.to(tl.float32) - pivot[:, None], 0.0)
+    shift, square = tl.split(tl.sum(tl.join(x, x * x), 1) * (1.0 / cols))
+    variance = square - shift * shift
+    if tl.max(shift * shift - 16 * variance, 0) > 0:
+        # A member far from the mean: the distances have lost digits. Rare; then one sum after the other.
+        x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0).to(tl.float32)
+        pivot, shift = pivot * 0, tl.sum(x, 1) * (1.0 / cols)
+        x = tl.where(inside, x - shift[:, None], 0.0)
+        variance = tl.sum(x * x, 1) * (1.0 / cols)
+    else:
+        x = tl.where(inside, x - shift[:, None], 0.0)
+    mean, rstd = pivot + shift, tl.rsqrt(variance + eps)
     y = x * rstd[:, None]
     if WEIGHT:  # widened only now: until here they take half the registers
         y *= w.to(tl.float32)[None, :]

@@ -46,7 +46,7 @@ def reference_layer_norm_backward(
 @triton.jit
 def layer_norm_backward_rows(  # noqa: ANN202
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, RELOAD: tl.constexpr,
+    WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end."""
@@ -65,8 +65,8 @@ def layer_norm_backward_rows(  # noqa: ANN202
         if WEIGHT:
             g *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)[None, :]
         # Beyond the row's end x - mean is not zero, but g is.
-        along = (tl.sum(g * ((x.to(tl.float32) - mean) * rstd), 1) * (1.0 / cols))[:, None]
-        level = (tl.sum(g, 1) * (1.0 / cols))[:, None]
+        both = tl.join(g * ((x.to(tl.float32) - mean) * rstd), g)  # two sums, one exchange between the lanes
+        along, level = tl.split(tl.sum(both, 1) * (1.0 / cols))
         if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
             x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
             dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
@@ -75,17 +75,17 @@ def layer_norm_backward_rows(  # noqa: ANN202
                 w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
                 g *= w.to(tl.float32)[None, :]
         h = (x.to(tl.float32) - mean) * rstd
-        if WEIGHT:
+        if DW:
             dw += dy.to(tl.float32) * h
-        if BIAS:
+        if DB:
             db += dy.to(tl.float32)
-        dx = rstd * (g - level - h * along)
+        dx = rstd * (g - level[:, None] - h * along[:, None])
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
     part_ptr += tl.program_id(0).to(tl.int64) * cols
-    if WEIGHT:
+    if DW:
         tl.store(part_ptr + col, tl.sum(dw, 0).to(part_ptr.dtype.element_ty), mask=col < cols)
         part_ptr += programs * cols
-    if BIAS:
+    if DB:
         tl.store(part_ptr + col, tl.sum(db, 0).to(part_ptr.dtype.element_ty), mask=col < cols)
 
 
@@ -166,18 +166,24 @@ def layer_norm_backward(
         layer_norm_backward_blocked[(rows,)](
             *arguments, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, num_warps=t.warps
         )
-        sums = norm_weight_grad(flat, dy.view(rows, cols), rstd, mean, bias=bias, dtype=dtype) if tables else None
     else:
-        programs = min(triton.cdiv(rows, t.rows), t.per_unit * unit_count(x))
+        own = not t.split and tables > 0
+        programs = triton.cdiv(rows, t.rows)
+        programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         # A single program's part is the whole sum.
         kind = dtype if programs == 1 else torch.float32
-        parts = torch.empty(tables, programs if tables else 0, cols, dtype=kind, device=x.device)
+        parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)
         layer_norm_backward_rows[(programs,)](
             *arguments, parts, flat.stride(0), rows, cols,
-            WEIGHT=has, BIAS=bias, RELOAD=t.reload,
+            WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
             ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
         )  # fmt: skip
-        sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype) if tables else None
+    if tables == 0:
+        return dx, None, None
+    if t.blocked or t.split:
+        sums = norm_weight_grad(flat, dy.view(rows, cols), rstd, mean, bias=bias, dtype=dtype)
+    else:
+        sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype)
     return dx, sums[0] if has else None, sums[-1] if bias else None
 
 

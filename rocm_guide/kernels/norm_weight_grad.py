@@ -19,11 +19,12 @@ from .rows import as_rows
 
 __all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_weight_grad"]
 
-#: Architecture -> rows and columns of a tile of the partial sums, and of the final sum; warps of both.
-CONFIGS: dict[str, dict[str, int]] = {
-    "gfx942": {"ROWS": 8, "COLS": 1024, "warps": 8, "sum_rows": 16, "sum_cols": 128, "sum_warps": 4},
-    "sm_90": {"ROWS": 8, "COLS": 512, "warps": 8, "sum_rows": 32, "sum_cols": 64, "sum_warps": 8},
+#: Architecture -> tile of the partial sums (rows, columns, warps), also for few rows; and of the final sum.
+CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
+    "gfx942": {"many": (8, 1024, 8), "few": (16, 256, 4), "sum": (16, 128, 4)},
+    "sm_90": {"many": (8, 512, 8), "few": (32, 128, 8), "sum": (32, 64, 8)},
 }
+FEW_ROWS = 64
 
 
 def reference_norm_weight_grad(
@@ -56,9 +57,10 @@ def weight_grad_partials(  # noqa: ANN202
         if BIAS:
             db += dy
     out = part_ptr + group.to(tl.int64) * cols + strip + tl.arange(0, COLS)
-    tl.store(out, tl.sum(dw, 0), mask=tl.arange(0, COLS) < cols - strip)
+    mask = tl.arange(0, COLS) < cols - strip
+    tl.store(out, tl.sum(dw, 0).to(part_ptr.dtype.element_ty), mask=mask)
     if BIAS:
-        tl.store(out + programs * cols, tl.sum(db, 0), mask=tl.arange(0, COLS) < cols - strip)
+        tl.store(out + programs * cols, tl.sum(db, 0).to(part_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -88,12 +90,10 @@ def column_sum(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     check_shape("parts", parts, (None, None, None))
     check_dtype("parts", parts, (torch.float32,))
     check_contiguous("parts", parts)
-    tables, rows, cols = parts.shape
-    c = choose(CONFIGS, architecture(parts))
+    tables, count, cols = parts.shape
+    rows, width, warps = choose(CONFIGS, architecture(parts))["sum"]
     out = torch.empty(tables, cols, dtype=dtype, device=parts.device)
-    # No wider than needed: many short columns of partial sums want many programs.
-    grid = (triton.cdiv(cols, c["sum_cols"]), tables)
-    column_sums[grid](parts, out, rows, cols, ROWS=c["sum_rows"], COLS=c["sum_cols"], num_warps=c["sum_warps"])
+    column_sums[(triton.cdiv(cols, width), tables)](parts, out, count, cols, ROWS=rows, COLS=width, num_warps=warps)
     return out
 
 
@@ -130,21 +130,25 @@ def norm_weight_grad(
         if t is not None:
             check_shape(name, t, (rows,))
             check_dtype(name, t, (torch.float32,))
-    c = choose(CONFIGS, architecture(x))
-    strips = triton.cdiv(cols, c["COLS"])
-    programs = max(1, min(triton.cdiv(rows, c["ROWS"]), triton.cdiv(4 * unit_count(x), strips)))
-    parts = torch.empty(2 if bias else 1, programs, cols, dtype=torch.float32, device=x.device)
+    # Few rows are added up by one program for each narrow strip of columns, and there is nothing left to sum.
+    few, dtype = rows <= FEW_ROWS, dtype or x.dtype
+    tile, width, warps = choose(CONFIGS, architecture(x))["few" if few else "many"]
+    strips = triton.cdiv(cols, width)
+    programs = 1 if few else max(1, min(triton.cdiv(rows, tile), triton.cdiv(4 * unit_count(x), strips)))
+    kind = dtype if programs == 1 else torch.float32
+    parts = torch.empty(2 if bias else 1, programs, cols, dtype=kind, device=x.device)
     weight_grad_partials[(strips, programs)](
         flat, dy, mean if mean is not None else rstd, rstd, parts, flat.stride(0), rows, cols,
-        CENTRED=mean is not None, BIAS=bias, ROWS=c["ROWS"], COLS=c["COLS"], num_warps=c["warps"],
+        CENTRED=mean is not None, BIAS=bias, ROWS=tile, COLS=width, num_warps=warps,
     )  # fmt: skip
-    return column_sum(parts, dtype or x.dtype)
+    return parts[:, 0] if programs == 1 else column_sum(parts, dtype)
 
 
 def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
     """(label, launch) for the resource table, with and without mean and bias; call it in a dry run."""
-    for cols in (16384, 131072):
-        x = torch.empty(2048, cols, dtype=torch.bfloat16, device="cuda")
-        row = torch.empty(2048, dtype=torch.float32, device="cuda")
-        yield f"RMSNorm, {cols} columns", lambda x=x, row=row: norm_weight_grad(x, x, row)
-        yield f"LayerNorm, {cols} columns", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)
+    for rows, cols in ((2048, 16384), (2048, 131072), (32, 16384)):
+        x = torch.empty(rows, cols, dtype=torch.bfloat16, device="cuda")
+        row = torch.empty(rows, dtype=torch.float32, device="cuda")
+        name = f"{rows} rows of {cols}"
+        yield f"RMSNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row)
+        yield f"LayerNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)

@@ -86,7 +86,8 @@ def rms_norm_blocked(  # noqa: ANN202
 @triton.jit
 def rms_norm_backward_rows(  # noqa: ANN202
     x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
-    WEIGHT: tl.constexpr, RELOAD: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    WEIGHT: tl.constexpr, DW: tl.constexpr, RELOAD: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One program: every so many rows, ROWS at a time; what they add to dw stays in registers until the end."""
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
@@ -110,11 +111,11 @@ def rms_norm_backward_rows(  # noqa: ANN202
                 w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
                 g *= w.to(tl.float32)[None, :]
         x_hat = x.to(tl.float32) * rstd
-        if WEIGHT:
+        if DW:
             dw += dy.to(tl.float32) * x_hat
         dx = rstd * (g - x_hat * mean)
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
-    if WEIGHT:
+    if DW:
         total = tl.sum(dw, 0).to(part_ptr.dtype.element_ty)
         tl.store(part_ptr + tl.program_id(0).to(tl.int64) * cols + col, total, mask=col < cols)
 
@@ -224,18 +225,22 @@ def rms_norm_backward(
         rms_norm_backward_blocked[(rows,)](
             flat, w, dy, rstd, dx, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, num_warps=t.warps
         )
-        dw = norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0] if has else None
-        return dx, dw
-    programs = min(triton.cdiv(rows, t.rows), t.per_unit * unit_count(x))
-    # A single program's part is the whole sum.
-    dtype = weight.dtype if has and programs == 1 else torch.float32
-    parts = torch.empty(1, programs if has else 0, cols, dtype=dtype, device=x.device)
-    rms_norm_backward_rows[(programs,)](
-        flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
-        WEIGHT=has, RELOAD=t.reload, ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
-    )  # fmt: skip
+    else:
+        own = has and not t.split
+        programs = triton.cdiv(rows, t.rows)
+        programs = min(programs, t.per_unit * unit_count(x)) if own else programs
+        # A single program's part is the whole sum.
+        kind = weight.dtype if own and programs == 1 else torch.float32
+        parts = torch.empty(1, programs if own else 0, cols, dtype=kind, device=x.device)
+        rms_norm_backward_rows[(programs,)](
+            flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
+            WEIGHT=has, DW=own, RELOAD=t.reload,
+            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
+        )  # fmt: skip
     if not has:
         return dx, None
+    if t.blocked or t.split:
+        return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
     return dx, parts[0, 0] if programs == 1 else column_sum(parts, weight.dtype)[0]
 
 

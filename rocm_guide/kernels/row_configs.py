@@ -58,7 +58,7 @@ NORM_BACKWARD: Tiles = {
         RowTile(2048, 1, 4, per_unit=4),
         RowTile(4096, 1, 8, per_unit=2),
         RowTile(8192, 1, 8, per_unit=2),
-        RowTile(16384, 1, 16),
+        RowTile(16384, 1, 16, reload=True),
         RowTile(8192, 1, 16, blocked=True),
     ),
     "sm_90": (

@@ -34,6 +34,7 @@ class RowTile:
         few: serves launches of up to this many rows only; 0 = any number.
         reload: in kernels that loop over rows, read the row again after its reduction (from the cache) instead of
             keeping it in registers.
+        split: in backward kernels, sum up the weight's gradient in a kernel of its own.
     """
 
     columns: int
@@ -44,6 +45,7 @@ class RowTile:
     blocked: bool = False
     few: int = 0
     reload: bool = False
+    split: bool = False
 
 
 def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
