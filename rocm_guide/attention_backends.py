@@ -51,7 +51,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class BackendResult:
-    """What :func:`compare_backends` found: ``error`` is the largest one against float64, relative to its largest value."""
+    """What :func:`compare_backends` found; ``error`` is the largest one against float64, over the largest value."""
 
     name: str
     timing: Timing
@@ -106,7 +106,9 @@ def _candidates(gpu: bool, rocm: bool) -> list[tuple[str, Any, str, str]]:
 
 def _reason(error: Exception, said: list[str]) -> str:
     """Torch explains itself in warnings; the last one that names a cause is the best answer."""
-    useful = [t.split("(Triggered")[0].strip() for t in said if "kernel not used" not in t and "not deterministic" not in t]
+    useful = [
+        t.split("(Triggered")[0].strip() for t in said if "kernel not used" not in t and "not deterministic" not in t
+    ]
     text = (useful or [str(error)])[-1]
     return text.splitlines()[0] if text else type(error).__name__
 
@@ -147,7 +149,7 @@ def attention_backends(device: str | None = None, dtype: torch.dtype | None = No
             warnings.simplefilter("always")
             try:
                 run(q, q, q, True)
-            except Exception as e:  # whatever a library raises is the answer to "why not?"
+            except Exception as e:  # noqa: BLE001 - whatever a library raises is the answer to "why not?"
                 found.append(Backend(name, None, _reason(e, [str(w.message) for w in said])))
                 continue
         found.append(Backend(name, run, why))

@@ -17,43 +17,19 @@ import triton.language as tl
 
 from .attention_backward_kv import attention_backward_kv_kernel
 from .attention_backward_q import attention_backward_q_kernel
-from .attention_forward import FP32_TILES, fits_tma
+from .attention_configs import BACKWARD_CONFIGS, fits_tma, pick_config
 from .attention_problem import AttentionProblem, attention_problem, heads_second
 from .attention_tile import head_start
-from .launch import KernelError, architecture, check_same_device, check_shape, choose
+from .launch import KernelError, architecture, check_same_device, check_shape
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BACKWARD_CONFIGS", "attention_backward", "gfx942_cases", "launch_backward"]
-
-#: By architecture, columns of a tile and part: queries and keys of a tile and compiler options, as in FORWARD_CONFIGS.
-BACKWARD_CONFIGS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
-    "gfx942": {
-        64: {"kv": {"m": 64, "n": 64, "warps": 4}, "q": {"m": 64, "n": 64, "warps": 4}},
-        128: {"kv": {"m": 32, "n": 64, "warps": 4, "busy": {"m": 16}}, "q": {"m": 128, "n": 64, "warps": 8}},
-        256: {"kv": {"m": 16, "n": 32, "warps": 4}, "q": {"m": 64, "n": 16, "warps": 4}},
-    },
-    "sm_90": {
-        64: {
-            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 2, "tma": True},
-            "q": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
-        },
-        128: {
-            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 2, "tma": True},
-            "q": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
-        },
-        256: {
-            "kv": {"m": 32, "n": 64, "warps": 8, "stages": 1},
-            "q": {"m": 64, "n": 32, "warps": 8, "stages": 1},
-        },
-    },
-    "interpreter": {256: {"kv": {"m": 16, "n": 16, "warps": 4}, "q": {"m": 16, "n": 16, "warps": 4}}},
-}
+__all__ = ["attention_backward", "gfx942_cases", "launch_backward"]
 
 
 @triton.jit
-def attention_delta_kernel(  # noqa: ANN201
+def attention_delta_kernel(  # noqa: ANN202
     out, do, delta, strides, heads, rows,  # noqa: ANN001
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +55,7 @@ def launch_backward(
     bias_gradient: bool = False,
     config: dict[str, dict[str, Any]] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Launch on checked arguments; ``out`` and ``do`` are (batch, heads, queries, D), ``lse`` (batch, heads, queries)."""
+    """Launch on checked arguments; ``out`` and ``do`` are (batch, heads, queries, D), ``lse`` lacks the D."""
     import torch
 
     q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
@@ -92,9 +68,6 @@ def launch_backward(
     if not q.numel() or not k.numel():
         return given_dq.zero_(), given_dk.zero_(), given_dv.zero_(), d_bias
     arch = architecture(q)
-    if config is None:
-        table = choose(BACKWARD_CONFIGS, arch)
-        config = table[min((c for c in table if c >= problem.columns), default=max(table))]
     delta = torch.empty_like(lse)
     rows = q.shape[2]
     attention_delta_kernel[(-(-rows // 64), q.shape[0] * heads)](
@@ -106,11 +79,7 @@ def launch_backward(
     triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=q.device))
     extra = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
     for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
-        c = config[part]
-        if problem.bias is not None or problem.drop is not None:
-            c = c | c.get("busy", {})
-        if q.dtype == torch.float32 and arch != "interpreter":
-            c = c | FP32_TILES
+        c = config[part] if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
             "D": d, "COLUMNS": problem.columns, "BLOCK_M": c["m"], "BLOCK_N": c["n"], "CAUSAL": problem.causal,
@@ -140,7 +109,7 @@ def attention_backward(
     config: dict[str, dict[str, Any]] | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Gradients of q, k and v, and with ``bias_gradient`` of the bias, expanded to (batch, heads, queries, keys) in fp32.
+    """Gradients of q, k and v, and with ``bias_gradient`` of the bias: (batch, heads, queries, keys) in fp32, or None.
 
     Args:
         do: gradient of the output, in its layout and type.

@@ -40,10 +40,7 @@ def _query_tiles(  # noqa: ANN202
     i, j = tl.arange(0, BLOCK_M)[None, :], tl.arange(0, k.shape[0])[:, None]
     rows = tl.arange(0, BLOCK_M)
     for m in tl.range(low, high, BLOCK_M, num_stages=STAGES):
-        if TMA:
-            q_tile = q.load([m, 0])
-        else:
-            q_tile = load_rows(q, m, len_q, strides[0], D, BLOCK_M, COLUMNS, True)
+        q_tile = q.load([m, 0]) if TMA else load_rows(q, m, len_q, strides[0], D, BLOCK_M, COLUMNS, True)
         live = rows < len_q - m
         # A row beyond the end, or one that saw no key, has p = exp2(s - inf) = 0.
         top = tl.load(lse + m + rows, mask=live, other=float("inf")) * _LOG2E
@@ -60,10 +57,7 @@ def _query_tiles(  # noqa: ANN202
             if MASKED:
                 s = mask_scores(s, i, j, m, column0, len_q, len_k, CAUSAL)
             p = tl.exp2(s - top[None, :])
-        if TMA:
-            do_tile = do.load([m, 0])
-        else:
-            do_tile = load_rows(do, m, len_q, strides[1], D, BLOCK_M, COLUMNS, True)
+        do_tile = do.load([m, 0]) if TMA else load_rows(do, m, len_q, strides[1], D, BLOCK_M, COLUMNS, True)
         dp = tl.dot(v, tl.trans(do_tile), input_precision="ieee")
         kept = p
         if drop is not None:

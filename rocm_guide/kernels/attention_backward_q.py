@@ -35,10 +35,7 @@ def _key_tiles(  # noqa: ANN202
     COLUMNS: tl.constexpr = q.shape[1]
     i, j = tl.arange(0, q.shape[0])[:, None], tl.arange(0, BLOCK_N)[None, :]
     for n in tl.range(low, high, BLOCK_N, num_stages=STAGES):
-        if TMA:
-            k_tile = k.load([n, 0])
-        else:
-            k_tile = load_rows(k, n, len_k, strides[0], D, BLOCK_N, COLUMNS, MASKED)
+        k_tile = k.load([n, 0]) if TMA else load_rows(k, n, len_k, strides[0], D, BLOCK_N, COLUMNS, MASKED)
         s = tl.dot(q, tl.trans(k_tile), input_precision="ieee")
         if bias is None and slope is None:
             if MASKED:
@@ -49,10 +46,7 @@ def _key_tiles(  # noqa: ANN202
             if MASKED:
                 s = mask_scores(s, i, j, row0, n, len_q, len_k, CAUSAL)
             p = tl.exp2(s - top[:, None])
-        if TMA:
-            v_tile = v.load([n, 0])
-        else:
-            v_tile = load_rows(v, n, len_k, strides[1], D, BLOCK_N, COLUMNS, MASKED)
+        v_tile = v.load([n, 0]) if TMA else load_rows(v, n, len_k, strides[1], D, BLOCK_N, COLUMNS, MASKED)
         dp = tl.dot(do, tl.trans(v_tile), input_precision="ieee")
         if drop is not None:
             dp = tl.where(keep_tile(s, i, j, row0, n, bh, drop), dp * drop[2], 0.0)

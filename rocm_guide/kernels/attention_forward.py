@@ -22,38 +22,18 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from .attention_configs import FORWARD_CONFIGS, fits_tma, pick_config, triton_type
 from .attention_problem import AttentionProblem, attention_problem
 from .attention_tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
-from .fp8 import FP8
-from .launch import KernelError, architecture, choose, unit_count
+from .launch import KernelError, architecture, unit_count
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FORWARD_CONFIGS", "attention_forward", "attention_forward_kernel", "gfx942_cases", "launch_forward"]
+__all__ = ["attention_forward", "attention_forward_kernel", "gfx942_cases", "launch_forward"]
 
-#: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
-#: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
-#: neighbours belong to different heads: MI300X deals workgroups out to its 8 XCDs in turn, each with an L2 of its own.
-#: "busy" is what changes when a matrix bias or dropout needs registers and shared memory of its own.
-FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
-    "gfx942": {
-        64: {"m": 128, "n": 64, "heads_first": True, "warps": 4, "busy": {"n": 32}},
-        128: {"m": 128, "n": 32, "heads_first": True, "warps": 4},
-        256: {"m": 64, "n": 32, "heads_first": True, "warps": 4},
-    },
-    "sm_90": {
-        64: {"m": 64, "n": 128, "warps": 4, "stages": 2, "tma": True},
-        128: {"m": 128, "n": 128, "warps": 8, "stages": 3, "tma": True, "busy": {"n": 64, "stages": 2}},
-        256: {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "busy": {"n": 32}},
-    },
-    "interpreter": {256: {"m": 16, "n": 16, "warps": 4}},
-}
-#: What changes for fp32, whose tiles are twice as large and whose products do not run on the 16-bit matrix units.
-FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
-_FP8_NAMES = {f"float8_{f.name}": f.triton for f in FP8.values()}
 
 
 @triton.jit
@@ -70,10 +50,7 @@ def _key_tiles(  # noqa: ANN202
     COLUMNS: tl.constexpr = q.shape[1]
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK_N)[None, :]
     for n in tl.range(low, high, BLOCK_N, num_stages=STAGES):
-        if TMA:
-            k = descriptors[0].load([n, 0])
-        else:
-            k = load_rows(k_base, n, len_k, k_strides, D, BLOCK_N, COLUMNS, MASKED)
+        k = descriptors[0].load([n, 0]) if TMA else load_rows(k_base, n, len_k, k_strides, D, BLOCK_N, COLUMNS, MASKED)
         if k.dtype == tl.int8 and q.dtype != tl.int8:
             k = k.to(q.dtype)
         s = tl.dot(q, tl.trans(k), input_precision="ieee").to(tl.float32)
@@ -89,18 +66,15 @@ def _key_tiles(  # noqa: ANN202
                 s = mask_scores(s, i, j, row0, n, len_q, len_k, CAUSAL)
             m_new = tl.maximum(m, tl.max(s, 1))
             p = tl.exp2(s - (m_new - P_BITS)[:, None])
-        if MATH == tl.int8:
+        if MATH.is_int():
             p = tl.floor(p + 0.5)
         shrink = tl.exp2(m - m_new)
         total = total * shrink + tl.sum(p, 1)
         if drop is not None:
             p = tl.where(keep_tile(s, i, j, row0, n, bh, drop), p, 0.0)
         acc = acc * shrink[:, None]
-        if TMA:
-            v = descriptors[1].load([n, 0])
-        else:
-            v = load_rows(v_base, n, len_k, v_strides, D, BLOCK_N, COLUMNS, MASKED)
-        if MATH == tl.int8:
+        v = descriptors[1].load([n, 0]) if TMA else load_rows(v_base, n, len_k, v_strides, D, BLOCK_N, COLUMNS, MASKED)
+        if MATH.is_int():
             acc += tl.dot(p.to(MATH), v).to(tl.float32)
         else:
             acc = tl.dot(p.to(MATH), v.to(MATH), acc, input_precision="ieee")
@@ -206,18 +180,6 @@ def attention_forward_kernel(  # noqa: ANN201
                 tile += tl.num_programs(0)
 
 
-def triton_type(dtype: torch.dtype) -> Any:
-    """Triton's name of torch's type."""
-    name = str(dtype).removeprefix("torch.")
-    return getattr(tl, _FP8_NAMES.get(name, name))
-
-
-def fits_tma(x: torch.Tensor) -> bool:
-    # What a tensor descriptor asks for: 16-byte steps between rows, neighbours in a row, an aligned start.
-    size = x.element_size()
-    return x.stride(-1) == 1 and all(s * size % 16 == 0 for s in x.stride()[:-1]) and x.data_ptr() % 16 == 0
-
-
 def launch_forward(
     problem: AttentionProblem,
     out_dtype: torch.dtype,
@@ -237,13 +199,8 @@ def launch_forward(
     sequences, heads, _, max_q, _ = sizes
     given, out = problem.new(q.shape[2], heads, out_dtype)
     lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
-    if config is None:
-        table = choose(FORWARD_CONFIGS, architecture(q))
-        config = table[min((c for c in table if c >= problem.columns), default=max(table))]
-        if problem.bias is not None or problem.drop is not None:
-            config = config | config.get("busy", {})
-        if q.dtype == torch.float32 and architecture(q) != "interpreter":
-            config = config | FP32_TILES
+    arch = architecture(q)
+    config = config or pick_config(FORWARD_CONFIGS, problem, arch)
     tiles = -(-max_q // config["m"]) * sequences * heads
     if tiles and d:
         tma = bool(config.get("tma")) and fits_tma(k) and fits_tma(v)
@@ -253,14 +210,15 @@ def launch_forward(
         programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.get("per_unit", 1))
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
         options = {name: config[name] for name in ("waves_per_eu", "maxnreg") if name in config}
-        if torch.version.hip or architecture(q).startswith("gfx"):
+        if arch.startswith("gfx"):
             options["matrix_instr_nonkdim"] = 16
         stages = config.get("stages", 1)
         attention_forward_kernel[(programs,)](
             (q, k, v, out, lse), problem.extras, scales,
             (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride()), sizes, problem.scale, problem.drop,
             counter, D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
-            P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma, HEADS_FIRST=bool(config.get("heads_first")), STAGES=stages, SCHEDULE=schedule,
+            P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
+            HEADS_FIRST=bool(config.get("heads_first")), STAGES=stages, SCHEDULE=schedule,
             num_warps=config["warps"], num_stages=stages, **options,
         )  # fmt: skip
     return given, lse[0] if problem.layout == "thd" else lse

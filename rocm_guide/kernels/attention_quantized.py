@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: MIT
 r"""Attention on 8-bit numbers: int8 in the document's three ways, and fp8; the softmax is always in fp32.
 
-==========  ==========================  ==============================================  ======================
-given       q, k, v                     first product                                   second product
-==========  ==========================  ==============================================  ======================
-q, k, v     int8 with q, k, v scales    int8 x int8 in int32, times both scales         p in 16 bits, v converted
-q, k, v, p  the same and ``p_scale``    the same                                        int8 x int8, p = round(p / p_scale)
-k, v        int8 with k and v scales    k converted to the type of q                    v converted to the type of q
-fp8         e4m3 with q, k, v scales    fp8 x fp8 in fp32                               fp8 x fp8, p times a power of two
-==========  ==========================  ==============================================  ======================
+- int8 q, k, v with q, k and v scales: the first product is int8 x int8 in int32; p stays in 16 bits and v is converted.
+- the same and ``p_scale``: the second product is int8 x int8 too, with p = round(p / p_scale).
+- int8 k, v with k and v scales, q in 16 bits: k and v are converted and both products run in the type of q.
+- fp8 (e4m3) q, k, v with scales: both products are fp8 x fp8 in fp32, p times a power of two.
 
 A scale belongs to one head of one sequence, so it moves out of both sums: those of q and k into the softmax's own
 scale, that of v to the end. Converting int8 to 16 bits is exact. p lies in [0, 1]; before it becomes 8 bits it is
@@ -42,7 +38,9 @@ _FP8 = ("float8_e4m3fn", "float8_e4m3fnuz")
 
 
 def quantize_heads(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """(batch, heads, rows, D) -> the same in int8 or fp8, and one fp32 scale per (batch, head): x is about code * scale.
+    """(batch, heads, rows, D) -> int8 or fp8 codes of that shape, and one fp32 scale per (batch, head).
+
+    A code times its scale is about the number it stands for.
 
     The largest value of a head becomes the largest code; int8 rounds to nearest and stays in [-127, 127].
 
@@ -123,7 +121,11 @@ def attention_quantized(
             raise KernelError(f"q is {q.dtype} and q_scale is missing: pass what quantize_heads returned")
         q_scale = torch.ones((sequences, heads), dtype=torch.float32, device=q.device)
     scales = []
-    for name, scale, count in (("q_scale", q_scale, heads), ("k_scale", k_scale, heads // group), ("v_scale", v_scale, heads // group)):
+    for name, scale, count in (
+        ("q_scale", q_scale, heads),
+        ("k_scale", k_scale, heads // group),
+        ("v_scale", v_scale, heads // group),
+    ):
         check_dtype(name, scale, (torch.float32,))
         try:
             scales.append(scale.expand(sequences, count).contiguous())

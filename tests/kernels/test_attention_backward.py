@@ -70,8 +70,12 @@ def check(got, expected, dtype):
         # With one key the gradient of q and k is 0: then only what cancels is left to compare with.
         size = b.pow(2).mean().sqrt() if b.abs().max() > 1e-9 else 1.0
         error = (a.double() - b).abs()
-        assert float(error.pow(2).mean().sqrt() / size) < tolerance / 2, f"{name}: {float(error.pow(2).mean().sqrt() / size)}"
-        assert float((error / (size + b.abs())).max()) < 4 * tolerance, f"{name}: {float((error / (size + b.abs())).max())}"
+        assert float(error.pow(2).mean().sqrt() / size) < tolerance / 2, (
+            f"{name}: {float(error.pow(2).mean().sqrt() / size)}"
+        )
+        assert float((error / (size + b.abs())).max()) < 4 * tolerance, (
+            f"{name}: {float((error / (size + b.abs())).max())}"
+        )
 
 
 def run(q, k, v, do, bias=None, **options):
@@ -152,9 +156,14 @@ def test_seed_from_torch(device):
 def test_packed_sequences(device, causal):
     lengths = [(5, 5), (1, 20), (33, 17), (0, 4), (18, 40), (3, 0)]
     lengths += [] if INTERPRETED else [(500, 700), (257, 129)]
-    cu = [torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32, device=device) for n in zip(*lengths, strict=True)]
+    cu = [
+        torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32, device=device)
+        for n in zip(*lengths, strict=True)
+    ]
     total_q, total_k = int(cu[0][-1]), int(cu[1][-1])
-    q, k, v, do = (x.transpose(1, 2)[0] for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), 32), FP32, device))
+    q, k, v, do = (
+        x.transpose(1, 2)[0] for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), 32), FP32, device)
+    )
     q, k, v, do = q[:total_q], k[:total_k], v[:total_k], do[:total_q]
     got = run(q, k, v, do, layout="thd", causal=causal, cu_seqlens_q=cu[0], cu_seqlens_k=cu[1])
     for n in range(len(lengths)):

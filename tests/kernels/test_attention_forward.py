@@ -82,7 +82,9 @@ def check(actual, lse, q, k, v, dtype=None, **options):
     assert bool((error <= allowed).all()), f"{float((error / allowed).max()):.3g} times the allowed error"
     assert bool((lse.isneginf() == expected_lse.isneginf()).all())
     off = (lse.double() - expected_lse).nan_to_num(0.0).abs()
-    assert bool((off <= 2.0**-20 * (1 + score[..., 0] + expected_lse.nan_to_num(0, 0, 0).abs())).all()), f"lse off by {float(off.max())}"
+    assert bool((off <= 2.0**-20 * (1 + score[..., 0] + expected_lse.nan_to_num(0, 0, 0).abs())).all()), (
+        f"lse off by {float(off.max())}"
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -119,7 +121,14 @@ def test_alibi(device, rows, keys, causal):
         q, k, v = problem((2, 4, 2, rows_, keys_, 64), HALF, device)
         for slopes in (torch.tensor([0.5, 0.25, 0.02, 0.0]), torch.rand(2, 4)):
             slopes = slopes.to(device)
-            check(*attention_forward(q, k, v, causal=causal, alibi_slopes=slopes), q, k, v, causal=causal, alibi_slopes=slopes)
+            check(
+                *attention_forward(q, k, v, causal=causal, alibi_slopes=slopes),
+                q,
+                k,
+                v,
+                causal=causal,
+                alibi_slopes=slopes,
+            )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -144,7 +153,11 @@ def test_rows_without_keys(device):
     """Bottom-right causal with more queries than keys: the first ones see nothing."""
     q, k, v = problem((1, 2, 2, 40, 10, 32), HALF, device)
     out, lse = attention_forward(q, k, v, causal=True)
-    assert bool((out[:, :, :30] == 0).all()) and bool(lse[:, :, :30].isneginf().all()) and bool(lse[:, :, 30:].isfinite().all())
+    assert (
+        bool((out[:, :, :30] == 0).all())
+        and bool(lse[:, :, :30].isneginf().all())
+        and bool(lse[:, :, 30:].isfinite().all())
+    )
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
@@ -174,9 +187,15 @@ def test_packed_sequences(device, causal, alibi):
     if not INTERPRETED:
         lengths += [(500, 700), (257, 129), (1024, 1024)]
     for width in (32, 128):
-        cu = [torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32, device=device) for n in zip(*lengths, strict=True)]
+        cu = [
+            torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32, device=device)
+            for n in zip(*lengths, strict=True)
+        ]
         total_q, total_k = int(cu[0][-1]), int(cu[1][-1])
-        q, k, v = (x.transpose(1, 2)[0] for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), width), HALF, device))
+        q, k, v = (
+            x.transpose(1, 2)[0]
+            for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), width), HALF, device)
+        )
         q, k, v = q[:total_q], k[:total_k], v[:total_k]
         slopes = torch.rand(len(lengths), 4, device=device) if alibi else None
         out, lse = attention_forward(
@@ -188,7 +207,13 @@ def test_packed_sequences(device, causal, alibi):
             if b > a:
                 one = (q[a:b], k[c:d], v[c:d])
                 one = [x.transpose(0, 1)[None] for x in one]
-                check(out[a:b].transpose(0, 1)[None], lse[None, :, a:b], *one, causal=causal, alibi_slopes=None if slopes is None else slopes[n : n + 1])
+                check(
+                    out[a:b].transpose(0, 1)[None],
+                    lse[None, :, a:b],
+                    *one,
+                    causal=causal,
+                    alibi_slopes=None if slopes is None else slopes[n : n + 1],
+                )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 1234567, (1 << 40) + 5])
@@ -261,7 +286,7 @@ def test_refused_tensors():
         ((torch.zeros(1, 1, 2, 300, dtype=HALF),) * 3, "head size 300"),
         ((x, x, x), "CPU"),
     ]:
-        with pytest.raises(KernelError, match=".") as caught:
+        with pytest.raises(KernelError) as caught:
             attention_forward(*bad)
         assert message in str(caught.value)
 

@@ -59,12 +59,19 @@ def test_bounds(device, kind, causal):
             seen = s.isfinite().sum(-1, keepdim=True)
             top = v.abs().amax((-1, -2), keepdim=True).repeat_interleave(group, 1)
             unit = 2.0**-11
-            allowed = unit * expected.abs() + 2 * unit * magnitude + 2.0**-18 * (1 + s.abs().nan_to_num(0, 0, 0).amax()) + 2.0**-25 * keys * top
+            allowed = (
+                unit * expected.abs()
+                + 2 * unit * magnitude
+                + 2.0**-18 * (1 + s.abs().nan_to_num(0, 0, 0).amax())
+                + 2.0**-25 * keys * top
+            )
             allowed = allowed + {"int8 qkvp": seen * largest * top / 127, "fp8": 2.0**-4 * top}.get(kind, 0.0)
             error = (out.double() - expected).abs()
             assert out.dtype == HALF and bool((error <= allowed).all()), f"{float((error / allowed).max()):.3g}"
             if kind != "int8 qkvp":
-                assert bool(((lse.double() - expected_lse).abs() <= 2.0**-18 * (1 + s.abs().nan_to_num(0, 0, 0).amax())).all())
+                assert bool(
+                    ((lse.double() - expected_lse).abs() <= 2.0**-18 * (1 + s.abs().nan_to_num(0, 0, 0).amax())).all()
+                )
 
 
 @pytest.mark.parametrize("kind", ["int8 qkv", "int8 qkvp", "int8 kv", "fp8"])
@@ -132,4 +139,6 @@ def test_gfx942():
         (r,) = run.reports
         assert r.launches and not r.resources.vgpr_spills and r.occupancy.waves_per_simd >= 2, label
         assert all("16x16x" in op for op in r.isa.mfma), label
-        assert any(op.endswith("fp8_fp8" if "fp8" in label else "i8" if "q k v" in label else "f16") for op in r.isa.mfma), label
+        assert any(
+            op.endswith("fp8_fp8" if "fp8" in label else "i8" if "q k v" in label else "f16") for op in r.isa.mfma
+        ), label

@@ -23,7 +23,10 @@ def llama(implementation, device, dtype=torch.float32):
     big = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
     small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = LlamaConfig(
-        vocab_size=256, max_position_embeddings=512, num_key_value_heads=1 if INTERPRETED else 2, **(small if INTERPRETED else big)
+        vocab_size=256,
+        max_position_embeddings=512,
+        num_key_value_heads=1 if INTERPRETED else 2,
+        **(small if INTERPRETED else big),
     )
     torch.manual_seed(0)
     model = LlamaForCausalLM._from_config(config, attn_implementation="sdpa", dtype=dtype)
@@ -73,7 +76,9 @@ def test_training_follows_sdpa_and_generates_the_same(device):
         model.set_attn_implementation(name)
         for given in (torch.ones_like(prompts), mask):
             with torch.no_grad():
-                out = model.generate(prompts, attention_mask=given, max_new_tokens=count, do_sample=False, pad_token_id=0)
+                out = model.generate(
+                    prompts, attention_mask=given, max_new_tokens=count, do_sample=False, pad_token_id=0
+                )
             texts.append(out)
     assert torch.equal(texts[0], texts[2]) and torch.equal(texts[1], texts[3])
 
@@ -108,7 +113,9 @@ def test_padding_on_the_right(device):
     mask[0, -4:] = 0
     losses = []
     for name in ("sdpa", "rocm_guide"):
-        losses.append(llama(name, device)(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss)
+        losses.append(
+            llama(name, device)(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+        )
     assert abs(losses[0] - losses[1]).item() < 1e-5
 
 

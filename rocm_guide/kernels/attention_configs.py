@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Launch configurations of the attention kernels: data, by architecture and head size, and how one is picked.
+
+Introduced in notebook 20 (attention_kernels).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .attention_problem import AttentionProblem
+from .fp8 import FP8
+from .launch import choose
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "fits_tma", "pick_config", "triton_type"]
+
+#: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
+#: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
+#: neighbours belong to different heads: MI300X deals workgroups out to its 8 XCDs in turn, each with an L2 of its own.
+#: "busy" is what changes when a matrix bias or dropout needs registers and shared memory of its own.
+FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
+    "gfx942": {
+        64: {"m": 128, "n": 64, "heads_first": True, "warps": 4, "busy": {"n": 32}},
+        128: {"m": 128, "n": 32, "heads_first": True, "warps": 4},
+        256: {"m": 64, "n": 32, "heads_first": True, "warps": 4},
+    },
+    "sm_90": {
+        64: {"m": 64, "n": 128, "warps": 4, "stages": 2, "tma": True},
+        128: {"m": 128, "n": 128, "warps": 8, "stages": 3, "tma": True, "busy": {"n": 64, "stages": 2}},
+        256: {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "busy": {"n": 32}},
+    },
+    "interpreter": {256: {"m": 16, "n": 16, "warps": 4}},
+}
+#: What changes for fp32, whose tiles are twice as large and whose products do not run on the 16-bit matrix units.
+FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
+
+#: By architecture, columns of a tile and part: queries and keys of a tile and compiler options, as in FORWARD_CONFIGS.
+BACKWARD_CONFIGS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
+    "gfx942": {
+        64: {"kv": {"m": 64, "n": 64, "warps": 4}, "q": {"m": 64, "n": 64, "warps": 4}},
+        128: {"kv": {"m": 32, "n": 64, "warps": 4, "busy": {"m": 16}}, "q": {"m": 128, "n": 64, "warps": 8}},
+        256: {"kv": {"m": 16, "n": 32, "warps": 4}, "q": {"m": 64, "n": 16, "warps": 4}},
+    },
+    "sm_90": {
+        64: {
+            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 2, "tma": True},
+            "q": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
+        },
+        128: {
+            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 2, "tma": True},
+            "q": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
+        },
+        256: {
+            "kv": {"m": 32, "n": 64, "warps": 8, "stages": 1},
+            "q": {"m": 64, "n": 32, "warps": 8, "stages": 1},
+        },
+    },
+    "interpreter": {256: {"kv": {"m": 16, "n": 16, "warps": 4}, "q": {"m": 16, "n": 16, "warps": 4}}},
+}
+
+
+def pick_config(
+    table: dict[str, dict[int, Any]], problem: AttentionProblem, arch: str, part: str = ""
+) -> dict[str, Any]:
+    """The entry for this architecture, head size and type; ``part`` is the backward pass's ``"kv"`` or ``"q"``."""
+    rows = choose(table, arch)
+    config = rows[min((columns for columns in rows if columns >= problem.columns), default=max(rows))]
+    config = config[part] if part else config
+    if problem.bias is not None or problem.drop is not None:
+        config = config | config.get("busy", {})
+    if problem.q.dtype.itemsize == 4 and arch != "interpreter":
+        config = config | FP32_TILES
+    return config
+
+
+def triton_type(dtype: torch.dtype) -> Any:
+    """Triton's type for torch's."""
+    import triton.language as tl
+
+    name = str(dtype).removeprefix("torch.")
+    return getattr(tl, {f"float8_{f.name}": f.triton for f in FP8.values()}.get(name, name))
+
+
+def fits_tma(x: torch.Tensor) -> bool:
+    """What a tensor descriptor asks for: 16-byte steps between rows, neighbours in a row, an aligned start."""
+    size = x.element_size()
+    return x.stride(-1) == 1 and all(s * size % 16 == 0 for s in x.stride()[:-1]) and x.data_ptr() % 16 == 0
