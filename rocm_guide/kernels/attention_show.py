@@ -17,8 +17,9 @@ from .launch import KernelError
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure
 
-__all__ = ["Shown", "show_probabilities"]
+__all__ = ["Shown", "draw_probabilities", "show_probabilities"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,31 @@ def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Map
         unit = torch.finfo(q.dtype).eps / 2 * exact.max()
         shown[name] = Shown(out.float().cpu(), float((out.cpu().double() - exact).abs().max() / unit))
     return shown
+
+
+def draw_probabilities(shown: Mapping[str, Shown], *, title: str, columns: int = 3, largest: float = 0.2) -> Figure:
+    """Draw head 0 of sequence 0 of every entry; white is 0, dark is ``largest`` or more.
+
+    >>> import torch
+    >>> figure = draw_probabilities({"uniform": Shown(torch.full((1, 1, 4, 4), 0.25), 0.0)}, title="one matrix")
+    >>> [ax.get_title() for ax in figure.axes]
+    ['uniform']
+    """
+    import matplotlib.pyplot as plt
+
+    columns = min(columns, len(shown))
+    lines = -(-len(shown) // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(2.5 * columns, 2.5 * lines), squeeze=False)
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for ax, (name, s) in zip(axes.flat, shown.items(), strict=False):
+        ax.set_axis_on()
+        ax.imshow(s.matrix[0, 0], vmin=0, vmax=largest, cmap="Blues")
+        ax.set_title(name, fontsize=9.5)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.grid(False)
+    figure.supxlabel("key", fontsize=9)
+    figure.supylabel("query", fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    return figure
