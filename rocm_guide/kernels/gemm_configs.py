@@ -16,7 +16,7 @@ from .launch import KernelError, choose
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "RAGGED", "GemmTile", "exact_every", "is_aligned", "pick_tile"]
+__all__ = ["CONFIGS", "RAGGED", "GemmTile", "exact_every", "is_aligned", "pick_tile", "tile_walk"]
 
 
 @dataclass(frozen=True)
@@ -101,3 +101,23 @@ def is_aligned(*matrices: torch.Tensor) -> bool:
 def exact_every(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
     """After how many fp8 products a sum goes on in fp32 (Hopper only; 0 elsewhere: always there)."""
     return min(tile.bk, 128) if arch == "sm_90" and a.element_size() == 1 and a.is_floating_point() else 0
+
+
+def tile_walk(tiles_m: int, tiles_n: int, group: int, xcds: int = 1) -> list[tuple[int, int]]:
+    """The tile (row, column) of each workgroup in turn: what ``tile_order`` computes in the kernel, in plain Python.
+
+    Workgroup ``i`` runs on XCD ``i % xcds``.
+
+    >>> tile_walk(2, 3, group=2)
+    [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    """
+    total = tiles_m * tiles_n
+    each, extra = divmod(total, xcds)
+    walk = []
+    for i in range(total):
+        xcd = i % xcds
+        at = xcd * each + min(xcd, extra) + i // xcds
+        first = at // (group * tiles_n) * group
+        rows, inside = min(tiles_m - first, group), at % (group * tiles_n)
+        walk.append((first + inside % rows, inside // rows))
+    return walk

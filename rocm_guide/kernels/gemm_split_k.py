@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from .gemm import ACTIVATIONS, check_operands, operand, reference_gemm
-from .gemm_configs import GemmTile, exact_every
+from .gemm_configs import RAGGED, GemmTile, exact_every, is_aligned
 from .gemm_tiles import activate, tile_dot, tile_order, wide
 from .launch import KernelError, architecture, check_dtype, check_number, choose, next_power_of_2, unit_count
 
@@ -153,7 +153,9 @@ def gemm_split_k(
     )
     if c.numel() == 0:
         return c
-    tile = tile or choose(CONFIGS, arch)[8 * a.element_size()]
+    if tile is None:
+        bits = 8 * a.element_size()
+        tile = choose(CONFIGS, arch)[bits] if is_aligned(a, b) or arch not in RAGGED else RAGGED[arch][bits]
     tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
     split = min(split or choose_split(tiles, triton.cdiv(k, tile.bk), unit_count(a)), max(1, triton.cdiv(k, tile.bk)))
     target = c.zero_() if atomic else torch.empty(split, m, n, dtype=sums, device=a.device)

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from gemm_cases import TYPES, case, values
 
 from rocm_guide.kernels.gemm import ACTIVATIONS, CONFIGS, GemmTile, gemm, pick_tile, reference_gemm
+from rocm_guide.kernels.gemm_configs import tile_walk
+from rocm_guide.kernels.gemm_tiles import tile_order
 from rocm_guide.kernels.launch import KernelError, architecture
 
 
@@ -120,3 +124,19 @@ def test_pick_tile_fills_the_gpu():
     assert (tile.bm, tile.bn) == (256, 256) and pick_tile(1, 1, 16, "gfx942", 304) == CONFIGS["gfx942"][16][-1]
     with pytest.raises(KernelError, match="64 bits"):
         pick_tile(1, 1, 64, "gfx942", 304)
+
+
+@triton.jit
+def numbers(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
+    row, col = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
+    tl.store(out_ptr + tl.program_id(0) * 2, row)
+    tl.store(out_ptr + tl.program_id(0) * 2 + 1, col)
+
+
+def test_the_walk_in_python_is_that_of_the_kernel(device):
+    for m, n, group, xcds in ((3, 5, 1, 1), (7, 4, 3, 1), (9, 9, 8, 8), (1, 20, 8, 8), (13, 2, 4, 8), (2, 2, 8, 8)):
+        out = torch.full((m * n, 2), -1, dtype=torch.int32, device=device)
+        numbers[(m * n,)](out, m, n, GROUP=group, XCDS=xcds)
+        walk = tile_walk(m, n, group, xcds)
+        assert [tuple(t) for t in out.tolist()] == walk
+        assert sorted(walk) == [(i, j) for i in range(m) for j in range(n)], "every tile once"
