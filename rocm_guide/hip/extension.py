@@ -11,7 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .toolchain import HipError, sources
+from rocm_guide.base import cache_folder
+
+from .toolchain import HipError, write_sources
 
 __all__ = ["ARCHITECTURES", "HIPCC_FLAGS", "build_extension", "extension_sources", "skinny_splits"]
 
@@ -21,12 +23,9 @@ COLUMNS, DEPTH = 32, 256  # one workgroup of the skinny GEMM: columns, and the s
 
 
 def extension_sources() -> list[Path]:
-    """What to compile: the binding and the kernels that it binds."""
-    kernels = sources()
-    return [
-        kernels["ladder"].parent / "binding.cpp",
-        *(kernels[n] for n in ("rmsnorm_fp8", "skinny_gemm", "swiglu_fp8")),
-    ]
+    """What to compile: the binding and the kernels that it binds, written to the cache."""
+    written = write_sources(cache_folder() / "hip" / "sources")
+    return [written[n] for n in ("binding.cpp", "rmsnorm_fp8.hip", "skinny_gemm.hip", "swiglu_fp8.hip")]
 
 
 def build_extension(verbose: bool = False) -> Any:

@@ -17,12 +17,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib import resources
+from importlib.resources import files
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder, write_bytes
+from rocm_guide.base import GuideError, cache_folder, write_bytes, write_text
 
-__all__ = ["HipError", "build_cpu", "clang_version", "compile_hip", "find_clang", "sources"]
+__all__ = ["HipError", "build_cpu", "clang_version", "compile_hip", "find_clang", "sources", "write_sources"]
 
 _OLDEST = 19  # fences for LDS alone
 _CANDIDATES = ("clang", *(f"clang-{n}" for n in range(24, _OLDEST - 1, -1)), "/opt/rocm/llvm/bin/clang")
@@ -35,14 +35,34 @@ class HipError(GuideError):
     """No usable compiler, or a source that it refuses."""
 
 
-def sources() -> dict[str, Path]:
+def _texts() -> dict[str, str]:
+    return {
+        "guide.h": files("rocm_guide").joinpath("hip", "guide.h").read_text(encoding="utf-8"),
+        "cpu.h": files("rocm_guide").joinpath("hip", "cpu.h").read_text(encoding="utf-8"),
+        "binding.cpp": files("rocm_guide").joinpath("hip", "binding.cpp").read_text(encoding="utf-8"),
+        "ladder.hip": files("rocm_guide").joinpath("hip", "ladder.hip").read_text(encoding="utf-8"),
+        "rmsnorm_fp8.hip": files("rocm_guide").joinpath("hip", "rmsnorm_fp8.hip").read_text(encoding="utf-8"),
+        "skinny_gemm.hip": files("rocm_guide").joinpath("hip", "skinny_gemm.hip").read_text(encoding="utf-8"),
+        "swiglu_fp8.hip": files("rocm_guide").joinpath("hip", "swiglu_fp8.hip").read_text(encoding="utf-8"),
+    }
+
+
+def sources() -> dict[str, str]:
     """The kernels' sources by name: ``ladder``, ``rmsnorm_fp8``, ``skinny_gemm``, ``swiglu_fp8``.
 
     >>> sorted(sources())
     ['ladder', 'rmsnorm_fp8', 'skinny_gemm', 'swiglu_fp8']
     """
-    folder = Path(str(resources.files("rocm_guide.hip")))
-    return {p.stem: p for p in sorted(folder.glob("*.hip"))}
+    return {name.removesuffix(".hip"): text for name, text in _texts().items() if name.endswith(".hip")}
+
+
+def write_sources(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Write the kernels, their headers and the torch binding into ``folder``; returns the paths by file name.
+
+    Raises:
+        GuideError: the folder cannot be written.
+    """
+    return {name: write_text(Path(folder) / name, text) for name, text in _texts().items()}
 
 
 def _version(command: list[str]) -> int:
@@ -85,8 +105,10 @@ def _run(command: list[str], what: str) -> None:
         raise HipError(f"{what}: {lines[0].strip()}")
 
 
-def _source(name: str | os.PathLike[str]) -> Path:
-    path = sources().get(str(name)) or Path(name)
+def _source(name: str | os.PathLike[str], folder: str) -> Path:
+    """The file to compile; our own sources and headers are written to ``folder``."""
+    written = write_sources(folder)
+    path = written.get(f"{name}.hip") or Path(name)
     if not path.is_file():
         raise HipError(f"{str(name)!r}: no such source; give a file, or one of {', '.join(sources())}")
     return path
@@ -104,11 +126,9 @@ def compile_hip(name: str | os.PathLike[str], arch: str = "gfx942") -> str:
 
     Introduced in notebook 19.
     """
-    path = _source(name)
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "kernel.s"
-        include = f"-I{sources()['ladder'].parent}"
-        command = [*find_clang(), *_FOR_GPU, f"--offload-arch={arch}", include, str(path), "-o", str(target)]
+        path, target = _source(name, folder), Path(folder) / "kernel.s"
+        command = [*find_clang(), *_FOR_GPU, f"--offload-arch={arch}", f"-I{folder}", str(path), "-o", str(target)]
         _run(command, f"{path.name} for {arch}")
         return target.read_text()
 
@@ -121,17 +141,15 @@ def build_cpu(name: str | os.PathLike[str]) -> Path:
     Raises:
         HipError: as :func:`compile_hip`.
     """
-    path = _source(name)
-    folder = sources()["ladder"].parent
     clang = find_clang()
-    text = b"".join(p.read_bytes() for p in (path, folder / "guide.h", folder / "cpu.h"))
-    key = hashlib.sha256(text + repr((clang, _version(clang), _FOR_CPU)).encode()).hexdigest()[:16]
-    library = cache_folder() / "hip" / f"{path.stem}-{key}.so"
-    if not library.exists():
-        # zig cc knows where the C library is; its bare clang does not.
-        command = [*clang[:-1], "cc", "-fno-sanitize=undefined"] if "ziglang" in clang else clang
-        with tempfile.TemporaryDirectory() as scratch:
-            target = Path(scratch) / "kernel.so"
+    with tempfile.TemporaryDirectory() as folder:
+        path, target = _source(name, folder), Path(folder) / "kernel.so"
+        parts = (path.read_text(), _texts()["guide.h"], _texts()["cpu.h"], repr((clang, _version(clang), _FOR_CPU)))
+        key = hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+        library = cache_folder() / "hip" / f"{path.stem}-{key}.so"
+        if not library.exists():
+            # zig cc knows where the C library is; its bare clang does not.
+            command = [*clang[:-1], "cc", "-fno-sanitize=undefined"] if "ziglang" in clang else clang
             _run([*command, *_FOR_CPU, f"-I{folder}", str(path), "-lm", "-o", str(target)], f"{path.name} for the CPU")
             write_bytes(library, target.read_bytes())
     return library
