@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Will it fit? The memory of one GPU at the peak of training, generating or serving, and the largest batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .hardware import gpu as gpu_spec
+from .memory_shapes import FitError, Shape, Work, shape_of
+from .memory_sharded import sharded_moments
+from .memory_step import NF4_BYTES, step_moments
+
+__all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
+
+#: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
+#: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
+CONTEXT_BYTES, NCCL_BYTES = 800_000_000, 1_500_000_000
+#: The matrix library keeps a workspace for the forward and one for the backward thread, 32 MiB each on Hopper.
+WORKSPACE_BYTES = 2 * 32 * 2**20
+#: Share of the peak that the caching allocator holds but cannot hand out: blocks of the wrong size.
+FRAGMENTED = 0.03
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The answer of :func:`fit`, per GPU and in bytes.
+
+    Attributes:
+        parts: what makes up the peak that torch's allocator reports, by part.
+        overhead: what the device holds besides: context, fragmentation.
+        moments: peak at each moment of the step; ``moment`` is the name of the largest.
+        budget: memory of one GPU.
+        largest_batch: the largest batch that fits, 0 if not even one row does.
+    """
+
+    work: Work
+    parts: dict[str, int]
+    overhead: dict[str, int]
+    moments: dict[str, int]
+    moment: str
+    budget: int
+    gpu: str
+    count: int
+    largest_batch: int
+
+    @property
+    def peak(self) -> int:
+        """What ``torch.cuda.max_memory_allocated()`` would report."""
+        return sum(self.parts.values())
+
+    @property
+    def total(self) -> int:
+        """Peak and overhead: what the device must have."""
+        return self.peak + sum(self.overhead.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has it."""
+        return self.total <= self.budget
+
+
+def fit(
+    config: Any,
+    work: Work,
+    *,
+    gpu: str = "MI300X",
+    count: int = 1,
+    fsdp: bool = False,
+    memory_gb: float | None = None,
+) -> Fit:
+    """Plan one GPU's memory. Introduced in notebook 04.
+
+    Several GPUs without ``fsdp`` train as data-parallel copies: each holds everything, and DDP's buckets hold every
+    gradient once more (PyTorch documentation, DistributedDataParallel, ``gradient_as_bucket_view``). With ``fsdp``
+    parameters, gradients and states are sharded. For inference and serving the model and its cache are split evenly.
+
+    Args:
+        config: a transformers configuration of the Llama family.
+        work: method, batch and sequence per GPU.
+        gpu: a name in :data:`rocm_guide.hardware.GPUS`; its memory counts as the vendor's GB, 10^9 bytes.
+        count: number of such GPUs.
+        memory_gb: memory of one GPU, instead of the data sheet's; ``torch.cuda.mem_get_info()[1] / 1e9``.
+
+    Raises:
+        FitError, HardwareError: an unknown GPU or family, no GPU, no memory, or a layer larger than a device.
+
+    >>> from rocm_guide.zoo_shapes import config_of
+    >>> plan = fit(config_of("llama-2-7b"), Work("full", batch=4, seq=512))
+    >>> plan.fits, plan.moment, round(plan.peak / 2**30, 1)
+    (True, 'optimizer', 50.3)
+    """
+    shape = shape_of(config)
+    spec = gpu_spec(gpu)
+    if not isinstance(count, int) or count < 1:
+        raise FitError(f"count={count}: a plan needs one GPU or more")
+    memory = spec.memory_gb if memory_gb is None else memory_gb
+    if not memory > 0:
+        raise FitError(f"memory={memory:g} GB: give the memory of one {gpu} in GB, more than 0")
+    if fsdp and (count < 2 or work.method != "full"):
+        raise FitError(
+            f"fsdp with count={count}, method={work.method}: sharding is planned for full training on 2 or more GPUs"
+        )
+    budget = round(memory * 1e9)
+    layer = round(shape.layer * (NF4_BYTES if work.method == "qlora" else 4 if work.wide and not fsdp else 2))
+    if layer > budget:
+        raise FitError(f"one layer needs {layer / 1e9:.2f} GB and one {gpu} has {memory:g}: no split of layers can fit")
+    moments = _moments(shape, work, count, fsdp)
+    top = max(moments, key=lambda name: sum(moments[name].values()))
+    parts = {name: size for name, size in moments[top].items() if size}
+    return Fit(
+        work=work,
+        parts=parts,
+        overhead=_overhead(sum(parts.values()), count, work),
+        moments={name: sum(sizes.values()) for name, sizes in moments.items()},
+        moment=top,
+        budget=budget,
+        gpu=gpu,
+        count=count,
+        largest_batch=largest_batch(shape, work, budget, count, fsdp),
+    )
+
+
+def largest_batch(shape: Shape, work: Work, budget: int, count: int = 1, fsdp: bool = False) -> int:
+    """The largest batch whose total stays within ``budget`` bytes; 0 if there is none.
+
+    The total grows with the batch, so doubling and then halving the interval finds it.
+    """
+
+    def total(batch: int) -> int:
+        moments = _moments(shape, replace(work, batch=batch), count, fsdp)
+        peak = max(sum(sizes.values()) for sizes in moments.values())
+        return peak + sum(_overhead(peak, count, work).values())
+
+    low, high = 0, 1
+    while total(high) <= budget:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if total(middle) <= budget else (low, middle)
+    return low
+
+
+def generate_moments(shape: Shape, work: Work, count: int = 1) -> dict[str, dict[str, int]]:
+    """Bytes by part while the prompt is read ("prefill") and while the last token is made ("decode").
+
+    Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
+    gate, its activation, and their product's other factor, 6TI, and three streams of 2TH (residual, norm, attention);
+    only the last position is turned into logits, BV in fp32. A server reads prompts in pieces of at most 8,192 tokens
+    (vLLM's ``max_num_batched_tokens``). transformers' growing cache copies one layer's keys when it appends.
+
+    Source: notebook 03 and :func:`rocm_guide.inference_cost.kv_cache_bytes`. Introduced in notebook 04.
+    """
+    weights = 2 * shape.parameters // count
+    cache = 2 * shape.layers * shape.kv * 2 * work.tokens // count
+    piece = min(work.tokens, 8192) if work.method == "serve" else work.tokens
+    prefill = piece * (6 * shape.inner + 6 * shape.hidden)
+    logits = 4 * work.batch * shape.vocab
+    append = 0 if work.method == "serve" else 2 * shape.kv * work.tokens
+    base = {"parameters": weights, "KV cache": cache}
+    return {
+        "prefill": {**base, "activations": prefill, "logits": logits},
+        "decode": {**base, "activations": append, "logits": 2 * logits},
+    }
+
+
+def _moments(shape: Shape, work: Work, count: int, fsdp: bool) -> dict[str, dict[str, int]]:
+    if work.method in ("inference", "serve"):
+        moments = generate_moments(shape, work, count)
+    elif fsdp:
+        moments = sharded_moments(shape, work, count)
+    else:
+        moments = step_moments(shape, work)
+        if count > 1:
+            buckets = moments["optimizer"]["gradients"]
+            moments = {name: {**sizes, "DDP buckets": buckets} for name, sizes in moments.items()}
+    workspace = WORKSPACE_BYTES // (2 if work.method in ("inference", "serve") else 1)
+    return {name: {**sizes, "workspace": workspace} for name, sizes in moments.items()}
+
+
+def _overhead(peak: int, count: int, work: Work) -> dict[str, int]:
+    context = CONTEXT_BYTES + (NCCL_BYTES if count > 1 else 0)
+    return {"context": context, "fragmentation": 0 if work.method == "serve" else round(FRAGMENTED * peak)}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""The stacked plot of memory plans against the memory of the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .memory_plan import Fit
+from .plots import PALETTE, stacked_bars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_fit"]
+
+_GROUPS = {
+    "parameters": "parameters",
+    "adapter": "parameters",
+    "gathered": "gathered by FSDP",
+    "gradients": "gradients",
+    "DDP buckets": "gradients",
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "weight casts": "activations",
+    "loss": "logits and loss",
+    "logits": "logits and loss",
+    "KV cache": "KV cache",
+}
+
+
+def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its peak", ax: Axes | None = None) -> Axes:
+    """One column for each plan, stacked by part, with the GPU's memory as a line. Introduced in notebook 04.
+
+    All plans must be for the same GPU; the total that stands on a column is what the device must have.
+    """
+    parts: dict[str, dict[str, float]] = {}
+    for label, plan in plans.items():
+        column = dict.fromkeys([*_GROUPS.values(), "overhead"], 0.0)
+        for name, size in {**plan.parts, **plan.overhead}.items():
+            column[_GROUPS.get(name, "overhead")] += size / 1e9
+        parts[label] = column
+    used = [kind for kind in next(iter(parts.values())) if any(column[kind] for column in parts.values())]
+    parts = {label: {kind: column[kind] for kind in used} for label, column in parts.items()}
+    plan = next(iter(plans.values()))
+    limit = (f"one {plan.gpu}: {plan.budget / 1e9:.0f} GB", plan.budget / 1e9)
+    ax = stacked_bars(parts, unit="GB", title=title, limit=limit, hardware="computed", ax=ax)
+    for container, colour in zip(ax.containers, PALETTE, strict=False):
+        for patch in container:
+            patch.set_facecolor(colour)
+    ax.legend(ncols=3, fontsize=8)
+    return ax
