@@ -70,16 +70,12 @@ def train(settings: ElasticSettings) -> Path:
     import torch
     import torch.distributed as dist
 
-    for name in ("RANK", "LOCAL_RANK"):
-        os.environ.setdefault(name, "0")
-    os.environ.setdefault("WORLD_SIZE", "1")
     gpu = torch.cuda.is_available()
-    device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if gpu else "cpu")
+    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if gpu else "cpu")
     if gpu:
         torch.cuda.set_device(device)
     alone = "MASTER_ADDR" not in os.environ
-    store = dist.HashStore() if alone else None
-    where = {"store": store, "rank": 0, "world_size": 1} if alone else {}
+    where = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if alone else {}
     dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(seconds=settings.patience), **where)
     try:
         return _train(settings, device)

@@ -22,6 +22,7 @@ __all__ = [
     "agent_command",
     "free_port",
     "launch_file",
+    "listening",
     "start_node",
     "wait_for",
 ]
@@ -68,6 +69,17 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def listening(port: int) -> bool:
+    """Whether somebody on this machine answers at ``port``: the rendezvous, once the first agent keeps it.
+
+    >>> listening(free_port())
+    False
+    """
+    with socket.socket() as s:
+        s.settimeout(1)
+        return s.connect_ex(("127.0.0.1", port)) == 0
 
 
 def agent_command(
@@ -154,8 +166,11 @@ class LocalNode:
         self.lose()
 
 
-def start_node(command: Sequence[str], log: str | Path) -> LocalNode:
+def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None) -> LocalNode:
     """Start a command of :func:`agent_command` in the background, with its output in the file ``log``.
+
+    Args:
+        gpus: numbers of the GPUs that this "machine" has; none of them when empty, all when None.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d, start_node([sys.executable, "-c", "print(1)"], f"{d}/log") as node:
@@ -169,7 +184,9 @@ def start_node(command: Sequence[str], log: str | Path) -> LocalNode:
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))
     quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    env = {**os.environ, **quiet, **threads, "PYTHONPATH": path}
+    seen = "" if gpus is None else ",".join(map(str, gpus))
+    hidden = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": seen, "HIP_VISIBLE_DEVICES": seen}
+    env = {**os.environ, **quiet, **threads, **hidden, "PYTHONPATH": path}
     with log.open("ab") as out:
         return LocalNode(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log)
 

@@ -43,7 +43,7 @@ def distributed_settings(
         raise GuideError(f"batch={batch} rows cannot be dealt out evenly to {processes} processes; change one of them")
     values = {"per_device_train_batch_size": batch // processes, "max_length": 256, "learning_rate": 5e-3}
     if not gpu:
-        values |= {"ddp_backend": "gloo", "ddp_find_unused_parameters": False}
+        values["ddp_find_unused_parameters"] = False  # DDP would otherwise search for them at every step
     return sft_settings(folder, device="cuda" if gpu else "cpu", **{**values, **changes})
 
 
@@ -94,8 +94,9 @@ def sft_distributed(
         losses = [[row["step"], row["loss"]] for row in trainer.state.log_history if "loss" in row]
         kind = str(trainer.accelerator.distributed_type).rpartition(".")[2]
         write_text(output / "losses.json", json.dumps({"kind": kind, "processes": world, "losses": losses}))
-    trainer.accelerator.wait_for_everyone()
-    trainer.accelerator.end_training()  # leave the process group together
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()  # nobody leaves while another still talks
+        torch.distributed.destroy_process_group()
     return output / "adapter"
 
 

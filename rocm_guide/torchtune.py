@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .base import GuideError, write_text
-from .torchtune_config import read_metrics, write_config
+from .torchtune_config import write_config
+from .torchtune_result import read_metrics
 from .torchtune_setup import TuneMissingError, check_torchtune, torchtune_folder
 
 __all__ = ["TuneError", "TuneRun", "gloo_recipe", "run_recipe", "tune"]

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What a torchtune recipe reads (a YAML configuration, a JSON data set) and what it leaves behind (an epoch folder)."""
+"""What a torchtune recipe reads: a YAML configuration, a model on disk, a JSON data set."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from .base import GuideError, write_text
 
-__all__ = ["lora_config", "read_metrics", "split_epoch", "write_config", "write_rows"]
+__all__ = ["lora_config", "model_on_disk", "write_config", "write_rows"]
 
 
 def lora_config(
@@ -132,6 +130,41 @@ def lora_config(
     }
 
 
+def model_on_disk(spec: str, folder: str | Path) -> Path:
+    """The folder of the model ``spec``: torchtune reads files, not names.
+
+    Args:
+        spec: as :func:`rocm_guide.zoo.load_model` takes it. A hub model must be in its cache; random weights are
+            written to ``folder``, in bfloat16.
+
+    Raises:
+        GuideError: the spec means nothing, or the hub model is not in the cache.
+
+    >>> model_on_disk("tiny", "unused").name[:5]
+    'tiny-'
+    """
+    from .zoo import load_model
+    from .zoo_tiny import tiny_folder
+
+    if spec == "tiny":
+        return tiny_folder()
+    if Path(spec).is_dir():
+        return Path(spec)
+    if not spec.startswith("random:"):
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(snapshot_download(spec, local_files_only=True))
+        except (OSError, ValueError) as e:
+            raise GuideError(f"{spec}: not in the hub's cache; run `hf download {spec}` first") from e
+    import torch
+
+    model, tokenizer = load_model(spec, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
+
+
 def write_config(path: str | Path, values: Mapping[str, Any]) -> Path:
     """Write a configuration as YAML, in the order of ``values``, and return its path.
 
@@ -170,55 +203,3 @@ def write_rows(
         raise GuideError("there are no rows to write; check the split and the filter that made them")
     write_text(path, json.dumps(kept, ensure_ascii=False, indent=0))
     return len(kept)
-
-
-def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """The lines of torchtune's ``DiskLogger`` as dictionaries: ``step``, ``loss``, ``lr``, ….
-
-    A last line that is still being written is left out.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as d:
-    ...     _ = Path(d, "m.txt").write_text("Step 1 | loss:2.5 lr:0.1 \\nStep 2 | loss:1.")
-    ...     read_metrics(f"{d}/m.txt")
-    [{'step': 1.0, 'loss': 2.5, 'lr': 0.1}]
-    """
-    path = Path(path)
-    found = []
-    for line in path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []:
-        step, bar, rest = line.removeprefix("Step ").partition(" | ")
-        pairs = [item.rpartition(":") for item in rest.split()]
-        try:
-            found.append({"step": float(step), **{name: float(value) for name, _, value in pairs if name}})
-        except ValueError as e:
-            raise GuideError(f"{path.name}: {line[:80]!r} is no line of torchtune's DiskLogger") from e
-        if not bar:
-            raise GuideError(f"{path.name}: {line[:80]!r} is no line of torchtune's DiskLogger")
-    return found
-
-
-def split_epoch(epoch: str | Path, output: str | Path) -> tuple[Path, Path]:
-    """Sort a LoRA recipe's epoch folder into two folders that mean one thing each: (merged model, adapter).
-
-    torchtune writes both into one. Transformers, seeing merged weights *and* an adapter there, loads the first and
-    applies the second on top: the update counts twice. Files are linked where the file system can, else copied.
-
-    Raises:
-        GuideError: the folder holds no merged weights, or no adapter.
-    """
-    epoch, output = Path(epoch), Path(output)
-    files = [p for p in sorted(epoch.iterdir()) if p.is_file()] if epoch.is_dir() else []
-    adapter = [p for p in files if p.name.startswith("adapter_")]
-    model = [p for p in files if p not in adapter and p.suffix not in (".bin", ".pt")]
-    if not any(p.suffix == ".safetensors" for p in adapter) or not any(p.suffix == ".safetensors" for p in model):
-        raise GuideError(f"{epoch}: not the epoch folder of a LoRA recipe; it lies in output_dir and is called epoch_0")
-    folders = (output / "merged", output / "adapter")
-    for folder, members in zip(folders, (model, adapter), strict=True):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for file in members:
-            try:
-                os.link(file, folder / file.name)
-            except OSError:
-                shutil.copy2(file, folder / file.name)
-    return folders

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""Checks of the exercises of notebook 05: each says what is missing, and returns whether the answer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rocm_guide.exercises.common import say
+
+__all__ = ["check_config", "check_elastic", "check_translation"]
+
+
+def check_config(config: Any, processes: int) -> bool:
+    """Exercise 1: a torchtune configuration whose optimizer steps see 64 rows, 4 of them at a time on each process.
+
+    >>> check_config({"batch_size": 4, "gradient_accumulation_steps": 1}, 4)
+    [HINT] 4 rows x 1 x 4 processes = 16 rows for each optimizer step, and 64 are wanted
+    False
+    """
+    if not isinstance(config, Mapping) or not {"batch_size", "gradient_accumulation_steps"} <= set(config):
+        return say(False, "give the configuration: a dictionary with batch_size and gradient_accumulation_steps")
+    rows, steps = config["batch_size"], config["gradient_accumulation_steps"]
+    if rows != 4:
+        return say(False, f"batch_size counts the rows of one process at a time: it is {rows}, and 4 fit")
+    if rows * steps * processes != 64:
+        total = f"{rows} rows x {steps} x {processes} processes = {rows * steps * processes}"
+        return say(False, f"{total} rows for each optimizer step, and 64 are wanted")
+    return say(True, f"{rows} rows x {steps} accumulated x {processes} processes = 64")
+
+
+def check_translation(settings: Any, processes: int) -> bool:
+    """Exercise 2: an SFTConfig that trains as torchtune's llama2/7B_lora does on 8 GPUs, but on ``processes`` GPUs.
+
+    That configuration has batch_size 2, gradient_accumulation_steps 8, AdamW with lr 3e-4, 100 warm-up steps, a cosine
+    schedule and 1 epoch.
+
+    >>> from types import SimpleNamespace
+    >>> check_translation(SimpleNamespace(), 4)
+    [HINT] SimpleNamespace is no SFTConfig; make one with distributed_settings(folder, processes=4, …)
+    False
+    """
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "warmup_steps")
+    if not all(hasattr(settings, n) for n in names):
+        what = f"make one with distributed_settings(folder, processes={processes}, …)"
+        return say(False, f"{type(settings).__name__} is no SFTConfig; {what}")
+    rows = settings.per_device_train_batch_size * settings.gradient_accumulation_steps * processes
+    if rows != 128:
+        return say(False, f"{rows} rows for each step; torchtune's were 2 x 8 x 8 GPUs = 128")
+    if settings.learning_rate != 3e-4 or settings.warmup_steps != 100:
+        return say(False, f"rate {settings.learning_rate:g}, {settings.warmup_steps:g} steps of warm-up; 3e-4 and 100")
+    if settings.num_train_epochs != 1 or "cosine" not in str(settings.lr_scheduler_type).lower():
+        return say(False, f"{settings.num_train_epochs:g} epochs, {settings.lr_scheduler_type}; wanted: 1, cosine")
+    return say(True, f"128 rows for each step on {processes} GPUs, 3e-4 after 100 steps, cosine, 1 epoch")
+
+
+def check_elastic(nodes: Any, save_every: Any) -> bool:
+    """Exercise 3: 8 machines, of which 2 may fail; a step takes 12 s, and a failure may cost 5 minutes of work at most.
+
+    >>> check_elastic("6:8", 100)
+    [HINT] 100 steps of 12 s are 20 minutes, all lost if a machine fails just before the next checkpoint
+    False
+    """
+    if str(nodes) != "6:8":
+        return say(False, f"nodes={nodes!r}: write the least and the most as 'least:most'; 8 may become 6")
+    if not isinstance(save_every, int) or save_every < 1:
+        return say(False, f"save_every={save_every!r}: a whole number of steps, 1 or more")
+    minutes = save_every * 12 / 60
+    if minutes > 5:
+        lost = "all lost if a machine fails just before the next checkpoint"
+        return say(False, f"{save_every} steps of 12 s are {minutes:g} minutes, {lost}")
+    if save_every < 5:
+        return say(False, f"a checkpoint every {save_every * 12} s: most of the time would go into writing them")
+    return say(True, f"6 to 8 machines, and at most {minutes:g} minutes to do again")
