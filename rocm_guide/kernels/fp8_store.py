@@ -18,7 +18,7 @@ from .fp8 import Fp8Format, fp8_dtype, fp8_format
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["finish_fp8", "new_fp8", "saturate"]
+__all__ = ["finish_fp8", "inside", "new_fp8", "saturate"]
 
 
 @triton.jit
@@ -29,6 +29,12 @@ def saturate(y, FMAX: tl.constexpr):
     """
     clamped = tl.clamp(y, -FMAX, FMAX)
     return tl.where(y == y, clamped, y)
+
+
+@triton.jit
+def inside(at, columns, EVEN: tl.constexpr):
+    """The mask of a tile; where tiles fill the row it is all true, which the compiler drops with its arithmetic."""
+    return tl.full(at.shape, 1, tl.int1) if EVEN else at < columns
 
 
 def new_fp8(like: torch.Tensor, shape: Sequence[int], arch: str) -> tuple[torch.Tensor, Fp8Format]:

@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .fp8_store import finish_fp8, new_fp8, saturate
+from .fp8_store import finish_fp8, inside, new_fp8, saturate
 from .launch import (
     KernelError,
     architecture,
@@ -64,7 +64,7 @@ def _add_residual(x_ptr, residual_ptr, updated_ptr, offsets, mask):
 def rmsnorm_fp8_kernel(
     x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, scale_ptr,
     columns, x_stride, residual_stride, eps, inverse_scale,
-    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, DYNAMIC: tl.constexpr,
+    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, DYNAMIC: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One row per program. ``updated`` and ``out`` are contiguous."""
     row = tl.program_id(0).to(tl.int64)
@@ -77,7 +77,7 @@ def rmsnorm_fp8_kernel(
     lane = tl.max_contiguous(tl.arange(0, BLOCK), 8)
     inverse = inverse_scale
     if ONE_PASS:
-        mask = lane < columns
+        mask = inside(lane, columns, EVEN)
         # Before the sum, whose barrier no load passes: the weight is then on its way while the row is reduced.
         weight = tl.load(weight_ptr + lane, mask=mask, other=0.0).to(tl.float32)
         s = _add_residual(x_ptr, residual_ptr, updated_ptr, lane, mask)
@@ -92,10 +92,11 @@ def rmsnorm_fp8_kernel(
         top = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, columns, BLOCK):
             at = start + lane
-            s = _add_residual(x_ptr, residual_ptr, updated_ptr, at, at < columns)
+            mask = inside(at, columns, EVEN)
+            s = _add_residual(x_ptr, residual_ptr, updated_ptr, at, mask)
             total += s * s
             if DYNAMIC:
-                weight = tl.load(weight_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
+                weight = tl.load(weight_ptr + at, mask=mask, other=0.0).to(tl.float32)
                 top = tl.maximum(top, tl.abs(s * weight))
         rstd = tl.rsqrt(tl.sum(total, 0) / columns + eps)
         if DYNAMIC:
@@ -106,10 +107,11 @@ def rmsnorm_fp8_kernel(
         tl.debug_barrier()
         for start in range(0, columns, BLOCK):
             at = start + lane
-            s = tl.load(updated_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
-            weight = tl.load(weight_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
+            mask = inside(at, columns, EVEN)
+            s = tl.load(updated_ptr + at, mask=mask, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + at, mask=mask, other=0.0).to(tl.float32)
             q = saturate(s * rstd * weight * inverse, FMAX).to(out_ptr.dtype.element_ty)
-            tl.store(out_ptr + at, q, mask=at < columns)
+            tl.store(out_ptr + at, q, mask=mask)
 
 
 def reference_rmsnorm_fp8(
@@ -118,6 +120,11 @@ def reference_rmsnorm_fp8(
     """What the kernel computes before the division by the scale, in float64: (y, updated residual).
 
     The sum is rounded to the type of ``x``, as the model keeps it.
+
+    >>> x = torch.tensor([[1.0, 2.0]])
+    >>> y, s = reference_rmsnorm_fp8(x, torch.tensor([[2.0, 2.0]]), torch.ones(2), eps=0.0)
+    >>> s.tolist(), (y * 12.5**0.5).tolist()
+    ([[3.0, 4.0]], [[3.0, 4.0]])
     """
     s = (x.double() + residual.double()).to(x.dtype)
     wide = s.double()
@@ -164,6 +171,12 @@ def rmsnorm_fp8(
 
     Raises:
         KernelError: shapes, types, devices, or a scale that is not a finite number above zero.
+
+    >>> x, w = torch.ones(2, 8), torch.ones(8)
+    >>> rmsnorm_fp8(x, x, w, float("nan"))
+    Traceback (most recent call last):
+        ...
+    rocm_guide.kernels.launch.KernelError: scale=nan: give a finite number of 1e-37 or more and 1e+37 or less
     """
     _check(x, residual, weight)
     rows, columns = x.shape
@@ -184,7 +197,7 @@ def rmsnorm_fp8(
         rmsnorm_fp8_kernel[(rows,)](
             x, residual, weight, updated, out, scales,
             columns, x.stride(0), residual.stride(0), float(eps), 1.0 / scale if scale else 1.0,
-            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, DYNAMIC=scale is None,
+            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, DYNAMIC=scale is None, EVEN=columns % block == 0,
             num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
         )  # fmt: skip
     return finish_fp8(out, fmt), updated, scales

@@ -20,7 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .fp8_store import finish_fp8, new_fp8, saturate
+from .fp8_store import finish_fp8, inside, new_fp8, saturate
 from .launch import (
     KernelError,
     architecture,
@@ -37,8 +37,9 @@ __all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 
-# static: tiles with their warps, largest first; the first that gives every unit a program is taken. The others are
-# for per-row scales: columns in registers at most, (tile up to, num_warps), and the tile of rows that do not fit.
+# static: tiles with their warps in order of preference; the first that gives every unit a program is taken, else the
+# last. The others are for per-row scales: columns in registers at most, (tile up to, num_warps), and the tile of rows
+# that do not fit.
 CONFIGS = {
     "gfx942": {
         "static": ((4096, 4), (2048, 2), (1024, 1)),
@@ -47,7 +48,7 @@ CONFIGS = {
         "looped": 8192,
     },
     "sm_90": {
-        "static": ((1024, 4),),
+        "static": ((512, 4), (1024, 4)),
         "one_pass": 32768,
         "warps": ((512, 2), (1024, 4), (2048, 8), (4096, 16), (32768, 32)),
         "looped": 8192,
@@ -70,13 +71,13 @@ def _swiglu(x_ptr, offsets, columns, mask):
 
 @triton.jit
 def swiglu_fp8_kernel(
-    x_ptr, out_ptr, columns, x_stride, inverse_scale, FMAX: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, out_ptr, columns, x_stride, inverse_scale, FMAX: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr
 ):  # fmt: skip
     """Static scale: program (i, row) writes tile i of one row."""
     row = tl.program_id(1).to(tl.int64)
     # At most eight neighbours for a lane: 16, which a 128-bit store of FP8 would like, would tear the fp16 loads apart.
     offsets = tl.program_id(0) * BLOCK + tl.max_contiguous(tl.arange(0, BLOCK), 8)
-    mask = offsets < columns
+    mask = inside(offsets, columns, EVEN)
     y = _swiglu(x_ptr + row * x_stride, offsets, columns, mask)
     q = saturate(y * inverse_scale, FMAX).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + row * columns + offsets, q, mask=mask)
@@ -84,7 +85,8 @@ def swiglu_fp8_kernel(
 
 @triton.jit
 def swiglu_fp8_rows_kernel(
-    x_ptr, out_ptr, scale_ptr, columns, x_stride, FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr
+    x_ptr, out_ptr, scale_ptr, columns, x_stride,
+    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """A scale for each row: one row per program, kept in registers if it fits, else computed twice."""
     row = tl.program_id(0).to(tl.int64)
@@ -92,32 +94,37 @@ def swiglu_fp8_rows_kernel(
     out_ptr += row * columns
     lane = tl.max_contiguous(tl.arange(0, BLOCK), 8)
     if ONE_PASS:
-        y = _swiglu(x_ptr, lane, columns, lane < columns)
+        mask = inside(lane, columns, EVEN)
+        y = _swiglu(x_ptr, lane, columns, mask)
         scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
         q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + lane, q, mask=lane < columns)
+        tl.store(out_ptr + lane, q, mask=mask)
     else:
         top = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, columns, BLOCK):
             at = start + lane
-            top = tl.maximum(top, tl.abs(_swiglu(x_ptr, at, columns, at < columns)))
+            top = tl.maximum(top, tl.abs(_swiglu(x_ptr, at, columns, inside(at, columns, EVEN))))
         scale = tl.maximum(tl.max(top, 0), 1e-30) / FMAX
         for start in range(0, columns, BLOCK):
             at = start + lane
-            y = _swiglu(x_ptr, at, columns, at < columns)
+            y = _swiglu(x_ptr, at, columns, inside(at, columns, EVEN))
             q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
-            tl.store(out_ptr + at, q, mask=at < columns)
+            tl.store(out_ptr + at, q, mask=inside(at, columns, EVEN))
     tl.store(scale_ptr + row, scale)
 
 
 def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
-    """What the kernel computes before the division by the scale, in float64."""
+    """What the kernel computes before the division by the scale, in float64.
+
+    >>> [round(v, 4) for v in reference_swiglu_fp8(torch.tensor([[0.0, 2.0, 1.0, 3.0]]))[0].tolist()]
+    [0.0, 5.2848]
+    """
     gate, up = x.double().chunk(2, -1)
     return torch.nn.functional.silu(gate) * up
 
 
 def _tile(tiles: Sequence[tuple[int, int]], rows: int, columns: int, units: int) -> tuple[int, int]:
-    """The largest tile that is not wider than the row and leaves no unit idle; else the smallest."""
+    """The first tile that is not twice as wide as the row and leaves no unit idle; else the last."""
     fits = [t for t in tiles if t[0] < 2 * columns and rows * triton.cdiv(columns, t[0]) >= units]
     return fits[0] if fits else tiles[-1]
 
@@ -138,6 +145,11 @@ def swiglu_fp8(
 
     Raises:
         KernelError: shapes, types, devices, or a scale that is not a finite number above zero.
+
+    >>> swiglu_fp8(torch.ones(2, 7), 0.5)
+    Traceback (most recent call last):
+        ...
+    rocm_guide.kernels.launch.KernelError: x has shape (2, 7): give (rows, 2 * columns), gate and up side by side
     """
     check_dtype("x", x, FLOATS)
     if x.ndim != 2 or x.shape[1] < 2 or x.shape[1] % 2:
@@ -156,15 +168,17 @@ def swiglu_fp8(
         block, n = (tile, warps) if tile and warps else (block, n)
         if rows:
             swiglu_fp8_kernel[(triton.cdiv(columns, block), rows)](
-                x, out, columns, x.stride(0), 1.0 / scale, FMAX=fmt.maximum, BLOCK=block, num_warps=n
-            )
+                x, out, columns, x.stride(0), 1.0 / scale,
+                FMAX=fmt.maximum, BLOCK=block, EVEN=columns % block == 0, num_warps=n,
+            )  # fmt: skip
         return finish_fp8(out, fmt), None
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
     one_pass = columns <= config["one_pass"]
     block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
     if rows:
         swiglu_fp8_rows_kernel[(rows,)](
-            x, out, scales, columns, x.stride(0), FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass,
+            x, out, scales, columns, x.stride(0),
+            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, EVEN=columns % block == 0,
             num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
         )  # fmt: skip
     return finish_fp8(out, fmt), scales
