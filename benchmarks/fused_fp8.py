@@ -7,6 +7,7 @@ torch eager is timed at four sizes only.
 CUDA graphs, inputs rotated past the cache, medians; see kernel_bench.py.
 
     python benchmarks/fused_fp8.py              # measure, write results/fused_fp8.json and the plot
+    python benchmarks/fused_fp8.py --ops swiglu # some of it; joins what the file has of the same GPU
     python benchmarks/fused_fp8.py --plot       # only draw the plot again
 """
 
@@ -24,7 +25,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import torch.nn.functional as F
-from kernel_bench import RESULTS, copies_past_cache, copy_bandwidth, plot_by_size, save, save_plot, tensors, time_graph
+from kernel_bench import (
+    RESULTS,
+    copies_past_cache,
+    copy_bandwidth,
+    plot_by_size,
+    save,
+    save_plot,
+    stamp,
+    tensors,
+    time_graph,
+)
 
 COLUMNS, SCALE, EPS = 16384, 0.05, 1e-6
 ROWS = (2048, 1, 16, 128, 512, 64, 256, 4, 1024, 32, 8, 2)
@@ -185,7 +196,7 @@ def measure(ops, sizes, budget):
 
 
 def plot(result):
-    panels, sizes = {}, sorted({r["rows"] for r in result["results"]})
+    panels, sizes = {}, sorted({r["rows"] for r in result["results"] if r["op"] in OPS[:2]})
     titles = {
         "rmsnorm": "residual + RMSNorm + FP8", "swiglu": "SwiGLU + FP8",
         "rmsnorm rows": "the same, a scale for each row", "swiglu rows": "the same, a scale for each row",
@@ -201,6 +212,16 @@ def plot(result):
                         hardware=result["hardware"], ceiling={"copy": result["copy_gb_s"]}, columns=2)  # fmt: skip
 
 
+def earlier(path, ops):
+    """Results of other operations in the file, if they come from this GPU and these versions."""
+    try:
+        old = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return []
+    same = all(old.get(k) == v for k, v in stamp().items() if k in ("hardware", "torch", "triton"))
+    return [r for r in old["results"] if r["op"] not in ops] if same else []
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", nargs="*", default=list(OPS), choices=OPS)
@@ -211,6 +232,7 @@ def main():
     given = parser.parse_args()
     if not given.plot:
         ceiling, results = measure(given.ops, given.rows, given.budget)
+        results = earlier(given.out / "fused_fp8.json", given.ops) + results
         save("fused_fp8", {"copy_gb_s": round(ceiling, 1), "results": results}, given.out)
     result = json.loads((given.out / "fused_fp8.json").read_text())
     save_plot("fused_fp8", plot(result), given.out)
