@@ -51,7 +51,11 @@ def last_cache_bytes() -> int:
 
 
 def copies_past_cache(bytes_per_call: float) -> int:
-    """How many copies of the inputs (and outputs) of one call exceed the last cache 1.5 times; at least 3."""
+    """How many copies of what one call reads exceed the last cache 1.5 times; at least 3.
+
+    Count what is read only. Outputs written past the cache would make room for inputs in it, and inputs that fit would
+    be found there again on the next round.
+    """
     return max(3, min(MAX_COPIES, int(1.5 * last_cache_bytes() / max(bytes_per_call, 1)) + 1))
 
 
@@ -66,7 +70,7 @@ def time_graph(
 
     Args:
         make: called before the capture; returns a thunk that launches the kernel and returns what it allocated.
-        bytes_per_call: what one call touches; decides how many copies there are.
+        bytes_per_call: what one call reads; decides how many copies there are.
         replays: timed replays of the graph.
         at_least_us: the graph's calls are repeated until one replay takes about this long.
     """
@@ -116,16 +120,16 @@ def copy_bandwidth(nbytes: int = 1 << 30) -> float:
     from rocm_guide.kernels.bandwidth import stream
 
     n = max(nbytes // 4, 1024)
-    copies = copies_past_cache(8 * n)
+    copies = copies_past_cache(4 * n)
     x, y = (torch.zeros((copies, n), dtype=torch.float32, device="cuda") for _ in range(2))
     ways = (lambda i: lambda: y[i].copy_(x[i]), lambda i: lambda: stream("copy", y[i], x[i]))
-    return max(time_graph(way, 8 * n).gb_s(8 * n) for way in ways)
+    return max(time_graph(way, 4 * n).gb_s(8 * n) for way in ways)
 
 
 def matmul_ceiling(dtype: torch.dtype = torch.bfloat16, n: int = 8192) -> float:
     """TFLOPS of torch's own n x n x n matmul in ``dtype`` (fp16, bf16 or fp32)."""
     a, b = tensors((n, n), dtype, 2)
-    return time_graph(lambda i: lambda: a @ b, 6 * n * n * dtype.itemsize, at_least_us=1).tflops(2 * n**3)
+    return time_graph(lambda i: lambda: a @ b, 4 * n * n * dtype.itemsize, at_least_us=1).tflops(2 * n**3)
 
 
 def stamp() -> dict[str, str]:

@@ -140,9 +140,10 @@ def measure(ops, modes, sizes):
             check(op, rows, cols)
             for mode in modes:
                 nbytes, row = bytes_of(op, mode, rows, cols), {}
+                read = 2 * rows * cols * (1 if mode == "forward" else 2)  # x, dy: what the copies must push out
                 for way in WAYS:
                     try:
-                        t = time_graph(thunks(op, way, mode, rows, cols, copies_past_cache(nbytes)), nbytes)
+                        t = time_graph(thunks(op, way, mode, rows, cols, copies_past_cache(read)), read)
                         row[way] = [round(t.us, 3), round(t.spread, 3)]
                     except Exception as e:  # noqa: BLE001 - one contender that fails must not end the others
                         print(f"{way} {op} {mode}: {type(e).__name__}: {str(e)[:150]}", flush=True)

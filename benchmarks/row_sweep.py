@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import torch
-from kernel_bench import copy_bandwidth, tensors, time_graph
+from kernel_bench import copies_past_cache, copy_bandwidth, tensors, time_graph
 
 from rocm_guide.kernels import layer_norm, layer_norm_grad, rms_norm, softmax
 from rocm_guide.kernels.rows import RowTile
@@ -26,7 +26,7 @@ BF16 = torch.bfloat16
 
 
 def maker(op, rows, cols, tile):
-    """make(i) for kernel_bench.time_graph, and bytes per call (weights aside)."""
+    """Makes make(i) for time_graph from a number of copies; and bytes moved, bytes read (weights aside)."""
     size = rows * cols * 2
 
     def build(copies):
@@ -44,7 +44,7 @@ def maker(op, rows, cols, tile):
             ),
         }[op]
 
-    return build, size * (3 if op.endswith("bwd") else 2)
+    return build, size * (3 if op.endswith("bwd") else 2), size * (2 if op.endswith("bwd") else 1)
 
 
 def configurations(op, rows, cols):
@@ -57,7 +57,11 @@ def configurations(op, rows, cols):
             if not 8 <= cols * tile_rows / (warps * 32) <= 64:
                 continue
             if not loops:
-                yield RowTile(cols, tile_rows, warps)
+                # Registers: what leaves room for a second program, or a third, on a multiprocessor of 64 Ki of them.
+                caps = {0, *(n for n in (32, 40, 64, 80, 128, 168) if 1024 <= n * warps * 32 // 32 <= 2048)}
+                for again in (False, True) if op.endswith("norm") and rows > 132 else (False,):
+                    for cap in sorted(caps) if op == "layer_norm" and cols >= 8192 and rows > 132 else (0,):
+                        yield RowTile(cols, tile_rows, warps, reload=again, registers=cap)
                 continue
             for again in (False, True) if cols >= 8192 else (False,):
                 yield RowTile(cols, tile_rows, warps, split=True, reload=again)
@@ -73,7 +77,7 @@ def configurations(op, rows, cols):
 def compile_one(job):
     op, rows, cols, tile = job
     try:
-        build, _ = maker(op, rows, cols, tile)
+        build, *_ = maker(op, rows, cols, tile)
         build(1)(0)()
         torch.cuda.synchronize()
     except Exception as e:  # noqa: BLE001 - a sweep goes on
@@ -105,13 +109,13 @@ def main():
             if (r, c) != (rows, cols):
                 continue
             try:
-                build, moved = maker(op, rows, cols, tile)
-                t = time_graph(_rotating(build, moved), moved, replays=9, at_least_us=300)
+                build, moved, read = maker(op, rows, cols, tile)
+                t = time_graph(build(copies_past_cache(read)), read, replays=9, at_least_us=300)
             except Exception as e:  # noqa: BLE001 - a sweep goes on
                 print(f"{op:<15} {tile}: {type(e).__name__} {str(e)[:120]}", flush=True)
                 continue
             extra = (f" blocked {tile.columns}" if tile.blocked else "") + " reload" * tile.reload
-            extra += " split" * tile.split
+            extra += " split" * tile.split + (f" registers {tile.registers}" if tile.registers else "")
             share = t.gb_s(moved) / copy
             print(
                 f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {share:6.1%} of copy  rows {tile.rows} "
@@ -123,13 +127,6 @@ def main():
     print("\nbest of each size")
     for (op, rows, cols), (us, share, tile) in best.items():
         print(f"{op:<15} {rows:>5} x {cols:<6} {us:8.2f} us {share:6.1%}  {tile}")
-
-
-def _rotating(build, moved):
-    """build(copies) needs the number that time_graph will use."""
-    from kernel_bench import copies_past_cache
-
-    return build(copies_past_cache(moved))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from .launch import (
     next_power_of_2,
 )
 from .layer_norm_grad import layer_norm_backward
-from .row_configs import NORM_FORWARD
+from .row_configs import LAYER_NORM_FORWARD
 from .rows import RowTile, as_rows, pick_tile
 
 __all__ = ["gfx942_cases", "layer_norm", "layer_norm_forward", "reference_layer_norm"]
@@ -45,18 +45,18 @@ def reference_layer_norm(
 @triton.jit
 def layer_norm_rows(  # noqa: ANN202
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """One program: ROWS whole rows, each read once."""
+    """One program: ROWS whole rows, each read once. Weight and bias, which every program reads, are to stay in L1."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
     at = row[:, None] * x_stride + col[None, :]
-    x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0)
-    if WEIGHT:  # asked for before the reductions, so that it is there when they are done
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0)
-    if BIAS:
-        b = tl.load(b_ptr + col, mask=col < cols, other=0.0)
+    x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
+    if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when that is done
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    if BIAS and not LATE:
+        b = tl.load(b_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     # Sums of the distances to a member of the row, and of their squares, in one exchange between the lanes.
     pivot = tl.load(x_ptr + first * x_stride + row * x_stride, mask=first + row < rows, other=0.0).to(tl.float32)
     x = tl.where(inside, x.to(tl.float32) - pivot[:, None], 0.0)
@@ -72,6 +72,10 @@ def layer_norm_rows(  # noqa: ANN202
         x = tl.where(inside, x - shift[:, None], 0.0)
     mean, rstd = pivot + shift, tl.rsqrt(variance + eps)
     y = x * rstd[:, None]
+    if WEIGHT and LATE:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    if BIAS and LATE:
+        b = tl.load(b_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     if WEIGHT:  # widened only now: until here they take half the registers
         y *= w.to(tl.float32)[None, :]
     if BIAS:
@@ -155,15 +159,15 @@ def layer_norm_forward(
     mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
     if rows == 0:
         return y, mean, rstd
-    t = tile or pick_tile(NORM_FORWARD, arch, rows, cols, flat.stride(0))
-    flags = {"WEIGHT": weight is not None, "BIAS": bias is not None, "num_warps": t.warps}
+    t = tile or pick_tile(LAYER_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    flags = {"WEIGHT": weight is not None, "BIAS": bias is not None, **t.options}
     vectors = (flat if v is None else v for v in (weight, bias))
     arguments = flat, *vectors, y, mean, rstd, flat.stride(0)
     if t.blocked:
         layer_norm_blocked[(rows,)](*arguments, cols, eps, BLOCK=t.columns, **flags)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        layer_norm_rows[grid](*arguments, rows, cols, eps, ROWS=t.rows, COLS=padded, **flags)
+        layer_norm_rows[grid](*arguments, rows, cols, eps, LATE=t.reload, ROWS=t.rows, COLS=padded, **flags)
     return y, mean, rstd
 
 

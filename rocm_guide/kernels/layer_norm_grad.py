@@ -25,7 +25,7 @@ from .launch import (
     unit_count,
 )
 from .norm_weight_grad import column_sum, norm_weight_grad
-from .row_configs import NORM_BACKWARD
+from .row_configs import LAYER_NORM_BACKWARD
 from .rows import RowTile, as_rows, pick_tile
 
 __all__ = ["gfx942_cases", "layer_norm_backward", "reference_layer_norm_backward"]
@@ -160,12 +160,10 @@ def layer_norm_backward(
     if rows == 0:
         sums = torch.zeros(tables, cols, dtype=dtype, device=x.device)
         return dx, sums[0] if has else None, sums[-1] if bias else None
-    t = tile or pick_tile(NORM_BACKWARD, arch, rows, cols, flat.stride(0))
+    t = tile or pick_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
     arguments = flat, flat if weight is None else weight, dy, mean, rstd, dx
     if t.blocked:
-        layer_norm_backward_blocked[(rows,)](
-            *arguments, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, num_warps=t.warps
-        )
+        layer_norm_backward_blocked[(rows,)](*arguments, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options)
     else:
         own = not t.split and tables > 0
         programs = triton.cdiv(rows, t.rows)
@@ -176,7 +174,7 @@ def layer_norm_backward(
         layer_norm_backward_rows[(programs,)](
             *arguments, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
-            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
+            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
         )  # fmt: skip
     if tables == 0:
         return dx, None, None

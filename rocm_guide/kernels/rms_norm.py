@@ -27,7 +27,7 @@ from .launch import (
     unit_count,
 )
 from .norm_weight_grad import column_sum, norm_weight_grad
-from .row_configs import NORM_BACKWARD, NORM_FORWARD
+from .row_configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
 from .rows import RowTile, as_rows, pick_tile
 
 __all__ = ["gfx942_cases", "reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
@@ -43,18 +43,21 @@ def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps:
 @triton.jit
 def rms_norm_rows(  # noqa: ANN202
     x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
-    WEIGHT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    WEIGHT: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """One program: ROWS whole rows, each read once."""
+    """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
-    x = tl.load(x_ptr + first * x_stride + (row[:, None] * x_stride + col[None, :]), mask=inside, other=0.0)
-    if WEIGHT:  # asked for before the reduction, so that it is there when the reduction is done
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0)
+    at = row[:, None] * x_stride + col[None, :]
+    x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
+    if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when the reduction is done
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     x = x.to(tl.float32)
     rstd = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / cols) + eps)
     y = x * rstd[:, None]
+    if WEIGHT and LATE:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     if WEIGHT:
         y *= w.to(tl.float32)[None, :]
     tl.store(rstd_ptr + first + row, rstd, mask=first + row < rows)
@@ -180,14 +183,15 @@ def rms_norm_forward(
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     if rows == 0:
         return y, rstd
-    t = tile or pick_tile(NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    t = tile or pick_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
     arguments = flat, flat if weight is None else weight, y, rstd, flat.stride(0)
     has = weight is not None
     if t.blocked:
-        rms_norm_blocked[(rows,)](*arguments, cols, eps, WEIGHT=has, BLOCK=t.columns, num_warps=t.warps)
+        rms_norm_blocked[(rows,)](*arguments, cols, eps, WEIGHT=has, BLOCK=t.columns, **t.options)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        rms_norm_rows[grid](*arguments, rows, cols, eps, WEIGHT=has, ROWS=t.rows, COLS=padded, num_warps=t.warps)
+        flags = {"WEIGHT": has, "LATE": t.reload, **t.options}
+        rms_norm_rows[grid](*arguments, rows, cols, eps, ROWS=t.rows, COLS=padded, **flags)
     return y, rstd
 
 
@@ -219,11 +223,11 @@ def rms_norm_backward(
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if rows == 0:
         return dx, None if weight is None else torch.zeros_like(weight)
-    has, t = weight is not None, tile or pick_tile(NORM_BACKWARD, arch, rows, cols, flat.stride(0))
+    has, t = weight is not None, tile or pick_tile(RMS_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
     w = flat if weight is None else weight
     if t.blocked:
         rms_norm_backward_blocked[(rows,)](
-            flat, w, dy, rstd, dx, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, num_warps=t.warps
+            flat, w, dy, rstd, dx, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options
         )
     else:
         own = has and not t.split
@@ -235,7 +239,7 @@ def rms_norm_backward(
         rms_norm_backward_rows[(programs,)](
             flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own, RELOAD=t.reload,
-            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, num_warps=t.warps,
+            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
         )  # fmt: skip
     if not has:
         return dx, None

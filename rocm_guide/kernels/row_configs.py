@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from .rows import RowTile
 
-__all__ = ["NORM_BACKWARD", "NORM_FORWARD", "SOFTMAX_BACKWARD", "SOFTMAX_FORWARD"]
+__all__ = [
+    "LAYER_NORM_BACKWARD",
+    "LAYER_NORM_FORWARD",
+    "RMS_NORM_BACKWARD",
+    "RMS_NORM_FORWARD",
+    "SOFTMAX_BACKWARD",
+    "SOFTMAX_FORWARD",
+]
 
 Tiles = dict[str, tuple[RowTile, ...]]
 
@@ -36,7 +43,7 @@ SOFTMAX_BACKWARD: Tiles = {
     "gfx942": _GFX942_FORWARD,
     "sm_90": (*_SM90_SHORT, RowTile(2048, 1, 4), RowTile(4096, 1, 8), RowTile(16384, 1, 16), *_SM90_LONG),
 }
-NORM_FORWARD: Tiles = {
+RMS_NORM_FORWARD: Tiles = {
     "gfx942": _GFX942_FORWARD,
     "sm_90": (
         *_SM90_SHORT,
@@ -50,28 +57,69 @@ NORM_FORWARD: Tiles = {
         *_SM90_LONG,
     ),
 }
-NORM_BACKWARD: Tiles = {
+LAYER_NORM_FORWARD: Tiles = {
     "gfx942": (
-        RowTile(128, 16, 4, per_unit=4),
-        RowTile(512, 4, 4, per_unit=4),
-        RowTile(1024, 2, 4, per_unit=4),
-        RowTile(2048, 1, 4, per_unit=4),
-        RowTile(4096, 1, 8, per_unit=2),
-        RowTile(8192, 1, 8, per_unit=2),
-        RowTile(16384, 1, 16, reload=True),
+        RowTile(128, 16, 4),
+        RowTile(512, 8, 4),
+        RowTile(1024, 4, 4),
+        RowTile(2048, 2, 4),
+        RowTile(4096, 1, 4, reload=True),
+        RowTile(8192, 1, 8, reload=True),
+        RowTile(32768, 1, 16, reload=True),
         RowTile(8192, 1, 16, blocked=True),
     ),
     "sm_90": (
-        RowTile(128, 16, 4, per_unit=4),
-        RowTile(512, 8, 4, per_unit=4),
-        RowTile(1024, 4, 4, per_unit=4),
-        RowTile(2048, 1, 8, few=132),
-        RowTile(2048, 4, 8, stages=3),
-        RowTile(4096, 1, 8, few=132),
-        RowTile(4096, 2, 8, stages=3),
+        *_SM90_SHORT,
+        RowTile(2048, 1, 4, few=256),
+        RowTile(2048, 2, 4),
+        RowTile(4096, 1, 16, few=16),
+        RowTile(4096, 1, 8),
+        RowTile(8192, 1, 16, few=256),
+        RowTile(8192, 1, 4),
+        RowTile(16384, 1, 8, few=256),
+        RowTile(16384, 1, 16, reload=True, registers=64),
+        *_SM90_LONG,
+    ),
+}
+_GFX942_BACKWARD = (
+    RowTile(128, 16, 4, per_unit=4),
+    RowTile(512, 4, 4, per_unit=4),
+    RowTile(1024, 2, 4, per_unit=4),
+    RowTile(2048, 1, 4, per_unit=4),
+    RowTile(4096, 1, 8, per_unit=2),
+    RowTile(8192, 1, 8, per_unit=2),
+)
+_SM90_BACKWARD_SHORT = (
+    RowTile(128, 16, 4, per_unit=4),
+    RowTile(512, 8, 4, per_unit=4),
+    RowTile(1024, 4, 4, per_unit=4),
+    RowTile(2048, 1, 8, few=132),
+    RowTile(2048, 4, 8, stages=3),
+    RowTile(4096, 1, 8, few=132),
+    RowTile(4096, 2, 8, stages=3),
+)
+RMS_NORM_BACKWARD: Tiles = {
+    "gfx942": (*_GFX942_BACKWARD, RowTile(16384, 1, 16), RowTile(8192, 1, 16, blocked=True)),
+    "sm_90": (
+        *_SM90_BACKWARD_SHORT,
         RowTile(8192, 1, 16, few=132),
-        RowTile(8192, 1, 16, stages=3),
+        RowTile(8192, 1, 8, stages=3),
+        RowTile(16384, 1, 32, few=8),
+        RowTile(16384, 1, 16, few=64, split=True),
         RowTile(16384, 1, 16),
+        RowTile(16384, 1, 32, blocked=True),
+    ),
+}
+LAYER_NORM_BACKWARD: Tiles = {
+    "gfx942": (*_GFX942_BACKWARD, RowTile(16384, 1, 16, reload=True), RowTile(8192, 1, 16, blocked=True)),
+    "sm_90": (
+        *_SM90_BACKWARD_SHORT,
+        RowTile(8192, 1, 32, few=132),
+        RowTile(8192, 1, 8, stages=3),
+        RowTile(16384, 1, 32, few=8),
+        RowTile(16384, 1, 16, few=64, split=True),
+        RowTile(16384, 1, 16, few=512, reload=True),
+        RowTile(16384, 1, 8, reload=True),
         RowTile(16384, 1, 32, blocked=True),
     ),
 }

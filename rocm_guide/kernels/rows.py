@@ -32,9 +32,10 @@ class RowTile:
         per_unit: programs per compute unit, in kernels that loop over rows.
         blocked: whether the row is walked through in blocks of ``columns``.
         few: serves launches of up to this many rows only; 0 = any number.
-        reload: in kernels that loop over rows, read the row again after its reduction (from the cache) instead of
-            keeping it in registers.
+        reload: keep less in registers across the reduction: backward kernels read the row again after it (from the
+            cache), forward norms ask for weight and bias only then.
         split: in backward kernels, sum up the weight's gradient in a kernel of its own.
+        registers: most registers of a thread, so that two programs fit on a multiprocessor (NVIDIA only); 0 = free.
     """
 
     columns: int
@@ -46,6 +47,12 @@ class RowTile:
     few: int = 0
     reload: bool = False
     split: bool = False
+    registers: int = 0
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the launch passes to the compiler."""
+        return {"num_warps": self.warps} | ({"maxnreg": self.registers} if self.registers else {})
 
 
 def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:

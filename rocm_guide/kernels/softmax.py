@@ -34,7 +34,7 @@ def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: t
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     inside = (first + row < rows) & (col < cols)
-    # x is not needed again, not even backward: let it go first, so that y stays in the cache for whoever reads it next.
+    # Nobody reads x again on this compute unit: it need not push anything out of its L1.
     x_ptr += first * x_stride
     x = tl.load(x_ptr + (row * x_stride + col), mask=inside, other=float("-inf"), eviction_policy="evict_first")
     x = x.to(tl.float32)
@@ -120,10 +120,10 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
         return y
     t = tile or pick_tile(SOFTMAX_FORWARD, arch, rows, cols, flat.stride(0))
     if t.blocked:
-        softmax_blocked[(rows,)](flat, y, flat.stride(0), cols, BLOCK=t.columns, num_warps=t.warps)
+        softmax_blocked[(rows,)](flat, y, flat.stride(0), cols, BLOCK=t.columns, **t.options)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        softmax_rows[grid](flat, y, flat.stride(0), rows, cols, ROWS=t.rows, COLS=padded, num_warps=t.warps)
+        softmax_rows[grid](flat, y, flat.stride(0), rows, cols, ROWS=t.rows, COLS=padded, **t.options)
     return y
 
 
@@ -148,10 +148,10 @@ def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None 
         return dx
     t = tile or pick_tile(SOFTMAX_BACKWARD, arch, rows, cols)
     if t.blocked:
-        softmax_backward_blocked[(rows,)](y, dy, dx, cols, BLOCK=t.columns, num_warps=t.warps)
+        softmax_backward_blocked[(rows,)](y, dy, dx, cols, BLOCK=t.columns, **t.options)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        softmax_backward_rows[grid](y, dy, dx, rows, cols, ROWS=t.rows, COLS=padded, num_warps=t.warps)
+        softmax_backward_rows[grid](y, dy, dx, rows, cols, ROWS=t.rows, COLS=padded, **t.options)
     return dx
 
 

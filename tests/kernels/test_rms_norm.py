@@ -82,7 +82,8 @@ def test_mixed_types_and_zeros(device, close):
     check(x, w, dy, 1e-6, close)
     assert rms_norm_backward(x, w, dy, rms_norm_forward(x, w)[1])[1].dtype == torch.float32
     x[1, 7], x[3, 3] = float("nan"), float("inf")
-    close(rms_norm_forward(x, w)[0], reference_rms_norm(x.double(), w.double()), length=300)
+    # On the CPU: torch's fused fp64 kernel for CUDA makes the whole row NaN where the formula gives zeros beside it.
+    close(rms_norm_forward(x, w)[0], reference_rms_norm(x.double().cpu(), w.double().cpu()), length=300)
 
 
 def test_rows_apart_and_three_dimensions(device, close):
