@@ -209,7 +209,8 @@ def plot(result):
         panels[key] = {n: [found[s]["bytes"] / best(found[s]["us"])[n][0] / 1e3 for s in sizes] for n in SHOWN
                        if all(n in best(found[s]["us"]) for s in sizes)}  # fmt: skip
     return plot_by_size(panels, sizes, x="rows of 16,384 columns", y="GB/s", title="Fused FP8 kernels",
-                        hardware=result["hardware"], ceiling={"copy": result["copy_gb_s"]}, columns=2)  # fmt: skip
+                        hardware=result["hardware"], ceiling={"copy": result["copy_gb_s"]}, log_y=True,
+                        columns=2)  # fmt: skip
 
 
 def earlier(path, ops):
