@@ -63,8 +63,11 @@ def _sdpa(kind: str) -> Callable[..., torch.Tensor]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.functional import scaled_dot_product_attention
 
+        group = q.shape[1] // k.shape[1]
+        if group > 1 and kind == "EFFICIENT_ATTENTION":  # the one that cannot share KV heads
+            k, v, group = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), 1
         with sdpa_kernel(getattr(SDPBackend, kind)):
-            return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1)
 
     return run
 

@@ -88,12 +88,12 @@ def launch_backward(
         }  # fmt: skip
         if part == "kv":
             grid = (-(-max_k // c["n"]) * sequences * (heads // group),)
-            kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()), sizes, problem.scale,
-                         problem.drop, **constants)  # fmt: skip
+            kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()), problem.launch_sizes,
+                         problem.scale, problem.drop, **constants)  # fmt: skip
         else:
             grid = (-(-max_q // c["m"]) * sequences * heads,)
-            kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), sizes, problem.scale,
-                         problem.drop, **constants)  # fmt: skip
+            kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), problem.launch_sizes,
+                         problem.scale, problem.drop, **constants)  # fmt: skip
     return given_dq, given_dk, given_dv, d_bias
 
 

@@ -79,7 +79,7 @@ def attention_backward_kv_kernel(  # noqa: ANN201
     """One program per tile of BLOCK_N keys of one KV head."""
     q, k, v, do, lse, delta = tensors
     bias, slopes, cu, bias_strides = extras
-    sequences, heads, group, max_q, max_k = sizes
+    sequences, heads, group, max_q, max_k = sizes[0], sizes[1], sizes[2], sizes[3] // 2, sizes[4] // 2
     kv_heads = heads // group
     tile, tiles = tl.program_id(0), tl.cdiv(max_k, BLOCK_N)
     if HEADS_FIRST:

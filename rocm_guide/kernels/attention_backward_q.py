@@ -68,7 +68,7 @@ def attention_backward_q_kernel(  # noqa: ANN201
     """One program per tile of BLOCK_M queries of one head."""
     q, k, v, do, lse, delta = tensors
     bias, slopes, cu, bias_strides = extras
-    sequences, heads, group, max_q, max_k = sizes
+    sequences, heads, group, max_q, max_k = sizes[0], sizes[1], sizes[2], sizes[3] // 2, sizes[4] // 2
     tile, tiles = tl.program_id(0), tl.cdiv(max_q, BLOCK_M)
     if HEADS_FIRST:
         bh, tile_m = tile % (sequences * heads), tile // (sequences * heads)

@@ -46,12 +46,12 @@ BACKWARD_CONFIGS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
     },
     "sm_90": {
         64: {
-            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 2, "tma": True},
-            "q": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
+            "kv": {"m": 64, "n": 64, "warps": 4, "stages": 3},
+            "q": {"m": 128, "n": 64, "warps": 8, "stages": 3, "tma": True},
         },
         128: {
-            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 2, "tma": True},
-            "q": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True},
+            "kv": {"m": 64, "n": 128, "warps": 8, "stages": 3, "busy": {"m": 32, "stages": 2}},
+            "q": {"m": 64, "n": 64, "warps": 4, "stages": 2, "tma": True},
         },
         256: {
             "kv": {"m": 32, "n": 64, "warps": 8, "stages": 1},

@@ -91,7 +91,7 @@ def _query_tile(  # noqa: ANN202
     """One tile of BLOCK_M queries of one head against all keys that it may see."""
     q, k, v, out, lse = tensors
     bias, slopes, cu, bias_strides = extras
-    sequences, heads, group, max_q, max_k = sizes
+    sequences, heads, group, max_q, max_k = sizes[0], sizes[1], sizes[2], sizes[3] // 2, sizes[4] // 2
     tiles = tl.cdiv(max_q, BLOCK_M)
     if HEADS_FIRST:
         bh, tile_m = tile % (sequences * heads), tile // (sequences * heads)
@@ -168,7 +168,7 @@ def attention_forward_kernel(  # noqa: ANN201
         _query_tile(tile, tensors, extras, scales, strides, sizes, scale, drop,
                     D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, P_BITS, MATH, TMA, HEADS_FIRST, STAGES)  # fmt: skip
     else:
-        count = tl.cdiv(sizes[3], BLOCK_M) * sizes[0] * sizes[1]
+        count = tl.cdiv(sizes[3] // 2, BLOCK_M) * sizes[0] * sizes[1]
         if SCHEDULE == "dynamic":
             tile = tl.atomic_add(counter, 1)
         while tile < count:
@@ -215,7 +215,8 @@ def launch_forward(
         stages = config.get("stages", 1)
         attention_forward_kernel[(programs,)](
             (q, k, v, out, lse), problem.extras, scales,
-            (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride()), sizes, problem.scale, problem.drop,
+            (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride()), problem.launch_sizes, problem.scale,
+            problem.drop,
             counter, D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
             P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
             HEADS_FIRST=bool(config.get("heads_first")), STAGES=stages, SCHEDULE=schedule,

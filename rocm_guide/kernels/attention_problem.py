@@ -61,6 +61,15 @@ class AttentionProblem:
         """bias, slopes, sequence starts and the strides of bias, as the kernels take them."""
         return self.bias, self.slopes, self.cu, None if self.bias is None else self.bias.stride()
 
+    @property
+    def launch_sizes(self) -> tuple[int, int, int, int, int]:
+        """``sizes`` as the kernels take them, with both lengths doubled.
+
+        Triton compiles an argument of 1 in as a constant, and with a constant length its pipeliner fails and ptxas
+        crashes (seen with 3.6 for sm_90). No doubled length is 1.
+        """
+        return (*self.sizes[:3], 2 * self.sizes[3], 2 * self.sizes[4])
+
     def new(self, rows: int, heads: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """An empty tensor in the caller's layout, and its (batch, heads, rows, D) view."""
         import torch

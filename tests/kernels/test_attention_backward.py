@@ -62,9 +62,9 @@ def wanted(q, k, v, do, bias=None, **options):
     return torch.autograd.grad(out, leaves, do.double())
 
 
-def check(got, expected, dtype):
+def check(got, expected, dtype, factor=1):
     """Relative to the gradient's own size: fp32 arithmetic, or roundings of p, ds and the output in 16 bits."""
-    tolerance = {FP32: 2e-5, HALF: 4e-3, BF16: 3e-2}[dtype]
+    tolerance = factor * {FP32: 2e-5, HALF: 4e-3, BF16: 3e-2}[dtype]
     for name, a, b in zip(("dq", "dk", "dv", "dbias"), got, expected, strict=False):
         assert a.shape == b.shape and bool(a.isfinite().all()), name
         # With one key the gradient of q and k is 0: then only what cancels is left to compare with.
@@ -115,7 +115,9 @@ def test_alibi(device, rows, keys, causal):
     for times in (1,) if INTERPRETED else (1, 13):
         given = problem((2, 4, 2, rows * times, keys * times, 32), FP32, device)
         slopes = torch.rand(2, 4, generator=torch.Generator().manual_seed(1)).to(device)
-        check(run(*given, causal=causal, alibi_slopes=slopes), wanted(*given, causal=causal, alibi_slopes=slopes), FP32)
+        got, expected = (f(*given, causal=causal, alibi_slopes=slopes) for f in (run, wanted))
+        # A far key's score is in the hundreds; its last bit, exponentiated, is a relative error of that size.
+        check(got, expected, FP32, 4)
 
 
 @pytest.mark.parametrize("causal", [False, True])
