@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-MAX_COPIES = 1024
+MAX_COPIES = 512
 
 
 @dataclass(frozen=True)

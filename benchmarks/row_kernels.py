@@ -39,7 +39,8 @@ OPS = ("softmax", "rms_norm", "layer_norm")
 MODES = ("forward", "forward+backward")
 WAYS = ("torch eager", "torch.compile", "Liger", "ours")
 WIDE = [(2**k, 16384) for k in (11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)]
-HIDDEN = [(rows, cols) for cols in (2048, 4096, 5120, 8192) for rows in (1, 32, 512, 2048, 8192)]
+HIDDEN = [(rows, cols) for cols in (8192, 4096, 2048) for rows in (2048, 32, 1)]
+BOTH_WAYS = (1, 8, 32, 256, 2048)  # rows at which the backward pass is measured too
 
 
 def contender(op, way):
@@ -125,9 +126,16 @@ def check(op, rows, cols):
     assert float((got - wanted).abs().max()) <= 0.02 * float(wanted.abs().max()), (op, rows, cols)
 
 
-def measure(ops, modes, sizes):
-    began, results = time.perf_counter(), []
-    jobs = [(op, way, mode, *s) for s in sizes for op in ops for mode in modes for way in WAYS if way != "torch eager"]
+def wanted(modes, sizes):
+    """(rows, columns, mode) to measure, the forward pass at every size."""
+    return [(r, c, m) for r, c in sizes for m in modes if m == "forward" or r in BOTH_WAYS]
+
+
+def measure(ops, modes, sizes, keep):
+    """Measure and hand every size's results to ``keep`` as soon as they are there."""
+    began = time.perf_counter()
+    cases = wanted(modes, sizes)
+    jobs = [(op, way, m, r, c) for r, c, m in cases for op in ops for way in WAYS if way != "torch eager"]
     with ProcessPoolExecutor(min(14, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         for text in filter(None, pool.map(compile_ahead, jobs)):
             print(text, flush=True)
@@ -135,10 +143,10 @@ def measure(ops, modes, sizes):
     ceiling = copy_bandwidth()
     print(f"copy of 1 GiB: {ceiling:.0f} GB/s", flush=True)
     for rows, cols in sizes:
-        copy = copy_bandwidth(rows * cols * 2)
+        copy, results = copy_bandwidth(rows * cols * 2), []
         for op in ops:
             check(op, rows, cols)
-            for mode in modes:
+            for mode in [m for r, c, m in cases if (r, c) == (rows, cols)]:
                 nbytes, row = bytes_of(op, mode, rows, cols), {}
                 read = 2 * rows * cols * (1 if mode == "forward" else 2)  # x, dy: what the copies must push out
                 for way in WAYS:
@@ -151,8 +159,8 @@ def measure(ops, modes, sizes):
                 results.append({"op": op, "mode": mode, "rows": rows, "cols": cols, "bytes": nbytes, "us": row,
                                 "copy_gb_s": round(copy), "copy_1gib_gb_s": round(ceiling)})  # fmt: skip
                 show(results[-1])
+        keep(results)
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
-    return results
 
 
 def show(r):
@@ -169,13 +177,13 @@ def show(r):
 
 def plots(data, folder):
     """Time against rows at 16,384 columns, and the share of the copy bandwidth."""
-    rows = sorted({r["rows"] for r in data["results"] if r["cols"] == 16384})
     hardware = f"{data['hardware']}, triton {data['triton']}"
     for mode in MODES:
+        rows = sorted({r["rows"] for r in data["results"] if (r["cols"], r["mode"]) == (16384, mode)})
         panels = {}
         for op in OPS:
             found = {r["rows"]: r for r in data["results"] if (r["op"], r["mode"], r["cols"]) == (op, mode, 16384)}
-            if len(found) == len(rows):
+            if rows and len(found) == len(rows):
                 panels[op] = {
                     way: [found[n]["us"].get(way, [float("nan")])[0] for n in rows] for way in WAYS
                 }  # fmt: skip
@@ -198,13 +206,16 @@ def main():
     file = folder / "row_kernels.json"
     if not args.plot:
         sizes = [tuple(map(int, s.split("x"))) for s in args.sizes.split(",") if s] or [*WIDE, *HIDDEN]
-        new = measure(args.ops.split(","), args.modes.split(","), sizes)
         old = json.loads(file.read_text()) if file.exists() else {}
         key = lambda r: (OPS.index(r["op"]), r["mode"], r["cols"], r["rows"])  # noqa: E731
-        kept = old.get("results", []) if old.get("hardware") == stamp()["hardware"] else []
-        joined = {key(r): r for r in [*kept, *new]}
-        save("row_kernels", {"unit": "microseconds: median, half the interquartile range", "dtype": "bfloat16",
-                             "results": [joined[k] for k in sorted(joined)]}, folder)  # fmt: skip
+        found = {key(r): r for r in (old.get("results", []) if old.get("hardware") == stamp()["hardware"] else [])}
+
+        def keep(results):
+            found.update({key(r): r for r in results})
+            save("row_kernels", {"unit": "microseconds: median, half the interquartile range", "dtype": "bfloat16",
+                                 "results": [found[k] for k in sorted(found)]}, folder)  # fmt: skip
+
+        measure(args.ops.split(","), args.modes.split(","), sizes, keep)
     data = json.loads(file.read_text())
     behind = [r for r in data["results"] if min(v[0] for v in r["us"].values()) < r["us"]["ours"][0]]
     print(f"{len(data['results'])} rows of results; behind in {len(behind)}:")
