@@ -45,7 +45,7 @@ def check_runnable() -> None:
     Raises:
         GuideError: some are missing.
     """
-    needed = ("papermill", "nbclient", "nbformat", "nbconvert", "ipykernel", "psutil")
+    needed = ("papermill", "nbclient", "nbformat", "nbconvert", "latex2mathml", "ipykernel", "psutil")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         fix = 'pip install "rocm-guide[course]" (in a clone: make course)'

@@ -24,9 +24,10 @@ from typing import Any
 
 from .base import GuideError, write_text
 from .course import cell_source
+from .course_html import to_html
 from .course_memory import MemoryMeter
 
-__all__ = ["execute", "failure_of", "guide_error_names", "headings", "strip_ansi", "to_html"]
+__all__ = ["execute", "failure_of", "guide_error_names", "headings", "strip_ansi"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Emit = Callable[[dict[str, Any]], None]
@@ -158,13 +159,6 @@ def _connection() -> dict[str, str]:
     socket_name = Path(os.environ.get("JUPYTER_RUNTIME_DIR", "")).resolve() / "ipc"
     fits = hasattr(socket, "AF_UNIX") and len(os.fsencode(socket_name)) <= 100
     return {"transport": "ipc", "ip": str(socket_name)} if fits else {"transport": "tcp"}
-
-
-def to_html(nb: Any, title: str) -> str:
-    """A page of its own for a notebook, pictures inside."""
-    from nbconvert import HTMLExporter
-
-    return HTMLExporter(embed_images=True).from_notebook_node(nb, resources={"metadata": {"name": title}})[0]
 
 
 def _run(job: dict[str, Any], emit: Emit) -> dict[str, Any]:

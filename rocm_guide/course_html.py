@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""A notebook as one HTML file that needs no network: pictures inside, formulae as MathML, which every browser draws."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+__all__ = ["math_to_markup", "to_html"]
+
+# Code comes first, so that a dollar in it stays one. A price is no formula: no space after the first dollar, no digit
+# after the last.
+_PARTS = re.compile(r"```.*?```|`[^`\n]*`|\$\$(?P<block>.+?)\$\$|\$(?!\s)(?P<line>[^$\n]+?)(?<!\s)\$(?!\d)", re.DOTALL)
+# Scripts that nbconvert's pages would fetch: MathJax, which has nothing left to do, and Jupyter's widgets, which a
+# stored page does not have.
+_REMOTE = re.compile(r"<script[^>]*\ssrc=\"https?://[^\"]*\"[^>]*>\s*</script>")
+
+
+def math_to_markup(text: str) -> str:
+    """LaTeX between dollars in Markdown -> MathML. What cannot be converted stays as it is, readable.
+
+    >>> math_to_markup("`$HOME` costs $5 or $6")
+    '`$HOME` costs $5 or $6'
+    >>> "<msup><mi>x</mi><mn>2</mn></msup>" in math_to_markup("so $x^2$ grows")
+    True
+    """
+    from latex2mathml import exceptions
+    from latex2mathml.converter import convert
+
+    errors = tuple(e for e in vars(exceptions).values() if isinstance(e, type) and issubclass(e, Exception))
+
+    def replace(match: re.Match[str]) -> str:
+        latex = match["block"] or match["line"]
+        if latex is None:
+            return match[0]
+        try:
+            return convert(" ".join(latex.split()), display="block" if match["block"] else "inline")
+        except errors:
+            return match[0]
+
+    return _PARTS.sub(replace, text)
+
+
+def to_html(nb: Any, title: str) -> str:
+    """A page of its own for a notebook (an nbformat node, left as it is)."""
+    from nbconvert import HTMLExporter
+
+    nb = copy.deepcopy(nb)
+    for cell in nb.cells:
+        if cell.cell_type == "markdown":
+            cell.source = math_to_markup(cell.source)
+    page, _ = HTMLExporter(embed_images=True).from_notebook_node(nb, resources={"metadata": {"name": title}})
+    return _REMOTE.sub("", page)
