@@ -2,8 +2,9 @@
 """The HIP kernels as torch operators on a machine with ROCm: built by hipcc on first use, or ahead of time.
 
 ``build_extension()`` compiles and loads them; ``hip_extension/setup.py`` in the repository makes a package of them. We
-had no MI300X: the kernels were compiled for gfx942, read, and run on a CPU; the binding was compiled against torch's
-headers. The build itself, and every time on a GPU, is yours to see. Introduced in notebook 19 (fused_fp8_kernels).
+had no MI300X: the kernels were compiled for gfx942, read, and run on a CPU, their launchers checked against the headers
+of HIP 5.2, the binding against those of torch. The build itself, and every time on a GPU, is yours to see.
+Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations
