@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import re
+import uuid
 from typing import Any
 
 __all__ = ["math_to_markup", "to_html"]
@@ -46,9 +47,16 @@ def to_html(nb: Any, title: str) -> str:
     """A page of its own for a notebook (an nbformat node, left as it is)."""
     from nbconvert import HTMLExporter
 
-    nb = copy.deepcopy(nb)
+    nb, formulae = copy.deepcopy(nb), []
+
+    def keep(match: re.Match[str]) -> str:
+        formulae.append(match[0])
+        return f"{mark}{len(formulae) - 1}x"
+
+    # nbconvert removes tags that it does not know, so the formulae come in when it is done.
+    mark = f"formula{uuid.uuid4().hex}"
     for cell in nb.cells:
         if cell.cell_type == "markdown":
-            cell.source = math_to_markup(cell.source)
+            cell.source = re.sub(r"<math .*?</math>", keep, math_to_markup(cell.source), flags=re.DOTALL)
     page, _ = HTMLExporter(embed_images=True).from_notebook_node(nb, resources={"metadata": {"name": title}})
-    return _REMOTE.sub("", page)
+    return re.sub(rf"{mark}(\d+)x", lambda m: formulae[int(m[1])], _REMOTE.sub("", page))
