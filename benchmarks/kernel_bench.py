@@ -186,6 +186,7 @@ def plot_by_size(
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     from rocm_guide.plots import PALETTE, house_style
 
@@ -205,6 +206,9 @@ def plot_by_size(
         ax.set_xlabel(x)
         if log_y:
             ax.set_yscale("log")
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            ax.yaxis.set_minor_formatter(NullFormatter())
         else:
             ax.set_ylim(bottom=0)
     for ax in axes.flat[len(panels) :]:
