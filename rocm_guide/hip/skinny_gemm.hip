@@ -13,10 +13,11 @@
 
 constexpr int CONSUMERS = 2, WEIGHT_PRODUCERS = 8, INPUT_PRODUCERS = 2;
 constexpr int WAVES = CONSUMERS + WEIGHT_PRODUCERS + INPUT_PRODUCERS, GEMM_THREADS = WAVES * WAVE;
-constexpr int COLUMNS = 16 * CONSUMERS, DEPTH = 256, QUEUE = 3;
+constexpr int COLUMNS = 16 * CONSUMERS, DEPTH = 256;
 // 16 bytes more than the data: rows then start at different LDS banks, and 16 lanes reading 16 rows do not collide.
 constexpr int PITCH = DEPTH + 16;
 
+template <int QUEUE>
 struct Roles {
     u32 weight_written[QUEUE], input_written[QUEUE], read[QUEUE], last;
 };
@@ -51,10 +52,11 @@ GUIDE_DEVICE f32x4 consume(const u8* weight, const u8* input, u32 consumer, u32 
 template <bool SPARSE, typename T>
 GUIDE_DEVICE void skinny_gemm(const u8* a, const u8* b, T* c, float* partial, u32* tickets, int rows, int columns,
                               int depth, int splits, float scale) {
-    constexpr int ROWS = SPARSE ? 8 : 16;
+    // As many stages as leave room for a second workgroup on the compute unit (64 KiB of LDS).
+    constexpr int ROWS = SPARSE ? 8 : 16, QUEUE = SPARSE ? 3 : 2;
     constexpr int WEIGHT = COLUMNS * PITCH, STAGE = WEIGHT + ROWS * PITCH;
     GUIDE_SHARED(u32x4, lds, QUEUE * STAGE / 16);
-    GUIDE_SHARED(Roles, roles, 1);
+    GUIDE_SHARED(Roles<QUEUE>, roles, 1);
     const u32 lane = thread_id() % WAVE, wave = uniform(thread_id() / WAVE);
     const int first_column = block_x() * COLUMNS, turns = depth / DEPTH / splits;
     const u64 start = (u64)block_y() * turns * DEPTH;

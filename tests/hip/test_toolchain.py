@@ -63,8 +63,7 @@ def test_the_skinny_gemm_is_what_the_document_describes(kernels):
         assert set(uses) == {op} and uses[op].count == uses[op].in_loops == count
         loads = k.widths("global", "load", True)
         assert loads[128] >= 10 and k.widths("lds", "load", True)[128] >= 4
-    sparse = kernels["skinny_gemm"]["skinny_gemm_sparse_bf16"]
-    assert 2 * sparse.resources.lds_static <= 65536 and waves(sparse, 768) == 6, "two workgroups on a compute unit"
+        assert 2 * k.resources.lds_static <= 65536 and waves(k, 768) == 6, "two workgroups on a compute unit"
 
 
 def test_producers_do_not_wait_for_memory_while_they_poll(kernels):
