@@ -145,6 +145,7 @@ def test_for_mi300x_every_wave_reads_contiguous_memory(kernel):
         assert not program.conversions
         layouts = {x.describe().split(",")[0] for x in program.layouts.values() if x.kind == "blocked"}
         assert layouts == {"blocked: each lane holds 8"}
+        assert "f8E4M3FNUZ" in run.launches[0].compiled.ttgir, "the form that MI300X multiplies"
         # Two numbers for each conversion, each clamped first: beyond 240 the instruction alone gives NaN.
         count = Counter(i.op for i in parse_asm(run.launches[0].compiled.assembly)[0].instructions)
         assert count["v_med3_f32"] == 2 * count["v_cvt_pk_fp8_f32"] >= 8
