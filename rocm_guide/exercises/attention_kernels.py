@@ -116,7 +116,7 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
         with dry_run(arch, device="meta") as run:
             q, rope = (torch.empty(1, 16, n, dtype=torch.bfloat16, device="cuda") for n in (512, 64))
             cache = torch.empty(1, 32768, 576, dtype=torch.bfloat16, device="cuda")
-            tile = {"per_unit": 2, "least": 128, "tiles": {16: {"block": block, "options": options}}}
+            tile = {"least": 128, "tiles": {16: {"block": block, "per_unit": 2, "options": options}}}
             launch_mla(q, rope, cache[..., :512], cache[..., 512:], None, 0.07, 8, tile)
         r = run.launches[0].report
     except GuideError as e:

@@ -33,28 +33,27 @@ if TYPE_CHECKING:
 
 __all__ = ["MLA_CONFIGS", "gfx942_cases", "launch_mla", "mla_decode", "reference_mla_decode"]
 
-#: By architecture: programs wanted per compute unit, fewest keys per part, options of the projections; then by heads
-#: of a tile: keys per step and compiler options.
+#: By architecture: fewest keys per part, options of the projections; then by heads of a tile: keys per step, programs
+#: that share a compute unit, compiler options.
 MLA_CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
-        "per_unit": 2,
         "least": 128,
         "project": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
         "tiles": {
-            16: {"block": 32, "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16}},
-            32: {"block": 64, "options": {"num_warps": 8, "num_stages": 1, "matrix_instr_nonkdim": 16}},
+            16: {"block": 32, "per_unit": 2, "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16}},
+            32: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 1, "matrix_instr_nonkdim": 16}},
         },
     },
     "sm_90": {
-        "per_unit": 1,
         "least": 128,
         "project": {"num_warps": 4, "num_stages": 2},
         "tiles": {
-            16: {"block": 64, "options": {"num_warps": 8, "num_stages": 2}},
-            32: {"block": 64, "options": {"num_warps": 8, "num_stages": 2}},
+            16: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
+            32: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
+            64: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
         },
     },
-    "interpreter": {"per_unit": 2, "least": 16, "project": {}, "tiles": {16: {"block": 16, "options": {}}}},
+    "interpreter": {"least": 16, "project": {}, "tiles": {16: {"block": 16, "per_unit": 2, "options": {}}}},
 }
 _LOG2E = 1.4426950408889634
 
@@ -160,7 +159,7 @@ def launch_mla(
     config = config or choose(MLA_CONFIGS, architecture(latent))
     rows = min(max(config["tiles"]), max(16, next_power_of_2(heads)))
     tile, tiles = config["tiles"][rows], -(-heads // rows)
-    parts = parts or parts_for(latent, tokens, tiles, config)
+    parts = parts or parts_for(latent, tokens, tiles, config | tile)
     out = torch.empty_like(latent)
     lse = torch.empty((batch, heads, parts), dtype=torch.float32, device=latent.device)
     part = torch.empty((batch, heads, parts, c), dtype=torch.float32, device=latent.device) if parts > 1 else out

@@ -119,7 +119,7 @@ def test_no_sequences(device):
 def test_every_part_counts_the_same(device):
     """The number of parts changes the rounding and nothing else."""
     q, (k, v) = query(1, 4, 64, HALF, device), cache(1, 150, 2, 64, HALF, device)
-    for parts in (1, 2, 3, 10, 128):
+    for parts in (1, 2, 3, 10, 128, 300):
         check(attention_decode(q, k, v, parts=parts), q, k, v)
 
 
@@ -148,7 +148,7 @@ def test_beyond_32_bit_offsets_on_a_gpu(device):
         pytest.skip("needs 6 GB")
     k = torch.zeros(3, 700_000, 8, 128, dtype=HALF, device=device)  # more than 2^31 elements
     k[2, -5:] = torch.randn(5, 8, 128, device=device, dtype=HALF)
-    q, lengths = query(3, 8, 128, HALF, device, 30.0), torch.tensor([1, 1, 700_000], device=device)
+    q, lengths = 4 * k[2:, -5].repeat(3, 1, 1), torch.tensor([1, 1, 700_000], device=device)  # the last keys win
     out = attention_decode(q, k, k, lengths=lengths)
     last = k[2:, :, 7:].double()
     expected = reference_attention_decode(q[2:, 7:].double(), last, last)
@@ -181,8 +181,12 @@ def test_what_is_refused(change, text):
 
 def test_gfx942():
     """Every configuration: launches, nothing spilled, MFMA 16x16, 128-bit loads in the loop, 2 waves per SIMD."""
+    import triton
+
     from rocm_guide.mi300x.dry_run import dry_run
 
+    if not triton.__version__.startswith("3.9"):
+        pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
         for _, call in gfx942_cases():
             call()

@@ -195,8 +195,12 @@ def test_what_int_refuses():
 @pytest.mark.parametrize("module", [attention_decode_int, attention_paged])
 def test_gfx942(module):
     """Every configuration: launches, nothing spilled, MFMA 16x16, 128-bit loads of the codes, 2 waves per SIMD."""
+    import triton
+
     from rocm_guide.mi300x.dry_run import dry_run
 
+    if not triton.__version__.startswith("3.9"):
+        pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
         for _, call in module.gfx942_cases():
             call()

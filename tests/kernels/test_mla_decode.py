@@ -122,8 +122,12 @@ def test_what_is_refused(index, value, text):
 
 def test_gfx942():
     """Nothing spills (public latent-attention kernels spill 291 to 1,200), MFMA 16x16, 2 waves per SIMD."""
+    import triton
+
     from rocm_guide.mi300x.dry_run import dry_run
 
+    if not triton.__version__.startswith("3.9"):
+        pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
         for _, call in gfx942_cases():
             call()
