@@ -186,7 +186,9 @@ def gemm(
         return c
     if tile is None:
         bits, aligned = 8 * a.element_size(), is_aligned(a, b)
-        tile = pick_tile(m, n, bits, arch, unit_count(a), aligned=aligned, activation=activation)
+        tile = pick_tile(
+            m, n, bits, arch, unit_count(a), aligned=aligned, weight=b.stride(0) == 1, activation=activation
+        )
     a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
     b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
     gemm_kernel[(triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn),)](

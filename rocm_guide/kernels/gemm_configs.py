@@ -6,7 +6,7 @@ Introduced in notebook 18 (gemm_kernels).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -16,7 +16,7 @@ from .launch import KernelError, choose
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "RAGGED", "GemmTile", "exact_every", "is_aligned", "pick_tile", "tile_walk"]
+__all__ = ["CONFIGS", "RAGGED", "GemmTile", "exact_every", "is_aligned", "pick_tile", "stand_upright", "tile_walk"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class GemmTile:
     """How one GEMM is launched: the tile, warps per workgroup, pipeline stages, rows of tiles walked together.
 
     ``descriptors`` lets the hardware fetch whole tiles (TMA, from Hopper on) where the operands' alignment allows it.
+    ``speed`` is the tile's rate on a full GPU, relative to the best: measured on sm_90, estimated on gfx942.
     """
 
     bm: int
@@ -33,6 +34,7 @@ class GemmTile:
     stages: int = 2
     group: int = 8
     descriptors: bool = False
+    speed: float = 1.0
 
     def options(self, arch: str) -> dict[str, Any]:
         """The compile options of a launch on ``arch``."""
@@ -42,21 +44,39 @@ class GemmTile:
         return options
 
 
-#: Tiles by architecture and bits of the element type, the largest first: the first that gives every compute unit work
-#: is taken. gfx942 was chosen from its compiled code (notebook 18), sm_90 by measurement (benchmarks/gemm.py).
+#: Tiles by architecture and bits of the element type. gfx942 was chosen from its compiled code (notebook 18), its
+#: speeds are estimates; sm_90 was measured (benchmarks/gemm.py).
 CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
     "gfx942": {
-        32: (GemmTile(128, 128, 32, 8), GemmTile(64, 64, 32, 4), GemmTile(32, 32, 32, 2)),
-        16: (GemmTile(256, 256, 32, 8), GemmTile(128, 128, 64, 8), GemmTile(64, 64, 64, 4), GemmTile(32, 32, 64, 2)),
-        8: (GemmTile(256, 256, 64, 8), GemmTile(128, 128, 128, 8), GemmTile(64, 64, 128, 4), GemmTile(32, 32, 128, 2)),
+        32: (GemmTile(128, 128, 32, 8), GemmTile(64, 64, 32, 4, speed=0.7), GemmTile(32, 32, 32, 2, speed=0.4)),
+        16: (
+            GemmTile(256, 256, 32, 8),
+            GemmTile(128, 128, 64, 8, speed=0.85),
+            GemmTile(64, 64, 64, 4, speed=0.6),
+            GemmTile(32, 32, 64, 2, speed=0.3),
+        ),
+        8: (
+            GemmTile(256, 256, 64, 8),
+            GemmTile(128, 128, 128, 8, speed=0.85),
+            GemmTile(64, 64, 128, 4, speed=0.6),
+            GemmTile(32, 32, 128, 2, speed=0.3),
+        ),
     },
     "sm_90": {
-        32: (GemmTile(128, 128, 32, 8, 3), GemmTile(64, 64, 32, 4, 3)),
-        16: (GemmTile(128, 256, 64, 8, 3, 8, True), GemmTile(128, 128, 64, 4, 3, 8, True), GemmTile(64, 64, 64, 4, 4)),
-        8: (GemmTile(128, 128, 128, 8, 3, 8, True), GemmTile(64, 64, 128, 4, 4)),
+        32: (GemmTile(128, 128, 32, 8, 3), GemmTile(64, 64, 32, 4, 3, speed=0.8)),
+        16: (
+            GemmTile(128, 256, 64, 8, 3, 8, True),
+            GemmTile(128, 128, 64, 8, 4, 8, True, 0.91),
+            GemmTile(64, 64, 64, 4, 4, speed=0.5),
+        ),
+        8: (
+            GemmTile(128, 256, 128, 8, 3, 8, True),
+            GemmTile(128, 128, 128, 8, 3, 8, True, 0.8),
+            GemmTile(64, 64, 128, 4, 4, speed=0.4),
+        ),
     },
     "interpreter": {bits: (GemmTile(32, 32, 32, 4),) for bits in (32, 16, 8)},
-}  # fmt: skip
+}
 
 #: Operands without alignment are loaded element by element, and each mask takes scalar registers: a smaller tile.
 RAGGED: dict[str, dict[int, GemmTile]] = {
@@ -65,29 +85,47 @@ RAGGED: dict[str, dict[int, GemmTile]] = {
 
 
 def pick_tile(
-    m: int, n: int, bits: int, arch: str, units: int, *, aligned: bool = True, activation: str = "none"
+    m: int,
+    n: int,
+    bits: int,
+    arch: str,
+    units: int,
+    *,
+    aligned: bool = True,
+    weight: bool = False,
+    activation: str = "none",
 ) -> GemmTile:
-    """The first tile of the table that gives each of ``units`` compute units a workgroup, else the smallest.
+    """The tile with the highest speed times the share of ``units`` compute units that its grid keeps busy.
 
-    Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one.
+    Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``weight``: B is contiguous
+    along K.
 
     Raises:
         KernelError: no configuration for elements of that many bits.
 
     >>> pick_tile(8192, 8192, 16, "gfx942", 304).bm, pick_tile(1024, 1024, 16, "gfx942", 304).bm
-    (256, 32)
+    (256, 64)
     """
     table = choose(CONFIGS, arch)
     if bits not in table:
         raise KernelError(f"elements of {bits} bits: the tables have {', '.join(map(str, table))}")
     if not aligned and arch in RAGGED:
         return RAGGED[arch][bits]
-    for tile in table[bits]:
-        # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill 217 of them.
-        fits = activation != "gelu" or tile.bm * tile.bn < 256 * 256
-        if fits and triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn) >= units:
-            return tile
-    return table[bits][-1]
+
+    def rate(tile: GemmTile) -> float:
+        tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
+        return tile.speed * tiles / (triton.cdiv(tiles, units) * units)
+
+    # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
+    fitting = [t for t in table[bits] if activation != "gelu" or t.bm * t.bn < 256 * 256]
+    return stand_upright(max(fitting, key=rate), arch, bits, weight)
+
+
+def stand_upright(tile: GemmTile, arch: str, bits: int, weight: bool) -> GemmTile:
+    """On Hopper a 16-bit B that is contiguous along K prefers the wide tile turned by 90 degrees (measured)."""
+    if weight and arch == "sm_90" and bits == 16 and tile.bn > tile.bm:
+        return replace(tile, bm=tile.bn, bn=tile.bm)
+    return tile
 
 
 def is_aligned(*matrices: torch.Tensor) -> bool:

@@ -38,7 +38,16 @@ from .launch import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "SkinnyTile", "SkinnyWorkspace", "gemm_skinny", "gfx942_cases", "pick_split", "reference_skinny"]
+__all__ = [
+    "CONFIGS",
+    "SkinnyTile",
+    "SkinnyWorkspace",
+    "gemm_skinny",
+    "gfx942_cases",
+    "pick_config",
+    "pick_split",
+    "reference_skinny",
+]
 
 #: The projections of Llama 3.1 405B on one of 8 GPUs, (N, K): QKV, gate and up, down. Source: the blog named above.
 SHAPES = ((2304, 16384), (13312, 16384), (16384, 6656))
@@ -53,7 +62,8 @@ class SkinnyTile:
 
     ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
     on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
-    dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits.
+    dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits. The next
+    kernel may start ``early`` steps before this one's loop ends.
     """
 
     bn: int
@@ -64,13 +74,18 @@ class SkinnyTile:
     exact: int = 0
     overlap: bool = False
     ahead: int = 0
+    early: int = 1
 
 
-#: By architecture and bits of the weight's type. gfx942 was chosen from its compiled code, sm_90 by measurement.
-CONFIGS: dict[str, dict[int, SkinnyTile]] = {
-    "gfx942": {8: SkinnyTile(64, 256, 4, 2, 2), 16: SkinnyTile(64, 128, 4, 2, 2)},
-    "sm_90": {8: SkinnyTile(64, 256, 4, 3, 1.5, 128, True, 4), 16: SkinnyTile(64, 128, 4, 3, 1.5, 0, True, 4)},
-    "interpreter": {8: SkinnyTile(32, 64, 4, 2, 2), 16: SkinnyTile(32, 32, 4, 2, 2)},
+#: By architecture and bits of the weight's type: for weights whose tiles are fewer than compute units, and for others.
+#: gfx942 was chosen from its compiled code, sm_90 by measurement (benchmarks/skinny_gemm.py).
+CONFIGS: dict[str, dict[int, tuple[SkinnyTile, SkinnyTile]]] = {
+    "gfx942": {8: (SkinnyTile(64, 256, 4, 2, 2),) * 2, 16: (SkinnyTile(64, 128, 4, 2, 2),) * 2},
+    "sm_90": {
+        8: (SkinnyTile(64, 256, 4, 4, 1.8, 128, True, 4, 1), SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 1)),
+        16: (SkinnyTile(64, 128, 4, 4, 1.8, 0, True, 4, 1), SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 1)),
+    },
+    "interpreter": {8: (SkinnyTile(32, 64, 4, 2, 2),) * 2, 16: (SkinnyTile(32, 32, 4, 2, 2),) * 2},
 }
 
 
@@ -106,7 +121,8 @@ def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
-    EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, AMD: tl.constexpr,
+    EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
+    AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
     tile, piece = tl.program_id(0), tl.program_id(1)
@@ -127,9 +143,6 @@ def gemm_skinny_kernel(
                 [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
             )  # fmt: skip
         tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-        tl.inline_asm_elementwise(
-            "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
-        )
     acc = tl.zeros((BN, BM), dtype=tl.float32)
     for step in range(first, last):
         in_k = step * BK + rk < K
@@ -140,6 +153,12 @@ def gemm_skinny_kernel(
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
         w_ptr += BK
         x_ptr += BK
+        if PDL:
+            # The next kernel may start when every workgroup has come this far.
+            tl.inline_asm_elementwise(
+                "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
+                "=r,r", [tl.maximum(last - step - EARLY, 0)], dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip
     arrived = 0
     inner = rn[:, None] * BM + rm[None, :]
     if SPLIT > 1:
@@ -158,10 +177,20 @@ def gemm_skinny_kernel(
         tl.store(out_ptr + rm[None, :] * N + rn[:, None], (acc * scale).to(out_ptr.dtype.element_ty), mask=inside)
 
 
+def pick_config(n: int, bits: int, arch: str, units: int) -> SkinnyTile:
+    """The table's launch for a weight of ``n`` rows, of types of ``bits`` bits, on ``units`` compute units.
+
+    >>> pick_config(2304, 8, "gfx942", 304).bk
+    256
+    """
+    few, many = choose(CONFIGS, arch)[bits]
+    return few if triton.cdiv(n, few.bn) < units else many
+
+
 def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     """Parts of K such that ``units`` compute units get ``tile.groups`` workgroups each, rounded up; at most 32.
 
-    >>> [pick_split(n, k, CONFIGS["gfx942"][8], 304) * n // 64 for n, k in SHAPES]
+    >>> [pick_split(n, k, CONFIGS["gfx942"][8][0], 304) * n // 64 for n, k in SHAPES]
     [612, 624, 768]
     """
     tiles = triton.cdiv(n, tile.bn)
@@ -214,7 +243,7 @@ def gemm_skinny(
     check_dtype("out", out, (torch.float16, torch.bfloat16, torch.float32))
     if n == 0 or k == 0:
         return out.zero_()
-    tile = tile or choose(CONFIGS, arch)[8 * x.element_size()]
+    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
     split, bm, tiles = pick_split(n, k, tile, unit_count(x)), 16 if m <= 16 else 32, triton.cdiv(n, tile.bn)
     size = split * tiles * tile.bn * bm if split > 1 else 1
     workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
@@ -227,7 +256,8 @@ def gemm_skinny(
     gemm_skinny_kernel[(tiles, split)](
         x, weight, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
         BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact, PDL=tile.overlap,
-        AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, AMD=arch.startswith("gfx"), **options,
+        AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, EARLY=tile.early,
+        AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip
     return out
 

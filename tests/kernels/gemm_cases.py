@@ -8,14 +8,15 @@ import random
 from dataclasses import dataclass, field
 
 import torch
+import triton
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 FLOATS = [torch.float16, torch.float32]
 OCP = [torch.float8_e4m3fn, torch.float8_e5m2]
-if INTERPRETED:
-    TYPES = [*FLOATS, *OCP, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.int8]
-else:
-    TYPES = [*FLOATS, torch.bfloat16, *OCP, torch.int8]
+FNUZ = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8):
+    FNUZ = []  # the interpreter does not know these types before
+TYPES = [*FLOATS, *OCP, *(FNUZ if INTERPRETED else [torch.bfloat16]), torch.int8]
 SIZES = (1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 100, 127, 128, 129)
 LARGE = (1, 5, 16, 64, 100, 128, 255, 256, 257, 300, 384, 512, 777, 1000, 1024)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gemm_cases import INTERPRETED, OCP, case
+from gemm_cases import FNUZ, INTERPRETED, OCP, case
 
 from rocm_guide.kernels.gemm_skinny import (
-    CONFIGS,
     SHAPES,
     SkinnyTile,
     SkinnyWorkspace,
     gemm_skinny,
+    pick_config,
     pick_split,
     reference_skinny,
 )
 from rocm_guide.kernels.launch import KernelError
 
-TYPES = [torch.float16, *OCP, *((torch.float8_e4m3fnuz, torch.float8_e5m2fnuz) if INTERPRETED else (torch.bfloat16,))]
+TYPES = [torch.float16, *OCP, *(FNUZ if INTERPRETED else (torch.bfloat16,))]
 DEPTHS = (1, 5, 16, 32, 64, 100, 128, 256, 257, 500, 512, 1000)
 
 
@@ -55,7 +55,7 @@ def test_one_workspace_for_many_calls(device, close, groups):
 @pytest.mark.parametrize("bits", [8, 16])
 def test_enough_workgroups_on_mi300x(shape, bits):
     n, k = shape
-    tile = CONFIGS["gfx942"][bits]
+    tile = pick_config(n, bits, "gfx942", 304)
     assert pick_split(n, k, tile, 304) * -(-n // tile.bn) >= 304
 
 

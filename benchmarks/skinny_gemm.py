@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""Our skinny GEMM against torch._scaled_mm (and torch.mm in bf16) at the three projections of Llama 3.1 405B.
+
+Two figures for ours: with overlapped launches (each kernel starts while the one before is finishing, and asks for its
+own weight meanwhile) and without. The first is what a chain of our kernels gets; the second is what a kernel between
+foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see kernel_bench.py.
+
+    python benchmarks/skinny_gemm.py              # measure, write results/skinny_gemm.json and the plot
+    python benchmarks/skinny_gemm.py --plot       # only draw the plot again
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import torch
+from kernel_bench import RESULTS, copies_past_cache, copy_bandwidth, plot_by_size, save, save_plot, tensors, time_graph
+
+ROWS = (1, 2, 4, 8, 16, 32)
+FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
+TURNS = 3
+
+
+def one(m, n, k, dtype):
+    """Microseconds of every way at one shape: [median, spread]."""
+    from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny, pick_config
+    from rocm_guide.kernels.launch import architecture, unit_count
+
+    nbytes = n * k * dtype.itemsize
+    copies = copies_past_cache(nbytes)
+    x, w = tensors((m, k), dtype, copies), tensors((n, k), dtype, copies, seed=1)
+    sx, sw = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
+    space = SkinnyWorkspace.on("cuda")
+    tile = pick_config(n, 8 * dtype.itemsize, architecture(x), unit_count(x))
+    alone = dataclasses.replace(tile, overlap=False, ahead=0)
+
+    def library(i):
+        if dtype.itemsize == 1:
+            return lambda: torch._scaled_mm(x[i], w[i].T, scale_a=sx, scale_b=sw, out_dtype=torch.bfloat16)
+        return lambda: x[i] @ w[i].T
+
+    scales = (0.5, 0.25) if dtype.itemsize == 1 else (1.0, 1.0)
+    ways = {
+        "library": library,
+        "ours": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=tile),
+        "ours, no overlap": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=alone),
+    }
+    if not tile.overlap:
+        del ways["ours, no overlap"]
+    want = scales[0] * scales[1] * (x[0].double() @ w[0].double().T)
+    for name, make in ways.items():
+        worst = ((make(0)().double() - want).abs().max() / want.abs().max()).item()
+        if not worst < 0.01:
+            raise SystemExit(f"{name} {m}x{n}x{k}: off by {worst:.3g} of the largest element")
+    turns = [{name: time_graph(make, nbytes) for name, make in ways.items()} for _ in range(TURNS)]
+    middle = {name: sorted((t[name] for t in turns), key=lambda t: t.us)[TURNS // 2] for name in ways}
+    return {name: [round(t.us, 3), round(t.spread, 3)] for name, t in middle.items()}
+
+
+def measure():
+    from rocm_guide.kernels.gemm_skinny import SHAPES
+
+    results = []
+    for dtype in (FP8, torch.bfloat16):
+        for n, k in SHAPES:
+            for m in ROWS:
+                us = one(m, n, k, dtype)
+                ratios = {w: us["library"][0] / t[0] for w, t in us.items() if w != "library"}
+                name = str(dtype).removeprefix("torch.")
+                results.append({"dtype": name, "rows": m, "n": n, "k": k, "us": us})
+                tb = n * k * dtype.itemsize / us["ours"][0] / 1e6
+                print(f"{name} {m}x{n}x{k}", *(f"{w} {t[0]:.2f}" for w, t in us.items()), f"us, ours {tb:.2f} TB/s;",
+                      *(f"{w} x{r:.3f}" for w, r in ratios.items()), flush=True)  # fmt: skip
+    return {"copy_gb_s": round(copy_bandwidth(), 1), "results": results}
+
+
+def plot(result, folder=None):
+    """A panel per shape: microseconds over rows."""
+    eight = [r for r in result["results"] if r["dtype"].startswith("float8")]
+    shapes = list(dict.fromkeys((r["n"], r["k"]) for r in eight))
+    names = {"library": "torch._scaled_mm", "ours, no overlap": "ours, no overlap", "ours": "ours"}
+    panels = {
+        f"{n} x {k} ({n * k / 1e6:.0f} MB)": {
+            label: [r["us"][way][0] for r in eight if (r["n"], r["k"]) == (n, k)]
+            for way, label in names.items()
+            if way in eight[0]["us"]
+        }
+        for n, k in shapes
+    }
+    sizes = [r["rows"] for r in eight if (r["n"], r["k"]) == shapes[0]]
+    fig = plot_by_size(panels, sizes, x="rows of x", y="microseconds", title="Skinny fp8 GEMM",
+                       hardware=result["hardware"])  # fmt: skip
+    save_plot("skinny_gemm", fig, folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plot", action="store_true", help="draw the plot from the stored result")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if not options.plot:
+        save("skinny_gemm", measure(), options.out)
+    plot(json.loads((options.out / "skinny_gemm.json").read_text()), options.out)
+
+
+if __name__ == "__main__":
+    main()
