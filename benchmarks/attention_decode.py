@@ -142,20 +142,20 @@ def show(r):
 
 
 def plots(data, folder):
+    nothing = [float("nan")]
     for batch in (1, 16):
-        panels = {}
+        rows = [r for r in data["results"] if (r["label"], r["batch"], r["width"]) == ("fp16", batch, 128)]
+        keys, panels = sorted({r["keys"] for r in rows}), {}
+        names = [*sorted({n for r in rows for n in r["us"]} - {"ours", "SDPA default"}), "ours"]
         for heads in (8, 32):
-            found = {r["keys"]: r for r in data["results"] if r["label"] == "fp16" and r["width"] == 128
-                     and (r["batch"], r["heads"]) == (batch, heads)}  # fmt: skip
-            keys = sorted(found)
-            names = [*sorted({n for r in found.values() for n in r["us"]} - {"ours", "SDPA default"}), "ours"]
+            found = {r["keys"]: (r["bytes"], r["us"]) for r in rows if r["heads"] == heads}
             panels[f"{32 // heads} query heads per KV head"] = {
-                n: [found[k]["bytes"] / found[k]["us"].get(n, [float("nan")])[0] / 1e3 for k in keys] for n in names
+                n: [found.get(k, (0, {}))[0] / found.get(k, (0, {}))[1].get(n, nothing)[0] / 1e3 for k in keys]
+                for n in names
             }
         if len(keys) > 1:
-            sizes = [f"{k // 1024}k" for k in keys]
-            fig = plot_by_size(panels, sizes, x="keys in the cache", y="GB of K and V per second", columns=2,
-                               title=f"Decoding, batch {batch}, fp16, heads of 128",
+            fig = plot_by_size(panels, [f"{k // 1024}k" for k in keys], x="keys in the cache", columns=2,
+                               y="GB of K and V per second", title=f"Decoding, batch {batch}, fp16, heads of 128",
                                hardware=f"{data['hardware']}, triton {data['triton']}",
                                ceiling={"copy of 1 GiB": data["copy_gb_s"]})  # fmt: skip
             print(*save_plot(f"attention_decode_batch_{batch}", fig, folder))
