@@ -122,7 +122,7 @@ def test_cpu_without_the_interpreter():
 
 def test_pick_tile_fills_the_gpu():
     tile = pick_tile(8192, 8192, 16, "gfx942", 304)
-    assert (tile.bm, tile.bn) == (256, 256) and pick_tile(1, 1, 16, "gfx942", 304) == CONFIGS["gfx942"][16][-1]
+    assert (tile.bm, tile.bn) == (256, 256) and pick_tile(1, 1, 16, "gfx942", 304) in CONFIGS["gfx942"][16]
     for m, n in ((300, 5000), (4096, 4096), (8192, 1000)):
         tile = pick_tile(m, n, 16, "gfx942", 304)
         assert -(-m // tile.bm) * -(-n // tile.bn) > 152, "at least half of the compute units have work"
