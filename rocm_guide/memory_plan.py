@@ -15,7 +15,7 @@ __all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
-CONTEXT_BYTES, NCCL_BYTES = 800_000_000, 1_500_000_000
+CONTEXT_BYTES, NCCL_BYTES = 800_000_000, 900_000_000
 #: The matrix library keeps a workspace for the forward and one for the backward thread, 32 MiB each on Hopper.
 WORKSPACE_BYTES = 2 * 32 * 2**20
 #: Share of the peak that the caching allocator holds but cannot hand out: blocks of the wrong size.

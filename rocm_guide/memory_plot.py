@@ -48,5 +48,8 @@ def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its
     for container, colour in zip(ax.containers, PALETTE, strict=False):
         for patch in container:
             patch.set_facecolor(colour)
-    ax.legend(ncols=3, fontsize=8)
+    # Room for the legend above the columns and the line.
+    highest = max(plan.budget / 1e9, *(sum(column.values()) for column in parts.values()))
+    ax.set(ylim=(0, 1.32 * highest), xlim=(-0.55, max(len(parts), 3) - 0.45))
+    ax.legend(ncols=4, fontsize=8, loc="upper left")
     return ax

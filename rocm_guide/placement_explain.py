@@ -23,7 +23,7 @@ def runs_of(plan: Placement) -> dict[Any, list[str]]:
     >>> from rocm_guide.zoo import meta_model
     >>> model = meta_model("random:llama-2-7b", num_hidden_layers=4).bfloat16()
     >>> runs_of(plan_placement(model, [12 * 10**8] * 3, "auto"))
-    {0: ['embed_tokens', 'layers 0-0'], 1: ['layers 1-2'], 2: ['layers 3-3', 'norm', 'rotary_emb', 'lm_head']}
+    {0: ['embed_tokens', 'layer 0'], 1: ['layers 1-2'], 2: ['layer 3', 'norm', 'rotary_emb', 'lm_head']}
     """
     held: dict[Any, list[str]] = {device: [] for device in plan.budgets}
     for module, _, device in plan.pieces:
@@ -35,7 +35,7 @@ def runs_of(plan: Placement) -> dict[Any, list[str]]:
             mine[-1] = re.sub(r"\d+$", number[1], mine[-1])
         else:
             mine.append(f"layers {number[1]}-{number[1]}")
-    return held
+    return {device: [re.sub(r"^layers (\d+)-\1$", r"layer \1", name) for name in held[device]] for device in held}
 
 
 def explain(plan: Placement) -> list[str]:
@@ -121,7 +121,7 @@ def draw_placement(plans: Placement | Sequence[Placement], *, title: str, axes: 
         house_style()
         rows = sum(len(p.budgets) for p in plans)
         sizes = [len(p.budgets) for p in plans]
-        figure = plt.figure(figsize=(7.6, 0.9 * len(plans) + 0.34 * rows))
+        figure = plt.figure(figsize=(7.6, 0.9 + 0.5 * len(plans) + 0.36 * rows))
         axes = figure.subplots(len(plans), 1, squeeze=False, sharex=True, height_ratios=sizes)[:, 0]
     kinds = {"embedding": PALETTE[0], "layers": PALETTE[5], "output": PALETTE[1]}
     for ax, plan in zip(axes, plans, strict=True):
@@ -134,12 +134,13 @@ def draw_placement(plans: Placement | Sequence[Placement], *, title: str, axes: 
             patch.set_facecolor(kinds[kind])
             patch.set_linewidth(0.4)
         for i, (device, names) in enumerate(runs_of(plan).items()):
-            layers = ", ".join(n for n in names if n.startswith("layers")) or ("no layer" if names else "nothing")
-            ax.text(plan.used[device] / 1e9, i, f"  {layers}, {_gb(plan.used[device])}", va="center", fontsize=8)
-        ax.margins(x=0.32)
-        ax.set_xlim(left=0)
+            layers = ", ".join(n for n in names if n.startswith("layer")) or "no layer"
+            label = f"  {layers}, {_gb(plan.used[device])}" if names else "  nothing"
+            text = ax.text(plan.used[device] / 1e9, i, label, va="center", fontsize=8)
+            text.set_in_layout(False)  # the axis leaves room for it below
+        ax.set_xlim(0, 1.45 * max(used for p in plans for used in p.used.values()) / 1e9)
     handles = [Patch(color=colour, label=kind) for kind, colour in kinds.items()]
-    axes[0].legend(handles=handles, ncols=3, fontsize=8, loc="upper right")
+    axes[0].figure.legend(handles=handles, ncols=3, fontsize=8, loc="outside lower center")
     return list(axes)
 
 

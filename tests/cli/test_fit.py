@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide fit` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rocm_guide.cli.main", "fit", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_fits_and_says_the_largest_batch() -> None:
+    done = run("llama-2-7b", "--method", "full", "--batch", "4", "--seq", "512")
+    assert done.returncode == 0, done.stderr
+    assert "[OK]   fits; at most" in done.stdout and "optimizer" in done.stdout
+
+
+def test_does_not_fit_and_says_what_would() -> None:
+    done = run("llama-2-70b", "--checkpointing")
+    assert done.returncode == 1
+    assert "[FAIL] does not fit" in done.stdout and "--method lora" in done.stdout and "--fsdp" in done.stdout
+
+
+def test_json_is_only_json_and_adds_up() -> None:
+    work = ("--method", "serve", "--batch", "16", "--seq", "4096")
+    done = run("llama-3-8b", *work, "--count", "2", "--map", "auto", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["fits"] is True
+    assert sum(found["parts_bytes"].values()) == found["peak_bytes"]
+    assert found["peak_bytes"] + sum(found["overhead_bytes"].values()) == found["total_bytes"]
+    assert sum(found["map_bytes"].values()) > 16e9
+
+
+def test_plot(tmp_path: Path) -> None:
+    for kind, begin in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        done = run("llama-2-7b", "--method", "lora", "--plot", str(tmp_path / f"fit.{kind}"))
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"fit.{kind}").read_bytes().startswith(begin)
+    assert run("llama-2-7b", "--plot", str(tmp_path / "fit.xyz")).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("llama-2-7b", "--count", "0"), "count=0"),
+        (("llama-2-7b", "--gpu", "RTX"), "MI300X"),
+        (("llama-2-7b", "--method", "magic"), "choose one of"),
+        (("llama-2-7b", "--memory=-5"), "more than 0"),
+        (("llama-3.1-405b", "--memory", "2"), "no split of layers"),
+        (("llama-2-7b", "--targets", "qkv"), "q_proj"),
+        (("llama-2-7b", "--count", "2", "--map", "best"), "balanced_low_0"),
+        (("gpt2",), "llama"),
+        (("llama-9000",), "llama-2-7b"),
+    ],
+)
+def test_impossible_plans_take_one_line_and_exit_code_2(words: tuple[str, ...], told: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2 and not done.stdout
+    assert told in done.stderr and len(done.stderr.strip().splitlines()) == 1
