@@ -163,9 +163,8 @@ def test_losing_a_node_takes_its_workers_along(tmp_path):
 def alone(tmp_path_factory):
     """One process, no launcher: the reference."""
     folder = tmp_path_factory.mktemp("alone")
-    before = dict(os.environ)
     train(ElasticSettings(str(folder), steps=STEPS, save_every=SAVE))
-    assert dict(os.environ) == before
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(os.environ), "what follows would be misled"
     return folder
 
 
