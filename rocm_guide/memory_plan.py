@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hardware import gpu as gpu_spec
+from .hardware import GPUS, HardwareError
 from .memory_shapes import FitError, Shape, Work, shape_of
 from .memory_sharded import sharded_moments
 from .memory_step import NF4_BYTES, step_moments
@@ -91,10 +91,11 @@ def fit(
     (True, 'optimizer', 50.3)
     """
     shape = shape_of(config)
-    spec = gpu_spec(gpu)
+    if gpu not in GPUS:
+        raise HardwareError(f"gpu={gpu}: not in the table; it has {', '.join(GPUS)}")
     if not isinstance(count, int) or count < 1:
         raise FitError(f"count={count}: a plan needs one GPU or more")
-    memory = spec.memory_gb if memory_gb is None else memory_gb
+    memory = GPUS[gpu].memory_gb if memory_gb is None else memory_gb
     if not memory > 0:
         raise FitError(f"memory={memory:g} GB: give the memory of one {gpu} in GB, more than 0")
     if fsdp and (count < 2 or work.method != "full"):

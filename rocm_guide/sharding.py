@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from .base import GuideError
@@ -29,13 +31,18 @@ def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: 
     """
     if processes < 1 or batch % processes:
         raise GuideError(f"batch={batch} cannot be split over {processes} processes; take a multiple")
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", __name__]
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, *launch, str(steps), str(batch)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        raise GuideError(f"{processes} processes did not finish in {timeout:g} s; is the machine busy?") from error
+    module = Path(__file__).stem if _worker.__module__ == "__main__" else _worker.__module__
+    call = f"import sys\nsys.path[:0] = {sys.path}\nfrom {module} import _worker\n_worker({steps}, {batch})\n"
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "worker.py")
+        script.write_text(call, encoding="utf-8")
+        command = [sys.executable, *launch, str(script)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise GuideError(f"{processes} processes did not finish in {timeout:g} s; is the machine busy?") from error
     rows = [json.loads(line.partition("SHARD ")[2]) for line in done.stdout.splitlines() if "SHARD " in line]
     if done.returncode or len(rows) != processes:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -44,7 +51,7 @@ def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: 
 
 
 def compare_sharded(processes: int = 2, **options: Any) -> tuple[list[dict[str, Any]], float]:
-    """:func:`run_sharded` with one process and with several: the latter's rows, and the largest difference of a loss."""
+    """:func:`run_sharded` with one process and with several: rows of the latter, and the largest loss difference."""
     alone, many = run_sharded(1, **options), run_sharded(processes, **options)
     means = [sum(losses) / processes for losses in zip(*(row["losses"] for row in many), strict=True)]
     return many, max(abs(a - b) for a, b in zip(alone[0]["losses"], means, strict=True))
@@ -93,7 +100,3 @@ def _worker(steps: int, batch: int) -> None:
     sys.stdout.write(f"SHARD {json.dumps({**report, 'losses': losses})}\n")
     sys.stdout.flush()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    _worker(int(sys.argv[1]), int(sys.argv[2]))
