@@ -41,7 +41,7 @@ FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
 BACKWARD_CONFIGS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
     "gfx942": {
         64: {"kv": {"m": 64, "n": 64, "warps": 4}, "q": {"m": 64, "n": 64, "warps": 4}},
-        128: {"kv": {"m": 32, "n": 64, "warps": 4, "busy": {"m": 16}}, "q": {"m": 128, "n": 64, "warps": 8}},
+        128: {"kv": {"m": 32, "n": 64, "warps": 4, "busy": {"m": 16}}, "q": {"m": 64, "n": 32, "warps": 4}},
         256: {"kv": {"m": 16, "n": 32, "warps": 4}, "q": {"m": 64, "n": 16, "warps": 4}},
     },
     "sm_90": {

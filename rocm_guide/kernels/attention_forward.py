@@ -24,7 +24,7 @@ import triton.language as tl
 
 from .attention_configs import FORWARD_CONFIGS, fits_tma, pick_config, triton_type
 from .attention_problem import AttentionProblem, attention_problem
-from .attention_tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
+from .attention_tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores, whole
 from .launch import KernelError, architecture, unit_count
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def _key_tiles(  # noqa: ANN202
 def _query_tile(  # noqa: ANN202
     tile, tensors, extras, scales, strides, sizes, scale, drop,  # noqa: ANN001
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, HEADS_FIRST: tl.constexpr, STAGES: tl.constexpr,
+    P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """One tile of BLOCK_M queries of one head against all keys that it may see."""
     q, k, v, out, lse = tensors
@@ -104,8 +105,8 @@ def _query_tile(  # noqa: ANN202
     batch, head, kv_head, q0, k0, len_q, len_k = locate(bh, heads, group, max_q, max_k, cu)
     if row0 < len_q:
         q_base = head_start(q, strides[0], batch, head, q0)
-        k_base = head_start(k, strides[1], batch, kv_head, k0)
-        v_base = head_start(v, strides[2], batch, kv_head, k0)
+        k_base = head_start(k, strides[1], batch, kv_head, k0, UNIT)
+        v_base = head_start(v, strides[2], batch, kv_head, k0, UNIT)
         out_base = head_start(out, strides[3], batch, head, q0)
         slope = slopes
         if slopes is not None:
@@ -118,7 +119,7 @@ def _query_tile(  # noqa: ANN202
             factor = tl.load(scales[2] + bh // group)
         if drop is not None:
             factor *= drop[2]
-        kv = (k_base, (strides[1][2], strides[1][3]), v_base, (strides[2][2], strides[2][3]))
+        kv = (k_base, (whole(strides[1][2], UNIT), strides[1][3]), v_base, (whole(strides[2][2], UNIT), strides[2][3]))
         if TMA:
             k_desc = tl.make_tensor_descriptor(k_base, [len_k, D], [strides[1][2], 1], [BLOCK_N, COLUMNS])
             v_desc = tl.make_tensor_descriptor(v_base, [len_k, D], [strides[2][2], 1], [BLOCK_N, COLUMNS])
@@ -158,7 +159,8 @@ def _query_tile(  # noqa: ANN202
 def attention_forward_kernel(  # noqa: ANN201
     tensors, extras, scales, strides, sizes, scale, drop, counter,  # noqa: ANN001
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, HEADS_FIRST: tl.constexpr, STAGES: tl.constexpr,
+    P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
+    STAGES: tl.constexpr,
     SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     """One program per tile ("grid"), or as many programs as fit the GPU, which take the tiles in turn ("fixed") or
@@ -166,14 +168,14 @@ def attention_forward_kernel(  # noqa: ANN201
     tile = tl.program_id(0)
     if SCHEDULE == "grid":
         _query_tile(tile, tensors, extras, scales, strides, sizes, scale, drop,
-                    D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, P_BITS, MATH, TMA, HEADS_FIRST, STAGES)  # fmt: skip
+                    D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, P_BITS, MATH, TMA, UNIT, HEADS_FIRST, STAGES)  # fmt: skip
     else:
         count = tl.cdiv(sizes[3] // 2, BLOCK_M) * sizes[0] * sizes[1]
         if SCHEDULE == "dynamic":
             tile = tl.atomic_add(counter, 1)
         while tile < count:
             _query_tile(tile, tensors, extras, scales, strides, sizes, scale, drop,
-                        D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, P_BITS, MATH, TMA, HEADS_FIRST, STAGES)  # fmt: skip
+                        D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, P_BITS, MATH, TMA, UNIT, HEADS_FIRST, STAGES)  # fmt: skip
             if SCHEDULE == "dynamic":
                 tile = tl.atomic_add(counter, 1)
             else:
@@ -203,7 +205,8 @@ def launch_forward(
     config = config or pick_config(FORWARD_CONFIGS, problem, arch)
     tiles = -(-max_q // config["m"]) * sequences * heads
     if tiles and d:
-        tma = bool(config.get("tma")) and fits_tma(k) and fits_tma(v)
+        aligned = fits_tma(k) and fits_tma(v)
+        tma = bool(config.get("tma")) and aligned
         if tma:
             # Called at launch, for the few bytes in which a program builds its descriptors.
             triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=q.device))
@@ -218,7 +221,7 @@ def launch_forward(
             (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride()), problem.launch_sizes, problem.scale,
             problem.drop,
             counter, D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
-            P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
+            P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma, UNIT=16 // k.element_size() if aligned else 1,
             HEADS_FIRST=bool(config.get("heads_first")), STAGES=stages, SCHEDULE=schedule,
             num_warps=config["warps"], num_stages=stages, **options,
         )  # fmt: skip
