@@ -5,10 +5,11 @@ For each query head :math:`h` of a sequence with :math:`n` cached keys
 
 .. math:: o_h = \sum_{j<n} p_j v_j, \qquad p_j = \frac{\exp(s\, q_h \cdot k_j)}{\sum_{i<n} \exp(s\, q_h \cdot k_i)}
 
-One query does two operations for every byte it reads, so this kernel is a reading exercise: every key and value must
-come from memory once, as fast as memory allows. Two things decide. The query heads that share a KV head (GQA) are the
-rows of one tile, so their common keys are read once. And the keys are cut into parts, one program each, because a
-batch of one has far fewer heads than a GPU has compute units; a second kernel joins the parts by their log-sum-exp.
+A query head does one operation for every byte that it reads, so this kernel is about reading: every key and value must
+come from memory once, at full speed. Two things decide. The query heads that share a KV head (GQA) are the columns of
+one tile of scores, so their keys are read once (keys are its rows: each wave has some of its own, and no product is
+made twice). And the keys are cut into parts, one program each, because a batch of one has far fewer heads than a GPU
+has compute units; a second kernel joins the parts by their log-sum-exp.
 
 Source: T. Dao et al., "Flash-Decoding for long-context inference", https://pytorch.org/blog/flash-decoding/; it is the
 document's 06-attention-decode.py. Introduced in notebook 20.
@@ -262,6 +263,13 @@ def attention_decode(
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
     Introduced in notebook 20.
+
+    >>> import torch
+    >>> from rocm_guide.kernels.anywhere import call  # on a GPU: attention_decode(…) itself
+    >>> q, k = torch.zeros(1, 4, 16).half(), torch.zeros(1, 3, 2, 16).half()
+    >>> v = torch.tensor([1.0, 2.0, 6.0]).half().view(1, 3, 1, 1).expand(1, 3, 2, 16).contiguous()
+    >>> call(attention_decode, q, k, v)[0, :, 0].tolist()  # equal scores: the mean of the values
+    [3.0, 3.0, 3.0, 3.0]
     """
     check_decode(q, k, v, lengths)
     check_dtype("k", k, (q.dtype,))

@@ -262,7 +262,9 @@ def attention_decode_int(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20.
+    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    ``(k, k_grid), (v, v_grid) = quantize_kv(k, 4), quantize_kv(v, 4)``, then
+    ``out = attention_decode_int(q, k, v, k_grid, v_grid)``.
     """
     codes, grids = (k_codes, v_codes), (k_grid, v_grid)
     check_decode_int(q, codes, grids, lengths)

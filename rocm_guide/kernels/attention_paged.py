@@ -74,7 +74,8 @@ def attention_paged(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20.
+    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    ``out = attention_paged(q, k_pages, v_pages, table, lengths)``.
     """
     import torch
 

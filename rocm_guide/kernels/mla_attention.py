@@ -220,7 +220,8 @@ def mla_attention(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20.
+    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    ``out = mla_attention(q_nope, q_pe, cache[..., :512], cache[..., 512:], wkv_b, causal=True)``.
     """
     import torch
 

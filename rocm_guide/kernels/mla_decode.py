@@ -7,10 +7,10 @@ and mla_attention explains why no head needs more:
 .. math:: q_h \cdot W^K_h c_t = (W^{K\top}_h q_h) \cdot c_t, \qquad \sum_t p_t W^V_h c_t = W^V_h \sum_t p_t c_t
 
 In decoding there is one query per head, but 16 or 128 heads read the same 576 numbers per token. So the *heads* are the
-rows of a tile here, and a token is loaded once for all of them.
+columns of a tile of scores here (keys are its rows), and a token is loaded once for 16 to 64 heads.
 
-Three steps: absorb (the query into latent space), attend (16 heads share each load; the keys are cut into parts, which
-are joined as in attention_decode), project (out of latent space). Only the second grows with the context.
+Three steps: absorb (the query into latent space), attend (the keys are cut into parts, which are joined as in
+attention_decode), project (out of latent space). Only the second grows with the context.
 
 Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
 notebook 20.
@@ -205,6 +205,13 @@ def mla_decode(
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
     Introduced in notebook 20.
+
+    >>> import torch
+    >>> from rocm_guide.kernels.anywhere import call  # on a GPU: mla_decode(…) itself
+    >>> q, rope = torch.zeros(1, 2, 16).half(), torch.zeros(1, 2, 8).half()
+    >>> latents, w = torch.ones(1, 3, 32).half(), torch.ones(2, 16 + 4, 32).half()
+    >>> call(mla_decode, q, rope, latents, torch.zeros(1, 3, 8).half(), w)[0].tolist()
+    [[32.0, 32.0, 32.0, 32.0], [32.0, 32.0, 32.0, 32.0]]
     """
     import torch
 
