@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["attention_interpreted"]
 
 _CHILD = """
-import sys, torch
-from rocm_guide.kernels.attention_forward import attention_forward
-q, k, v, options = torch.load(sys.argv[1])
-torch.save(attention_forward(q, k, v, **options), sys.argv[2])
+import importlib, sys, torch
+q, k, v, options, module = torch.load(sys.argv[1])
+torch.save(importlib.import_module(module).attention_forward(q, k, v, **options), sys.argv[2])
 """
 _SECONDS = 600
 
@@ -45,9 +44,11 @@ def attention_interpreted(
     """
     import torch
 
+    from .kernels.attention_forward import attention_forward
+
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "given.pt", Path(folder) / "result.pt"
-        torch.save((q, k, v, options), given)
+        torch.save((q, k, v, options, attention_forward.__module__), given)
         environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         command = [sys.executable, "-W", "ignore", "-c", _CHILD, str(given), str(result)]
         try:
