@@ -226,7 +226,8 @@ def test_two_sharded_machines_give_the_curve_of_one_process(alone, tmp_path):
 @pytest.mark.slow
 def test_a_lost_machine_changes_nothing(alone, tmp_path):
     port = free_port()
-    command = agent_command(program(tmp_path), nodes="1:2", port=port)
+    # Two rows at a time: steps long enough that a busy machine does not finish them before the power fails.
+    command = agent_command(program(tmp_path, "--at-a-time", "2"), nodes="1:2", port=port)
     with start_node(command, tmp_path / "a.log") as a:
         wait_for(lambda: listening(port), what="the rendezvous")
         with start_node(command, tmp_path / "b.log") as b:
@@ -263,7 +264,18 @@ def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(alone, t
     slurm = {"SLURM_JOB_ID": str(free_port()), "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "GPUS": "1"}
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "python-here", "REAL_PYTHON": sys.executable}
     env = {**os.environ, **slurm, **paths, "OUTPUT": str(run), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", "job.sbatch", "--steps", str(STEPS), "--save-every", str(SAVE), "--patience", "20"]
+    command = [
+        "bash",
+        "job.sbatch",
+        "--steps",
+        str(STEPS),
+        "--save-every",
+        str(SAVE),
+        "--patience",
+        "20",
+        "--at-a-time",
+        "2",
+    ]
     with (tmp_path / "log").open("wb") as log:
         job = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=subprocess.STDOUT)
         try:
