@@ -69,7 +69,7 @@ def layer_norm_rows(  # noqa: ANN202
         x = tl.where(inside, x - shift[:, None], 0.0)
         variance = tl.sum(x * x, 1) * (1.0 / cols)
     else:
-        x = tl.where(inside, x - shift[:, None], 0.0)
+        x -= shift[:, None]
     mean, rstd = pivot + shift, tl.rsqrt(variance + eps)
     y = x * rstd[:, None]
     if WEIGHT and LATE:
