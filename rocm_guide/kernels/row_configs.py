@@ -57,9 +57,9 @@ RMS_NORM_FORWARD: Tiles = {
 LAYER_NORM_FORWARD: Tiles = {
     "gfx942": (
         RowTile(128, 16, 4),
-        RowTile(512, 8, 4),
-        RowTile(1024, 4, 4),
-        RowTile(2048, 2, 4),
+        RowTile(512, 4, 4),
+        RowTile(1024, 2, 4),
+        RowTile(2048, 1, 4),
         RowTile(4096, 1, 4, reload=True),
         RowTile(8192, 1, 8, reload=True),
         RowTile(32768, 1, 16, reload=True),
