@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["KernelRow", "TableError", "compare_rows", "kernel_modules", "measure_module", "read_rows", "rows_text",
            "write_rows"]  # fmt: skip
 
-_FILE = "gfx942_kernels.tsv"
-
 
 class TableError(GuideError):
     """No such kernel module, or a table that cannot be read."""
@@ -149,9 +147,12 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
     >>> version.startswith("3."), len(rows) > 0
     (True, True)
     """
-    source = path or resources.files("rocm_guide") / "data" / _FILE
+    source = path or "the table of this package"
     try:
-        head, names, *lines = source.read_text().splitlines()
+        text = (
+            path.read_text() if path else resources.files("rocm_guide").joinpath("data/gfx942_kernels.tsv").read_text()
+        )
+        head, names, *lines = text.splitlines()
     except (OSError, ValueError) as e:
         raise TableError(f"{source}: cannot be read ({e}); write it with rocm-guide kernels table --write") from e
     if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
@@ -172,7 +173,7 @@ def write_rows(rows: Sequence[KernelRow], path: Path | None = None) -> Path:
     """Write the table, with the Triton version on top; returns the path."""
     import triton
 
-    target = path or Path(__file__).parent / "data" / _FILE
+    target = path or Path(__file__).parent / "data" / "gfx942_kernels.tsv"
     return write_text(target, f"# gfx942 (MI300X), compiled with triton {triton.__version__}\n{rows_text(rows)}")
 
 
