@@ -69,28 +69,64 @@ def test_bounds(device, kind, causal):
             error = (out.double() - expected).abs()
             assert out.dtype == HALF and bool((error <= allowed).all()), f"{float((error / allowed).max()):.3g}"
             if kind != "int8 qkvp":
-                assert bool(
-                    ((lse.double() - expected_lse).abs() <= 2.0**-18 * (1 + s.abs().nan_to_num(0, 0, 0).amax())).all()
+                # Hopper's matrix units add fp8 products with about 14 bits (DeepSeek-V3 report, arXiv 2412.19437,
+                # section 3.5.2), relative to the products' own size; int8 products are added exactly.
+                sizes = (q.abs() @ k.abs().repeat_interleave(group, 1).mT).amax() * q.shape[-1] ** -0.5
+                allowed = 2.0**-18 * (1 + s.abs().nan_to_num(0, 0, 0).amax()) + (
+                    2.0**-13 * sizes if kind == "fp8" else 0
                 )
+                off = (lse.double() - expected_lse).abs().max()
+                assert off <= allowed, f"log-sum-exp off by {off:.2e}, allowed {allowed:.2e}"
+
+
+def predicted_error(q, k, v, kind):
+    """Relative error of the output (root mean square) when every rounding is independent and uniform over its step.
+
+    Scores: the roundings of q and k, which become relative errors of p; then those of p itself and of v. A step of int8
+    is the scale; e4m3 rounds with a relative error of 0.0255 in the mean (a step of 1/8 of the leading power of two).
+    """
+    group = q.shape[1] // k.shape[1]
+    q, k, v = q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scale, fp8 = q.shape[-1] ** -0.5, 0.0255
+    step = {n: (x.abs().amax((-1, -2), keepdim=True) / 127) ** 2 / 12 for n, x in (("q", q), ("k", k), ("v", v))}
+    p = (q @ k.mT * scale).softmax(-1)
+    if kind == "fp8":
+        scores = 2 * fp8**2 * (q.pow(2) @ k.pow(2).mT)
+        own, values = fp8**2 * p.pow(2), fp8**2 * v.pow(2)
+    else:
+        scores = q.pow(2).sum(-1, keepdim=True) * step["k"]
+        scores = scores + (k.pow(2).sum(-1)[:, :, None] * step["q"] if kind != "int8 kv" else 0.0)
+        own = (p.amax(-1, keepdim=True) / 127) ** 2 / 12 * (kind == "int8 qkvp") * torch.ones_like(p)
+        values = step["v"] * torch.ones_like(v)
+    weight, out = p.pow(2) * scores * scale**2, p @ v
+    noise = p.pow(2) @ values
+    if kind == "fp8":
+        noise = noise + own @ v.pow(2)  # the sum that divides is that of the unrounded p
+    else:
+        weight = weight + own
+    # A change of p_j moves the output by (v_j - output), because the sum of p changes with it.
+    noise = noise + weight @ v.pow(2) - 2 * out * (weight @ v) + out.pow(2) * weight.sum(-1, keepdim=True)
+    return float((noise.mean() / out.pow(2).mean()).sqrt())
 
 
 @pytest.mark.parametrize("kind", ["int8 qkv", "int8 qkvp", "int8 kv", "fp8"])
 def test_error_in_practice(device, kind):
-    """Against the numbers before quantisation, relative and in the mean: 2 % for int8, 8 % for fp8."""
+    """Against the numbers before quantisation: as large as independent roundings predict, not more."""
     if kind == "fp8" and INTERPRETED:
         pytest.skip("conversions to fp8 are wrong in the interpreter")
     shape = SHAPES[0] if INTERPRETED else SHAPES[2]
-    gen = torch.Generator().manual_seed(0)
     codes, named, _ = prepared(shape, kind, device)
     batch, heads, kv_heads, rows, keys, width = shape
+    gen = torch.Generator().manual_seed(0)
     q = torch.randn(batch, heads, rows, width, generator=gen).to(device).double()
     k, v = (torch.randn(batch, kv_heads, keys, width, generator=gen).to(device).double() for _ in range(2))
     k[:, 0] *= 3.0
     expected, _ = reference_attention(q, k, v)
     off = attention_quantized(*codes, **named)[0].double() - expected
     relative = float((off.pow(2).mean() / expected.pow(2).mean()).sqrt())
-    print(f"{kind}: {relative:.4f}")
-    assert relative < (0.08 if kind == "fp8" else 0.03)
+    predicted = predicted_error(q, k, v, kind)
+    print(f"{kind}: relative error {relative:.4f}, predicted {predicted:.4f}")
+    assert 0.5 * predicted < relative < 1.3 * predicted
 
 
 def test_features_combine(device):
