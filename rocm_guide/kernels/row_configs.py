@@ -84,7 +84,8 @@ _GFX942_BACKWARD = (
     RowTile(1024, 2, 4, per_unit=4),
     RowTile(2048, 1, 4, per_unit=4),
     RowTile(4096, 1, 8, per_unit=2),
-    RowTile(8192, 1, 8, per_unit=2),
+    RowTile(8192, 1, 8, per_unit=2, aligned=True),
+    RowTile(8192, 1, 16),
 )
 _SM90_BACKWARD_SHORT = (
     RowTile(128, 16, 4, per_unit=4),
@@ -108,7 +109,11 @@ RMS_NORM_BACKWARD: Tiles = {
     ),
 }
 LAYER_NORM_BACKWARD: Tiles = {
-    "gfx942": (*_GFX942_BACKWARD, RowTile(16384, 1, 16, reload=True), RowTile(8192, 1, 16, blocked=True)),
+    "gfx942": (
+        *_GFX942_BACKWARD,
+        RowTile(16384, 1, 16, reload=True, aligned=True),
+        RowTile(8192, 1, 16, blocked=True),
+    ),
     "sm_90": (
         *_SM90_BACKWARD_SHORT,
         RowTile(8192, 1, 32, few=132),

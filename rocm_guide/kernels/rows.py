@@ -35,6 +35,8 @@ class RowTile:
         reload: keep less in registers across the reduction: backward kernels read the row again after it (from the
             cache), forward norms ask for weight and bias only then.
         split: in backward kernels, sum up the weight's gradient in a kernel of its own.
+        aligned: serves only rows whose length and distance are multiples of 8 elements. Others cannot be loaded wide,
+            and the many addresses take registers.
         registers: most registers of a thread, so that two programs fit on a multiprocessor (NVIDIA only); 0 = free.
     """
 
@@ -47,6 +49,7 @@ class RowTile:
     few: int = 0
     reload: bool = False
     split: bool = False
+    aligned: bool = False
     registers: int = 0
 
     @property
@@ -78,7 +81,7 @@ def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def pick_tile(table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, columns: int, stride: int = 0) -> RowTile:
-    """The first tile of the architecture's list that serves ``columns`` (and ``rows``); the blocked one if none does.
+    """The first tile of the architecture's list that serves ``columns`` and ``rows``; the blocked one if none does.
 
     A tile of several rows is cut to one where its last offset (rows x ``stride``) would not fit into 32 bits.
 
@@ -86,9 +89,10 @@ def pick_tile(table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, co
     >>> pick_tile(table, "gfx942", 100, 1000).rows, pick_tile(table, "gfx942", 100, 70000).blocked
     (8, True)
     """
-    padded = next_power_of_2(columns)
+    padded, odd = next_power_of_2(columns), columns % 8 or stride % 8
     for tile in choose(table, arch):
-        if tile.blocked or (padded <= tile.columns and (not tile.few or rows <= tile.few)):
+        fits = padded <= tile.columns and (not tile.few or rows <= tile.few) and not (tile.aligned and odd)
+        if tile.blocked or fits:
             if tile.rows * max(stride, columns) >= 1 << 31:
                 return replace(tile, rows=1)
             return tile

@@ -188,6 +188,8 @@ def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more(module):
     rows = [r for r in measure_module(module) if r.kernel.startswith("layer_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
+        if "8191" in r.case or "16383" in r.case:
+            continue  # odd rows have no wide loads
         assert r.loads.startswith("128x") and r.stores.startswith("128x"), r
         if "16384" in r.case:
             assert r.waves >= (8 if module == "layer_norm" and "float32" not in r.case else 4) and r.vgprs <= 128, r
