@@ -209,7 +209,7 @@ def layer_norm(
 
 
 def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, one that is blocked; call it in a dry run."""
+    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
     for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
         for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
