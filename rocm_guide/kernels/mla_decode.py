@@ -157,7 +157,7 @@ def launch_mla(
 
     (batch, heads, c), r, tokens = latent.shape, q_pe.shape[2], kv.shape[1]
     config = config or choose(MLA_CONFIGS, architecture(latent))
-    rows = min(max(config["tiles"]), max(16, next_power_of_2(heads)))
+    rows = min((n for n in config["tiles"] if n >= heads), default=max(config["tiles"]))
     tile, tiles = config["tiles"][rows], -(-heads // rows)
     parts = parts or parts_for(latent, tokens, tiles, config | tile)
     out = torch.empty_like(latent)
