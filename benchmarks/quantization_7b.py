@@ -35,12 +35,12 @@ CASES = {
     "bitsandbytes NF4": ("bnb", {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}),
     "bitsandbytes NF4, double quantisation": (
         "bnb", {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}),
-    "GPTQ 4 bits, torch kernel": ("gptq", "gptq_torch"),
     "GPTQ 4 bits, Triton kernel": ("gptq", "gptq_triton"),
-    "GPTQ 4 bits, ExLlamaV2 kernel": ("gptq", "gptq_exllama_v2"),
-    "AWQ 4 bits, torch kernel": ("awq", "awq_torch"),
     "AWQ 4 bits, Triton kernel": ("awq", "awq_gemm_triton"),
-    "AWQ 4 bits, GEMM kernel": ("awq", "awq_gemm"),
+    "GPTQ 4 bits, torch kernel": ("gptq", "gptq_torch"),
+    "AWQ 4 bits, torch kernel": ("awq", "awq_torch"),
+    "GPTQ 4 bits, ExLlamaV2 kernel": ("gptq", "gptq_exllama_v2"),  # compiles CUDA code first
+    "AWQ 4 bits, GEMM kernel": ("awq", "awq_gemm"),  # compiles CUDA code first
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,24 @@ def decoder_bits(model: Any, weights: int) -> float:
     return 8 * model_bytes(model.model.layers) / weights
 
 
+def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> Iterator[tuple[Any, Any, list[int]]]:
+    """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length."""
+    import torch
+
+    if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
+        raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; the tiny data set has them")
+    rows = [
+        (tokenizer(s["prompt"] + s["completion"]).input_ids, len(tokenizer(s["prompt"]).input_ids)) for s in samples
+    ]
+    rows.sort(key=lambda row: len(row[0]))
+    for i in range(0, len(rows), 36):
+        part = rows[i : i + 36]
+        width = len(part[-1][0])
+        ids = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in part])
+        mask = torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _ in part])
+        yield ids, mask, [start for _, start in part]
+
+
 def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
     """exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
 
@@ -85,16 +103,16 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) ->
     """
     import torch
 
-    if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
-        raise GuideError("perplexity needs rows with 'prompt' and 'completion'; the tiny data set has them")
     loss, count = 0.0, 0
     with torch.inference_mode():
-        for sample in samples:
-            start = len(tokenizer(sample["prompt"]).input_ids)
-            ids = tokenizer(sample["prompt"] + sample["completion"], return_tensors="pt").input_ids.to(model.device)
-            logits = model(ids, use_cache=False).logits[0, start - 1 : -1].float()
-            loss += torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum").item()
-            count += ids.shape[1] - start
+        for ids, mask, starts in _batches(tokenizer, samples, "perplexity"):
+            ids, mask = ids.to(model.device), mask.to(model.device)
+            logits = model(ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
+            each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+            place = torch.arange(1, ids.shape[1], device=ids.device)
+            judged = (place >= torch.tensor(starts, device=ids.device)[:, None]) & (mask[:, 1:] == 1)
+            loss += each[judged].sum().item()
+            count += int(judged.sum())
     return math.exp(loss / count)
 
 
@@ -108,16 +126,15 @@ def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dic
     """
     import torch
 
-    if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
-        raise GuideError("divergence needs rows with 'prompt' and 'completion'; the tiny data set has them")
     total, count = 0.0, 0
     with torch.inference_mode():
-        for sample in samples:
-            ids = tokenizer(sample["prompt"] + sample["completion"], return_tensors="pt").input_ids
-            ours, theirs = (m(ids.to(m.device), use_cache=False).logits[0].double() for m in (model, reference))
-            p, q = theirs.log_softmax(-1).to(ours.device), ours.log_softmax(-1)
-            total += (p.exp() * (p - q)).sum().item()
-            count += ids.shape[1]
+        for ids, mask, _ in _batches(tokenizer, samples, "divergence"):
+            logs = []
+            for m in (reference, model):
+                given = {"input_ids": ids.to(m.device), "attention_mask": mask.to(m.device)}
+                logs.append(m(**given, use_cache=False).logits.double().log_softmax(-1).cpu())
+            total += (logs[0].exp() * (logs[0] - logs[1])).sum(-1)[mask == 1].sum().item()
+            count += int(mask.sum())
     return total / count
 
 

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import io
 import logging
+import os
 import sys
 import time
 import warnings
@@ -57,6 +58,10 @@ def add_libraries(*names: str) -> dict[str, str]:
     True
     """
     names = names or ("gptqmodel", "bitsandbytes")
+    # GPTQModel reads these when it is imported or packs. It would compile a C++ helper for half a minute, which pays
+    # from a billion weights on, and on two cores it plans with too few workers. What you set yourself stays.
+    os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
+    os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(max(2, min(8, os.cpu_count() or 2))))
     if find_spec(names[0]) is None:
         here = Path(__file__).resolve().parents[1] / "build" / "own-environment"
         for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
@@ -68,6 +73,11 @@ def add_libraries(*names: str) -> dict[str, str]:
             for value in list(vars(sys.modules.get(module, logging)).values()):
                 if module in sys.modules and hasattr(value, "cache_clear"):
                     value.cache_clear()
+        if find_spec("torchao") is not None:
+            # PEFT imports it as soon as it finds it, and it reports every library that does not fit this machine.
+            logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+            with quiet():
+                importlib.import_module("torchao")
     versions = {}
     for name in names:
         if find_spec(name) is None:
@@ -152,8 +162,7 @@ def gptqmodel_quantize(
         check_grid(columns, bits, group)
     fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method, "sym": False}
     fields |= {"format": "gemm"} if method == "awq" else {"act_group_aware": False}
-    # "original" packs with torch; the default compiles a C++ helper first, which pays from a billion weights on.
-    fields |= {"pack_impl": "original", **settings}
+    fields |= settings
     source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
     with contextlib.ExitStack() as stack:
         stack.enter_context(_own_folder())
