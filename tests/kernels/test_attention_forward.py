@@ -284,7 +284,7 @@ def test_refused_tensors():
         ((x.long(), x, x), "q is int64"),
         ((x.mT.contiguous().mT, x, x), "stride"),
         ((torch.zeros(1, 1, 2, 300, dtype=HALF),) * 3, "head size 300"),
-        ((x, x, x), "CPU"),
+        *([] if INTERPRETED else [((x, x, x), "CPU")]),
     ]:
         with pytest.raises(KernelError) as caught:
             attention_forward(*bad)
