@@ -4,7 +4,8 @@
 Symbols: T tokens (batch x sequence), H hidden size, Q and K widths of the query and key projections, I inner size of
 the MLP, V vocabulary, h heads, r rank. Arithmetic is bf16 (2 bytes). The way of counting is that of Korthikanti et al.,
 "Reducing Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.1, applied to Llama's
-layer as transformers, Liger-Kernel and TRL compute it, and checked against the live bytes of real steps (tests).
+layer as transformers, Liger-Kernel (Hsu et al., arXiv:2410.10989) and TRL compute it; checked against the live bytes of
+real steps (tests) and against the peaks of real runs (benchmarks/results/fit_cases.md).
 """
 
 from __future__ import annotations
