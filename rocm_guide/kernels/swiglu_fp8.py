@@ -14,7 +14,7 @@ Introduced in notebook 19 (fused_fp8_kernels).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 import triton
@@ -29,7 +29,6 @@ from .launch import (
     check_number,
     choose,
     next_power_of_2,
-    unit_count,
 )
 
 __all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
@@ -37,18 +36,18 @@ __all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 
-# static: tiles with their warps in order of preference; the first that gives every unit a program is taken, else the
-# last. The others are for per-row scales: columns in registers at most, (tile up to, num_warps), and the tile of rows
-# that do not fit.
+# static: (results up to, tile, num_warps), in ascending order, the last for any number: few results need small tiles so
+# that every unit gets some. The others are for per-row scales: columns in registers at most, (tile up to, num_warps),
+# and the tile of rows that do not fit.
 CONFIGS = {
     "gfx942": {
-        "static": ((4096, 4), (2048, 2), (1024, 1)),
+        "static": ((304 * 2048, 1024, 1), (304 * 4096, 2048, 2), (None, 4096, 4)),
         "one_pass": 32768,
         "warps": ((1024, 1), (2048, 2), (4096, 4), (8192, 8), (32768, 16)),
         "looped": 8192,
     },
     "sm_90": {
-        "static": ((512, 4), (1024, 4)),
+        "static": ((16384, 1024, 4), (None, 512, 4)),
         "one_pass": 32768,
         "warps": ((512, 2), (1024, 4), (2048, 8), (4096, 16), (32768, 32)),
         "looped": 8192,
@@ -71,16 +70,19 @@ def _swiglu(x_ptr, offsets, columns, mask):
 
 @triton.jit
 def swiglu_fp8_kernel(
-    x_ptr, out_ptr, columns, x_stride, inverse_scale, FMAX: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr
+    x_ptr, out_ptr, x_stride, inverse_scale,
+    COLUMNS: tl.constexpr, FMAX: tl.constexpr, BLOCK: tl.constexpr, CLAMP: tl.constexpr,
 ):  # fmt: skip
-    """Static scale: program (i, row) writes tile i of one row."""
-    row = tl.program_id(1).to(tl.int64)
+    """Static scale: one tile of one row per program. The width is a constant: addresses then cost next to nothing."""
+    TILES: tl.constexpr = (COLUMNS + BLOCK - 1) // BLOCK
+    row = (tl.program_id(0) // TILES).to(tl.int64)
     # At most eight neighbours for a lane: 16, which a 128-bit store of FP8 would like, would tear the fp16 loads apart.
-    offsets = tl.program_id(0) * BLOCK + tl.max_contiguous(tl.arange(0, BLOCK), 8)
-    mask = inside(offsets, columns, EVEN)
-    y = _swiglu(x_ptr + row * x_stride, offsets, columns, mask)
-    q = saturate(y * inverse_scale, FMAX).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * columns + offsets, q, mask=mask)
+    offsets = tl.program_id(0) % TILES * BLOCK + tl.max_contiguous(tl.arange(0, BLOCK), 8)
+    mask = inside(offsets, COLUMNS, COLUMNS % BLOCK == 0)
+    y = _swiglu(x_ptr + row * x_stride, offsets, COLUMNS, mask) * inverse_scale
+    if CLAMP:
+        y = saturate(y, FMAX)
+    tl.store(out_ptr + row * COLUMNS + offsets, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -123,12 +125,6 @@ def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
-def _tile(tiles: Sequence[tuple[int, int]], rows: int, columns: int, units: int) -> tuple[int, int]:
-    """The first tile that is not twice as wide as the row and leaves no unit idle; else the last."""
-    fits = [t for t in tiles if t[0] < 2 * columns and rows * triton.cdiv(columns, t[0]) >= units]
-    return fits[0] if fits else tiles[-1]
-
-
 def swiglu_fp8(
     x: torch.Tensor, scale: float | None = None, *, tile: int | None = None, warps: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -160,16 +156,15 @@ def swiglu_fp8(
     arch = architecture(x)
     config = choose(CONFIGS, arch)
     rows, columns = x.shape[0], x.shape[1] // 2
-    if rows > 65535 and scale is not None:
-        raise KernelError(f"x has {rows} rows: give 65,535 or fewer, or let the kernel find the scales")
     out, fmt = new_fp8(x, (rows, columns), arch)
     if scale is not None:
-        block, n = _tile(config["static"], rows, columns, unit_count(x))
+        block, n = next((t, w) for most, t, w in config["static"] if most is None or rows * columns <= most)
         block, n = (tile, warps) if tile and warps else (block, n)
         if rows:
-            swiglu_fp8_kernel[(triton.cdiv(columns, block), rows)](
-                x, out, columns, x.stride(0), 1.0 / scale,
-                FMAX=fmt.maximum, BLOCK=block, EVEN=columns % block == 0, num_warps=n,
+            # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
+            swiglu_fp8_kernel[(rows * triton.cdiv(columns, block),)](
+                x, out, x.stride(0), 1.0 / scale,
+                COLUMNS=columns, FMAX=fmt.maximum, BLOCK=block, CLAMP=not arch.startswith("sm_"), num_warps=n,
             )  # fmt: skip
         return finish_fp8(out, fmt), None
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
