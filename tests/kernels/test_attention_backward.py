@@ -20,6 +20,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: batch, heads, KV heads, queries, keys, head size
 SHAPES = [
     (1, 1, 1, 1, 1, 16),
+    (1, 2, 1, 20, 34, 32),  # the diagonal ends one key short of a tile of 16: a mask too few would show
     (1, 4, 2, 17, 33, 16),
     (1, 2, 2, 20, 1, 32),
     (1, 2, 1, 1, 40, 64),
@@ -35,6 +36,7 @@ LARGE = [
     (1, 8, 2, 1023, 1023, 64),
     (2, 4, 1, 113, 211, 64),
     (1, 4, 2, 256, 512, 128),
+    (1, 2, 1, 256, 382, 128),  # the diagonal ends one key short of a tile of 128, and of 64
     (2, 4, 2, 512, 256, 96),
     (1, 2, 2, 1023, 1024, 72),
     (1, 2, 1, 700, 700, 112),

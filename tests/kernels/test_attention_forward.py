@@ -18,6 +18,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: batch, heads, KV heads, queries, keys, head size
 SHAPES = [
     (1, 1, 1, 1, 1, 16),
+    (1, 2, 1, 20, 34, 32),  # the diagonal ends one key short of a tile of 16: a mask too few would show
     (2, 2, 1, 17, 17, 16),
     (1, 2, 2, 33, 1, 32),
     (1, 4, 1, 1, 47, 64),
@@ -38,6 +39,7 @@ LARGE = [
     (2, 4, 4, 128, 217, 128),
     (1, 4, 2, 108, 256, 128),
     (1, 4, 2, 256, 512, 128),
+    (1, 2, 1, 256, 382, 128),  # the diagonal ends one key short of a tile of 128, and of 64
     (2, 4, 2, 512, 256, 96),
     (1, 2, 1, 1024, 1023, 80),
     (1, 2, 2, 1023, 1024, 72),
