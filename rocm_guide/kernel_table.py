@@ -147,12 +147,10 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
     >>> version.startswith("3."), len(rows) > 0
     (True, True)
     """
-    source = path or "the table of this package"
+    source = path or Path("gfx942_kernels.tsv of this package")
     try:
-        text = (
-            path.read_text() if path else resources.files("rocm_guide").joinpath("data/gfx942_kernels.tsv").read_text()
-        )
-        head, names, *lines = text.splitlines()
+        text = resources.files("rocm_guide").joinpath("data/gfx942_kernels.tsv").read_text() if path is None else ""
+        head, names, *lines = (text or source.read_text()).splitlines()
     except (OSError, ValueError) as e:
         raise TableError(f"{source}: cannot be read ({e}); write it with rocm-guide kernels table --write") from e
     if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
