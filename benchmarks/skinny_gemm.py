@@ -21,13 +21,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from kernel_bench import RESULTS, copies_past_cache, copy_bandwidth, plot_by_size, save, save_plot, tensors, time_graph
 
-ROWS = (1, 2, 4, 8, 16, 32)
+ROWS = (1, 4, 8, 16, 32)
 FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
 TURNS = 3
 
 
-def one(m, n, k, dtype):
-    """Microseconds of every way at one shape: [median, spread]."""
+def one(m, n, k, dtype, tile=None):
+    """Microseconds of every way at one shape: [median, spread]; ``tile`` instead of the table's launch."""
     from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny, pick_config
     from rocm_guide.kernels.launch import architecture, unit_count
 
@@ -36,7 +36,7 @@ def one(m, n, k, dtype):
     x, w = tensors((m, k), dtype, copies), tensors((n, k), dtype, copies, seed=1)
     sx, sw = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
     space = SkinnyWorkspace.on("cuda")
-    tile = pick_config(n, 8 * dtype.itemsize, architecture(x), unit_count(x))
+    tile = tile or pick_config(n, 8 * dtype.itemsize, architecture(x), unit_count(x), m)
     alone = dataclasses.replace(tile, overlap=False, ahead=0)
 
     def library(i):
@@ -66,14 +66,14 @@ def one(m, n, k, dtype):
     return {name: [round(t.us, 3), round(t.spread, 3)] for name, t in middle.items()}
 
 
-def measure():
+def measure(tile=None, only=None):
     from rocm_guide.kernels.gemm_skinny import SHAPES
 
     results = []
-    for dtype in (FP8, torch.bfloat16):
+    for dtype in (FP8, torch.bfloat16) if only is None else (FP8,):
         for n, k in SHAPES:
-            for m in ROWS:
-                us = one(m, n, k, dtype)
+            for m in ROWS if only in (None, n) else ():
+                us = one(m, n, k, dtype, tile)
                 ratios = {w: us["library"][0] / t[0] for w, t in us.items() if w != "library"}
                 name = str(dtype).removeprefix("torch.")
                 results.append({"dtype": name, "rows": m, "n": n, "k": k, "us": us})
@@ -106,9 +106,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plot", action="store_true", help="draw the plot from the stored result")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--tile", help="JSON of a SkinnyTile to measure instead of the table's launch")
+    parser.add_argument("--only", type=int, help="fp8 weights of this many rows only")
     options = parser.parse_args()
+    tile = None
+    if options.tile:
+        from rocm_guide.kernels.gemm_skinny import SkinnyTile
+
+        tile = SkinnyTile(**json.loads(options.tile))
     if not options.plot:
-        save("skinny_gemm", measure(), options.out)
+        save("skinny_gemm", measure(tile, options.only), options.out)
     plot(json.loads((options.out / "skinny_gemm.json").read_text()), options.out)
 
 

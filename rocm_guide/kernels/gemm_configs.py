@@ -122,8 +122,8 @@ def pick_tile(
 
 
 def stand_upright(tile: GemmTile, arch: str, bits: int, weight: bool) -> GemmTile:
-    """On Hopper a 16-bit B that is contiguous along K prefers the wide tile turned by 90 degrees (measured)."""
-    if weight and arch == "sm_90" and bits == 16 and tile.bn > tile.bm:
+    """On Hopper a B that is contiguous along K prefers the wide tile turned by 90 degrees (measured)."""
+    if weight and arch == "sm_90" and bits <= 16 and tile.bn > tile.bm:
         return replace(tile, bm=tile.bn, bn=tile.bm)
     return tile
 

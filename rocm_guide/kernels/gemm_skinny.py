@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 from .gemm import eight_bit_floats
-from .gemm_tiles import settle
+from .gemm_tiles import ask_and_wait, settle
 from .launch import (
     KernelError,
     architecture,
@@ -63,7 +63,8 @@ class SkinnyTile:
     ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
     on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
     dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits. The next
-    kernel may start ``early`` steps before this one's loop ends.
+    kernel may start ``early`` steps before this one's loop ends. With ``k_groups`` over 1 each warp multiplies a
+    stretch of k of its own (a split-K inside the workgroup), where K divides evenly.
     """
 
     bn: int
@@ -75,6 +76,7 @@ class SkinnyTile:
     overlap: bool = False
     ahead: int = 0
     early: int = 1
+    k_groups: int = 1
 
 
 #: By architecture and bits of the weight's type: for weights whose tiles are fewer than compute units, and for others.
@@ -82,8 +84,8 @@ class SkinnyTile:
 CONFIGS: dict[str, dict[int, tuple[SkinnyTile, SkinnyTile]]] = {
     "gfx942": {8: (SkinnyTile(64, 256, 4, 2, 2),) * 2, 16: (SkinnyTile(64, 128, 4, 2, 2),) * 2},
     "sm_90": {
-        8: (SkinnyTile(64, 256, 4, 4, 1.8, 128, True, 4, 1), SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 1)),
-        16: (SkinnyTile(64, 128, 4, 4, 1.8, 0, True, 4, 1), SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 1)),
+        8: (SkinnyTile(64, 256, 4, 4, 1.8, 128, True, 2, 4), SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 4)),
+        16: (SkinnyTile(64, 128, 4, 4, 1.8, 0, True, 2, 4), SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 4)),
     },
     "interpreter": {8: (SkinnyTile(32, 64, 4, 2, 2),) * 2, 16: (SkinnyTile(32, 32, 4, 2, 2),) * 2},
 }
@@ -120,8 +122,8 @@ def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0
 @triton.jit(do_not_specialize=["M"])
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
-    EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, GROUPS: tl.constexpr,
+    EVEN_K: tl.constexpr, EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
     AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
@@ -133,23 +135,21 @@ def gemm_skinny_kernel(
     w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
     x_ptr += first * BK
     if PDL:
-        # The weight does not depend on the kernel before this one: while that is finishing, ask for our first pieces.
-        if AHEAD > 0:
-            rows = tl.minimum(rn, N - 1 - tile * BN)
-            at = w_ptr + rows[:, None] * stride_w + (tl.arange(0, AHEAD) * BK)[None, :]
-            size = tl.full((BN, AHEAD), BK * (w_ptr.dtype.element_ty.primitive_bitwidth // 8), tl.int32)
-            tl.inline_asm_elementwise(
-                "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r",
-                [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
-            )  # fmt: skip
-        tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-    acc = tl.zeros((BN, BM), dtype=tl.float32)
+        ask_and_wait(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, BK, BN, AHEAD)
+    if GROUPS == 1:
+        at_w, at_x = rn[:, None] * stride_w + rk[None, :], rm[None, :] * stride_x + rk[:, None]
+        use_w, use_x = in_n[:, None], in_m[None, :]
+        acc = tl.zeros((BN, BM), dtype=tl.float32)
+    else:
+        # Every warp takes its own stretch of k inside the step: a batch of small products, summed at the end.
+        k = tl.arange(0, GROUPS)[:, None] * (BK // GROUPS) + tl.arange(0, BK // GROUPS)[None, :]
+        at_w, at_x = rn[None, :, None] * stride_w + k[:, None, :], rm[None, None, :] * stride_x + k[:, :, None]
+        use_w, use_x = in_n[None, :, None], in_m[None, None, :]
+        acc = tl.zeros((GROUPS, BN, BM), dtype=tl.float32)
     for step in range(first, last):
         in_k = step * BK + rk < K
-        at_x = x_ptr + rm[None, :] * stride_x + rk[:, None]
-        at_w = w_ptr + rn[:, None] * stride_w + rk[None, :]
-        w = tl.load(at_w, mask=in_n[:, None] if EVEN_K else in_n[:, None] & in_k[None, :], other=0.0)
-        x = tl.load(at_x, mask=in_m[None, :] if EVEN_K else in_m[None, :] & in_k[:, None], other=0.0)
+        w = tl.load(w_ptr + at_w, mask=use_w if EVEN_K else use_w & in_k[None, :], other=0.0)
+        x = tl.load(x_ptr + at_x, mask=use_x if EVEN_K else use_x & in_k[:, None], other=0.0)
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
         w_ptr += BK
         x_ptr += BK
@@ -159,6 +159,8 @@ def gemm_skinny_kernel(
                 "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
                 "=r,r", [tl.maximum(last - step - EARLY, 0)], dtype=tl.int32, is_pure=False, pack=1,
             )  # fmt: skip
+    if GROUPS > 1:
+        acc = tl.sum(acc, 0)
     arrived = 0
     inner = rn[:, None] * BM + rm[None, :]
     if SPLIT > 1:
@@ -177,14 +179,28 @@ def gemm_skinny_kernel(
         tl.store(out_ptr + rm[None, :] * N + rn[:, None], (acc * scale).to(out_ptr.dtype.element_ty), mask=inside)
 
 
-def pick_config(n: int, bits: int, arch: str, units: int) -> SkinnyTile:
-    """The table's launch for a weight of ``n`` rows, of types of ``bits`` bits, on ``units`` compute units.
+def check_types(x: torch.Tensor, weight: torch.Tensor, arch: str) -> None:
+    """fp8 in the form of ``arch``, bfloat16 or float16, the same for both.
+
+    Raises:
+        KernelError: another type.
+    """
+    import torch
+
+    check_dtype("x", x, (*eight_bit_floats(arch), torch.bfloat16, torch.float16))
+    check_dtype("weight", weight, (x.dtype,))
+    if x.dtype == torch.bfloat16 and arch == "interpreter":
+        raise KernelError("x is bfloat16, which Triton's interpreter multiplies wrongly: give float16 here")
+
+
+def pick_config(n: int, bits: int, arch: str, units: int, m: int = 16) -> SkinnyTile:
+    """The table's launch for ``m`` rows times a weight of ``n`` rows, types of ``bits`` bits, on ``units`` units.
 
     >>> pick_config(2304, 8, "gfx942", 304).bk
     256
     """
     few, many = choose(CONFIGS, arch)[bits]
-    return few if triton.cdiv(n, few.bn) < units else many
+    return few if triton.cdiv(n, many.bn) < units else many
 
 
 def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
@@ -243,7 +259,7 @@ def gemm_skinny(
     check_dtype("out", out, (torch.float16, torch.bfloat16, torch.float32))
     if n == 0 or k == 0:
         return out.zero_()
-    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
+    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x), m)
     split, bm, tiles = pick_split(n, k, tile, unit_count(x)), 16 if m <= 16 else 32, triton.cdiv(n, tile.bn)
     size = split * tiles * tile.bn * bm if split > 1 else 1
     workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
@@ -253,27 +269,14 @@ def gemm_skinny(
     options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}
     options |= {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {"launch_pdl": True} if tile.overlap else {}
     even = k % tile.bk == 0 and weight.stride(0) * weight.element_size() % 16 == 0 and weight.data_ptr() % 16 == 0
+    groups = tile.k_groups if k % tile.bk == 0 else 1
     gemm_skinny_kernel[(tiles, split)](
         x, weight, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
-        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact, PDL=tile.overlap,
-        AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, EARLY=tile.early,
+        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, GROUPS=groups, EVEN_K=k % tile.bk == 0, EXACT=tile.exact,
+        PDL=tile.overlap, AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, EARLY=tile.early,
         AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip
     return out
-
-
-def check_types(x: torch.Tensor, weight: torch.Tensor, arch: str) -> None:
-    """fp8 in the form of ``arch``, bfloat16 or float16, the same for both.
-
-    Raises:
-        KernelError: another type.
-    """
-    import torch
-
-    check_dtype("x", x, (*eight_bit_floats(arch), torch.bfloat16, torch.float16))
-    check_dtype("weight", weight, (x.dtype,))
-    if x.dtype == torch.bfloat16 and arch == "interpreter":
-        raise KernelError("x is bfloat16, which Triton's interpreter multiplies wrongly: give float16 here")
 
 
 def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 
 from .gemm import check_operands, operand
-from .gemm_configs import RAGGED, GemmTile, exact_every, is_aligned, stand_upright
+from .gemm_configs import RAGGED, GemmTile, exact_every, is_aligned
 from .gemm_tiles import settle, tile_dot, tile_order, wide
 from .launch import KernelError, architecture, check_dtype, check_same_device, choose, unit_count
 
@@ -222,7 +222,6 @@ def gemm_stream_k(
     if tile is None:
         bits = 8 * a.element_size()
         tile = choose(CONFIGS, arch)[bits] if is_aligned(a, b) or arch not in RAGGED else RAGGED[arch][bits]
-        tile = stand_upright(tile, arch, bits, b.stride(0) == 1)
     tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
     plan = stream_plan(tiles, triton.cdiv(k, tile.bk), workers or unit_count(a))
     workspace = workspace or StreamWorkspace.on(a.device, plan.workers, tile.bm * tile.bn)

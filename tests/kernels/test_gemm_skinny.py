@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from gemm_cases import FNUZ, INTERPRETED, OCP, case
@@ -16,7 +18,7 @@ from rocm_guide.kernels.gemm_skinny import (
     pick_split,
     reference_skinny,
 )
-from rocm_guide.kernels.launch import KernelError
+from rocm_guide.kernels.launch import KernelError, architecture, unit_count
 
 TYPES = [torch.float16, *OCP, *(FNUZ if INTERPRETED else (torch.bfloat16,))]
 DEPTHS = (1, 5, 16, 32, 64, 100, 128, 256, 257, 500, 512, 1000)
@@ -32,7 +34,10 @@ def test_random_products(device, close, seed):
         c.a, c.b = x, weight.T
     sx, sw = c.rng.choice((1.0, 0.01, -3.0)), c.rng.choice((1.0, 0.5, 1e-4))
     out_dtype = torch.float32 if INTERPRETED or seed % 2 else torch.bfloat16
-    got = gemm_skinny(x, weight, sx, sw, out_dtype=out_dtype)
+    tile = pick_config(len(weight), 8 * x.element_size(), architecture(x), unit_count(x))
+    if (seed // 5) % 2:  # no sums in the matrix unit: the tight tolerance
+        tile, c.full_sums = dataclasses.replace(tile, exact=0), True
+    got = gemm_skinny(x, weight, sx, sw, out_dtype=out_dtype, tile=tile)
     close(got, reference_skinny(x, weight, sx, sw), length=x.shape[1] + 8, magnitude=abs(sx * sw) * c.magnitude)
 
 
@@ -49,6 +54,18 @@ def test_one_workspace_for_many_calls(device, close, groups):
         close(results[0], reference_skinny(c.a, weight), length=c.a.shape[1], magnitude=c.magnitude)
         assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2]), "not repeatable"
         assert not space.counters.any(), "a counter was left raised"
+
+
+@pytest.mark.parametrize("split", [0.1, 9])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
+def test_split_inside_the_workgroup(device, close, dtype, split):
+    tile = SkinnyTile(16, 256, 4, 3, split, k_groups=4)
+    for seed, k in enumerate((256, 1024, 1000, 2048)):
+        c = case(seed, device, types=[dtype], sizes=(k,), most_rows=32, plain=True)
+        weight = c.b.T.contiguous()[: 100 + seed]
+        c.full_sums = True
+        got = gemm_skinny(c.a, weight, tile=tile, out_dtype=torch.float32)
+        close(got, reference_skinny(c.a, weight), length=k, magnitude=c.magnitude[:, : len(weight)])
 
 
 @pytest.mark.parametrize("shape", SHAPES)

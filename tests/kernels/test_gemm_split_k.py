@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
-from gemm_cases import case, values
+from gemm_cases import case, full_sums, values
 
 from rocm_guide.kernels.gemm import ACTIVATIONS
 from rocm_guide.kernels.gemm_split_k import choose_split, gemm_split_k, reference_split_k
@@ -13,8 +15,10 @@ from rocm_guide.kernels.launch import KernelError
 
 
 @pytest.mark.parametrize("seed", range(216))
-def test_random_products(device, close, seed):
+def test_random_products(device, close, seed, monkeypatch):
     c = case(seed, device)
+    if (seed // 7) % 2:
+        full_sums(monkeypatch, c, [importlib.import_module("rocm_guide.kernels.gemm_split_k")])
     split = (None, 1, 2, 3, 4, 8, 64)[seed % 7]
     atomic = seed % 3 == 0
     out_dtype = torch.float32 if c.a.element_size() == 1 and c.a.dtype != torch.int8 else None
