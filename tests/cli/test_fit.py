@@ -4,32 +4,50 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rocm_guide.cli.main", "fit", *words], capture_output=True, text=True, timeout=120
-    )
+from rocm_guide.cli.main import main
 
 
-def test_fits_and_says_the_largest_batch() -> None:
+@dataclass
+class Done:
+    """What a call of the command printed, and its exit code."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """``run("llama-2-7b", "--batch", "4")`` calls the command in this process."""
+
+    def call(*words: str) -> Done:
+        monkeypatch.setattr("sys.argv", ["rocm-guide", "fit", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return Done(left.value.code or 0, out, err)
+
+    return call
+
+
+def test_fits_and_says_the_largest_batch(run) -> None:
     done = run("llama-2-7b", "--method", "full", "--batch", "4", "--seq", "512")
     assert done.returncode == 0, done.stderr
     assert "[OK]   fits; at most" in done.stdout and "optimizer" in done.stdout
 
 
-def test_does_not_fit_and_says_what_would() -> None:
+def test_does_not_fit_and_says_what_would(run) -> None:
     done = run("llama-2-70b", "--checkpointing")
     assert done.returncode == 1
     assert "[FAIL] does not fit" in done.stdout and "--method lora" in done.stdout and "--fsdp" in done.stdout
 
 
-def test_json_is_only_json_and_adds_up() -> None:
+def test_json_is_only_json_and_adds_up(run) -> None:
     work = ("--method", "serve", "--batch", "16", "--seq", "4096")
     done = run("llama-3-8b", *work, "--count", "2", "--map", "auto", "--json")
     found = json.loads(done.stdout)
@@ -39,7 +57,7 @@ def test_json_is_only_json_and_adds_up() -> None:
     assert sum(found["map_bytes"].values()) > 16e9
 
 
-def test_plot(tmp_path: Path) -> None:
+def test_plot(run, tmp_path: Path) -> None:
     for kind, begin in (("png", b"\x89PNG"), ("svg", b"<?xml")):
         done = run("llama-2-7b", "--method", "lora", "--plot", str(tmp_path / f"fit.{kind}"))
         assert done.returncode == 0, done.stderr
@@ -61,7 +79,7 @@ def test_plot(tmp_path: Path) -> None:
         (("llama-9000",), "llama-2-7b"),
     ],
 )
-def test_impossible_plans_take_one_line_and_exit_code_2(words: tuple[str, ...], told: str) -> None:
+def test_impossible_plans_take_one_line_and_exit_code_2(run, words: tuple[str, ...], told: str) -> None:
     done = run(*words)
     assert done.returncode == 2 and not done.stdout
     assert told in done.stderr and len(done.stderr.strip().splitlines()) == 1
