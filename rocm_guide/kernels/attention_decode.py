@@ -109,7 +109,7 @@ def _decode_part(  # noqa: ANN202
 
     length = tokens
     if length_ptr is not None:
-        length = tl.load(length_ptr + b).to(tl.int32)
+        length = tl.minimum(tl.load(length_ptr + b).to(tl.int32), tokens)
     share = tl.cdiv(tl.cdiv(length, BLOCK_N), parts) * BLOCK_N  # the parts of a sequence are equal, in whole steps
     for start in range(part * share, tl.minimum(part * share + share, length), BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
@@ -252,7 +252,7 @@ def attention_decode(
         q: (batch, query heads, head size), fp16 or bf16.
         k, v: (batch, keys, KV heads, head size), the dtype of q; any strides with the last one 1, the same for both
             (a cache laid out as (batch, KV heads, keys, head size) is passed as ``k.transpose(1, 2)``).
-        lengths: (batch,) integers: keys 0 to lengths[b] - 1 of sequence b count. None: all of them.
+        lengths: (batch,) integers: keys 0 to lengths[b] - 1 of sequence b count (all, if it is larger). None: all.
         scale: factor of the scores; ``head size ** -0.5`` if None.
         parts: into how many parts to cut the keys; chosen from the shape and the GPU if None.
 

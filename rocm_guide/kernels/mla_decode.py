@@ -109,7 +109,7 @@ def _mla_part(  # noqa: ANN202
 
     length = tokens
     if length_ptr is not None:
-        length = tl.load(length_ptr + b).to(tl.int32)
+        length = tl.minimum(tl.load(length_ptr + b).to(tl.int32), tokens)
     share = tl.cdiv(tl.cdiv(length, BLOCK_N), parts) * BLOCK_N
     for start in range(part * share, tl.minimum(part * share + share, length), BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)

@@ -78,6 +78,14 @@ def test_uneven_lengths(device, parts):
     check(out, q, k.nan_to_num(), v.nan_to_num(), lengths)
 
 
+def test_lengths_beyond_the_cache(device):
+    """A length that is too large counts as full, one below 0 as none: memory outside the cache is never read."""
+    q, (k, v) = query(2, 4, 32, HALF, device), cache(2, 40, 2, 32, HALF, device)
+    out = attention_decode(q, k, v, lengths=torch.tensor([1_000_000, -5], device=device), parts=2)
+    assert bool((out[1] == 0).all())
+    check(out[:1], q[:1], k[:1], v[:1])
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 0.03])
 def test_scale(device, scale):
     q, (k, v) = query(1, 2, 64, HALF, device), cache(1, 50, 1, 64, HALF, device)
