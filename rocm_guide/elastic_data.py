@@ -14,7 +14,7 @@ from .base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["encode", "learning_rate", "pad", "read_losses", "rows_of_step", "share_of_rank"]
+__all__ = ["encode", "learning_rate", "pad", "read_losses", "read_processes", "rows_of_step", "share_of_rank"]
 
 Sample = tuple[list[int], list[int]]
 
@@ -123,7 +123,20 @@ def read_losses(output: str | Path) -> tuple[list[int], list[float]]:
     ...     read_losses(d)
     ([1], [2.5])
     """
+    rows = _logged(output)
+    return [r["step"] for r in rows], [r["loss"] for r in rows]
+
+
+def read_processes(output: str | Path) -> list[int]:
+    """How many processes computed each step that a run has logged. Introduced in notebook 05.
+
+    >>> read_processes("no/such/run")
+    []
+    """
+    return [r["processes"] for r in _logged(output)]
+
+
+def _logged(output: str | Path) -> list[dict[str, Any]]:
     path = Path(output) / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-    rows = [json.loads(line) for line in lines]
-    return [r["step"] for r in rows], [r["loss"] for r in rows]
+    return [json.loads(line) for line in lines]

@@ -14,6 +14,8 @@ set -euo pipefail
 : "${FIRST:?set FIRST to the name of the first machine}"
 : "${OUTPUT:?set OUTPUT to a folder that all machines see}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}"
+# Seen with torch 2.13: without this, agents wait for each other for ever when a machine joins late or comes back.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 exec "${PYTHON:-python3}" -m torch.distributed.run \
   --nnodes="${NODES:-2}" \
