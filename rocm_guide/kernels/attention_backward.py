@@ -153,11 +153,11 @@ def gfx942_cases() -> Iterator[tuple[str, Any]]:
 
     for d in (64, 128):
         for causal in (False, True):
-            label = f"attention backward d{d}{' causal' if causal else ''}"
+            label = f"heads of {d}{', causal' if causal else ''}"
             yield label, case(d, causal=causal)
             for feature in ("alibi", "matrix"):
-                yield f"{label} {feature}", case(d, causal=causal, **{feature: True})
-            yield f"{label} dropout", case(d, causal=causal, dropout=0.1, seed=12345)
-        yield f"attention backward d{d} bf16 gqa", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
+                yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
+            yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
+        yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
     for d in (16, 80, 256):
-        yield f"attention backward d{d}", case(d, causal=True)
+        yield f"heads of {d}, causal", case(d, causal=True)

@@ -284,14 +284,14 @@ def gfx942_cases() -> Iterator[tuple[str, Any]]:
 
     for d in (64, 128):
         for causal in (False, True):
-            label = f"d{d}{' causal' if causal else ''}"
-            yield f"attention forward {label}", case(d, causal=causal)
+            label = f"heads of {d}{', causal' if causal else ''}"
+            yield label, case(d, causal=causal)
             for feature in ("alibi", "matrix", "v_transposed"):
-                yield f"attention forward {label} {feature}", case(d, causal=causal, **{feature: True})
-            yield f"attention forward {label} dropout", case(d, causal=causal, dropout=0.1, seed=12345)
+                yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
+            yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
             for schedule in ("fixed", "dynamic"):
-                yield f"attention forward {label} {schedule}", case(d, causal=causal, schedule=schedule)
-        yield f"attention forward d{d} bf16 gqa", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
-        yield f"attention forward d{d} odd length", case(d, rows=1023, causal=True)
+                yield f"{label}, persistent {schedule}", case(d, causal=causal, schedule=schedule)
+        yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
+        yield f"heads of {d}, causal, 1023 tokens", case(d, rows=1023, causal=True)
     for d in (16, 32, 72, 80, 96, 112, 256):
-        yield f"attention forward d{d}", case(d, causal=True)
+        yield f"heads of {d}, causal", case(d, causal=True)

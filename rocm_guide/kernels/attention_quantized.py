@@ -153,8 +153,8 @@ def gfx942_cases() -> Iterator[tuple[str, Any]]:
     fp8 = torch.float8_e4m3fnuz
     for d in (64, 128):
         for causal in (False, True):
-            label = f"attention d{d}{' causal' if causal else ''}"
-            yield f"{label} int8 q k v", case(d, torch.int8, causal=causal)
-            yield f"{label} int8 q k v p", case(d, torch.int8, p_scale=1 / 127, causal=causal)
-            yield f"{label} int8 k v", case(d, torch.int8, torch.float16, causal=causal)
-            yield f"{label} fp8", case(d, fp8, causal=causal)
+            label = f"heads of {d}{', causal' if causal else ''}"
+            yield f"{label}, int8 q k v", case(d, torch.int8, causal=causal)
+            yield f"{label}, int8 q k v p", case(d, torch.int8, p_scale=1 / 127, causal=causal)
+            yield f"{label}, int8 k v", case(d, torch.int8, torch.float16, causal=causal)
+            yield f"{label}, fp8", case(d, fp8, causal=causal)
