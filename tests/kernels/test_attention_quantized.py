@@ -165,7 +165,7 @@ def test_refusals():
 
 
 def test_gfx942():
-    """int8 and fp8 matrix instructions of 16x16, no spills, 2 waves per SIMD; compiled again by test_kernel_table.py."""
+    """int8 and fp8 MFMA of 16x16, no spills, 2 waves per SIMD; the rows are compiled again by test_kernel_table.py."""
     from rocm_guide.kernel_table import read_rows
 
     rows = [r for r in read_rows()[1] if r.case.startswith("attention_quantized:")]
