@@ -93,8 +93,15 @@ def plot(result, folder=None):
         mine = [r["us"] for r in eight if (r["n"], r["k"]) == (n, k)]
         panels[f"{n} x {k} ({n * k / 1e6:.0f} MB)"] = {w: [us["library"][0] / us[w][0] for us in mine] for w in ways}
     sizes = [r["rows"] for r in eight if (r["n"], r["k"]) == shapes[0]]
-    fig = plot_by_size(panels, sizes, x="rows of x", y="times as fast", title="Skinny fp8 GEMM against torch._scaled_mm",
-                       hardware=result["hardware"], ceiling={"torch._scaled_mm": 1.0})  # fmt: skip
+    fig = plot_by_size(
+        panels,
+        sizes,
+        x="rows of x",
+        y="times as fast",
+        title="Skinny fp8 GEMM against torch._scaled_mm",
+        hardware=result["hardware"],
+        ceiling={"torch._scaled_mm": 1.0},
+    )
     save_plot("skinny_gemm", fig, folder)
 
 

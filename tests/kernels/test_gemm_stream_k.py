@@ -64,14 +64,21 @@ def test_workspace_again_and_repeatable(device, close, workers):
         assert not space.flags.any(), "a flag was left raised"
 
 
+@pytest.mark.parametrize(("m", "n", "workers"), [(20, 30, 9), (20, 30, 2), (70, 40, 15), (33, 65, 13)])
+def test_many_workers_in_one_tile(device, close, m, n, workers):
+    c = case(m, device, types=[torch.float32], sizes=(1000,), most_rows=1, plain=True)
+    a, b = c.a.expand(m, 1000).contiguous(), c.b[:, :n].contiguous()
+    got = gemm_stream_k(a, b, workers=workers, tile=GemmTile(32, 32, 32, 4))
+    walk = ((a.double() ** 2) @ (b.double() ** 2)).sqrt()
+    close(got, reference_stream_k(a, b), length=1000, magnitude=walk)
+
+
 def test_errors_before_launch(device):
     a, b = torch.ones(70, 64, device=device), torch.ones(64, 70, device=device)
     with pytest.raises(KernelError, match="int8"):
         gemm_stream_k(a.to(torch.int8), b.to(torch.int8))
     with pytest.raises(KernelError, match="b has shape"):
         gemm_stream_k(a, a)
-    with pytest.raises(KernelError, match="units=0"):
-        gemm_stream_k(a, b, workers=-0 or None) if False else stream_plan(3, 3, 0)
     with pytest.raises(KernelError, match="workspace is too small"):
         gemm_stream_k(a, b, workspace=StreamWorkspace.on(device, 1, 1))
     assert torch.equal(gemm_stream_k(a[:, :0], b[:0]), torch.zeros(70, 70, device=device))
