@@ -61,7 +61,9 @@ def inverse_factor(matrix: torch.Tensor, damping: float = 0.01) -> torch.Tensor:
     import torch
 
     damped = matrix.clone()
-    damped.diagonal().add_(damping * matrix.diagonal().mean())
+    # A copy of the diagonal is summed in another order than a view of it. The last bit of the mean decides ties between
+    # two codes, and with it we and GPTQModel agree on every one of them.
+    damped.diagonal().add_(damping * matrix.diagonal().clone().mean())
     lower, failed = torch.linalg.cholesky_ex(damped)
     if int(failed):
         raise QuantizationError(
