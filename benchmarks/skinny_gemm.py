@@ -22,6 +22,7 @@ import torch
 from kernel_bench import RESULTS, copies_past_cache, copy_bandwidth, plot_by_size, save, save_plot, tensors, time_graph
 
 ROWS = (1, 4, 8, 16, 32)
+BF16_ROWS = (1, 8, 32)
 FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
 TURNS = 3
 
@@ -72,7 +73,7 @@ def measure(tile=None, only=None):
     results = []
     for dtype in (FP8, torch.bfloat16) if only is None else (FP8,):
         for n, k in SHAPES:
-            for m in ROWS if only in (None, n) else ():
+            for m in (ROWS if dtype == FP8 else BF16_ROWS) if only in (None, n) else ():
                 us = one(m, n, k, dtype, tile)
                 ratios = {w: us["library"][0] / t[0] for w, t in us.items() if w != "library"}
                 name = str(dtype).removeprefix("torch.")
