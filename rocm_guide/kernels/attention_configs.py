@@ -87,4 +87,5 @@ def triton_type(dtype: torch.dtype) -> Any:
 def fits_tma(x: torch.Tensor) -> bool:
     """What a tensor descriptor asks for: 16-byte steps between rows, neighbours in a row, an aligned start."""
     size = x.element_size()
-    return x.stride(-1) == 1 and all(s * size % 16 == 0 for s in x.stride()[:-1]) and x.data_ptr() % 16 == 0
+    steps = all(s * size % 16 == 0 for s in x.stride()[:-1])
+    return x.stride(-1) == 1 and x.stride(-2) > 0 and steps and x.data_ptr() % 16 == 0

@@ -174,6 +174,13 @@ def test_layouts_and_strides(device, layout):
     check(move(out), lse, q, k, v, causal=True)
 
 
+def test_expanded_keys(device):
+    """Keys and values that are one row, expanded: steps of 0 bytes, which a tensor descriptor cannot take."""
+    q, k, v = problem((1, 2, 2, 20, 1, 32), HALF, device)
+    k, v = (x.expand(1, 2, 40, 32) for x in (k, v))
+    check(*attention_forward(q, k, v, causal=True), q, k, v, causal=True)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_transposed_values(device, causal):
     for shape in [(2, 4, 2, 33, 48, 64)] + [(2, 4, 2, 500, 700, 128), (1, 2, 2, 513, 513, 72)] * (not INTERPRETED):
