@@ -122,6 +122,10 @@ def test_launch_files_are_whole_and_shells_read_them(tmp_path):
         [sys.executable, "-m", "rocm_guide.cli.main", "launch", "slurm"], capture_output=True, text=True
     )
     assert shown.stdout == launch_file("slurm")
+    refused = subprocess.run([*command[:-1], "pbs"], capture_output=True, text=True)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "'pbs'" in refused.stderr
+    for kind in ("torchrun", "slurm"):  # without it, a machine that comes late stops everybody
+        assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in launch_file(kind)
 
 
 def test_accelerate_reads_its_file(tmp_path):

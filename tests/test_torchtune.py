@@ -173,6 +173,17 @@ def test_exercises_accept_the_solution_and_reject_the_rest():
         assert not check_elastic(*wrong)
 
 
+def test_a_batch_that_cannot_be_dealt_out_evenly(tmp_path):
+    from rocm_guide.sft_distributed import distributed_settings
+
+    for processes, batch in ((2, 15), (0, 16), (3, 16)):
+        with pytest.raises(GuideError, match="cannot be dealt out evenly"):
+            distributed_settings(tmp_path, processes=processes, batch=batch)
+    same = distributed_settings(tmp_path, processes=4, batch=16, gradient_accumulation_steps=8, learning_rate=3e-4,
+                                warmup_steps=100, num_train_epochs=1)  # fmt: skip
+    assert check_translation(same, 4)
+
+
 @pytest.fixture
 def folder(tmp_path):
     write_rows(tmp_path / "rows.json", load_dataset("tiny")["train"].select(range(80)))
