@@ -118,11 +118,10 @@ def test_launch_files_are_whole_and_shells_read_them(tmp_path):
             assert subprocess.run(["bash", "-n", tmp_path / name]).returncode == 0
     done = subprocess.run(["bash", tmp_path / LAUNCH_FILES["torchrun"]], capture_output=True, text=True)
     assert done.returncode and "set FIRST to the name of the first machine" in done.stderr
-    shown = subprocess.run(
-        [sys.executable, "-m", "rocm_guide.cli.main", "launch", "slurm"], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "launch"]
+    shown = subprocess.run([*command, "slurm"], capture_output=True, text=True)
     assert shown.stdout == launch_file("slurm")
-    refused = subprocess.run([*command[:-1], "pbs"], capture_output=True, text=True)
+    refused = subprocess.run([*command, "pbs"], capture_output=True, text=True)
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "'pbs'" in refused.stderr
     for kind in ("torchrun", "slurm"):  # without it, a machine that comes late stops everybody
         assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in launch_file(kind)
