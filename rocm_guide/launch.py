@@ -187,7 +187,8 @@ def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | No
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))
     quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    # Seen with torch 2.13: agents that share one store wait for each other for ever when a machine joins late.
+    # Seen with torch 2.13: agents that share one store wait for each other for ever when a machine joins late
+    # (pytorch issue 135712 is about the same sharing).
     threads["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     seen = "" if gpus is None else ",".join(map(str, gpus))
     hidden = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": seen, "HIP_VISIBLE_DEVICES": seen}
