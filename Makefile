@@ -113,7 +113,8 @@ endif
 $(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/torch
 	@echo "installing the quantisation libraries (once)"
 	@rm -rf $(QUANTIZATION)
-	@$(PIP) --no-deps --target $(QUANTIZATION) -r $<
+	@$(PIP) --no-deps --target $(QUANTIZATION) -r $< || { \
+		echo "GPTQModel's pypcre is built from source: it needs a C compiler and libpcre2-8" >&2; exit 2; }
 	@touch $@
 
 # torchtune needs another torchao than the one of today, so it has a folder of its own in the cache too; only the
