@@ -224,3 +224,43 @@ def test_budget_counts_the_real_weights(shape):
 def test_decode_bound_is_bandwidth_over_bytes():
     read = serving_bytes("llama-2-7b", 4)["linear layers"] + 32000 * 4096 * 2
     assert decode_bound("llama-2-7b", 4, 5.3) == pytest.approx(5.3e12 / read)
+
+
+def test_exercises_know_right_from_wrong(capsys):
+    from rocm_guide.exercises import awq, bitsandbytes
+    from rocm_guide.exercises import gptq as first
+
+    def codes(w, bits):
+        q = round_to_nearest(w[None], bits, -1)
+        return q.codes[0]
+
+    good = [
+        first.check_codes(codes),
+        first.check_order(lambda x: hessian([x]).diagonal().argsort(descending=True)),
+        first.check_size(5),
+        awq.check_salient(lambda x, share: x.abs().mean(0).topk(int(share * x.shape[1])).indices),
+        awq.check_equal(lambda norm, w, s: (norm / s, w * s)),
+        awq.check_factor(8.0),
+        bitsandbytes.check_book(lambda n: [2 * i / (n - 1) - 1 for i in range(n)]),
+        bitsandbytes.check_outliers(1 / 3),
+        bitsandbytes.check_states(40.43),
+    ]
+    assert all(good)
+    bad = [
+        first.check_codes(lambda w, bits: codes(w, bits + 1)),
+        first.check_codes(lambda w, bits: (w / 0).foo),
+        first.check_order(lambda x: range(12)),
+        first.check_order(lambda x: x.abs().amax(0).argsort(descending=True)),
+        first.check_size(4),
+        first.check_size("4"),
+        awq.check_salient(lambda x, share: x.abs().amax(0).topk(int(share * x.shape[1])).indices),
+        awq.check_equal(lambda norm, w, s: (norm, w)),
+        awq.check_equal(lambda norm, w, s: 3),
+        awq.check_factor(4),
+        bitsandbytes.check_book(lambda n: code_book("nf4")[:n]),
+        bitsandbytes.check_outliers(2),
+        bitsandbytes.check_states(80.86),
+        bitsandbytes.check_states(37.65),
+    ]
+    assert not any(bad)
+    assert capsys.readouterr().out.count("[HINT]") == len(bad)
