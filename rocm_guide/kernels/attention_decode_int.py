@@ -59,7 +59,7 @@ INT_CONFIGS: dict[str, dict[str, Any]] = {
         "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
         "narrow": {"num_warps": 2},
     },
-    "sm_90": {"block": 128, "per_unit": 4, "least": 256, "options": {"num_warps": 4, "num_stages": 2}},
+    "sm_90": {"block": 64, "per_unit": 4, "least": 256, "options": {"num_warps": 2, "num_stages": 2}},
     "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
 }
 

@@ -11,13 +11,16 @@ from rocm_guide.kernels.attention_show import show_probabilities
 from rocm_guide.kernels.launch import KernelError
 
 
+HERE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def test_every_feature():
     gen = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, 2, 16, 16, generator=gen).half() for _ in range(2))
+    q, k = (torch.randn(1, 2, 16, 16, generator=gen).half().to(HERE) for _ in range(2))
     cases = {
         "plain": {},
         "short": {"causal": True, "queries": 5},
-        "alibi": {"alibi_slopes": torch.tensor([0.5, 0.1])},
+        "alibi": {"alibi_slopes": torch.tensor([0.5, 0.1], device=HERE)},
         "dropout": {"dropout": 0.5, "seed": 3},
     }
     shown = show_probabilities(q, k, cases)
@@ -31,7 +34,7 @@ def test_a_wrong_kernel_is_seen(monkeypatch):
     """If the kernel forgot causal, the deviation is thousands of roundings."""
     call_all = attention_show.call_all
     monkeypatch.setattr(attention_show, "call_all", lambda jobs: call_all([(f, a, {}) for f, a, _ in jobs]))
-    q = torch.randn(1, 1, 16, 16, generator=torch.Generator().manual_seed(1)).half()
+    q = torch.randn(1, 1, 16, 16, generator=torch.Generator().manual_seed(1)).half().to(HERE)
     assert show_probabilities(q, q, {"causal": {"causal": True}})["causal"].roundings > 100
 
 
