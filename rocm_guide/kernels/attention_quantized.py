@@ -13,6 +13,7 @@ stretched to the type's range by adding to the exponent, and the sum that it is 
 Error bounds against exact attention on the dequantised q, k and v, for a row of n keys whose largest probability is
 P: int8 p adds at most :math:`n P \max|v| / 127` (each p is off by half a step of P / 127, in the sum too), e4m3 p at
 most :math:`2^{-4} \max|v|` (three bits of mantissa). Both are worst cases; errors of both signs cancel in practice.
+On Hopper the fp8 scores themselves are less exact: the hardware cuts each sum of 32 products to about 14 bits.
 
 Source: the document's flash-attention.py, "INT8 Quantization Support". Introduced in notebook 20 (attention_kernels).
 """
