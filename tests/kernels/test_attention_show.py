@@ -10,7 +10,6 @@ from rocm_guide.kernels import attention_show
 from rocm_guide.kernels.attention_show import show_probabilities
 from rocm_guide.kernels.launch import KernelError
 
-
 HERE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
