@@ -63,8 +63,7 @@ class SkinnyTile:
     ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
     on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
     dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits. The next
-    kernel may start ``early`` steps before this one's loop ends. With ``k_groups`` over 1 each warp multiplies a
-    stretch of k of its own (a split-K inside the workgroup), where K divides evenly.
+    kernel may start ``early`` steps before this one's loop ends.
     """
 
     bn: int
@@ -76,7 +75,6 @@ class SkinnyTile:
     overlap: bool = False
     ahead: int = 0
     early: int = 1
-    k_groups: int = 1
 
 
 #: By architecture and bits of the weight's type: for weights whose tiles are fewer than compute units, and for others.
@@ -122,8 +120,8 @@ def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0
 @triton.jit(do_not_specialize=["M"])
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, GROUPS: tl.constexpr,
-    EVEN_K: tl.constexpr, EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
+    EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
     AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
@@ -136,16 +134,9 @@ def gemm_skinny_kernel(
     x_ptr += first * BK
     if PDL:
         ask_and_wait(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, BK, BN, AHEAD)
-    if GROUPS == 1:
-        at_w, at_x = rn[:, None] * stride_w + rk[None, :], rm[None, :] * stride_x + rk[:, None]
-        use_w, use_x = in_n[:, None], in_m[None, :]
-        acc = tl.zeros((BN, BM), dtype=tl.float32)
-    else:
-        # Every warp takes its own stretch of k inside the step: a batch of small products, summed at the end.
-        k = tl.arange(0, GROUPS)[:, None] * (BK // GROUPS) + tl.arange(0, BK // GROUPS)[None, :]
-        at_w, at_x = rn[None, :, None] * stride_w + k[:, None, :], rm[None, None, :] * stride_x + k[:, :, None]
-        use_w, use_x = in_n[None, :, None], in_m[None, None, :]
-        acc = tl.zeros((GROUPS, BN, BM), dtype=tl.float32)
+    at_w, at_x = rn[:, None] * stride_w + rk[None, :], rm[None, :] * stride_x + rk[:, None]
+    use_w, use_x = in_n[:, None], in_m[None, :]
+    acc = tl.zeros((BN, BM), dtype=tl.float32)
     for step in range(first, last):
         in_k = step * BK + rk < K
         w = tl.load(w_ptr + at_w, mask=use_w if EVEN_K else use_w & in_k[None, :], other=0.0)
@@ -159,8 +150,6 @@ def gemm_skinny_kernel(
                 "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
                 "=r,r", [tl.maximum(last - step - EARLY, 0)], dtype=tl.int32, is_pure=False, pack=1,
             )  # fmt: skip
-    if GROUPS > 1:
-        acc = tl.sum(acc, 0)
     arrived = 0
     inner = rn[:, None] * BM + rm[None, :]
     if SPLIT > 1:
@@ -193,8 +182,8 @@ def check_types(x: torch.Tensor, weight: torch.Tensor, arch: str) -> None:
         raise KernelError("x is bfloat16, which Triton's interpreter multiplies wrongly: give float16 here")
 
 
-def pick_config(n: int, bits: int, arch: str, units: int, m: int = 16) -> SkinnyTile:
-    """The table's launch for ``m`` rows times a weight of ``n`` rows, types of ``bits`` bits, on ``units`` units.
+def pick_config(n: int, bits: int, arch: str, units: int) -> SkinnyTile:
+    """The table's launch for a weight of ``n`` rows, of types of ``bits`` bits, on ``units`` compute units.
 
     >>> pick_config(2304, 8, "gfx942", 304).bk
     256
@@ -259,7 +248,7 @@ def gemm_skinny(
     check_dtype("out", out, (torch.float16, torch.bfloat16, torch.float32))
     if n == 0 or k == 0:
         return out.zero_()
-    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x), m)
+    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
     split, bm, tiles = pick_split(n, k, tile, unit_count(x)), 16 if m <= 16 else 32, triton.cdiv(n, tile.bn)
     size = split * tiles * tile.bn * bm if split > 1 else 1
     workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
@@ -269,10 +258,9 @@ def gemm_skinny(
     options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}
     options |= {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {"launch_pdl": True} if tile.overlap else {}
     even = k % tile.bk == 0 and weight.stride(0) * weight.element_size() % 16 == 0 and weight.data_ptr() % 16 == 0
-    groups = tile.k_groups if k % tile.bk == 0 else 1
     gemm_skinny_kernel[(tiles, split)](
         x, weight, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
-        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, GROUPS=groups, EVEN_K=k % tile.bk == 0, EXACT=tile.exact,
+        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact,
         PDL=tile.overlap, AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, EARLY=tile.early,
         AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip

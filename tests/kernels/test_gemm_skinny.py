@@ -56,18 +56,6 @@ def test_one_workspace_for_many_calls(device, close, groups):
         assert not space.counters.any(), "a counter was left raised"
 
 
-@pytest.mark.parametrize("split", [0.1, 9])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
-def test_split_inside_the_workgroup(device, close, dtype, split):
-    tile = SkinnyTile(16, 256, 4, 3, split, k_groups=4)
-    for seed, k in enumerate((256, 1024, 1000, 2048)):
-        c = case(seed, device, types=[dtype], sizes=(k,), most_rows=32, plain=True)
-        weight = c.b.T.contiguous()[: 100 + seed]
-        c.full_sums = True
-        got = gemm_skinny(c.a, weight, tile=tile, out_dtype=torch.float32)
-        close(got, reference_skinny(c.a, weight), length=k, magnitude=c.magnitude[:, : len(weight)])
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("bits", [8, 16])
 def test_enough_workgroups_on_mi300x(shape, bits):
