@@ -18,8 +18,11 @@ __all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
 CONTEXT_BYTES, NCCL_BYTES = 800_000_000, 900_000_000
 #: The matrix library keeps a workspace for the forward and one for the backward thread, 32 MiB each on Hopper.
 WORKSPACE_BYTES = 2 * 32 * 2**20
-#: Share of the peak that the caching allocator holds but cannot hand out: blocks of the wrong size.
-FRAGMENTED = 0.03
+#: Share of the peak that the caching allocator holds but cannot hand out: free pieces too small for what is asked.
+#: A safety margin, not a formula. Two runs that nearly filled an H100 held back 4.7 and 5.1 %. With a margin of 3 %, a
+#: third (7B LoRA, 12 x 1,024 tokens) was said to fit and ran out of memory, so the margin was raised to 8 % after the
+#: measurements. The raised margin has not met new cases at the limit yet.
+FRAGMENTED = 0.08
 
 
 @dataclass(frozen=True)
