@@ -178,7 +178,7 @@ def compare(out: Path) -> int:
     versions = next(iter(rows.values()))["versions"]
     summary = (
         f"{len(ran)} cases ran, {len(rows) - len(ran)} ran out of memory. Error of the computed peak: median {statistics.median(sizes):.2f} %, "
-        f"worst {sizes[-1]:.2f} %. {'; '.join(missed) or 'With today's margin no case that ran out of memory is said to fit (one was, with the margin of that day).'}"
+        f"worst {sizes[-1]:.2f} %. {'; '.join(missed) or 'By the margin of now, no case that ran out of memory fits; by that of the run, one did (below).'}"
     )
     text = [
         "# `fit` against measured peak memory",
