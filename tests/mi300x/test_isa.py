@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import subprocess
@@ -277,21 +278,27 @@ def test_deep_nesting_takes_linear_time():
 def test_ten_megabytes_in_under_five_seconds_and_linear():
     one = text("gemm_t39.amdgcn")
     seconds = {}
-    for megabytes in (1, 2, 4, 10):
-        copies = megabytes * 1_000_000 // len(one) + 1
-        data = "\n".join(one.replace("gemm", f"gemm{i}").replace(".LBB0", f".LBB{i}") for i in range(copies))
-        seconds[megabytes] = float("inf")
-        for _ in range(3):  # the fastest of three: a busy machine and the garbage collector only add
-            kernels = []
-            start = time.process_time()
-            kernels = parse_asm(data)
-            seconds[megabytes] = min(seconds[megabytes], time.process_time() - start)
-        assert len(kernels) == copies
-        assert {k.name for k in kernels} == {f"gemm{i}" for i in range(copies)}
+    # What other tests left alive is not the parser's: out of the collector's sight, or each of its rounds walks it all.
+    gc.collect()
+    gc.freeze()
+    try:
+        for megabytes in (1, 2, 4, 10):
+            copies = megabytes * 1_000_000 // len(one) + 1
+            data = "\n".join(one.replace("gemm", f"gemm{i}").replace(".LBB0", f".LBB{i}") for i in range(copies))
+            seconds[megabytes] = float("inf")
+            for _ in range(3):  # the fastest of three: a busy machine only adds
+                kernels = []
+                start = time.process_time()
+                kernels = parse_asm(data)
+                seconds[megabytes] = min(seconds[megabytes], time.process_time() - start)
+            assert len(kernels) == copies
+            assert {k.name for k in kernels} == {f"gemm{i}" for i in range(copies)}
+    finally:
+        gc.unfreeze()
     print(seconds)
     assert seconds[10] < 5
-    # Linear within a factor of two; between the larger sizes, where a busy machine's noise weighs least.
-    assert seconds[10] / seconds[4] < 2.5 * 2
+    # Ten times the text: 10 when linear, 100 when quadratic; 25 leaves room for caches and neighbours on both sides.
+    assert seconds[10] / seconds[1] < 25
 
 
 def test_nothing_to_read_is_a_named_error():
