@@ -4,6 +4,7 @@
 #   make course      execute every notebook; report in runs/report.html
 #   make test        lint, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
+#   make install     only the installation of the three above: afterwards they need no network
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
@@ -13,7 +14,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab notebooks torchtune
+.PHONY: help course test lab install notebooks torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -67,6 +68,8 @@ test: $(STATE)/test $(QUANTIZATION)/complete torchtune
 lab: $(STATE)/lab $(QUANTIZATION)/complete torchtune
 	@$(RUN) lab
 
+install: $(STATE)/course $(STATE)/test $(STATE)/lab $(QUANTIZATION)/complete torchtune
+
 notebooks: $(STATE)/course $(QUANTIZATION)/complete torchtune
 	@$(RUN) store
 
@@ -114,7 +117,8 @@ $(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/torch
 	@echo "installing the quantisation libraries (once)"
 	@rm -rf $(QUANTIZATION)
 	@$(PIP) --no-deps --target $(QUANTIZATION) -r $< || { \
-		echo "GPTQModel's pypcre is built from source: it needs a C compiler and libpcre2-8" >&2; exit 2; }
+		echo "pip's reason stands above; if it is pypcre, that one is built from source:" \
+		"it needs a C compiler and libpcre2-8" >&2; exit 2; }
 	@touch $@
 
 # torchtune needs another torchao than the one of today, so it has a folder of its own in the cache too; only the
