@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import GuideError, write_text
+from .loopback import require_loopback
 
 __all__ = [
     "LAUNCH_FILES",
@@ -175,12 +176,16 @@ def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | No
     Args:
         gpus: numbers of the GPUs that this "machine" has; none of them when empty, all when None.
 
+    Raises:
+        LoopbackError: processes of this machine cannot reach each other.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d, start_node([sys.executable, "-c", "print(1)"], f"{d}/log") as node:
     ...     node.finish()
     ...     node.log.read_text()
     '1\\n'
     """
+    require_loopback()
     log = Path(log)
     write_text(log, "")
     package = str(Path(__file__).resolve().parent.parent)

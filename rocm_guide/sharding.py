@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import GuideError
+from .loopback import require_loopback
 
 __all__ = ["compare_sharded", "run_sharded"]
 
@@ -28,9 +29,11 @@ def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: 
 
     Raises:
         GuideError: fewer than one process, a batch that cannot be split evenly, or a process failed.
+        LoopbackError: the processes cannot reach each other.
     """
     if processes < 1 or batch % processes:
         raise GuideError(f"batch={batch} cannot be split over {processes} processes; take a multiple")
+    require_loopback()
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     module = Path(__file__).stem if _worker.__module__ == "__main__" else _worker.__module__

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import GuideError, write_text
+from .loopback import require_loopback
 from .torchtune_config import write_config
 from .torchtune_result import read_metrics
 from .torchtune_setup import TuneMissingError, check_torchtune, torchtune_folder
@@ -105,7 +106,10 @@ def run_recipe(
     Raises:
         TuneMissingError: torchtune is not installed.
         TuneError: the recipe stopped with an error.
+        LoopbackError: several processes, and they cannot reach each other.
     """
+    if processes > 1:
+        require_loopback()
     folder = Path(folder)
     write_config(folder / "config.yaml", config)
     launcher = ["--nnodes", "1", "--nproc_per_node", str(processes)] if processes > 1 else []

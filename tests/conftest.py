@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from rocm_guide.loopback import switch_on_loopback
+
 # Before any test imports torch or matplotlib: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -15,6 +17,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # start: those that prove what Ctrl-C does would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# In a network namespace of its own (`unshare -n`) a machine starts with even the loopback interface off; processes that
+# train together need it. Where it cannot be switched on, each of those tests says so itself.
+switch_on_loopback()
 
 FIRST = """# {number} · {topic}
 
