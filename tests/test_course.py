@@ -2,12 +2,15 @@
 """The catalogue of notebooks and the parameters given to them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rocm_guide.base import GuideError
 from rocm_guide.course import catalogue, find_lessons, notebooks_folder, read_notebook, source_hash
 from rocm_guide.course_params import parameters_for, parameters_of
+
+COURSE = Path(__file__).parent.parent / "notebooks"
 
 
 def test_a_notebook_describes_itself(make_notebook):
@@ -80,8 +83,11 @@ def test_the_folder_is_found_from_below(make_notebook):
 
 
 KNOBS = """MODEL = 'tiny'
-SCALE: str = 'auto'  # one of: auto, tiny, full
+MODE = 'fast'  # one of: fast, exact
+SCALE: str = 'auto'  # tiny: nothing; auto or full: true sizes
 RANK = 16
+SEED = 0
+ROWS = 8  # at least 3: of the table
 LR = 1e-3
 FAST = True
 DEVICE = None
@@ -95,22 +101,30 @@ def lessons_with(make_notebook):
 
 def test_parameters_go_where_they_are_known(make_notebook):
     given = [("RANK", "8"), ("SCALE", "tiny"), ("LR", "1"), ("FAST", "no"), ("DEVICE", "cuda"), ("SIZES", "[3]")]
+    given += [("SEED", "0"), ("ROWS", "3")]
     taken = parameters_for(lessons_with(make_notebook), given)
     assert taken["01"] == {"SCALE": "tiny"}
-    assert taken["02"] == {"RANK": 8, "SCALE": "tiny", "LR": 1.0, "FAST": False, "DEVICE": "cuda", "SIZES": [3]}
+    assert taken["02"] == {"RANK": 8, "SCALE": "tiny", "LR": 1.0, "FAST": False, "DEVICE": "cuda", "SIZES": [3],
+                           "SEED": 0, "ROWS": 3}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("RAKN", "8", "parameter RAKN: no chosen notebook has it; they have DEVICE, FAST, LR, MODEL, RANK, SCALE, "),
+        ("RAKN", "8", "parameter RAKN: no chosen notebook has it; they have DEVICE, FAST, LR, MODE, MODEL, RANK, ROWS"),
         ("RANK", "eight", "parameter RANK=eight: not an int; its default is 16"),
         ("RANK", "8.5", "not an int"),
         ("RANK", "True", "not an int"),
         ("LR", "fast", "not a float"),
         ("FAST", "maybe", "neither true nor false"),
         ("SIZES", "3", "not a list"),
-        ("SCALE", "huge", "parameter SCALE=huge: notebook 02 accepts auto, tiny, full"),
+        ("SCALE", "huge", "parameter SCALE=huge: notebook 01 accepts auto, tiny"),
+        ("MODE", "slow", "parameter MODE=slow: notebook 02 accepts fast, exact"),
+        ("RANK", "0", "parameter RANK=0: notebook 02 accepts at least 1"),
+        ("SEED", "-1", "parameter SEED=-1: notebook 02 accepts at least 0"),
+        ("ROWS", "2", "parameter ROWS=2: notebook 02 accepts at least 3"),
+        ("LR", "-0.1", "parameter LR=-0.1: notebook 02 accepts a finite number above 0"),
+        ("LR", "1e999", "accepts a finite number above 0"),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_one_line(make_notebook, name, value, message):
@@ -122,3 +136,21 @@ def test_wrong_parameters_are_one_line(make_notebook, name, value, message):
 def test_computed_values_are_no_knobs():
     cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "N = 3\nM = N * 2\nprint(N)"}
     assert set(parameters_of({"cells": [cell]})) == {"N"}
+
+
+def test_scale_is_what_the_comment_allows():
+    def scale(comment):
+        cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": f"SCALE = 'auto'  {comment}"}
+        return parameters_of({"cells": [cell]})["SCALE"].choices
+
+    assert scale("") == scale("# tiny: a little; auto: more, carefully") == ("auto", "tiny")
+    assert scale("# tiny: a little; auto or full: all of it") == ("auto", "tiny", "full")
+    assert scale("# one of: auto, huge") == ("auto", "huge")
+
+
+@pytest.mark.parametrize("lesson", catalogue(COURSE), ids=lambda x: x.number)
+def test_every_notebook_of_the_course_refuses_an_unknown_scale_and_takes_its_own_defaults(lesson):
+    with pytest.raises(GuideError, match=rf"SCALE=huge: notebook {lesson.number} accepts auto, tiny"):
+        parameters_for([lesson], [("SCALE", "huge")])
+    for name, parameter in parameters_of(read_notebook(lesson.path)).items():
+        assert not parameter.check(parameter.default), f"{name} refuses its own default"
