@@ -92,7 +92,8 @@ def pick_dtype(device: str | None = None) -> torch.dtype:
 
     if (device or accelerator().device).startswith("cpu"):
         return torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    # Without the argument torch also says yes where it emulates bfloat16, slowly (NVIDIA GPUs before Ampere).
+    return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
 
 
 def seed_all(seed: int) -> None:

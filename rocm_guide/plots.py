@@ -42,12 +42,12 @@ def house_style() -> None:
     )
 
 
-def _axes(ax: Axes | None, title: str, hardware: str) -> Axes:
+def _axes(ax: Axes | None, title: str, hardware: str, height: float = 3.8) -> Axes:
     import matplotlib.pyplot as plt
 
     if ax is None:
         house_style()
-        _, ax = plt.subplots()
+        _, ax = plt.subplots(figsize=(7.2, height))
     ax.set_title(title)
     if hardware:
         ax.set_title(hardware, loc="right", fontsize=7.5, color="#6B6B6B", fontweight="normal")
@@ -73,12 +73,13 @@ def lines(
     ax = _axes(ax, title, hardware)
     for label, (xs, ys) in series.items():
         ax.plot(xs, ys, marker=marker, markersize=4, label=label)
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
+    ax.set(xlabel=x, ylabel=y)
     if log_x:
         ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:,.10g}")  # 64, not 2 to the power of 6
     if log_y:
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:,.10g}")
     if len(series) > 1:
         ax.legend()
     return ax
@@ -99,7 +100,7 @@ def bars(
 
     ``values`` and ``spread`` (half the interval) map a label to a number in ``unit``. Introduced in notebook 02.
     """
-    ax = _axes(ax, title, hardware)
+    ax = _axes(ax, title, hardware, height=min(6.0, 1.4 + 0.5 * len(values)))
     names, heights = list(values), list(values.values())
     errors = [spread.get(n, 0.0) for n in names] if spread else None
     colours = [PALETTE[6] if n == baseline else PALETTE[0] for n in names]
@@ -113,6 +114,8 @@ def bars(
     ax.set_xlabel(unit)
     ax.margins(x=0.22)
     ax.set_xlim(left=0)
+    if "%" in unit and 50 < max(heights, default=0) <= 100:
+        ax.set_xticks(range(0, 101, 20))  # there is room for the figures beyond 100 %, but no such share
     ax.grid(axis="y", visible=False)
     return ax
 
@@ -139,11 +142,15 @@ def stacked_bars(
         ax.bar(names, heights, bottom=bottom, label=kind, width=0.66)
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     for i, total in enumerate(bottom):
-        ax.text(i, total, f"{total:,.0f}" if total >= 10 else f"{total:.2g}", ha="center", va="bottom", fontsize=9)
+        text = f"{total:,.0f}" if total >= 10 else f"{total:.2g}"
+        # On white, so that the line of the limit does not run through it.
+        white = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
+        ax.annotate(text, (i, total), (0, 2), textcoords="offset points", ha="center", fontsize=9, bbox=white, zorder=3)
     if limit is not None:
         ax.axhline(limit[1], color="#333333", linestyle="--", linewidth=1.2)
         ax.text(-0.5, limit[1], limit[0], ha="left", va="bottom", fontsize=8.5)
     ax.set_ylabel(unit)
+    ax.yaxis.set_major_formatter("{x:,.10g}")
     ax.margins(y=0.12)
     ax.grid(axis="x", visible=False)
     ax.legend(ncols=2)
@@ -172,13 +179,7 @@ def staircase(
     return ax
 
 
-def strip(
-    rows: Mapping[str, Sequence[tuple[str, float]]],
-    *,
-    x: str,
-    title: str,
-    ax: Axes | None = None,
-) -> Axes:
+def strip(rows: Mapping[str, Sequence[tuple[str, float]]], *, x: str, title: str, ax: Axes | None = None) -> Axes:
     """One horizontal strip per entry of ``rows`` (label -> [(name, width)]), for example layers on each GPU."""
     ax = _axes(ax, title, "")
     kinds = list(dict.fromkeys(name for row in rows.values() for name, _ in row))
@@ -243,8 +244,7 @@ def roofline(
         ax.plot([intensity], [tflops], "o", color=PALETTE[i % len(PALETTE)], label=label)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
-    ax.set_xlabel("arithmetic intensity (FLOPs per byte of device memory)")
-    ax.set_ylabel("TFLOPS")
+    ax.set(xlabel="arithmetic intensity (FLOPs per byte of device memory)", ylabel="TFLOPS")
     if points:
         ax.legend(loc="lower right")
     return ax

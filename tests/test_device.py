@@ -66,3 +66,28 @@ def test_every_house_plot_has_labels_title_and_hardware():
     assert any("3" in text.get_text() for text in made[2].texts), "the total on the column"
     assert len(made[5].get_legend().get_texts()) == 2
     plt.close("all")
+
+
+def test_axes_can_be_read():
+    import matplotlib.pyplot as plt
+
+    share = plots.bars({"before": 0.0, "after": 97.0}, unit="exact match (%)", title="t")
+    share.figure.canvas.draw()
+    shown = [t.get_text() for t in share.get_xticklabels()]
+    assert shown[-1] == "100", "no share is larger than 100 %"
+    assert share.get_xlim()[1] > 105, "and there is room for the figure behind the bar"
+    powers = plots.lines({"a": ([1, 8, 64], [900, 4000, 20000])}, x="n", y="1/s", title="t", log_x=True, log_y=True)
+    powers.figure.canvas.draw()
+    assert {"8", "64"} <= {t.get_text() for t in powers.get_xticklabels()}
+    assert "10,000" in {t.get_text() for t in powers.get_yticklabels()}
+    few, many = (plots.bars({str(i): 1.0 for i in range(n)}, unit="ms", title="t") for n in (2, 9))
+    assert few.figure.get_figheight() < many.figure.get_figheight()
+    plt.close("all")
+
+
+def test_bfloat16_is_chosen_where_it_is_fast(monkeypatch):
+    """torch says yes to bfloat16 on a GPU that emulates it; there float16 is right."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert pick_dtype("cuda") is torch.float16
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    assert pick_dtype("cuda:1") is torch.bfloat16
