@@ -27,12 +27,12 @@ def in_place(w, a, b, alpha, r):
 
 
 def test_right_answers(capsys):
-    check_fits(["llama-2-7b", "llama-2-13b", "llama-2-70b"])
-    check_prompt("[INST] What is LDS? [/INST]")
-    check_kinds(KINDS)
-    check_merge(lambda w, a, b, alpha, r: w + alpha / r * (b @ a))
-    check_padding(pad)
-    check_cache(20)
+    assert check_fits(["llama-2-7b", "llama-2-13b", "llama-2-70b"])
+    assert check_prompt("[INST] What is LDS? [/INST]")
+    assert check_kinds(KINDS)
+    assert check_merge(lambda w, a, b, alpha, r: w + alpha / r * (b @ a))
+    assert check_padding(pad)
+    assert check_cache(20)
     assert capsys.readouterr().out.count("[OK]") == 6
 
 
@@ -56,7 +56,8 @@ def test_right_answers(capsys):
         (lambda: check_merge(lambda w, a, b, alpha, r: w + b @ a), "scaled by"),
         (lambda: check_merge(lambda w, a, b, alpha, r: w + alpha * (b @ a)), "divided by r"),
         (lambda: check_merge(lambda w, a, b, alpha, r: w + a @ b), "other way round"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: w), "shape of w"),
+        (lambda: check_merge(lambda w, a, b, alpha, r: w), "before fine-tuning"),
+        (lambda: check_merge(lambda w, a, b, alpha, r: w - alpha / r * (b @ a)), "wrong values"),
         (lambda: check_merge(lambda w, a, b, alpha, r: None), "shape of w"),
         (lambda: check_merge(in_place), "changed"),
         (lambda: check_padding(lambda rows, f: ([r + [f] * (4 - len(r)) for r in rows], [])), "right end"),
@@ -64,6 +65,7 @@ def test_right_answers(capsys):
          "positions, not values"),
         (lambda: check_padding(lambda rows, f: (pad(rows, f)[0], [[1] * 4] * 3)), "0 for padding"),
         (lambda: check_padding(lambda rows, f: (rows, [])), "longest"),
+        (lambda: check_padding(lambda rows, f: None), "two lists"),
         (lambda: check_cache(160), "queries"),
         (lambda: check_cache(10), "factor of 2"),
         (lambda: check_cache(1.25), "16"),
@@ -72,9 +74,10 @@ def test_right_answers(capsys):
         (lambda: check_cache(3), "2 x layers"),
     ],
 )  # fmt: skip
-def test_wrong_answers_get_a_hint(call, hint):
-    with pytest.raises(GuideError, match=hint):
-        call()
+def test_wrong_answers_get_a_hint(call, hint, capsys):
+    assert call() is False
+    said = capsys.readouterr().out
+    assert said.startswith("[HINT]") and hint in said and said.count("\n") == 1
 
 
 def test_exercise_one_asks_about_true_sizes():

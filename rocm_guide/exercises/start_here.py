@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 00 (start_here)."""
+"""Checks of the exercises of notebook 00: each says what is missing, and returns whether the answer holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rocm_guide.base import GuideError
+from rocm_guide.exercises.common import say
 from rocm_guide.zoo_data import chat
 
 __all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]
@@ -30,40 +30,35 @@ STATEMENTS: dict[str, str] = {
 }
 
 
-def check_fits(models: Iterable[str], memory_gb: float = 192) -> None:
+def check_fits(models: Iterable[str], memory_gb: float = 192) -> bool:
     """Exercise 1: the models of :data:`WEIGHTS_GB` whose bfloat16 weights leave at least a quarter of an MI300X free.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
-
-    >>> check_fits(["llama-2-7b", "llama-2-13b", "llama-2-70b"])
-    [OK] three fit; 70B takes 138 GB of 192 and leaves 54 GB
+    >>> check_fits(["llama-2-7b", "llama-2-13b"])
+    [HINT] llama-2-70b is missing: 138 GB is at most three quarters of 192 GB
+    False
     """
     given = set(models)
     if unknown := sorted(given - set(WEIGHTS_GB)):
-        raise GuideError(f"{unknown[0]!r}: not one of {', '.join(WEIGHTS_GB)}")
+        return say(False, f"{unknown[0]!r} is not one of {', '.join(WEIGHTS_GB)}")
     for name, size in WEIGHTS_GB.items():
         fits = size <= 0.75 * memory_gb
         if fits and name not in given:
-            raise GuideError(f"{name}: not yet. Hint: {size:.0f} GB is at most three quarters of {memory_gb:g} GB")
+            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {memory_gb:g} GB")
         if not fits and name in given:
-            raise GuideError(f"{name}: not yet. Hint: 2 bytes for each parameter make {size:.0f} GB")
-    print("[OK] three fit; 70B takes 138 GB of 192 and leaves 54 GB")
+            return say(False, f"{name} is too much: 2 bytes for each parameter make {size:.0f} GB")
+    return say(True, "three fit; 70B takes 138 GB of 192 and leaves 54 GB")
 
 
-def check_prompt(text: str, question: str = "What is LDS?") -> None:
+def check_prompt(text: str, question: str = "What is LDS?") -> bool:
     """Exercise 2: ``question`` as a prompt in the Llama-2 chat format, ready for the tokenizer.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
-
-    >>> check_prompt("[INST] What is LDS? [/INST]")
-    [OK] this is where the model's answer begins
+    >>> check_prompt("<s>[INST] What is LDS? [/INST]")
+    [HINT] the tokenizer adds <s> itself; written out it would be there twice
+    False
     """
     right, _ = chat(question)
     if text == right:
-        print("[OK] this is where the model's answer begins")
-        return
+        return say(True, "this is where the model's answer begins")
     hint = f"the question stands between [INST] and [/INST], one space on either side of it: {question!r}"
     if text.startswith("<s>"):
         hint = "the tokenizer adds <s> itself; written out it would be there twice"
@@ -73,17 +68,15 @@ def check_prompt(text: str, question: str = "What is LDS?") -> None:
         hint = "take the spaces at the ends away: the space before the answer belongs to the answer"
     elif text.replace(" ", "") == right.replace(" ", ""):
         hint = "count the spaces: the model has only seen one on either side of the question"
-    raise GuideError(f"{text!r}: not yet. Hint: {hint}")
+    return say(False, hint)
 
 
-def check_kinds(answers: Mapping[str, str]) -> None:
+def check_kinds(answers: Mapping[str, str]) -> bool:
     """Exercise 3: each of :data:`STATEMENTS` is ``"measured"``, ``"computed"`` or ``"quoted"``.
 
-    Raises:
-        GuideError: not yet; the message is a hint.
-
-    >>> check_kinds({"A": "computed", "B": "quoted", "C": "measured", "D": "computed"})
-    [OK] and each of them is worth something only with its label
+    >>> check_kinds({"A": "computed", "B": "measured", "C": "measured", "D": "computed"})
+    [HINT] B: it is on the vendor's data sheet; we have not timed it, and a real program gets less
+    False
     """
     right = {"A": "computed", "B": "quoted", "C": "measured", "D": "computed"}
     why = {
@@ -93,8 +86,8 @@ def check_kinds(answers: Mapping[str, str]) -> None:
         "D": "a division of two numbers gives a bound; a measurement can only be slower",
     }
     for name in right:
-        if name not in answers:
-            raise GuideError(f"{name}: not yet. Hint: say 'measured', 'computed' or 'quoted' for each statement")
+        if answers.get(name) not in ("measured", "computed", "quoted"):
+            return say(False, f"{name}: say 'measured', 'computed' or 'quoted' for each statement")
         if answers[name] != right[name]:
-            raise GuideError(f"{name}={answers[name]!r}: not yet. Hint: {why[name]}")
-    print("[OK] and each of them is worth something only with its label")
+            return say(False, f"{name}: {why[name]}")
+    return say(True, "and each of them is worth something only with its label")
