@@ -5,4 +5,7 @@ from pathlib import Path
 
 import torch
 
-torch.ops.load_library(next(Path(__file__).parent.glob("rocm_guide_hip_kernels*.so")))
+found = sorted(Path(__file__).parent.glob("rocm_guide_hip_kernels*.so"))
+if not found:
+    raise ImportError("no rocm_guide_hip_kernels*.so beside this file: pip install --no-build-isolation . first")
+torch.ops.load_library(found[0])

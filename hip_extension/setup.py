@@ -18,7 +18,7 @@ setup(
     ext_modules=[
         CUDAExtension(
             "rocm_guide_hip_kernels",
-            [str(p) for p in extension_sources()],
+            [str(p) for p in extension_sources("build/sources")],
             extra_compile_args={"cxx": ["-O3"], "nvcc": HIPCC_FLAGS},
         )
     ],

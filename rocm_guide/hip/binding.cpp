@@ -4,6 +4,7 @@
 #include <torch/library.h>
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <tuple>
 
 extern "C" int guide_rmsnorm_fp8(int type, const void* x, const void* residual, const void* weight, void* updated,
@@ -28,9 +29,13 @@ void check_started(int status, const char* name) {
     TORCH_CHECK(status != -1, name, ": sizes that the kernel does not take (see the launcher's comment)");
     TORCH_CHECK(status == 0, name, ": HIP error ", status);
 }
+void check_device(const Tensor& t, const Tensor& first, const char* name) {
+    TORCH_CHECK(t.device() == first.device(), name, " is on ", t.device(), ": put it on ", first.device());
+}
 bool is_static(double scale) {
-    // 0 asks for a scale of each row.
-    TORCH_CHECK(scale >= 0 && scale < 1e37, "scale=", scale, ": give a finite number above zero, or 0 for per-row");
+    // 0 asks for a scale of each row. 1 / scale must be a normal fp32 number too.
+    TORCH_CHECK(scale == 0 || (scale >= 1e-37 && scale <= 1e37), "scale=", scale,
+                ": give a number from 1e-37 to 1e37, or 0 for one for each row");
     return scale > 0;
 }
 
@@ -39,6 +44,9 @@ std::tuple<Tensor, Tensor, Tensor> rmsnorm_fp8(const Tensor& x, const Tensor& re
                                                double eps, int64_t stream) {
     check_matrix(x, "x");
     check_matrix(residual, "residual");
+    check_device(residual, x, "residual");
+    check_device(weight, x, "weight");
+    TORCH_CHECK(std::isfinite(eps) && eps >= 0, "eps=", eps, ": give a finite number of 0 or more");
     TORCH_CHECK(residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type(), "residual: like x");
     TORCH_CHECK(weight.is_cuda() && weight.is_contiguous() && weight.dim() == 1 && weight.size(0) == x.size(1) &&
                 weight.scalar_type() == x.scalar_type(), "weight: give (columns,) of the type of x");
@@ -69,7 +77,9 @@ Tensor skinny_gemm(const Tensor& a, const Tensor& b, double scale, int64_t split
     check_matrix(b, "b");
     TORCH_CHECK(a.scalar_type() == at::kFloat8_e4m3fnuz && b.scalar_type() == at::kFloat8_e4m3fnuz,
                 "a, b: give float8_e4m3fnuz");
+    check_device(b, a, "b");
     TORCH_CHECK(a.size(1) == b.size(1), "a and b must share their depth");
+    TORCH_CHECK(std::isfinite((float)scale), "scale=", scale, ": give a finite number");
     TORCH_CHECK(splits >= 1 && splits <= 64, "splits=", splits, ": give 1 to 64");
     const auto plain = a.options();
     Tensor c = at::empty({a.size(0), b.size(0)}, plain.dtype(at::kBFloat16));

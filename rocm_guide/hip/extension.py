@@ -3,12 +3,14 @@
 
 ``build_extension()`` compiles and loads them; ``hip_extension/setup.py`` in the repository makes a package of them. We
 had no MI300X: the kernels were compiled for gfx942, read, and run on a CPU, their launchers checked against the headers
-of HIP 5.2, the binding against those of torch. The build itself, and every time on a GPU, is yours to see.
+of HIP 5.2, the binding against those of torch, torch's build steps with a stand-in for hipcc. The real build, and every
+time on a GPU, is yours to see.
 Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,15 @@ HIPCC_FLAGS = ["-O3", "-std=c++17", *(f"--offload-arch={a}" for a in ARCHITECTUR
 COLUMNS, DEPTH = 32, 256  # one workgroup of the skinny GEMM: columns, and the step in depth
 
 
-def extension_sources() -> list[Path]:
-    """What to compile: the binding and the kernels that it binds, written to the cache."""
-    written = write_sources(cache_folder() / "hip" / "sources")
+def extension_sources(folder: str | os.PathLike[str] | None = None) -> list[Path]:
+    """What to compile: the binding and the kernels that it binds, written to ``folder``, else to the cache.
+
+    Build tools put an object file where its source lies, below their own folder: a setup.py wants a relative one.
+
+    Raises:
+        GuideError: the folder cannot be written.
+    """
+    written = write_sources(folder or cache_folder() / "hip" / "sources")
     return [written[n] for n in ("binding.cpp", "rmsnorm_fp8.hip", "skinny_gemm.hip", "swiglu_fp8.hip")]
 
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -110,9 +114,6 @@ def test_the_launchers_are_valid_host_code(tmp_path):
 
 @pytest.mark.slow
 def test_the_binding_compiles_against_torch(tmp_path):
-    import shutil
-    import subprocess
-
     from torch.utils.cpp_extension import include_paths
 
     if not shutil.which("g++"):
@@ -120,6 +121,47 @@ def test_the_binding_compiles_against_torch(tmp_path):
     command = ["g++", "-std=c++20", "-fsyntax-only", *(f"-I{p}" for p in include_paths()), str(extension_sources()[0])]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[:2000]
+
+
+STUB = """#!/bin/sh
+echo "$0 $*" >> "$LOG"
+while [ $# -gt 0 ]; do
+  case "$1" in -o|-MF) mkdir -p "$(dirname "$2")"; : > "$2";; esac
+  shift
+done
+"""
+# What a ROCm build of torch says of itself; the compilers are stubs that write down how they are called.
+PRETEND = """
+import runpy, sys, torch
+torch.version.hip, torch.cuda._is_compiled = "7.0.0", lambda: True
+sys.argv = ["setup.py", "build_ext", "--build-temp", "temp", "--build-lib", "lib"]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+def test_the_package_compiles_every_source_with_hipcc_below_its_own_folder(tmp_path):
+    """torch's build steps for ROCm, with hipcc replaced: nothing is rewritten, nothing lands outside."""
+    package, rocm = tmp_path / "deep" / "hip_extension", tmp_path / "rocm"
+    shutil.copytree(Path(toolchain.__file__).parents[2] / "hip_extension", package)
+    for name in ("bin/hipcc", "cxx"):
+        (rocm / name).parent.mkdir(parents=True, exist_ok=True)
+        (rocm / name).write_text(STUB)
+        (rocm / name).chmod(0o755)
+    stub = str(rocm / "cxx")
+    settings = {**os.environ, "ROCM_HOME": str(rocm), "LOG": str(tmp_path / "log"), "CXX": stub, "CC": stub}
+    settings |= {"LDSHARED": stub, "LDCXXSHARED": stub, "TORCH_DONT_CHECK_COMPILER_ABI": "1"}
+    run = subprocess.run([sys.executable, "-c", PRETEND], cwd=package, env=settings, capture_output=True, text=True)
+    assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
+    lines = (tmp_path / "log").read_text().splitlines()
+    compiled = [x for x in lines if "bin/hipcc" in x and " -c " in x]
+    names = {word.rsplit("/", 1)[-1] for x in compiled for word in x.split() if word.endswith(".hip")}
+    assert names == {"rmsnorm_fp8.hip", "skinny_gemm.hip", "swiglu_fp8.hip"}
+    assert all("--offload-arch=gfx942" in x and "-fPIC" in x for x in compiled)
+    assert any("binding.cpp" in x for x in lines) and any("-lamdhip64" in x for x in lines)
+    objects = [p.relative_to(tmp_path) for p in tmp_path.rglob("*.o")]
+    assert len(objects) == 4 and all(str(p).startswith("deep/hip_extension/temp/") for p in objects), objects
+    made = [p.name for p in (package / "lib").iterdir()]
+    assert len(made) == 1 and made[0].startswith("rocm_guide_hip_kernels"), "the name that rocm_guide_hip.py loads"
 
 
 def test_errors_are_one_line(tmp_path, monkeypatch):
