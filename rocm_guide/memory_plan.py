@@ -18,10 +18,10 @@ __all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
 CONTEXT_BYTES, NCCL_BYTES = 800_000_000, 900_000_000
 #: The matrix library keeps a workspace for the forward and one for the backward thread, 32 MiB each on Hopper.
 WORKSPACE_BYTES = 2 * 32 * 2**20
-#: Share of the peak that the caching allocator holds but cannot hand out: free pieces too small for what is asked.
-#: A safety margin, not a formula. Two runs that nearly filled an H100 held back 4.7 and 5.1 %. With a margin of 3 %, a
-#: third (7B LoRA, 12 x 1,024 tokens) was said to fit and ran out of memory, so the margin was raised to 8 % after the
-#: measurements. The raised margin has not met new cases at the limit yet.
+#: Room that a plan must leave over its peak, as a share of it: the caching allocator holds free pieces that are too
+#: small for what is asked. A safety margin, not a formula. Near the limit of an H100 a run failed that had 5.1 % of
+#: room, and another passed with 6.2 %; before that the margin was 3 %. What these few runs show, and what they do not,
+#: stands in benchmarks/results/fit_cases.md.
 FRAGMENTED = 0.08
 
 
@@ -81,9 +81,10 @@ def fit(
     Args:
         config: a transformers configuration of the Llama family.
         work: method, batch and sequence per GPU.
-        gpu: a name in :data:`rocm_guide.hardware.GPUS`; its memory counts as the vendor's GB, 10^9 bytes.
+        gpu: a name in :data:`rocm_guide.hardware.GPUS`. The data sheet's GB count as 10^9 bytes, which errs on the safe
+            side: an H100 of "80 GB" reports 85.0 x 10^9 bytes, and amd-smi shows 196,592 MiB for an MI300X, 206 x 10^9.
         count: number of such GPUs.
-        memory_gb: memory of one GPU, instead of the data sheet's; ``torch.cuda.mem_get_info()[1] / 1e9``.
+        memory_gb: memory of one GPU, instead of the data sheet's: ``torch.cuda.mem_get_info()[1] / 1e9``.
 
     Raises:
         FitError, HardwareError: an unknown GPU or family, no GPU, no memory, or a layer larger than a device.
@@ -99,8 +100,8 @@ def fit(
     if not isinstance(count, int) or count < 1:
         raise FitError(f"count={count}: a plan needs one GPU or more")
     memory = GPUS[gpu].memory_gb if memory_gb is None else memory_gb
-    if not memory > 0:
-        raise FitError(f"memory={memory:g} GB: give the memory of one {gpu} in GB, more than 0")
+    if not 0 < memory < 1e6:
+        raise FitError(f"memory={memory:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million")
     if fsdp and (count < 2 or work.method != "full"):
         raise FitError(
             f"fsdp with count={count}, method={work.method}: sharding is planned for full training on 2 or more GPUs"
