@@ -244,10 +244,15 @@ def test_a_machine_that_comes_late_and_is_lost_changes_nothing(alone, tmp_path):
 
 
 STAND_INS = {
-    "scontrol": "echo 127.0.0.1; echo 127.0.0.1\n",
-    "srun": """for word in "$@"; do case "$word" in --*) shift;; *) break;; esac; done
+    "scontrol": """case "$1" in
+show) echo 127.0.0.1; echo 127.0.0.1;;
+requeue) echo "$2" >> requeued;;
+esac
+""",
+    "srun": """echo "$@" > srun-was-asked
+for word in "$@"; do case "$word" in --*) shift;; *) break;; esac; done
 for node in $(seq "$SLURM_NNODES"); do "$@" & echo $! >> agents; sleep 2; done
-wait
+code=0; for agent in $(cat agents); do wait "$agent" || code=$?; done; exit $code
 """,
     # A machine in a test may not know its own name; a cluster's machines do.
     "python-here": """[ "$2" = torch.distributed.run ] && set -- "$1" "$2" --local-addr=127.0.0.1 "${@:3}"
@@ -256,45 +261,75 @@ exec "$REAL_PYTHON" "$@"
 }
 
 
-@pytest.mark.slow
-def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(alone, tmp_path):
-    """The file as it is submitted, with stand-ins for Slurm: the job dies with its first machine, and goes on."""
+@pytest.fixture
+def slurm(tmp_path):
+    """The script as it is submitted, stand-ins for Slurm's commands, and the environment that a job sees."""
     for name, text in STAND_INS.items():
         (tmp_path / name).write_text("#!/bin/bash\n" + text)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "job.sbatch").write_text(launch_file("slurm"))
-    run = tmp_path / "run"
-    slurm = {"SLURM_JOB_ID": str(free_port()), "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "GPUS": "1"}
+    job = {"SLURM_JOB_ID": str(free_port()), "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "GPUS": "1"}
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "python-here", "REAL_PYTHON": sys.executable}
-    env = {**os.environ, **slurm, **paths, "OUTPUT": str(run), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [
-        "bash",
-        "job.sbatch",
-        "--steps",
-        str(STEPS),
-        "--save-every",
-        str(SAVE),
-        "--patience",
-        "20",
-        "--at-a-time",
-        "2",
-    ]
+    return {**os.environ, **job, **paths, "OUTPUT": str(tmp_path / "run"), "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "", "SLURM_CPUS_PER_TASK": "3"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("restarts", "again"), [("", True), ("2", True), ("3", False)])
+def test_a_program_that_fails_does_not_come_back_for_ever(slurm, tmp_path, restarts, again):
+    env = {**slurm, "PYTHON": "false", "SLURM_NNODES": "1", "SLURM_RESTART_COUNT": restarts}
+    done = subprocess.run(["bash", "job.sbatch"], cwd=tmp_path, env=env, timeout=30)
+    assert done.returncode
+    assert (tmp_path / "requeued").exists() == again
+    asked = (tmp_path / "srun-was-asked").read_text().split()
+    assert "--cpus-per-task=3" in asked and "--no-kill" in asked  # srun takes neither from sbatch
+
+
+@pytest.mark.slow
+def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(alone, slurm, tmp_path):
+    """The first machine goes, with script, srun and rendezvous: the other one has the job started again."""
+    run, job_id = tmp_path / "run", slurm["SLURM_JOB_ID"]
+    options = ["--steps", str(STEPS), "--save-every", str(SAVE), "--patience", "20", "--at-a-time", "2"]
+    command = ["bash", "job.sbatch", *options]
     with (tmp_path / "log").open("wb") as log:
-        job = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=subprocess.STDOUT)
+        job = subprocess.Popen(command, cwd=tmp_path, env=slurm, stdout=log, stderr=subprocess.STDOUT)
         try:
-            wait_for(lambda: len(read_losses(run)[0]) >= 7, what="7 steps")
-        finally:
-            lose_all(job.pid)  # the scheduler ends what is left of a job that it requeues
+            wait_for(lambda: len(read_losses(run)[0]) >= 7 and read_processes(run)[-1] == 2, what="7 steps of both")
+            first = int((tmp_path / "agents").read_text().split()[0])
+            end([*tree(first), parent(first), job.pid])
+            wait_for(lambda: (tmp_path / "requeued").exists(), what="the second machine to have the job requeued")
+            assert set((tmp_path / "requeued").read_text().split()) == {job_id}
+        finally:  # the scheduler ends what is left of a job that it requeues
+            end([*(p for agent in (tmp_path / "agents").read_text().split() for p in tree(int(agent))), job.pid])
             job.wait()
         assert not (run / "adapter").exists()
-        subprocess.run(command, cwd=tmp_path, env=env, stdout=log, stderr=subprocess.STDOUT, timeout=150, check=True)
+        (tmp_path / "agents").unlink()
+        again = {**slurm, "SLURM_RESTART_COUNT": "1"}
+        subprocess.run(command, cwd=tmp_path, env=again, stdout=log, stderr=subprocess.STDOUT, timeout=150, check=True)
     assert largest_difference(alone, run) < 1e-3
     assert answers(run) == answers(alone)
 
 
-def lose_all(pid):
+def parent(pid):
     import psutil
 
-    job = psutil.Process(pid)
-    for process in [*job.children(recursive=True), job]:
-        process.kill()
+    return psutil.Process(pid).ppid()
+
+
+def tree(pid):
+    """The process and all that it started; nothing when it is gone."""
+    import psutil
+
+    try:
+        return [pid, *(p.pid for p in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def end(pids):
+    import signal
+
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
