@@ -107,6 +107,8 @@ class Work:
             raise FitError(f"dropout={self.dropout}: give 0 or more and less than 1")
         if unknown := [t for t in self.targets if t not in SEVEN]:
             raise FitError(f"targets={unknown}: choose from {', '.join(SEVEN)}")
+        if not self.targets or len(set(self.targets)) < len(self.targets):
+            raise FitError(f"targets={list(self.targets)}: name at least one matrix, and each of them once")
 
     @property
     def tokens(self) -> int:

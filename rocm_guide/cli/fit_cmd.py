@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from rocm_guide.memory_plan import Fit
+    from rocm_guide.memory_shapes import Work
     from rocm_guide.placement import Placement
 
 __all__ = ["fit"]
@@ -46,6 +47,7 @@ def fit(
     work = Work(
         method, batch, seq, precision, checkpointing, kernels, accumulation, rank, chosen, dropout, method != "qlora"
     )
+    _check_options(work, fsdp, device_map)
     plan = plan_fit(_config(model), work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
     placement = _placement(model, plan, device_map) if device_map else None
     if plot is not None:
@@ -53,8 +55,24 @@ def fit(
     if as_json:
         typer.echo(json.dumps(_as_dict(plan, model, placement), indent=1))
     else:
-        _print(plan, model, placement)
+        _print(plan, model, placement, fsdp)
     raise typer.Exit(0 if plan.fits else 1)
+
+
+def _check_options(work: Work, fsdp: bool, device_map: str | None) -> None:
+    """Refuse options that would have no effect: a plan that leaves them out silently is another plan."""
+    from rocm_guide.memory_shapes import FitError
+
+    if work.precision == "mixed" and work.method != "full":
+        raise FitError(
+            f"--precision mixed with --method {work.method}: only full training has fp32 states; leave it out"
+        )
+    if work.checkpointing and work.method in ("inference", "serve"):
+        raise FitError(f"--checkpointing with --method {work.method}: there is no backward pass; leave it out")
+    if fsdp and device_map:
+        raise FitError(
+            f"--map {device_map} with --fsdp: FSDP shards every layer, there is no map; leave one of them out"
+        )
 
 
 def _config(model: str) -> Any:
@@ -98,7 +116,7 @@ def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, An
     return found
 
 
-def _print(plan: Fit, model: str, placement: Placement | None) -> None:
+def _print(plan: Fit, model: str, placement: Placement | None, fsdp: bool) -> None:
     work = plan.work
     many = f"{plan.count} x " if plan.count > 1 else ""
     how = (
@@ -117,7 +135,7 @@ def _print(plan: Fit, model: str, placement: Placement | None) -> None:
     if plan.fits:
         typer.echo(f"[OK]   fits; {most}")
     else:
-        advice = most if plan.largest_batch else _advice(plan, _config(model))
+        advice = most if plan.largest_batch else _advice(plan, _config(model), fsdp)
         typer.echo(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
     if placement:
         from rocm_guide.placement_explain import explain
@@ -125,26 +143,38 @@ def _print(plan: Fit, model: str, placement: Placement | None) -> None:
         typer.echo("\n".join([f"device map {placement.strategy!r}:", *explain(placement)]))
 
 
-def _advice(plan: Fit, config: Any) -> str:
+def _advice(plan: Fit, config: Any, fsdp: bool) -> str:
     """What would fit instead, when not even one row does: each suggestion was computed."""
     from dataclasses import replace
 
     from rocm_guide.memory_plan import fit as plan_fit
 
-    work, options = plan.work, []
-    memory = plan.budget / 1e9
-    changes = {"--checkpointing": {"checkpointing": True}, "--method lora": {"method": "lora"}}
-    changes["--method qlora"] = {"method": "qlora", "adapter_fp32": False}
-    for text, change in changes.items() if work.method not in ("inference", "serve") else ():
-        if plan_fit(config, replace(work, **change), gpu=plan.gpu, memory_gb=memory).fits:
-            options.append(text)
-    shards = work.method == "full"
+    work = plan.work
+
+    def fits(count: int = plan.count, fsdp: bool = fsdp, **change: Any) -> bool:
+        changed = replace(work, **change)
+        return plan_fit(config, changed, gpu=plan.gpu, count=count, fsdp=fsdp, memory_gb=plan.budget / 1e9).fits
+
+    training = work.method not in ("inference", "serve")
+    # Every change is tried alone and, where that is another thing, together with checkpointing.
+    ways: dict[str, dict[str, Any]] = {"": {}}
+    if training and not work.checkpointing:
+        ways[" --checkpointing"] = {"checkpointing": True}
+    options = [text.strip() for text, change in ways.items() if change and fits(**change)]
+    for method in ("lora", "qlora") if training else ():
+        adapter = {"method": method, "precision": "bf16", "adapter_fp32": method == "lora", "fsdp": False}
+        texts = [f"--method {method}{text}" for text, change in ways.items() if fits(**adapter, **change)]
+        options += texts[:1] if method != work.method else []
+    shards = " --fsdp" if work.method == "full" else ""
     counts = [c for c in (2, 4, 8, 16, 32, 64) if c > plan.count and work.method not in ("lora", "qlora")]
-    for count in counts:
-        if plan_fit(config, work, gpu=plan.gpu, count=count, fsdp=shards, memory_gb=memory).fits:
-            options.append(f"--count {count}{' --fsdp' if shards else ''}")
+    for count, (text, change) in ((c, way) for c in counts for way in ways.items()):
+        if fits(count=count, fsdp=bool(shards), **change):
+            options.append(f"--count {count}{shards}{text}")
             break
-    return "not even one row does; " + (f"these would: {', '.join(options)}" if options else "shorten --seq")
+    if not options and fits(seq=1):
+        options.append(f"--seq {max(2**k for k in range(work.seq.bit_length()) if fits(seq=2**k))}")
+    found = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
+    return f"not even one row does; {found}"
 
 
 def _draw(plan: Fit, model: str, path: Path) -> None:

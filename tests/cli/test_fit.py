@@ -47,6 +47,29 @@ def test_does_not_fit_and_says_what_would(run) -> None:
     assert "[FAIL] does not fit" in done.stdout and "--method lora" in done.stdout and "--fsdp" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("llama-3.1-405b",), "these would: --count 32 --fsdp --checkpointing"),
+        (("llama-2-70b",), "--method lora --checkpointing, --method qlora"),
+        (("llama-2-70b", "--method", "inference", "--gpu", "H100"), "these would: --count 2"),
+        (("llama-2-7b", "--method", "serve", "--seq", "100000000"), "these would: --seq 262144"),
+        (("llama-2-70b", "--method", "qlora", "--memory", "16"), "take a smaller model"),
+    ],
+)
+def test_what_is_advised_does_fit(run, words: tuple[str, ...], told: str) -> None:
+    done = run(*words)
+    assert done.returncode == 1 and told in done.stdout
+    for advice in done.stdout.partition("these would: ")[2].split(","):
+        changed = dict(zip(words[1::2], words[2::2], strict=True))
+        flags = advice.split()
+        changed |= {flag: flags[flags.index(flag) + 1] for flag in ("--method", "--count", "--seq") if flag in flags}
+        again = [word for pair in changed.items() for word in pair]
+        again += [flag for flag in ("--fsdp", "--checkpointing") if flag in flags]
+        if advice:
+            assert run(words[0], *again).returncode == 0, advice
+
+
 def test_json_is_only_json_and_adds_up(run) -> None:
     work = ("--method", "serve", "--batch", "16", "--seq", "4096")
     done = run("llama-3-8b", *work, "--count", "2", "--map", "auto", "--json")
@@ -71,7 +94,23 @@ def test_plot(run, tmp_path: Path) -> None:
         (("llama-2-7b", "--count", "0"), "count=0"),
         (("llama-2-7b", "--gpu", "RTX"), "MI300X"),
         (("llama-2-7b", "--method", "magic"), "choose one of"),
+        (("llama-2-7b", "--count", "-2"), "count=-2"),
         (("llama-2-7b", "--memory=-5"), "more than 0"),
+        (("llama-2-7b", "--memory", "0"), "more than 0"),
+        (("llama-2-7b", "--memory", "nan"), "more than 0"),
+        (("llama-2-7b", "--memory", "inf"), "less than a million"),
+        (("llama-2-7b", "--memory", "1e300"), "less than a million"),
+        (("llama-2-7b", "--batch", "0"), "batch=0"),
+        (("llama-2-7b", "--seq", "-1"), "seq=-1"),
+        (("llama-2-7b", "--method", "lora", "--rank", "0"), "rank=0"),
+        (("llama-2-7b", "--method", "lora", "--targets", "q_proj,q_proj"), "each of them once"),
+        (("llama-2-7b", "--method", "lora", "--targets", ","), "q_proj"),
+        (("llama-2-7b", "--method", "lora", "--precision", "mixed"), "leave it out"),
+        (("llama-2-7b", "--method", "serve", "--checkpointing"), "no backward pass"),
+        (("llama-2-7b", "--fsdp"), "2 or more GPUs"),
+        (("llama-2-7b", "--fsdp", "--count", "2", "--map", "auto"), "leave one out"),
+        (("llama-3.1-405b", "--method", "inference", "--map", "auto"), "add devices"),
+        (("llama-2-7b", "--batch", "0", "--json"), "batch=0"),
         (("llama-3.1-405b", "--memory", "2"), "no split of layers"),
         (("llama-2-7b", "--targets", "qkv"), "q_proj"),
         (("llama-2-7b", "--count", "2", "--map", "best"), "balanced_low_0"),
