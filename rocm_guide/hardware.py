@@ -29,7 +29,8 @@ class GpuSpec:
     ``flops`` maps a type to (operations per unit per clock, clock in MHz); a unit is a compute unit (CU) or streaming
     multiprocessor (SM) and one multiply-add counts as two. Names: ``fp64``, ``fp32`` are the vector units;
     ``fp64-matrix``, ``fp32-matrix`` and all others the matrix units. Sizes say their unit in the name; ``lanes`` is
-    the width of a wave (warp); ``max_waves`` is per SIMD; ``register_kib`` and ``lds_kib`` are per CU.
+    the width of a wave (warp); ``max_waves`` is per SIMD; ``register_kib`` and ``lds_kib`` are per CU. ``devices`` says
+    as how many devices PyTorch sees the GPU: an MI250X is two, each with half of everything.
     """
 
     name: str
@@ -49,6 +50,7 @@ class GpuSpec:
     flops: Mapping[str, tuple[int, int]]
     source: str
     aliases: tuple[str, ...] = field(default=())
+    devices: int = 1
 
     def peak_tflops(self, dtype: str) -> float:
         """Dense peak in TFLOPS (TOPS for int8): units x operations per clock x clock.
@@ -117,7 +119,7 @@ GPUS: Mapping[str, GpuSpec] = {
         GpuSpec("MI325X", "gfx942", 304, 8, **_AMD, lds_kib=64, l1_kib=32, l2_mib=32, l3_mib=256, memory_gb=256,
                 bandwidth_tb_s=6.0, flops=_CDNA3, source=_SPECS + "AMD Instinct MI325X data sheet"),
         GpuSpec("MI250X", "gfx90a", 220, 2, **_AMD, lds_kib=64, l1_kib=16, l2_mib=16, l3_mib=0, memory_gb=128,
-                bandwidth_tb_s=3.2768, flops=_CDNA2, source=_SPECS + "AMD Instinct MI250X data sheet"),
+                bandwidth_tb_s=3.2768, flops=_CDNA2, source=_SPECS + "AMD Instinct MI250X data sheet", devices=2),
         GpuSpec("MI355X", "gfx950", 256, 8, **_AMD, lds_kib=160, l1_kib=32, l2_mib=32, l3_mib=256, memory_gb=288,
                 bandwidth_tb_s=8.0, flops=_CDNA4, source=_SPECS + "AMD Instinct MI355X data sheet"),
         GpuSpec("H100", "sm_90", 132, 1, **_NVIDIA, lds_kib=228, l1_kib=256, l2_mib=50, l3_mib=0, memory_gb=80,

@@ -83,7 +83,8 @@ def fit(
         work: method, batch and sequence per GPU.
         gpu: a name in :data:`rocm_guide.hardware.GPUS`. The data sheet's GB count as 10^9 bytes, which errs on the safe
             side: an H100 of "80 GB" reports 85.0 x 10^9 bytes, and amd-smi shows 196,592 MiB for an MI300X, 206 x 10^9.
-        count: number of such GPUs.
+            An MI250X is two devices of half its memory.
+        count: number of such devices.
         memory_gb: memory of one GPU, instead of the data sheet's: ``torch.cuda.mem_get_info()[1] / 1e9``.
 
     Raises:
@@ -99,7 +100,7 @@ def fit(
         raise HardwareError(f"gpu={gpu}: not in the table; it has {', '.join(GPUS)}")
     if not isinstance(count, int) or count < 1:
         raise FitError(f"count={count}: a plan needs one GPU or more")
-    memory = GPUS[gpu].memory_gb if memory_gb is None else memory_gb
+    memory = GPUS[gpu].memory_gb / GPUS[gpu].devices if memory_gb is None else memory_gb
     if not 0 < memory < 1e6:
         raise FitError(f"memory={memory:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million")
     if fsdp and (count < 2 or work.method != "full"):

@@ -27,6 +27,17 @@ _GROUPS = {
     "logits": "logits and loss",
     "KV cache": "KV cache",
 }
+#: One colour for each kind, whichever of them a plot has.
+_COLOURS = {
+    "parameters": PALETTE[0],
+    "gradients": PALETTE[1],
+    "optimizer": PALETTE[2],
+    "activations": PALETTE[3],
+    "logits and loss": PALETTE[4],
+    "overhead": PALETTE[5],
+    "gathered by FSDP": PALETTE[6],
+    "KV cache": PALETTE[7],
+}
 
 
 def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its peak", ax: Axes | None = None) -> Axes:
@@ -45,9 +56,9 @@ def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its
     plan = next(iter(plans.values()))
     limit = (f"one {plan.gpu}: {plan.budget / 1e9:.0f} GB", plan.budget / 1e9)
     ax = stacked_bars(parts, unit="GB", title=title, limit=limit, hardware="computed", ax=ax)
-    for container, colour in zip(ax.containers, PALETTE, strict=False):
+    for kind, container in zip(used, ax.containers, strict=True):
         for patch in container:
-            patch.set_facecolor(colour)
+            patch.set_facecolor(_COLOURS[kind])
     # Room for the legend above the columns and the line.
     highest = max(plan.budget / 1e9, *(sum(column.values()) for column in parts.values()))
     ax.set(ylim=(0, 1.32 * highest), xlim=(-0.55, max(len(parts), 3) - 0.45))

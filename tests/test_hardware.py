@@ -41,6 +41,11 @@ def test_all_specs_are_whole():
         assert 1 < spec.bandwidth_tb_s < 10
 
 
+def test_an_mi250x_is_two_devices_and_the_others_are_one():
+    assert {name for name, spec in GPUS.items() if spec.devices != 1} == {"MI250X"}
+    assert gpu("MI250X").memory_gb / gpu("MI250X").devices == 64
+
+
 def test_the_roof_is_bandwidth_below_the_ridge_and_peak_above():
     x = gpu("MI300X")
     ridge = x.ridge("fp8")

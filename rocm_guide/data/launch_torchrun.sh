@@ -8,13 +8,14 @@
 # NODES    machines: "2" for exactly two, "1:2" to go on while at least one is left
 # GPUS     processes on each machine, one for each GPU
 # OUTPUT   a folder that all machines see: checkpoints are read back from it after a machine was lost
+# If machines do not find each other, name their network card: export NCCL_SOCKET_IFNAME=… GLOO_SOCKET_IFNAME=…
 # What follows goes to the training program (see: python3 -m rocm_guide.elastic --help).
 set -euo pipefail
 
 : "${FIRST:?set FIRST to the name of the first machine}"
 : "${OUTPUT:?set OUTPUT to a folder that all machines see}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}"
-# Seen with torch 2.13: without this, agents wait for each other for ever when a machine joins late or comes back.
+# Without it, agents that share one store lose each other when a machine joins late, comes back or is lost.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 exec "${PYTHON:-python3}" -m torch.distributed.run \
