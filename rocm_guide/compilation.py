@@ -36,7 +36,8 @@ class CompileReport:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.graphs} graphs, {sum(self.breaks.values())} breaks, {self.kernels} kernels, {self.seconds:.1f} s"
+        parts = {"graph": self.graphs, "break": sum(self.breaks.values()), "kernel": self.kernels}
+        return ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in parts.items()) + f", {self.seconds:.1f} s"
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def count_compilation() -> Iterator[CompileReport]:
         for place in ("graph_break", "unimplemented"):
             here: dict[str, int] = {}
             for reason, count in counters[place].items():
-                first = str(reason).strip().splitlines()[0]
+                first = (str(reason).strip() or "no reason given").splitlines()[0]
                 here[first] = here.get(first, 0) + count
             breaks |= {reason: max(count, breaks.get(reason, 0)) for reason, count in here.items()}
         return counters["stats"]["unique_graphs"], breaks, metrics.generated_kernel_count
@@ -172,28 +173,33 @@ class Decoder:
 
 
 def decode_speed(
-    decoder: Decoder, ids: torch.Tensor, new_tokens: int, *, runs: int = 5, warmup: int = 2
+    decoder: Decoder, ids: torch.Tensor, new_tokens: int, *, runs: int = 5, warmup: int = 2, progress: str = ""
 ) -> dict[str, Any]:
     """Time whole runs (prefill and decoding) after a warm-up; says what compiling cost and whether it happened again.
 
     Returns a dict: ``tokens`` [batch, new_tokens], ``tokens_per_s`` (one figure per run, all sequences together),
     ``warmup`` and ``timed`` (CompileReport each): ``timed.graphs`` is the number of recompilations.
+    ``progress`` names a progress bar; none is drawn when it is empty.
     """
     import torch
+    from tqdm.auto import tqdm
 
-    def wait() -> None:
+    def one_run() -> torch.Tensor:
+        tokens = decoder.run(ids, new_tokens)
         if ids.device.type == "cuda":
             torch.cuda.synchronize()
+        return tokens
 
-    with count_compilation() as warm:
-        for _ in range(warmup):
-            tokens = decoder.run(ids, new_tokens)
-        wait()
     rates = []
-    with count_compilation() as timed:
-        for _ in range(runs):
-            started = time.perf_counter()
-            tokens = decoder.run(ids, new_tokens)
-            wait()
-            rates.append(tokens.numel() / (time.perf_counter() - started))
+    with tqdm(total=warmup + runs, desc=progress, leave=False, disable=not progress) as bar:
+        with count_compilation() as warm:
+            for _ in range(warmup):
+                tokens = one_run()
+                bar.update()
+        with count_compilation() as timed:
+            for _ in range(runs):
+                started = time.perf_counter()
+                tokens = one_run()
+                rates.append(tokens.numel() / (time.perf_counter() - started))
+                bar.update()
     return {"tokens": tokens, "tokens_per_s": rates, "warmup": warm, "timed": timed}

@@ -145,7 +145,8 @@ def inductor_code(
                 graph.run(*args)
                 code = graph.codegen()[0]
     except (RuntimeError, AssertionError, AttributeError, TypeError, ImportError, NotImplementedError) as e:
-        raise GuideError(f"inductor wrote no code for {arch} here: {str(e).strip().splitlines()[0][:200]}") from e
+        why = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0]
+        raise GuideError(f"inductor wrote no code for {arch} here: {why[:200]}") from e
     return getattr(code, "value", code)
 
 
@@ -202,5 +203,6 @@ def _load(kernel: InductorKernel, folder: Path) -> Any:
         with quiet, mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(folder)}):
             spec.loader.exec_module(module)
     except (SyntaxError, NameError, AttributeError, ImportError, RuntimeError, TypeError, AssertionError) as e:
-        raise GuideError(f"{kernel.name}: the source cannot be loaded ({str(e).splitlines()[0][:120]})") from e
+        why = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0]
+        raise GuideError(f"{kernel.name}: the source cannot be loaded ({why[:120]})") from e
     return getattr(module, kernel.name)

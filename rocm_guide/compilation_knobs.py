@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,10 @@ class Knob:
 KNOBS: tuple[Knob, ...] = (
     Knob("", None, "", "inductor as it comes"),
     Knob(
-        "max_autotune", True, "TORCHINDUCTOR_MAX_AUTOTUNE=1", "times several kernels for every product and convolution"
+        "max_autotune",
+        True,
+        "TORCHINDUCTOR_MAX_AUTOTUNE=1",
+        "both of the following, and convolutions: times several kernels for each",
     ),
     Knob("max_autotune_pointwise", True, "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE=1", "times tile sizes of fused kernels"),
     Knob("max_autotune_gemm", True, "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1", "times BLAS against Triton for products only"),
@@ -102,25 +106,27 @@ def measure_knobs(
 ) -> list[dict[str, Any]]:
     """Toggle each knob alone: compile afresh, check the result against the first row, and time it.
 
-    ``make()`` returns a function without arguments to compile; ``base`` are settings that hold in every row.
+    ``make()`` returns a function without arguments to compile; ``base`` are settings that hold in every row. The
+    choice of backends is toggled together with ``max_autotune_gemm``, without which nothing reads it.
     Returns dicts: knob, ms (one per run), compile_s, kernels, max_error (against the first row), or error (one line).
     A knob that needs something this machine lacks (a compiler, a GPU) yields a row with ``error``, not an exception.
     """
     import torch
     from torch._inductor import config
 
+    # Autotuning prints a table of its candidates for each product; it would bury ours.
+    quiet = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
+    quiet = {name: value for name, value in quiet.items() if hasattr(config, name)}
     rows: list[dict[str, Any]] = []
     first: torch.Tensor | None = None
-    # Said once per row otherwise: caches are off on purpose, see below.
-    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
     for knob in knobs:
         row: dict[str, Any] = {"knob": knob.name or "(none)", "set": knob.value}
         torch._dynamo.reset()
         extra = {"max_autotune_gemm": True} if knob.name == "max_autotune_gemm_backends" else {}
         # Without the cache each row pays its own compilation, and two rows never share a kernel.
-        settings = {"force_disable_caches": True, **(base or {}), **extra, **knob.options}
+        settings = {"force_disable_caches": True, **quiet, **(base or {}), **extra, **knob.options}
         try:
-            with torch.no_grad(), config.patch(settings), count_compilation() as report:
+            with torch.no_grad(), config.patch(settings), _few_words(), count_compilation() as report:
                 compiled = torch.compile(make())
                 result = compiled()
                 _wait(device)
@@ -130,11 +136,20 @@ def measure_knobs(
             with torch.no_grad(), config.patch(settings):
                 row["ms"] = _times(compiled, runs, device)
         except (RuntimeError, ImportError, OSError, AttributeError, ValueError, TypeError) as e:
-            row["error"] = f"{type(e).__name__}: {str(e).strip().splitlines()[0][:160]}"
+            row["error"] = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0][:160]
         rows.append(row)
         if progress:
             progress(row["knob"])
     return rows
+
+
+@contextmanager
+def _few_words() -> Iterator[None]:
+    """Without what PyTorch says once per row: that the caches are off (on purpose), and about a type of its own."""
+    with warnings.catch_warnings():
+        for message in ("dynamo_pgo force disabled", "TypedStorage is deprecated"):
+            warnings.filterwarnings("ignore", message=message)
+        yield
 
 
 def _wait(device: str) -> None:

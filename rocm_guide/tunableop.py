@@ -199,11 +199,12 @@ def plan(
     dtype: str = "bfloat16",
     attention: str = "sdpa",
     rules: BlasRules | None = None,
+    progress: bool = False,
 ) -> Plan:
     """Plan a model for one prompt length or many; lengths that pad to the same are traced once and counted each.
 
     ``model`` is a shape known to the course (``random:llama-3-70b``), a hub id or folder with a config.json, or a
-    transformers configuration. Sizes are in tokens, ``dtype`` is torch's name.
+    transformers configuration. Sizes are in tokens, ``dtype`` is torch's name. ``progress`` draws a bar.
 
     Raises:
         GuideError: see :func:`plan_model`; or the model is not known.
@@ -219,8 +220,11 @@ def plan(
     lengths = [prompt] if isinstance(prompt, int) else list(prompt)
     if not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths):
         raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
+    from tqdm.auto import tqdm
+
     total = Plan()
-    for length, count in Counter(padded_length(n, pad) for n in lengths).items():
+    different = Counter(padded_length(n, pad) for n in lengths)
+    for length, count in tqdm(different.items(), desc="prompt lengths", leave=False, disable=not progress):
         # Padding is part of the attention mask, so a padded prompt is traced as one; any real length will do.
         one = plan_model(
             model,

@@ -14,7 +14,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["generate_fixed", "meta_model", "padded_length", "padded_prompt"]
+__all__ = ["generate_fixed", "meta_model", "padded_length", "padded_prompt", "random_llama"]
 
 
 def padded_length(length: int, multiple: int) -> int:
@@ -58,6 +58,33 @@ def meta_model(config: Any, dtype: str = "bfloat16", attention: str = "sdpa") ->
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
     return model.eval()
+
+
+def random_llama(
+    hidden_size: int, layers: int, *, vocab_size: int = 1024, dtype: str = "float32", device: str = "cpu"
+) -> torch.nn.Module:
+    """A Llama of the given width with random weights, for timing its products: what it writes means nothing.
+
+    >>> model = random_llama(64, 1, vocab_size=100)
+    >>> model.config.intermediate_size, model.device.type
+    (176, 'cpu')
+    """
+    import torch
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(
+        hidden_size=hidden_size,
+        intermediate_size=int(hidden_size * 2.75) // 8 * 8,
+        num_attention_heads=max(1, hidden_size // 64),
+        num_hidden_layers=layers,
+        vocab_size=vocab_size,
+    )
+    model = meta_model(config, dtype).to_empty(device=device)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.normal_(0, 0.02) if tensor.is_floating_point() else tensor.zero_()
+    return model
 
 
 def generate_fixed(

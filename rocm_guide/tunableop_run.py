@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
-from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_prompt
+from rocm_guide.tunableop_generate import generate_fixed, padded_prompt, random_llama
 
 __all__ = ["apply_mode", "compare_matmul", "compare_model", "in_own_process", "time_matmul", "time_model"]
 
@@ -28,7 +28,7 @@ def apply_mode(mode: str, file: str | os.PathLike[str] | None = None, device: st
     ``record`` (write the products to tunableop_untuned0.csv).
 
     Raises:
-        GuideError: unknown mode, or TunableOp wanted without a GPU.
+        GuideError: unknown mode, TunableOp wanted without a GPU, or an environment variable that would win.
 
     >>> apply_mode("off", device="cpu")
     >>> apply_mode("tune", "results.csv", device="cpu")
@@ -42,6 +42,9 @@ def apply_mode(mode: str, file: str | os.PathLike[str] | None = None, device: st
         if mode != "off":
             raise GuideError(f"mode={mode}: TunableOp needs a GPU; on a CPU plan with `rocm-guide tunable plan`")
         return
+    for name in ("ENABLED", "TUNING", "RECORD_UNTUNED", "FILENAME"):
+        if value := os.environ.get(f"PYTORCH_TUNABLEOP_{name}"):
+            raise GuideError(f"PYTORCH_TUNABLEOP_{name}={value}: the environment wins over mode={mode}; unset it")
     from torch.cuda import tunable
 
     tunable.enable(mode != "off")
@@ -77,7 +80,8 @@ def time_matmul(
 ) -> dict[str, Any]:
     """Example 1 of the TunableOp blog: ``A[m, k] @ B[k, n]`` many times. Returns iterations/s (five repeats).
 
-    The first call is timed apart: with ``mode="tune"`` it holds the search over all candidates.
+    The first call is timed apart: with ``mode="tune"`` it holds the search over all candidates. ``relative_error``
+    compares the first rows with float64.
 
     >>> time_matmul(8, 8, 8, iterations=10, device="cpu")["iterations"]
     10
@@ -101,13 +105,16 @@ def time_matmul(
             c = a @ b
         _wait(device)
         rates.append(iterations / (time.perf_counter() - started))
-    reference = a.double() @ b.double()
-    error = float((c.double() - reference).abs().max() / reference.abs().max())
+    # On the CPU, so that the check is no further product to tune; some rows, so that it takes no time.
+    c, a, b = (x.cpu().double() for x in (c[:64], a[:64], b))
+    reference = a @ b
+    error = float((c - reference).abs().max() / reference.abs().max())
     return {"mode": mode, "iterations": iterations, "first_s": first, "per_s": rates, "relative_error": error}
 
 
 def time_model(
     *,
+    model: str | None = None,
     hidden_size: int = 256,
     layers: int = 2,
     vocab_size: int = 1024,
@@ -123,34 +130,31 @@ def time_model(
 ) -> dict[str, Any]:
     """Example 2 of the blog: generation with static cache, padded prompt and warm-up. Returns tokens/s (one per run).
 
-    A Llama of the given width with random weights: the products, not the words, are what is timed.
+    ``model`` is anything that :func:`rocm_guide.zoo.load_model` knows. Without it, a Llama of the given width with
+    random weights: the products, not the words, are what is timed.
+
+    Raises:
+        GuideError: see :func:`apply_mode` and the zoo.
     """
     import torch
-    from transformers import LlamaConfig
 
     apply_mode(mode, file, device)
-    config = LlamaConfig(
-        hidden_size=hidden_size,
-        intermediate_size=int(hidden_size * 2.75) // 8 * 8,
-        num_attention_heads=max(1, hidden_size // 64),
-        num_hidden_layers=layers,
-        vocab_size=vocab_size,
-    )
-    model = meta_model(config, dtype).to_empty(device=device)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.normal_(0, 0.02) if tensor.is_floating_point() else tensor.zero_()
+    if model is not None:
+        from rocm_guide.zoo import load_model
+
+        net, _ = load_model(model, dtype=getattr(torch, dtype), device=device)
+    else:
+        net = random_llama(hidden_size, layers, vocab_size=vocab_size, dtype=dtype, device=device)
     ids, mask = padded_prompt(batch, prompt, pad, device)
     started = time.perf_counter()
-    generate_fixed(model, ids, mask, new_tokens, cache="static")
+    generate_fixed(net, ids, mask, new_tokens, cache="static")
     _wait(device)
     first = time.perf_counter() - started
-    generate_fixed(model, ids, mask, new_tokens, cache="static")
+    generate_fixed(net, ids, mask, new_tokens, cache="static")
     rates = []
     for _ in range(runs):
         started = time.perf_counter()
-        out = generate_fixed(model, ids, mask, new_tokens, cache="static")
+        out = generate_fixed(net, ids, mask, new_tokens, cache="static")
         _wait(device)
         rates.append(batch * new_tokens / (time.perf_counter() - started))
     return {"mode": mode, "first_s": first, "per_s": rates, "tokens": out[:, -new_tokens:].tolist()}
@@ -180,6 +184,7 @@ def in_own_process(target: Callable[..., Any], **kwargs: Any) -> Any:
     try:
         good, result = ours.recv()
     except EOFError:
+        process.join()
         good, result = False, f"the process ended with code {process.exitcode}"
     process.join()
     if not good:
@@ -187,14 +192,21 @@ def in_own_process(target: Callable[..., Any], **kwargs: Any) -> Any:
     return result
 
 
-def _compare(target: Callable[..., Any], device: str, folder: str | os.PathLike[str], **kwargs: Any) -> dict[str, Any]:
+def _compare(
+    target: Callable[..., Any], device: str, folder: str | os.PathLike[str], progress: bool, **kwargs: Any
+) -> dict[str, Any]:
     """Off, tune, tuned: three processes. On a CPU only the first, since there is nothing to tune."""
+    from tqdm.auto import tqdm
+
     file = Path(folder).resolve() / f"{target.__name__}_results.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
-    rows = {"off": in_own_process(target, device=device, mode="off", **kwargs)}
+    rows: dict[str, Any] = {}
+    with tqdm(("off",) if device == "cpu" else ("off", "tune", "tuned"), leave=False, disable=not progress) as bar:
+        for mode in bar:
+            bar.set_description(f"TunableOp {mode}")
+            named = {} if mode == "off" else {"file": file}
+            rows[mode] = in_own_process(target, device=device, mode=mode, **named, **kwargs)
     if device != "cpu":
-        for mode in ("tune", "tuned"):
-            rows[mode] = in_own_process(target, device=device, mode=mode, file=file, **kwargs)
         ratio = statistics.median(rows["tuned"]["per_s"]) / statistics.median(rows["off"]["per_s"])
         rows["speed_up"] = ratio
         rows["results"] = file.read_text() if file.exists() else ""
@@ -202,14 +214,24 @@ def _compare(target: Callable[..., Any], device: str, folder: str | os.PathLike[
 
 
 def compare_matmul(
-    m: int, n: int, k: int, *, device: str = "cuda", folder: str | os.PathLike[str] = "tunable", **options: Any
+    m: int,
+    n: int,
+    k: int,
+    *,
+    device: str = "cuda",
+    folder: str | os.PathLike[str] = "tunable",
+    progress: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:
-    """:func:`time_matmul` off, while tuning, and tuned; ``speed_up`` is tuned over off (medians)."""
-    return _compare(time_matmul, device, folder, m=m, n=n, k=k, **options)
+    """:func:`time_matmul` off, while tuning, and tuned; ``speed_up`` is tuned over off (medians).
+
+    ``results`` is the text of the results file, which stays in ``folder``; ``progress`` draws a bar.
+    """
+    return _compare(time_matmul, device, folder, progress, m=m, n=n, k=k, **options)
 
 
 def compare_model(
-    *, device: str = "cuda", folder: str | os.PathLike[str] = "tunable", **options: Any
+    *, device: str = "cuda", folder: str | os.PathLike[str] = "tunable", progress: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """:func:`time_model` off, while tuning, and tuned; ``speed_up`` is tuned over off (medians)."""
-    return _compare(time_model, device, folder, **options)
+    """:func:`time_model` off, while tuning, and tuned; see :func:`compare_matmul`."""
+    return _compare(time_model, device, folder, progress, **options)

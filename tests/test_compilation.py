@@ -11,6 +11,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.compilation import Decoder, count_compilation, decode_speed
 from rocm_guide.compilation_kernels import InductorKernel, extract_kernels, inductor_code, inspect_kernels
 from rocm_guide.compilation_knobs import KNOBS, Knob, knob_table, measure_knobs
+from rocm_guide.compilation_text import parting
 
 SAMPLES = Path(__file__).parent / "samples" / "compilation"
 
@@ -47,6 +48,32 @@ def test_static_cache_and_compile_give_the_same_tokens_without_recompilation(mod
     assert torch.equal(decoder.run(ids.flip(0), 20), other)
 
 
+def test_a_swap_of_equals_is_told_from_a_wrong_token(model):
+    """In bfloat16 two candidates can be almost equal. A copy of the most likely token's weights makes such a pair."""
+    import copy
+
+    ids = torch.tensor([[11, 12, 13]])
+    text = Decoder(model, 1, 16).run(ids, 9)
+    assert parting(model, ids, text, text.clone()) is None
+    twins = copy.deepcopy(model)
+    token = int(text[0, 4])
+    twin = next(t for t in range(97) if t not in text)
+    with torch.no_grad():
+        twins.lm_head.weight[twin] = twins.lm_head.weight[token] * 0.999
+    swapped = text.clone()
+    swapped[0, 4] = twin
+    found = parting(twins, ids, swapped, text)
+    assert found.position == 4 and found.gap < 0.05
+    wrong = text.clone()
+    with torch.no_grad():
+        logits = model(torch.cat([ids, text[:, :6]], 1)).logits[0, -1]
+    wrong[0, 6] = logits.argmin()
+    found = parting(model, ids, wrong, text)
+    assert found.position == 6 and found.gap > 2
+    with pytest.raises(GuideError, match=r"\(1, 9\), \(1, 8\)"):
+        parting(model, ids, text, text[:, :8])
+
+
 def test_decoding_equals_generate(model):
     ids = torch.tensor([[11, 12, 13]])
     ours = Decoder(model, 1, 16).run(ids, 9)
@@ -75,6 +102,7 @@ def test_counting_graphs_breaks_and_recompilations():
         torch.compile(breaks, backend="eager")(torch.ones(3))
     assert report.graphs == 2
     assert sum(report.breaks.values()) == 1
+    assert str(report).startswith("2 graphs, 1 break, 0 kernels, ")
     assert "data-dependent" in next(iter(report.breaks)).lower()
     torch._dynamo.reset()
     fixed = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)

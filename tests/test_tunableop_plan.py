@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from rocm_guide.base import GuideError
 from rocm_guide.tunableop import plan, plan_model
@@ -90,6 +91,25 @@ def test_shapes_alone_equal_real_tensors(name, cache, attention):
         assert tuple(out.shape) == (2, 13)
         lines.append([c.gemm.line() for c in trace.calls])
     assert lines[0] == lines[1]
+
+
+def test_recording_leaves_real_results_alone():
+    """With real weights the text is the model's own, fused attention included, and the products are the plan's."""
+    from rocm_guide.zoo_shapes import config_of
+
+    config = config_of("llama-3-8b", hidden_size=64, intermediate_size=96, num_attention_heads=4, num_hidden_layers=2,
+                       num_key_value_heads=2, head_dim=16, vocab_size=200)  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    ids, mask = padded_prompt(2, 7, 4)
+    for cache in ("dynamic", "static"):
+        plain = generate_fixed(model, ids, mask, 6, cache=cache)
+        with record_gemms(model) as trace:
+            recorded = generate_fixed(model, ids, mask, 6, cache=cache)
+        assert torch.equal(recorded, plain)
+        with record_gemms(meta := meta_model(config, "float32", "sdpa")) as planned:
+            generate_fixed(meta, ids, mask, 6, cache=cache)
+        assert trace.lines() == planned.lines()
 
 
 def _config(**changes):
@@ -217,20 +237,19 @@ def test_explanations():
 
 BIG = """
 import resource, sys, time
-start = time.time()
 from rocm_guide.tunableop import plan
 how = dict(batch=4, prompt=1000, new_tokens=256, pad=8, cache=sys.argv[1], attention=sys.argv[2])
 found = plan("random:llama-3-70b", **how)
-print(len(found.gemms), time.time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# Imports included. Processor time, because a test must not depend on what else the machine is doing.
+print(len(found.gemms), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("cache", "attention", "count"), [("static", "sdpa", 10), ("dynamic", "eager", 522)])
-def test_seventy_billion_parameters_in_little_time_and_memory(cache, attention, count):
+def test_seventy_billion_parameters_in_twenty_seconds_and_four_gib(cache, attention, count):
     out = subprocess.run([sys.executable, "-c", BIG, cache, attention], capture_output=True, text=True, check=True)
     products, seconds, kib = map(float, out.stdout.split())
     assert products == count
     assert kib < 4 * 2**20
-    # 10 s on an idle machine of 2 cores; the limit leaves room for one that others use too.
-    assert seconds < 60
+    assert seconds < 20

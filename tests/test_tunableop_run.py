@@ -15,7 +15,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.cli.tunable_cmd import app
 from rocm_guide.tunableop_csv import parse_text, read_file, write_file
 from rocm_guide.tunableop_gemm import parse_gemm
-from rocm_guide.tunableop_offline import share_out, tune_file
+from rocm_guide.tunableop_offline import share_out, tune_file, visible_device
 from rocm_guide.tunableop_run import apply_mode, compare_matmul, in_own_process, time_matmul, time_model
 from rocm_guide.tunableop_search import find_fastest, parse_log
 
@@ -63,6 +63,36 @@ def test_tuning_goes_on_where_it_died(untuned, tmp_path):
     assert done.validators == {"PT_VERSION": "2.11.0"}
 
 
+def test_what_a_killed_run_left_is_collected_and_cleared(untuned, tmp_path):
+    """The parent was killed too: part files of eight GPUs lie there, one with half a line, and now there is one GPU."""
+    results = tmp_path / "results.csv"
+    head = "Validator,PT_VERSION,2.11.0\n"
+    for gpu, line in ((0, LINES[0]), (7, LINES[1])):
+        (tmp_path / f"results.gpu{gpu}.csv").write_text(f"{head}{line},Gemm_Rocblas_9,0.125\nGemmTunableOp_Half_T")
+        (tmp_path / f"results.gpu{gpu}.untuned.csv").write_text("")
+    seen = []
+    done = tune_file(untuned, results, gpus=1, worker=fake_worker, progress=lambda *found: seen.append(found))
+    assert [done.gemms[parse_gemm(line).key].time_ms for line in LINES[:3]] == [0.125, 0.125, 0.5]
+    assert len(done.tuned) == len(LINES)
+    assert max(n for n, _ in seen) == len(LINES)
+    assert not (tmp_path / "results.gpu7.csv").exists()
+
+
+def test_results_of_another_environment_are_refused_before_the_work(untuned, tmp_path):
+    results = tmp_path / "results.csv"
+    results.write_text(f"Validator,PT_VERSION,2.4.0\n{LINES[0]},Default,0.5\n")
+    before = results.read_bytes()
+    with pytest.raises(GuideError, match=r"PT_VERSION is 2\.4\.0 in the file and 2\.11\.0 here.*name a new file"):
+        tune_file(untuned, results, worker=dying_worker, validators={"PT_VERSION": "2.11.0"})
+    assert results.read_bytes() == before
+
+
+def test_each_process_is_shown_the_right_gpu():
+    assert [visible_device(i, {}) for i in (0, 3)] == ["0", "3"]
+    assert visible_device(1, {"HIP_VISIBLE_DEVICES": "4, 6", "CUDA_VISIBLE_DEVICES": "0,1"}) == "6"
+    assert visible_device(0, {"CUDA_VISIBLE_DEVICES": "GPU-9ab"}) == "GPU-9ab"
+
+
 def test_nothing_left_to_do_starts_no_process(untuned, tmp_path):
     results = tmp_path / "results.csv"
     tune_file(untuned, results, worker=fake_worker)
@@ -94,11 +124,24 @@ def test_modes_and_processes():
     assert len(row["per_s"]) == 5 and row["relative_error"] < 1e-5
 
 
+def test_an_environment_variable_that_would_win_is_named(monkeypatch):
+    monkeypatch.setenv("PYTORCH_TUNABLEOP_ENABLED", "1")
+    with pytest.raises(GuideError, match=r"PYTORCH_TUNABLEOP_ENABLED=1: the environment wins over mode=off; unset it"):
+        apply_mode("off", device="cuda")
+
+
+def test_a_process_that_dies_is_reported():
+    with pytest.raises(GuideError, match="ended with code 3"):
+        in_own_process(os._exit, status=3)
+
+
 def test_matmul_and_model_on_a_cpu(tmp_path):
     row = compare_matmul(16, 16, 16, device="cpu", folder=tmp_path, iterations=5)
     assert set(row) == {"off"}
     r = time_model(hidden_size=64, layers=1, new_tokens=4, runs=2, device="cpu")
     assert len(r["tokens"][0]) == 4 and len(r["per_s"]) == 2
+    r = time_model(model="tiny", new_tokens=3, runs=1, device="cpu")
+    assert len(r["tokens"][0]) == 3
 
 
 def test_search_finds_the_fastest_and_skips_the_slow():
@@ -222,6 +265,17 @@ def test_check_merge_missing_compare_and_explain(tmp_path, untuned):
     assert json.loads(run("compare", a, b, "--json").output)["speed_up"] == 2.0
     r = run("explain", LINES[0], "--model", "random:gpt2", "--prompt", "8")
     assert "never asks for it" in r.output
+    # A line of an old release, in float16: the plan takes both from it.
+    old = "GemmTunableOp_Half_TN,tn_50257_1_768"
+    assert "lm_head: 1 calls in prefill, 127 in decoding" in run("explain", old, "--model", "random:gpt2").output
+    never = "GemmTunableOp_Half_TN,tn_8_8_64"
+    a.write_text(f"{old},Default,0.4\n{never},Default,0.4\n")
+    b.write_text(f"{old},Gemm_Rocblas_1,0.1\n{never},Default,0.4\n")
+    r = run("compare", a, b, "--model", "random:gpt2", "--new-tokens", 4)
+    assert "4 calls" in r.output and "0 calls" in r.output
+    assert "4.000x in all" in r.output and "weighted by the calls of random:gpt2" in r.output
+    assert "nothing to compare" in run("compare", a, b, "--model", "random:llama-2-7b", "--new-tokens", 4).output
+    a.write_text("".join(f"{line},Default,0.5\n" for line in LINES[:9]))
     assert json.loads(run("check", a, "--json").output)["tuned"] == 9
 
 

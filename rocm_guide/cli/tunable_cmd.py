@@ -4,10 +4,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from rocm_guide.cli.tunable_model import (
+    Attention,
+    Batch,
+    Cache,
+    NewTokens,
+    Pad,
+    Platform,
+    Prompt,
+    lengths_of,
+    plan_for,
+    rules_of,
+    span,
+    write_or_print,
+)
 
 __all__ = ["app"]
 
@@ -17,45 +33,17 @@ _FILE = typer.Argument(help="A tunableop_*.csv file, results or untuned.")
 _OUT = typer.Option("--out", "-o", help="File to write; the screen if not given.")
 
 
-def _lengths(text: str) -> list[int]:
-    """``100``, ``5,12,100`` or ``1:256`` (both ends included)."""
-    from rocm_guide.base import GuideError
-
-    try:
-        if ":" in text:
-            first, last = (int(part) for part in text.split(":"))
-            return list(range(first, last + 1))
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise GuideError(f"--prompt {text}: a length (100), several (5,12,100) or a range (1:256)") from None
-
-
-def _write(text: str, out: Path | None) -> None:
-    from rocm_guide.base import write_text
-
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(out, text)
-        typer.echo(f"{out}: {len(text.splitlines())} lines")
-
-
-def _span(low: float, high: float) -> str:
-    unit, size = ("s", 1) if high < 120 else ("min", 60) if high < 7200 else ("h", 3600)
-    return f"{low / size:.1f} to {high / size:.1f} {unit}"
-
-
 @app.command("plan")
 def plan_command(
     model: Annotated[str, typer.Argument(help="A shape (random:llama-3-70b), a hub id, or a folder with config.json.")],
-    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
-    prompt: Annotated[str, typer.Option(help="Prompt length in tokens: 100, or 5,12,100, or 1:256.")] = "128",
-    new_tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 128,
-    pad: Annotated[int, typer.Option(help="Pad prompts to a multiple of this.")] = 1,
-    cache: Annotated[str, typer.Option(help="dynamic or static.")] = "dynamic",
+    batch: Batch = 1,
+    prompt: Prompt = "128",
+    new_tokens: NewTokens = 128,
+    pad: Pad = 1,
+    cache: Cache = "dynamic",
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "bfloat16",
-    attention: Annotated[str, typer.Option(help="sdpa (fused kernels) or eager (matrix products).")] = "sdpa",
-    platform: Annotated[str, typer.Option(help="rocm or cuda: which rules decide about fused bias.")] = "rocm",
+    attention: Attention = "sdpa",
+    platform: Platform = "rocm",
     candidates: Annotated[int, typer.Option(help="Kernels tried per product, for the time estimate.")] = 1500,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the untuned file here.")] = None,
     as_json: Annotated[bool, _JSON] = False,
@@ -64,18 +52,15 @@ def plan_command(
     from rocm_guide.base import GuideError, write_text
     from rocm_guide.tunableop import plan
     from rocm_guide.tunableop_cost import tuning_seconds
-    from rocm_guide.tunableop_matrix import CUDA_RULES, BlasRules
 
-    if platform not in ("rocm", "cuda"):
-        raise GuideError(f"--platform {platform}: use rocm or cuda")
+    rules = rules_of(platform)
     if dtype not in ("float32", "float16", "bfloat16"):
         raise GuideError(f"--dtype {dtype}: use float32, float16 or bfloat16")
     if attention not in ("sdpa", "eager"):
         raise GuideError(f"--attention {attention}: use sdpa or eager")
-    lengths = _lengths(prompt)
     found = plan(
-        model, batch=batch, prompt=lengths, new_tokens=new_tokens, pad=pad, cache=cache, dtype=dtype,
-        attention=attention, rules=CUDA_RULES if platform == "cuda" else BlasRules(),
+        model, batch=batch, prompt=lengths_of(prompt), new_tokens=new_tokens, pad=pad, cache=cache, dtype=dtype,
+        attention=attention, rules=rules, progress=sys.stderr.isatty() and not as_json,
     )  # fmt: skip
     entries = list(found.gemms.values())
     low, high = tuning_seconds((e.gemm for e in entries), candidates=candidates)
@@ -101,7 +86,7 @@ def plan_command(
     if len(entries) > 60:
         typer.echo(f"  … and {len(entries) - 60} more (--out FILE writes all)")
     typer.echo(f"{len(entries)} products to tune, {found.flops / 1e12:.2f} TFLOP in all")
-    typer.echo(f"tuning on an MI300X: {_span(low, high)} (computed, for {candidates} candidates per product)")
+    typer.echo(f"tuning on an MI300X: {span(low, high)} (computed, for {candidates} candidates per product)")
     for name, count in found.untunable.items():
         typer.echo(f"{count} calls of {name}: outside TunableOp")
     if out is not None:
@@ -146,17 +131,23 @@ def check(file: Annotated[Path, _FILE], as_json: Annotated[bool, _JSON] = False)
 def explain_command(
     line: Annotated[str, typer.Argument(help="A line, or a file whose lines are all explained.")],
     model: Annotated[str | None, typer.Option(help="Also say which layers of this model ask for it.")] = None,
-    batch: Annotated[int, typer.Option()] = 1,
-    prompt: Annotated[str, typer.Option()] = "128",
+    batch: Batch = 1,
+    prompt: Prompt = "128",
+    new_tokens: NewTokens = 128,
+    pad: Pad = 1,
+    cache: Cache = "dynamic",
+    attention: Attention = "sdpa",
+    platform: Platform = "rocm",
 ) -> None:
     """What a line stands for: which product, of which layer, and why M and N changed places."""
-    from rocm_guide.tunableop import plan
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_explain import explain
     from rocm_guide.tunableop_gemm import parse_gemm
 
     gemms = list(read_file(line).gemms.values()) if Path(line).is_file() else [parse_gemm(line)]
-    found = plan(model, batch=batch, prompt=_lengths(prompt)) if model else None
+    found = None
+    if model:
+        found = plan_for(gemms, model, batch, prompt, new_tokens, pad, cache, attention, platform)
     for gemm in gemms:
         typer.echo(f"{gemm.line()}\n{explain(gemm, found)}\n")
 
@@ -167,7 +158,7 @@ def merge_command(files: Annotated[list[Path], typer.Argument()], out: Annotated
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_ops import merge
 
-    _write(merge([read_file(f) for f in files]).text(), out)
+    write_or_print(merge([read_file(f) for f in files]).text(), out)
 
 
 @app.command("missing")
@@ -178,7 +169,7 @@ def missing_command(
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_ops import missing
 
-    _write(missing(read_file(untuned), read_file(results)).text(), out)
+    write_or_print(missing(read_file(untuned), read_file(results)).text(), out)
 
 
 @app.command("compare")
@@ -186,24 +177,44 @@ def compare_command(
     before: Annotated[Path, _FILE],
     after: Annotated[Path, _FILE],
     top: Annotated[int, typer.Option(help="How many products to list.", min=1)] = 10,
+    model: Annotated[str | None, typer.Option(help="Weight each product by how often this model calls it.")] = None,
+    batch: Batch = 1,
+    prompt: Prompt = "128",
+    new_tokens: NewTokens = 128,
+    pad: Pad = 1,
+    cache: Cache = "dynamic",
+    attention: Attention = "sdpa",
+    platform: Platform = "rocm",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Speed-up per product between two results files, and in all."""
+    """Speed-up per product between two results files, and in all; with --model weighted by its calls."""
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_ops import compare
 
-    c = compare(read_file(before), read_file(after))
+    first, calls = read_file(before), None
+    if model:
+        found = plan_for(first.gemms.values(), model, batch, prompt, new_tokens, pad, cache, attention, platform)
+        calls = {key: entry.calls for key, entry in found.gemms.items()}
+    c = compare(first, read_file(after), calls)
     if as_json:
         rows = [
-            {"product": x.params, "before_ms": x.time_ms, "after_ms": y.time_ms, "speed_up": s} for x, y, _, s in c.rows
+            {"product": x.params, "before_ms": x.time_ms, "after_ms": y.time_ms, "calls": n, "speed_up": s}
+            for x, y, n, s in c.rows
         ]
-        typer.echo(json.dumps({"speed_up": c.speed_up if c.rows else None, "rows": rows}))
+        typer.echo(json.dumps({"speed_up": c.speed_up if c.after_ms else None, "rows": rows}))
         return
-    for x, y, _, speed_up in c.rows[:top]:
+    for x, y, n, speed_up in c.rows[:top]:
+        times = f"{speed_up:>6.2f}x  {x.time_ms:>9.5f} -> {y.time_ms:>9.5f} ms"
+        typer.echo(f"{times}  {f'{n:>8} calls  ' if model else ''}{x.params}  {x.solution} -> {y.solution}")
+    if not c.after_ms:
         typer.echo(
-            f"{speed_up:>6.2f}x  {x.time_ms:>9.5f} -> {y.time_ms:>9.5f} ms  {x.params}  {x.solution} -> {y.solution}"
+            f"nothing to compare: no product with a time is in both files{' and called by ' + model if model else ''}"
         )
-    typer.echo(f"{len(c.rows)} products in both: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all")
+        return
+    how = f"weighted by the calls of {model}" if model else "each counted once"
+    typer.echo(
+        f"{len(c.rows)} products in both, {how}: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all"
+    )
     typer.echo(f"only in the first: {c.only_before}; only in the second: {c.only_after}")
 
 
@@ -225,10 +236,12 @@ def tune_command(
 
     if not torch.cuda.is_available():
         raise GuideError("tuning needs a GPU; on this machine `rocm-guide tunable plan` says what would be tuned")
+    if gpus > torch.cuda.device_count():
+        raise GuideError(f"--gpus {gpus}: torch sees {torch.cuda.device_count()} here")
     with Progress() as bar:
         task = bar.add_task("products", total=None)
         done = tune_file(
-            untuned, results, gpus=gpus, budget_ms=budget_ms,
+            untuned, results, gpus=gpus, budget_ms=budget_ms, validators=dict(torch.cuda.tunable.get_validators()),
             progress=lambda n, total: bar.update(task, completed=n, total=total),
         )  # fmt: skip
     typer.echo(f"{results}: {len(done.tuned)} tuned products")
