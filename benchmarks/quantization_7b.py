@@ -3,6 +3,7 @@
 
     python3 benchmarks/quantization_7b.py --out DIR                         # on a GPU, about 5 minutes
     python3 benchmarks/quantization_7b.py --out DIR --shape small --tokens 4   # small, to test the script on a CPU
+    python3 benchmarks/quantization_7b.py --out benchmarks/results --plot      # only draw what is stored there
 
 Speed and memory do not depend on the values, so the GPTQ and AWQ checkpoints are filled with random codes instead of
 being quantised for an hour; bitsandbytes quantises random 16-bit weights while it loads them, as it always does.
@@ -39,8 +40,10 @@ CASES = {
     "AWQ 4 bits, Triton kernel": ("awq", "awq_gemm_triton"),
     "GPTQ 4 bits, torch kernel": ("gptq", "gptq_torch"),
     "AWQ 4 bits, torch kernel": ("awq", "awq_torch"),
-    "GPTQ 4 bits, ExLlamaV2 kernel": ("gptq", "gptq_exllama_v2"),  # compiles CUDA code first
-    "AWQ 4 bits, GEMM kernel": ("awq", "awq_gemm"),  # compiles CUDA code first
+    # These compile CUDA code at their first use; by the library's own estimate 35, 117 and 62 seconds.
+    "GPTQ 4 bits, ExLlamaV2 kernel": ("gptq", "gptq_exllama_v2"),
+    "GPTQ 4 bits, Marlin kernel": ("gptq", "gptq_marlin"),
+    "AWQ 4 bits, GEMM kernel": ("awq", "awq_gemm"),
 }  # fmt: skip
 
 
@@ -155,6 +158,27 @@ def figures(model, device: str, tokens: int, prompt: int) -> dict:
     return found
 
 
+def plot(report: dict, folder: Path) -> None:
+    """Memory and tokens per second of the measured cases, as quantization_7b.png and .svg in ``folder``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from kernel_bench import save_plot
+
+    from rocm_guide.plots import bars, house_style
+
+    house_style()
+    measured = {label: case for label, case in report["cases"].items() if "reason" not in case}
+    fig, axes = plt.subplots(2, 1, figsize=(8.6, 6.6))
+    memory = {label: case["model bytes"] / 1e9 for label, case in measured.items()}
+    speed = {label: case["tokens/s, 1 row"] for label, case in measured.items()}
+    bars(memory, unit="model in memory (GB)", title="Llama-2-7B's shape", hardware=report["hardware"], ax=axes[0],
+         baseline="float16")  # fmt: skip
+    bars(speed, unit="tokens per second, one row, eager", title="", ax=axes[1], baseline="float16")
+    save_plot("quantization_7b", fig, folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
@@ -163,8 +187,12 @@ def main() -> None:
     )
     parser.add_argument("--shape", choices=("llama-2-7b", "small"), default="llama-2-7b")
     parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--plot", action="store_true", help="measure nothing")
     parser.add_argument("--only", nargs="*", default=[], help="words that the wanted cases contain")
     args = parser.parse_args()
+    if args.plot:
+        plot(json.loads((args.out / "quantization_7b.json").read_text()), args.out)
+        return
     import torch
     from transformers.utils import logging
 
@@ -178,7 +206,7 @@ def main() -> None:
     device = accelerator().device
     report = {"question": __doc__.splitlines()[0], "hardware": accelerator().label(), "shape": args.shape,
               "versions": {"torch": torch.__version__, "transformers": transformers.__version__, **versions},
-              "cases": {}}  # fmt: skip
+              "note": "Eager mode, random weights.", "cases": {}}  # fmt: skip
     args.out.mkdir(parents=True, exist_ok=True)
     written = args.out / "quantization_7b.json"
     if written.exists():  # a run of other cases on the same machine is added to
@@ -216,7 +244,9 @@ def main() -> None:
             row["reason"] = f"{type(error).__name__}: {lines[0][:300]}"
         model = None
         print(label, json.dumps(row), flush=True)
-        written.write_text(json.dumps(report, indent=1))
+        written.write_text(json.dumps(report, indent=1) + "\n")
+    if device == "cuda":
+        plot(report, args.out)
 
 
 if __name__ == "__main__":

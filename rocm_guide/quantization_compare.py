@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ from typing import Any
 from .base import GuideError
 from .evaluation import answer
 
-__all__ = ["Measured", "decoder_bits", "divergence", "measure", "model_bytes", "perplexity", "table"]
+__all__ = [
+    "Measured",
+    "case_table",
+    "decoder_bits",
+    "divergence",
+    "measure",
+    "model_bytes",
+    "perplexity",
+    "table",
+]
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,8 @@ class Measured:
         exact: share of held-out questions answered word for word.
         perplexity: on the held-out answers; 1 would be certainty.
         seconds: to quantise, 0 where nothing is done.
-        tokens_per_second: new tokens while answering all questions in one batch.
+        tokens_per_second: new tokens while answering a third of the questions in one batch, the median of three runs.
+        spread: half the distance between the fastest of these runs and the slowest.
     """
 
     bits: float
@@ -37,6 +48,7 @@ class Measured:
     perplexity: float
     seconds: float
     tokens_per_second: float
+    spread: float = 0.0
 
 
 def _stored(module: Any) -> list[Any]:
@@ -149,36 +161,64 @@ def measure(
         folder: where the model was saved.
         seconds: what quantising took.
         weights: number of weights of the decoder's linear layers, as if unquantised.
+
+    Raises:
+        GuideError: as :func:`perplexity`.
     """
     samples = list(samples)
-
-    began = time.perf_counter()
-    texts = answer(model, tokenizer, [s["prompt"] for s in samples], batch=len(samples))
-    spent = time.perf_counter() - began
-    made = sum(len(tokenizer(text, add_special_tokens=False).input_ids) + 1 for text in texts)
+    surprise = perplexity(model, tokenizer, samples)
+    prompts = [s["prompt"] for s in samples]
+    texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged below; for the clock it is the warm-up
+    rates = []
+    for _ in range(3):
+        began = time.perf_counter()
+        again = answer(model, tokenizer, prompts[::3], batch=len(samples))
+        spent = time.perf_counter() - began
+        rates.append(sum(len(tokenizer(text, add_special_tokens=False).input_ids) + 1 for text in again) / spent)
     disk = sum(p.stat().st_size for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".bin"))
     return Measured(
         decoder_bits(model, weights),
         disk,
         model_bytes(model),
         sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples),
-        perplexity(model, tokenizer, samples),
+        surprise,
         seconds,
-        made / spent,
+        statistics.median(rates),
+        (max(rates) - min(rates)) / 2,
     )
 
 
 def table(rows: dict[str, Measured]) -> str:
     """The comparison as text, one line for each model.
 
-    >>> print(table({"float32": Measured(32.0, 6_000_000, 6_000_000, 0.995, 1.01, 0.0, 900.0)}))
-                                bits   on disk  in memory   exact  perplexity  seconds  tokens/s
-    float32                    32.00   6.00 MB    6.00 MB   99.5%      1.0100      0.0       900
+    >>> print(table({"float32": Measured(32.0, 6_000_000, 6_000_000, 0.995, 1.01, 0.0, 900.0, 20.0)}))
+                                bits   on disk  in memory   exact  perplexity  seconds      tokens/s
+    float32                    32.00   6.00 MB    6.00 MB   99.5%      1.0100      0.0    900 ±   20
     """
     head = f"{'':26s} {'bits':>5s} {'on disk':>9s} {'in memory':>10s} {'exact':>7s} {'perplexity':>11s}"
-    lines = [head + f" {'seconds':>8s} {'tokens/s':>9s}"]
+    lines = [head + f" {'seconds':>8s} {'tokens/s':>13s}"]
     for label, m in rows.items():
         sizes = f"{m.disk_bytes / 1e6:6.2f} MB {m.memory_bytes / 1e6:7.2f} MB"
-        rest = f"{m.exact:7.1%} {m.perplexity:11.4f} {m.seconds:8.1f} {m.tokens_per_second:9,.0f}"
+        rest = f"{m.exact:7.1%} {m.perplexity:11.4f} {m.seconds:8.1f} {m.tokens_per_second:6,.0f} ± {m.spread:4,.0f}"
         lines.append(f"{label:26s} {m.bits:5.2f} {sizes} {rest}")
+    return "\n".join(lines)
+
+
+def case_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
+    """Results of ``benchmarks/quantization_7b.py`` as text: memory and speed of each path, or why it has no figures.
+
+    >>> print(case_table({"plain": {"model bytes": 2e9, "tokens/s, 1 row": 50.0, "tokens/s, 16 rows": 800.0,
+    ...     "prompt of 2048 tokens, s": 0.07}, "other": {"reason": "no kernel"}}))
+                                            in memory     1 row   16 rows  prompt of 2,048
+    plain                                      2.0 GB      50/s     800/s            70 ms
+    other                                  no kernel
+    """
+    lines = [f"{'':38s} {'in memory':>10s} {'1 row':>9s} {'16 rows':>9s} {'prompt of 2,048':>16s}"]
+    for label, case in cases.items():
+        if "reason" in case:
+            lines.append(f"{label:38s} {case['reason']}")
+            continue
+        rates = f"{case['tokens/s, 1 row']:7,.0f}/s {case['tokens/s, 16 rows']:7,.0f}/s"
+        prompt = f"{1000 * case['prompt of 2048 tokens, s']:13,.0f} ms"
+        lines.append(f"{label:38s} {case['model bytes'] / 1e9:7.1f} GB {rates} {prompt}")
     return "\n".join(lines)

@@ -95,7 +95,7 @@ def gptq(
         block: columns that are finished before the rest of the matrix is corrected in one matrix product.
 
     Raises:
-        QuantizationError: settings that do not fit, or a Hessian that cannot be inverted.
+        QuantizationError: settings that do not fit, a Hessian of another layer, or one that cannot be inverted.
 
     >>> import torch
     >>> from rocm_guide.quantization import output_error, round_to_nearest
@@ -110,6 +110,8 @@ def gptq(
 
     columns = weight.shape[1]
     width = columns // check_grid(columns, bits, group)
+    if h.shape != (columns, columns):
+        raise QuantizationError(f"h is {tuple(h.shape)}; a layer of {columns} columns needs ({columns}, {columns})")
     w, h = weight.detach().float().clone(), h.clone()
     # A column whose input is always 0 can take any value: 0, and a 1 on the diagonal keeps H invertible.
     dead = h.diagonal() == 0

@@ -96,7 +96,7 @@ def smoothing_scales(inputs_absmax: torch.Tensor, weight_absmax: torch.Tensor, a
     """SmoothQuant's answer to the same outliers: factors (in,) to divide inputs and multiply weight columns by.
 
     s = max|X|^alpha / max|W|^(1 - alpha) moves a part of the difficulty from the inputs into the weights, and no
-    column has to be treated apart. Notebook 22 builds on it.
+    column has to be treated apart.
     Source: Xiao et al., "SmoothQuant", https://arxiv.org/abs/2211.10438, equation 4.
 
     Args:

@@ -62,17 +62,19 @@ def quantize_layers(
         samples: calibration data, as :func:`calibration_samples` takes it; not needed for "nearest".
         bits, group: as in :func:`rocm_guide.quantization.check_grid`.
         progress: show a bar.
-        options: for "gptq" act_order, damping, symmetric; for "awq" clip (default True).
+        options: for "nearest" symmetric; for "gptq" act_order, damping, symmetric; for "awq" clip (default True).
 
     Raises:
-        QuantizationError: another method, no samples, or settings that do not fit.
+        QuantizationError: another method, a model that is no Llama, no samples, or settings that do not fit.
     """
     from tqdm.auto import tqdm
 
     if method not in _METHODS:
         raise QuantizationError(f"method={method!r}: choose {', '.join(map(repr, _METHODS))}")
+    layers = getattr(getattr(model, "model", None), "layers", None)
+    if layers is None or not hasattr(layers[0], "self_attn"):
+        raise QuantizationError(f"{type(model).__name__}: its layers are not those of a Llama; load a Llama-like model")
     began, done = time.perf_counter(), Done()
-    layers = model.model.layers
     calls = _first_calls(model, calibration_samples(samples)) if method != "nearest" else []
     with torch.inference_mode():
         for i, layer in enumerate(tqdm(layers, desc=f"{method}, {bits} bits", leave=False, disable=not progress)):

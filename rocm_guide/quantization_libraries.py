@@ -12,6 +12,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 import time
 import warnings
@@ -25,7 +26,7 @@ from .quantization_data import calibration_samples
 
 __all__ = ["add_libraries", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet"]
 
-_FILLED_BY = "run `make course` once, or pip install -r rocm_guide/data/quantization.txt"
+_FILLED_BY = "run `make course` once, or pip install --no-deps -r rocm_guide/data/quantization.txt"
 
 
 @contextlib.contextmanager
@@ -196,8 +197,8 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
         try:
             loaded = GPTQModel.load(str(folder), device=device, dtype=dtype or torch.float16, backend=_backend(backend))
         except (ValueError, NotImplementedError, AssertionError) as error:
-            fix = "backend='auto' takes a kernel that runs" if "support" in str(error) else "see the guide of GPTQModel"
-            raise QuantizationError(f"{backend} on {device} failed: {_first_line(error)}; {fix}") from error
+            fix = "; backend='auto' takes a kernel that runs there" if backend != "auto" else ""
+            raise QuantizationError(f"{backend} on {device} failed: {_first_line(error)}{fix}") from error
     return loaded.model.eval()
 
 
@@ -211,7 +212,9 @@ def _own_folder() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """The first line of a message, with classes by their bare names and without a full stop."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", line).rstrip(".")
 
 
 def kernels(method: str, device: str) -> dict[str, list[int]]:

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Our algorithms on single layers: exactness, errors, and the one-line refusals."""
 
+import importlib.util
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocm_guide import quantization_libraries
 from rocm_guide.quantization import (
     QuantizationError,
     bits_per_weight,
@@ -17,9 +22,17 @@ from rocm_guide.quantization import (
 )
 from rocm_guide.quantization_awq import awq_grid, rounded, search_clip, search_scales
 from rocm_guide.quantization_budget import decode_bound, linear_weights, serving_bytes
+from rocm_guide.quantization_compare import case_table
 from rocm_guide.quantization_gptq import gptq, hessian, inverse_factor
 from rocm_guide.quantization_int8 import int8_linear, outlier_columns, smoothing_scales
-from rocm_guide.quantization_nf4 import code_book, dequantize_blocks, dynamic_code_book, quantize_blocks
+from rocm_guide.quantization_layers import quantize_layers
+from rocm_guide.quantization_nf4 import (
+    code_book,
+    code_book_bits,
+    dequantize_blocks,
+    dynamic_code_book,
+    quantize_blocks,
+)
 from rocm_guide.quantization_pack import PackedLinear, pack_bits, unpack_bits
 from rocm_guide.zoo import meta_model
 
@@ -202,6 +215,8 @@ def test_int8_outliers():
         (lambda: search_scales([torch.ones(1, 32)], torch.empty(0, 32), len, 4, 32), "calibration set is empty"),
         (lambda: serving_bytes("llama-2-7b", 0), r"bits=0, rows=1, length=4096: all of them are positive"),
         (lambda: linear_weights("gpt2"), r"'gpt2': its layers are not those of a Llama"),
+        (lambda: gptq(torch.ones(4, 64), torch.eye(32), 4, 32), r"h is \(32, 32\); a layer of 64 columns needs"),
+        (lambda: quantize_layers(torch.nn.Linear(4, 4), "nearest"), r"Linear: its layers are not those of a Llama"),
     ],
 )
 def test_refusals_are_one_line(attempt, line):
@@ -234,6 +249,9 @@ def test_exercises_know_right_from_wrong(capsys):
         q = round_to_nearest(w[None], bits, -1)
         return q.codes[0]
 
+    def unwritten(*_):
+        raise NotImplementedError
+
     good = [
         first.check_codes(codes),
         first.check_order(lambda x: hessian([x]).diagonal().argsort(descending=True)),
@@ -249,6 +267,8 @@ def test_exercises_know_right_from_wrong(capsys):
     bad = [
         first.check_codes(lambda w, bits: codes(w, bits + 1)),
         first.check_codes(lambda w, bits: (w / 0).foo),
+        first.check_codes(unwritten),
+        first.check_order(unwritten),
         first.check_order(lambda x: range(12)),
         first.check_order(lambda x: x.abs().amax(0).argsort(descending=True)),
         first.check_size(4),
@@ -256,11 +276,43 @@ def test_exercises_know_right_from_wrong(capsys):
         awq.check_salient(lambda x, share: x.abs().amax(0).topk(int(share * x.shape[1])).indices),
         awq.check_equal(lambda norm, w, s: (norm, w)),
         awq.check_equal(lambda norm, w, s: 3),
+        awq.check_salient(unwritten),
         awq.check_factor(4),
         bitsandbytes.check_book(lambda n: code_book("nf4")[:n]),
+        bitsandbytes.check_book(unwritten),
         bitsandbytes.check_outliers(2),
         bitsandbytes.check_states(80.86),
         bitsandbytes.check_states(37.65),
     ]
     assert not any(bad)
     assert capsys.readouterr().out.count("[HINT]") == len(bad)
+
+
+def test_a_missing_library_is_one_line(monkeypatch):
+    monkeypatch.setattr(quantization_libraries, "find_spec", lambda name: None)
+    with pytest.raises(QuantizationError, match="gptqmodel is not installed; run `make course` once, or pip") as caught:
+        quantization_libraries.add_libraries("gptqmodel")
+    assert "\n" not in str(caught.value)
+
+
+def test_results_at_7b_are_complete():
+    """Every path of the benchmark has figures or a reason, a machine and versions; sizes are those of 4 and 8 bits."""
+    root = Path(__file__).parents[1] / "benchmarks"
+    report = json.loads((root / "results/quantization_7b.json").read_text())
+    spec = importlib.util.spec_from_file_location("quantization_7b", root / "quantization_7b.py")
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    assert set(report["cases"]) == set(benchmark.CASES)
+    assert report["shape"] == "llama-2-7b" and report["hardware"]
+    assert {"torch", "transformers", "gptqmodel", "bitsandbytes"} <= set(report["versions"])
+    rows = case_table(report["cases"]).splitlines()
+    for label, case in report["cases"].items():
+        if "reason" in case:
+            assert any(row.startswith(label) and case["reason"] in row for row in rows)
+            continue
+        widths = {"float": 16.0, "int8": 8.0, "double": code_book_bits(double=True), "NF4": code_book_bits()}
+        bits = next((width for word, width in widths.items() if word in label), bits_per_weight(4, 128, 4096))
+        parts = serving_bytes("llama-2-7b", bits)
+        expected = parts["linear layers"] + parts["embeddings, head"]
+        assert case["model bytes"] == pytest.approx(expected, rel=0.02), label
+        assert case["tokens/s, 16 rows"] > case["tokens/s, 1 row"] > 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import first_line, say
 
 __all__ = ["check_equal", "check_factor", "check_salient"]
 
@@ -28,7 +28,7 @@ def check_salient(salient: Callable[[torch.Tensor, float], Any]) -> bool:
         try:
             given = torch.as_tensor(salient(x, share)).long().flatten().tolist()
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-            return say(False, f"it fails on inputs of shape (50, 40): {str(e).splitlines()[0]}")
+            return say(False, f"it fails on inputs of shape (50, 40): {first_line(e)}")
         count = int(share * 40)
         if len(given) != count:
             return say(False, f"{share:.0%} of 40 columns are {count}, not {len(given)}")
@@ -52,7 +52,7 @@ def check_equal(fold: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any])
     try:
         new_norm, new_w = fold(norm.clone(), w.clone(), s.clone())
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-        return say(False, f"it should give two tensors: {str(e).splitlines()[0]}")
+        return say(False, f"it should give two tensors: {first_line(e)}")
     if tuple(new_norm.shape) != (6,) or tuple(new_w.shape) != (4, 6):
         return say(False, f"shapes {tuple(new_norm.shape)} and {tuple(new_w.shape)}; expected (6,) and (4, 6)")
     if not torch.allclose(new_w, w * s):

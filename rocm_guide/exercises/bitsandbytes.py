@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import first_line, say
 
 __all__ = ["check_book", "check_outliers", "check_states"]
 
@@ -24,7 +24,7 @@ def check_book(book: Callable[[int], Any]) -> bool:
         try:
             given = torch.as_tensor(book(n)).double().sort().values
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-            return say(False, f"it fails for n={n}: {str(e).splitlines()[0]}")
+            return say(False, f"it fails for n={n}: {first_line(e)}")
         if given.shape != (n,):
             return say(False, f"expected {n} values, got the shape {tuple(given.shape)}")
         low, high = given[0].item(), given[-1].item()

@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
-__all__ = ["say"]
+__all__ = ["first_line", "say"]
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, on one line; its name if it says nothing, as ``raise NotImplementedError`` does.
+
+    >>> first_line(NotImplementedError())
+    'NotImplementedError'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def say(good: bool, text: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import first_line, say
 from rocm_guide.quantization import bits_per_weight, round_to_nearest
 from rocm_guide.quantization_budget import serving_bytes
 
@@ -28,7 +28,7 @@ def check_codes(codes: Callable[[torch.Tensor, int], Any]) -> bool:
         try:
             given = torch.as_tensor(codes(w, bits)).float()
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
-            return say(False, f"it fails on a group of 32 weights: {str(e).splitlines()[0]}")
+            return say(False, f"it fails on a group of 32 weights: {first_line(e)}")
         expected = round_to_nearest(w[None], bits, -1).codes[0].float()
         if given.shape != expected.shape:
             return say(False, f"expected 32 codes, got the shape {tuple(given.shape)}")
@@ -60,7 +60,7 @@ def check_order(order: Callable[[torch.Tensor], Any]) -> bool:
     try:
         given = torch.as_tensor(order(x)).long()
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-        return say(False, f"it fails on inputs of shape (64, 12): {str(e).splitlines()[0]}")
+        return say(False, f"it fails on inputs of shape (64, 12): {first_line(e)}")
     if given.shape != expected.shape:
         return say(False, f"expected 12 column numbers, got the shape {tuple(given.shape)}")
     if torch.equal(given, expected.flip(0)):
