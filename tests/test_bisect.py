@@ -150,6 +150,24 @@ def test_reduced_precision_within_tolerance_passes_and_below_it_fails(right, inp
     assert first_difference(right, low, inputs).kind == "value"
 
 
+def test_infinities_that_are_meant_are_compared_too():
+    """A mask of -inf: equal infinities are no finding, a hole in the mask is."""
+
+    class Masked(torch.nn.Module):
+        def __init__(self, diagonal):
+            super().__init__()
+            self.diagonal = diagonal
+
+        def forward(self, x):
+            return x.masked_fill(torch.ones(4, 4, dtype=torch.bool).triu(self.diagonal), float("-inf"))
+
+    right, same, wrong = (torch.nn.Sequential(Masked(d), torch.nn.Softmax(-1)) for d in (1, 1, 2))
+    scores = [torch.arange(16.0).view(4, 4)]
+    assert first_difference(right, same, scores) is None
+    found = first_difference(right, wrong, scores)
+    assert found.path == "0" and found.kind == "value" and "3 of 16 values are not finite" in found.detail
+
+
 def test_active_dropout_is_refused():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
     with pytest.raises(GuideError, match=r"1: dropout is active.*eval\(\)"):

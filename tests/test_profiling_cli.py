@@ -84,6 +84,33 @@ def test_profile_runs_a_script_with_its_arguments(tmp_path):
     assert "no such script" in run("profile", tmp_path / "none.py", code=2)
 
 
+def test_profile_of_a_script_that_exits_or_fails(tmp_path):
+    """The work up to there is summarised, the exit code is the script's, and its traceback shows its own lines only."""
+    pytest.importorskip("torch")
+    script, out = tmp_path / "work.py", tmp_path / "trace.json"
+    work = "import sys, torch\ntorch.ones(64, 64) @ torch.ones(64, 64)\n"
+    for end, code, shown in (
+        ("sys.exit()", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('no data')", 1, "no data"),
+        ("int('x')", 1, "ValueError: invalid literal"),
+    ):
+        script.write_text(work + end + "\n")
+        command = [
+            sys.executable,
+            "-c",
+            "from rocm_guide.cli.main import main; main()",
+            "profile",
+            "--out",
+            out,
+            script,
+        ]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+        assert done.returncode == code and "aten::mm" in done.stdout and "perfetto" in done.stdout
+        assert shown in done.stderr and "typer" not in done.stderr and "runpy" not in done.stderr
+        assert shown or not done.stderr
+
+
 @pytest.mark.skipif(find_objdump() is None, reason="needs llvm-objdump 17 or newer")
 def test_faults_read_and_code(tmp_path):
     report = DATA / "fault_report.txt"
@@ -102,4 +129,7 @@ def test_faults_log_and_env():
     assert "page fault at 0x7f1e40019000 (a read), python3 pid 4242" in text and len(text.splitlines()) == 7
     assert len(json.loads(run("faults", "log", SAMPLES / "faults" / "dmesg.txt", "--json"))) == 7
     assert "export AMD_SERIALIZE_KERNEL=3" in run("faults", "env")
-    assert "unset HSA_TOOLS_LIB" in run("faults", "env", "--agent", "lib", "--undo")
+    made = run("faults", "env", "--agent", "lib", "--precise").splitlines()
+    undone = run("faults", "env", "--undo").splitlines()
+    names = {line.removeprefix("export ").partition("=")[0] for line in made}
+    assert names == {line.removeprefix("unset ") for line in undone}, "the undo needs no options to undo all of it"

@@ -63,6 +63,7 @@ def test_address(capsys):
     assert debugging_faults.check_address(0x1000 + 4 * 405, 2, 5, base=0x1000, columns=200)
     hinted(capsys, "bytes", debugging_faults.check_address(0x1000 + 405, 2, 5, base=0x1000, columns=200))
     hinted(capsys, "base", debugging_faults.check_address(7, 2, 5, base=0x1000, columns=200))
+    hinted(capsys, "whole number", debugging_faults.check_address(None, 2, 5, base=0x1000, columns=200))
 
 
 def test_environment(capsys):
@@ -94,6 +95,7 @@ def test_path(capsys):
     with torch.no_grad():
         changed["b"][0].weight[0, 0] += 1
     hinted(capsys, "innermost", debugging_faults.check_path("b", model, changed))
+    hinted(capsys, "equal", debugging_faults.check_path("b", model, model))
 
 
 def test_machine(capsys, tmp_path):
@@ -107,8 +109,9 @@ def test_machine(capsys, tmp_path):
 
 def test_saving_and_partition(capsys):
     assert system_tuning.check_saving(2, 1333, 30, 2e-3 * 1333 / 30)
-    hinted(capsys, "not percent", system_tuning.check_saving(2, 1333, 30, 8.887))
+    hinted(capsys, "not per cent", system_tuning.check_saving(2, 1333, 30, 8.887))
     hinted(capsys, "microseconds", system_tuning.check_saving(2, 1333, 30, 0.5))
     assert system_tuning.check_partition((8, 38, 24), dies=8, units=304, memory_gb=192)
+    hinted(capsys, "three numbers", system_tuning.check_partition((8, 38), dies=8, units=304, memory_gb=192))
     for wrong in ((4, 76, 48), (8, 304, 24), (8, 38, 192)):
         hinted(capsys, "not it", system_tuning.check_partition(wrong, dies=8, units=304, memory_gb=192))

@@ -11,7 +11,7 @@ import typer
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Read GPU fault reports and debug-agent logs.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read GPU fault reports and debug-agent logs.")
 
 _JSON = typer.Option("--json", help="Print JSON and nothing else.")
 
@@ -83,10 +83,13 @@ def env(
     save_code: Annotated[str | None, typer.Option(help="Folder for code objects.")] = None,
     precise: Annotated[bool, typer.Option("--precise", help="Report the very instruction (slower).")] = False,
     all_waves: Annotated[bool, typer.Option("--all", help="Report every wave.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Print the lines that unset everything.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Print the lines that unset everything, the agent too.")] = False,
 ) -> None:
     """Print the environment of a hunt, for `eval "$(rocm-guide faults env)"`."""
-    from rocm_guide.faults_env import hunt_environment, shell_lines
+    from rocm_guide.faults_env import HUNT, hunt_environment, shell_lines
 
-    found = hunt_environment(agent=agent, save_code=save_code, precise=precise, all_waves=all_waves)
+    if undo:
+        found = dict.fromkeys((*HUNT, "HSA_TOOLS_LIB", "ROCM_DEBUG_AGENT_OPTIONS"), "")
+    else:
+        found = hunt_environment(agent=agent, save_code=save_code, precise=precise, all_waves=all_waves)
     typer.echo(shell_lines(found, undo=undo))

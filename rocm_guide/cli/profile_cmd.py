@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True)
-trace = typer.Typer(no_args_is_help=True, help="Read what a profiler wrote.")
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+trace = typer.Typer(no_args_is_help=True, add_completion=False, help="Read what a profiler wrote.")
 app.add_typer(trace, name="trace")
 
 _JSON = typer.Option("--json", help="Print JSON and nothing else.")
@@ -29,7 +29,10 @@ def profile(
     arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")] = Path("trace.json.gz"),
 ) -> None:
-    """Run a script under torch.profiler and summarise its trace; options of profile go before the script."""
+    """Run a script under torch.profiler and summarise its trace; options of profile go before the script.
+
+    The exit code is the script's own; a script that fails is summarised up to there.
+    """
     import runpy
     import sys
 
@@ -39,15 +42,35 @@ def profile(
 
     if not script.is_file():
         raise GuideError(f"{script}: no such script")
-    before = sys.argv, sys.path[:]
+    before, code = (sys.argv, sys.path[:]), 0
     sys.argv, sys.path[0:0] = [str(script), *(arguments or [])], [str(script.resolve().parent)]
     try:
         with record_block(out):
             runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as e:  # many scripts end with sys.exit(main())
+        code = e.code if isinstance(e.code, int) else int(e.code is not None)
+        if isinstance(e.code, str):
+            typer.echo(e.code, err=True)
+    except Exception as e:  # noqa: BLE001 - whatever the script raises is shown as Python would
+        code = _show_failure(e, script)
     finally:
         sys.argv, sys.path[:] = before
     _summary(summarize(out), 10)
     typer.echo(f"{out}: open it at https://ui.perfetto.dev")
+    raise typer.Exit(code)
+
+
+def _show_failure(error: Exception, script: Path) -> int:
+    """Print the script's traceback without the frames of this command; 1, the exit code. Raises what is not its own."""
+    import traceback
+
+    inside = error.__traceback__
+    while inside is not None and inside.tb_frame.f_code.co_filename != str(script):
+        inside = inside.tb_next
+    if inside is None and not isinstance(error, SyntaxError):
+        raise error
+    typer.echo("".join(traceback.format_exception(error.with_traceback(inside))), err=True, nl=False)
+    return 1
 
 
 @trace.command()

@@ -12,7 +12,9 @@ import typer
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="System settings of an MI300X machine: check, set, reset.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="System settings of an MI300X machine: check, set, reset."
+)
 
 _STATE = typer.Option("--state", help="File for the previous values, instead of the one in the state folder.")
 _JSON = typer.Option("--json", help="Print JSON and nothing else.")

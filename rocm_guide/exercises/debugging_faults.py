@@ -14,6 +14,8 @@ __all__ = ["check_address", "check_environment", "check_path"]
 def check_address(address: int, row: int, column: int, *, base: int, columns: int) -> bool:
     """Exercise 1: the byte address of an element of a row-major float32 matrix."""
     right = base + 4 * (row * columns + column)
+    if isinstance(address, bool) or not isinstance(address, int):
+        return say(False, f"address={address!r}: give a whole number, the base plus the bytes before the element")
     if address == right:
         return say(True, f"row {row}, column {column} is at {right:#x}.")
     if address == base + row * columns + column:
@@ -44,6 +46,8 @@ def check_path(path: str, reference: Any, suspect: Any) -> bool:
     """Exercise 3: the module whose weights differ between two models."""
     theirs = dict(suspect.named_parameters())
     wrong = [n for n, p in reference.named_parameters() if bool((p != theirs[n]).any())]
+    if not wrong:
+        return say(False, "the two models are equal: pass the model first and the broken one second")
     right = wrong[0].rpartition(".")[0]
     if path == right:
         return say(

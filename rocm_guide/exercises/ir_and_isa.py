@@ -58,15 +58,16 @@ def check_wait(outstanding: int) -> bool:
     return say(False, f"outstanding={outstanding}: not yet. {hint}")
 
 
-def check_trips(counts: Mapping[str, int]) -> bool:
+def check_trips(counts: Mapping[str, int], *, block: int = 64, head_dim: int = 128) -> bool:
     """Exercise 3: how often the packed keys pass through LDS on their way to the matrix cores, in each kernel.
 
-    ``counts`` maps ``reshaped``, ``gathered`` and ``planar`` to a number of trips. The kernels are compiled here and
-    the shortest way from the load of the keys to the first ``tt.dot`` is followed.
+    ``counts`` maps ``reshaped``, ``gathered`` and ``planar`` to a number of trips. The kernels are compiled here, for
+    ``block`` tokens per workgroup and keys of ``head_dim``, and the shortest way from the load of the keys to the first
+    ``tt.dot`` is followed.
 
     Prints [OK] or a hint, and returns whether the answer is right.
     """
-    right = {name: _trips(name) for name in ("reshaped", "gathered", "planar")}
+    right = {name: _trips(name, block, head_dim) for name in ("reshaped", "gathered", "planar")}
     for name, trips in right.items():
         if name not in counts:
             return say(False, f"{name}: not yet. give a count for each of {', '.join(right)}")
@@ -78,7 +79,7 @@ def check_trips(counts: Mapping[str, int]) -> bool:
     return say(True, f"{', '.join(f'{name} {trips}' for name, trips in right.items())}")
 
 
-def _trips(name: str) -> int:
+def _trips(name: str, block: int, head_dim: int) -> int:
     import torch
 
     from rocm_guide.mi300x.compile import compile_kernel
@@ -91,13 +92,13 @@ def _trips(name: str) -> int:
     kernels = {"gathered": int4_scores_gathered, "planar": int4_scores_planar, "reshaped": int4_scores_reshaped}
     kernel = kernels[name]
     arguments = [
-        meta(16, 128, dtype=torch.float16),
-        meta(4096, 16),
+        meta(16, head_dim, dtype=torch.float16),
+        meta(4096, head_dim // 8),
         meta(4096),
         meta(16, 4096, dtype=torch.float32),
         4096,
     ]
-    program = parse_ir(compile_kernel(kernel, arguments, {"M": 16, "BLOCK": 64, "D": 128}).ttgir)[0]
+    program = parse_ir(compile_kernel(kernel, arguments, {"M": 16, "BLOCK": block, "D": head_dim}).ttgir)[0]
     dot = next(op for op in program.operations if op.name == "tt.dot")
     # The keys are the operand whose way back leads to a load of int32 tiles.
     loads = [

@@ -44,6 +44,8 @@ def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_pa
     True
     """
     right = parameters * bytes_per_parameter / (gpu("MI300X").bandwidth_tb_s * 1e12) * 1e3
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
+        return say(False, f"milliseconds={milliseconds!r}: give one number")
     if abs(milliseconds - right) <= 0.01 * right:
         return say(True, f"{right:.1f} ms, so at most {1e3 / right:.0f} tokens per second for one request")
     flops_time = 2 * parameters / (gpu("MI300X").peak_tflops("bf16") * 1e12) * 1e3

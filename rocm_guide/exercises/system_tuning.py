@@ -33,7 +33,7 @@ def check_saving(microseconds: float, launches: int, step_ms: float, answer: flo
             True, f"{microseconds} us x {launches:,} launches = {microseconds * launches / 1e3:.2f} ms: {right:.0%}."
         )
     if abs(answer - 100 * right) < 0.5:
-        return say(False, f"{answer}: a share between 0 and 1 is asked for, not percent")
+        return say(False, f"{answer}: a share between 0 and 1 is asked for, not per cent")
     return say(False, f"{answer}: microseconds x launches is microseconds, the step is {step_ms} milliseconds")
 
 
@@ -41,6 +41,8 @@ def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gb: 
     """Exercise 3: (devices, compute units each, GB each) of an MI300X in CPX mode with NPS4."""
     right = (dies, units // dies, memory_gb // dies)
     names = ("devices", "compute units each", "GB each")
+    if not isinstance(answer, Sequence) or len(answer) != 3:
+        return say(False, f"answer={answer!r}: give three numbers: {', '.join(names)}")
     for given, expected, name in zip(answer, right, names, strict=True):
         if given != expected:
             return say(False, f"{name}: {given} is not it; CPX makes one device of each of the {dies} dies")

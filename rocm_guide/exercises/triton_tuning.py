@@ -72,13 +72,13 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
 
 
 def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
-    """Exercise 3: a configuration of ``matmul`` with at least 85 FLOP per loaded byte that still runs well.
+    """Exercise 3: a configuration of ``matmul`` with at least 85 FLOPs per loaded byte that still runs well.
 
     ``config`` has ``tile`` (BM, BN, BK) and any option of the compiler. Wanted: it can be launched, nothing spills,
     and at least 2 waves per SIMD are resident.
 
     >>> check_large_tile({"tile": (128, 128, 64), "num_warps": 8})
-    [HINT] a tile of 128 x 128 does 64 FLOP for each byte it loads; 85 are wanted
+    [HINT] a tile of 128 x 128 does 64 FLOPs for each byte it loads; 85 are wanted
     False
     """
     from rocm_guide.mi300x.examples_tuning import gemm_report
@@ -88,7 +88,7 @@ def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     if min(bm, bn, bk) < 16:
         return say(False, f"tile={config.get('tile')!r}: give (BM, BN, BK), each 16 or more")
     if (intensity := bm * bn / (bm + bn)) < 85:
-        return say(False, f"a tile of {bm} x {bn} does {intensity:.0f} FLOP for each byte it loads; 85 are wanted")
+        return say(False, f"a tile of {bm} x {bn} does {intensity:.0f} FLOPs for each byte it loads; 85 are wanted")
     try:
         r = gemm_report((8192, 8192, 8192), (bm, bn, bk), arch=arch, **options)
     except GuideError as e:
@@ -101,4 +101,6 @@ def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
         return say(
             False, f"{r.occupancy.waves_per_simd:g} wave per SIMD leaves nobody to hide its latency; 2 are wanted"
         )
-    return say(True, f"{intensity:.0f} FLOP per byte at {r.occupancy.waves_per_simd:g} waves per SIMD, nothing spilled")
+    return say(
+        True, f"{intensity:.0f} FLOPs per byte at {r.occupancy.waves_per_simd:g} waves per SIMD, nothing spilled"
+    )

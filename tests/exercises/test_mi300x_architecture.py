@@ -23,6 +23,7 @@ def test_right_answers(capsys):
         (lambda: check_resident_threads(1), "lanes"),
         (lambda: check_token_time(0.107), "arithmetic"),
         (lambda: check_token_time(13.2), "two bytes"),
+        (lambda: check_token_time(None), "one number"),
         (lambda: check_token_time(0.0264), "milliseconds"),
         (lambda: check_remap(lambda pid, n, dies: pid), "neighbours"),
         (lambda: check_remap(lambda pid, n, dies: pid // dies), "permutation"),
