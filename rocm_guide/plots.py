@@ -239,8 +239,7 @@ def roofline(
     intensities = [p[0] for p in points.values()]
     lo, hi = min([0.25, *intensities]) / 2, max([ridge * 8, *intensities]) * 2
     ax.plot([lo, ridge, hi], [lo * bandwidth_tb_s, peak_tflops, peak_tflops], color="#333333")
-    text = f"ridge: {ridge:,.0f} FLOPs per byte"  # left of it, above the slope: there no point can lie
-    ax.text(ridge * 0.7, peak_tflops, text, ha="right", va="center", fontsize=8.5)
+    ax.text(ridge * 0.7, peak_tflops, f"ridge: {ridge:,.0f} FLOPs per byte", ha="right", va="center", fontsize=8.5)
     for i, (label, (intensity, tflops)) in enumerate(points.items()):
         ax.plot([intensity], [tflops], "o", color=PALETTE[i % len(PALETTE)], label=label)
     ax.set_xscale("log", base=2)
