@@ -105,10 +105,9 @@ def _rows(case: str, run: DryRun) -> Iterator[KernelRow]:
 
 
 def measure_module(name: str, arch: str = "gfx942") -> list[KernelRow]:
-    """Compile all cases of one kernel module, and say what each launch takes. Takes about a second per new kernel.
+    """Compile all cases of one kernel module, and say what each launch takes. About a second for each new kernel.
 
-    A case whose name ends in one of the module's other cases' launches is told apart by its kernel. The tensors have
-    their true sizes and no memory.
+    A case may launch several kernels: it then has a row for each. The tensors have their true sizes and no memory.
 
     Raises:
         TableError: no such module, or a case that launches nothing.

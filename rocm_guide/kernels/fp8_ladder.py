@@ -24,7 +24,16 @@ import triton.language as tl
 
 from .fp8 import fp8_dtype, fp8_format
 from .fp8_store import saturate
-from .launch import KernelError, architecture, check_contiguous, check_dtype, check_number, check_shape, next_power_of_2
+from .launch import (
+    KernelError,
+    architecture,
+    check_contiguous,
+    check_dtype,
+    check_number,
+    check_same_device,
+    check_shape,
+    next_power_of_2,
+)
 from .rmsnorm_fp8 import rmsnorm_fp8
 
 __all__ = ["RUNGS", "gfx942_cases", "run_rung", "silu_kernel"]
@@ -148,7 +157,8 @@ def run_rung(
         check_shape(name, tensor, shape)
     for name, tensor in (("x", x), ("residual", residual), ("weight", weight)):
         check_contiguous(name, tensor)
-    scale = check_number("scale", scale, 1e-37, 1e37)
+    check_same_device(x=x, residual=residual, weight=weight)
+    scale, eps = check_number("scale", scale, 1e-37, 1e37), check_number("eps", eps, 0.0)
     if rung == 5:
         return rmsnorm_fp8(x, residual, weight, scale, eps=eps)[:2]
     arch = architecture(x)
@@ -160,7 +170,7 @@ def run_rung(
     tile = {1: lanes * warps, 2: lanes * warps * 8, 3: lanes * warps * 8, 4: columns}[rung]
     tile = min(tile, columns)
     options = {"FMAX": fmt.maximum, "BIAS": fmt.bias, "FNUZ": fmt.fnuz, "BLOCK": tile, "num_warps": warps}
-    arguments = (x, residual, weight, updated, out, columns, float(eps), 1.0 / scale)
+    arguments = (x, residual, weight, updated, out, columns, eps, 1.0 / scale)
     if rung == 4:
         rung_registers_kernel[(x.shape[0],)](*arguments, HINT=True, **options)
     else:

@@ -234,7 +234,7 @@ def gemm_skinny(
     import torch
 
     arch = architecture(x)
-    scale = check_number("scale_x", scale_x) * check_number("scale_w", scale_w)
+    scale = check_number("scale_x * scale_w", check_number("scale_x", scale_x) * check_number("scale_w", scale_w))
     check_types(x, weight, arch)
     check_shape("x", x, (None, None))
     (m, k), n = x.shape, weight.shape[0]
@@ -252,7 +252,7 @@ def gemm_skinny(
     split, bm, tiles = pick_split(n, k, tile, unit_count(x)), 16 if m <= 16 else 32, triton.cdiv(n, tile.bn)
     size = split * tiles * tile.bn * bm if split > 1 else 1
     workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
-    check_same_device(x=x, workspace=workspace.partials)
+    check_same_device(x=x, workspace=workspace.partials, counters=workspace.counters)
     if workspace.partials.numel() < size or workspace.counters.numel() < tiles:
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
     options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}

@@ -225,7 +225,7 @@ def gemm_stream_k(
     tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
     plan = stream_plan(tiles, triton.cdiv(k, tile.bk), workers or unit_count(a))
     workspace = workspace or StreamWorkspace.on(a.device, plan.workers, tile.bm * tile.bn)
-    check_same_device(a=a, workspace=workspace.partials)
+    check_same_device(a=a, workspace=workspace.partials, flags=workspace.flags)
     if workspace.partials.numel() < plan.workers * tile.bm * tile.bn or workspace.flags.numel() < plan.workers:
         raise KernelError(
             f"the workspace is too small: make it StreamWorkspace.on(device, {plan.workers}, {tile.bm * tile.bn})"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KernelError",
     "architecture",
+    "check_batch",
     "check_contiguous",
     "check_dtype",
     "check_last_contiguous",
@@ -26,11 +27,13 @@ __all__ = [
     "check_same_device",
     "check_shape",
     "choose",
+    "compiler_options",
     "next_power_of_2",
     "unit_count",
 ]
 
 T = TypeVar("T")
+FP32_MAX = 3.4028234663852886e38
 
 
 class KernelError(GuideError):
@@ -44,7 +47,8 @@ def architecture(tensor: torch.Tensor) -> str:
     the CPU in a process with TRITON_INTERPRET=1.
 
     Raises:
-        KernelError: the tensor is on the CPU and the interpreter is off, or on a device that Triton does not know.
+        KernelError: the tensor is on the CPU and the interpreter is off, on another GPU than the current one (Triton
+            would launch there and read foreign addresses), or on a device that Triton does not know.
 
     Introduced in notebook 17.
     """
@@ -53,6 +57,12 @@ def architecture(tensor: torch.Tensor) -> str:
     # .type is asked of the device, not of the tensor: in a dry run the tensor only claims to be on the GPU.
     kind = tensor.device.type
     if kind == "cuda":
+        here = torch.cuda.current_device()
+        if tensor.device.index not in (None, here):
+            raise KernelError(
+                f"tensors on {tensor.device}, but Triton launches on the current GPU, cuda:{here}: call it inside "
+                f"torch.cuda.device({tensor.device.index})"
+            )
         if torch.version.hip:
             return torch.cuda.get_device_properties(tensor.device).gcnArchName.split(":")[0]
         return "sm_{}{}".format(*torch.cuda.get_device_capability(tensor.device))
@@ -103,6 +113,18 @@ def choose(table: Mapping[str, T], arch: str, default: str = "gfx942") -> T:
     return table[default]
 
 
+def compiler_options(arch: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` of a configuration that the compiler for ``arch`` knows: NVIDIA's refuses those of AMD's.
+
+    A GPU without an entry of its own takes that of gfx942 (see :func:`choose`), whichever vendor made it.
+
+    >>> compiler_options("sm_80", {"num_warps": 4, "matrix_instr_nonkdim": 16, "waves_per_eu": 2})
+    {'num_warps': 4}
+    """
+    amd_only = () if arch.startswith("gfx") else ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
+    return {name: value for name, value in options.items() if name not in amd_only}
+
+
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is not below ``n``: the width of the tile that holds n columns.
 
@@ -126,6 +148,16 @@ def check_same_device(**tensors: torch.Tensor | None) -> None:
             first = name, tensor.device
         elif tensor.device != first[1]:
             raise KernelError(f"{name} is on {tensor.device}, {first[0]} on {first[1]}: put them on one device")
+
+
+def check_batch(batch: int) -> None:
+    """CUDA and HIP launch at most 65,535 programs along the third axis of a grid, where some kernels have the batch.
+
+    Raises:
+        KernelError: ``batch`` is larger.
+    """
+    if batch > 65_535:
+        raise KernelError(f"a batch of {batch}: give 65535 sequences at most, or call several times")
 
 
 def check_dtype(name: str, tensor: torch.Tensor, allowed: Sequence[torch.dtype]) -> None:
@@ -185,17 +217,17 @@ def check_last_contiguous(name: str, tensor: torch.Tensor) -> None:
 
 
 def check_number(name: str, value: float, low: float = -math.inf, high: float = math.inf) -> float:
-    """``value`` is a finite number from ``low`` to ``high``; returned as a float.
+    """``value`` is a number from ``low`` to ``high``, finite in fp32 too; returned as a float.
 
     Raises:
-        KernelError: it is not a number, NaN, infinite or outside.
+        KernelError: it is not a number, NaN, infinite (kernels take fp32: beyond 3.4e38) or outside.
 
     >>> check_number("scale", float("nan"))
     Traceback (most recent call last):
         ...
     rocm_guide.kernels.launch.KernelError: scale=nan: give a finite number
     """
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FP32_MAX
     if not good or not low <= value <= high:
         limits = f" of {low:g} or more" if low > -math.inf else ""
         limits += f"{' and' if limits else ' of'} {high:g} or less" if high < math.inf else ""

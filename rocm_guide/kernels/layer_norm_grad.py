@@ -133,7 +133,7 @@ def layer_norm_backward(
     Args:
         x, weight: as given to :func:`layer_norm_forward`.
         dy: the gradient of y; made contiguous if it is not.
-        mean, rstd: what the forward pass returned.
+        mean, rstd: what the forward pass returned: (rows,), fp32, contiguous.
         bias: whether db is wanted.
 
     Raises:
@@ -152,8 +152,10 @@ def layer_norm_backward(
         check_contiguous("weight", weight)
     check_shape("dy", dy, x.shape)
     check_dtype("dy", dy, FLOATS)
-    check_shape("mean", mean, (rows,))
-    check_shape("rstd", rstd, (rows,))
+    for name, statistic in (("mean", mean), ("rstd", rstd)):
+        check_shape(name, statistic, (rows,))
+        check_dtype(name, statistic, (torch.float32,))
+        check_contiguous(name, statistic)
     arch, dy = architecture(x), dy.contiguous()
     has, dtype = weight is not None, x.dtype if weight is None else weight.dtype
     dx, tables = torch.empty(x.shape, dtype=x.dtype, device=x.device), has + bias

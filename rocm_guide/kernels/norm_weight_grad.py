@@ -14,7 +14,15 @@ import torch
 import triton
 import triton.language as tl
 
-from .launch import architecture, check_contiguous, check_dtype, check_shape, choose, unit_count
+from .launch import (
+    architecture,
+    check_contiguous,
+    check_dtype,
+    check_same_device,
+    check_shape,
+    choose,
+    unit_count,
+)
 from .rows import as_rows
 
 __all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_weight_grad"]
@@ -23,8 +31,11 @@ __all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_wei
 CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
     "gfx942": {"many": (8, 1024, 8), "few": (16, 256, 4), "sum": (16, 128, 4)},
     "sm_90": {"many": (8, 512, 8), "few": (32, 128, 8), "sum": (32, 64, 8)},
+    # Few programs: each costs milliseconds there.
+    "interpreter": {"many": (8, 1024, 1), "few": (16, 1024, 1), "sum": (16, 1024, 1)},
 }
 FEW_ROWS = 64
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def reference_norm_weight_grad(
@@ -81,7 +92,7 @@ def column_sum(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Sum contiguous fp32 (tables, parts, columns) over ``parts``; (tables, columns) in ``dtype``. The same every run.
 
     Raises:
-        KernelError: not contiguous fp32 of three dimensions.
+        KernelError: not contiguous fp32 of three dimensions, or ``dtype`` is not fp16, bf16 or fp32.
 
     Introduced in notebook 17. ::
 
@@ -93,6 +104,7 @@ def column_sum(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     tables, count, cols = parts.shape
     rows, width, warps = choose(CONFIGS, architecture(parts))["sum"]
     out = torch.empty(tables, cols, dtype=dtype, device=parts.device)
+    check_dtype("the sum", out, FLOATS)
     column_sums[(triton.cdiv(cols, width), tables)](parts, out, count, cols, ROWS=rows, COLS=width, num_warps=warps)
     return out
 
@@ -111,7 +123,7 @@ def norm_weight_grad(
     Args:
         x: (rows, columns), rows any distance apart.
         dy: the same shape, contiguous.
-        rstd, mean: fp32 (rows,); no mean for RMSNorm.
+        rstd, mean: (rows,), fp32, contiguous; no mean for RMSNorm.
         bias: also sum ``dy``.
         dtype: of the result; x's if None.
 
@@ -124,12 +136,15 @@ def norm_weight_grad(
     """
     flat = as_rows("x", x)
     rows, cols = flat.shape
+    check_same_device(x=x, dy=dy, rstd=rstd, mean=mean)
     check_shape("dy", dy, (rows, cols))
+    check_dtype("dy", dy, FLOATS)
     check_contiguous("dy", dy)
     for name, t in (("rstd", rstd), ("mean", mean)):
         if t is not None:
             check_shape(name, t, (rows,))
             check_dtype(name, t, (torch.float32,))
+            check_contiguous(name, t)
     # Few rows are added up by one program for each narrow strip of columns, and there is nothing left to sum.
     few, dtype = rows <= FEW_ROWS, dtype or x.dtype
     tile, width, warps = choose(CONFIGS, architecture(x))["few" if few else "many"]

@@ -203,7 +203,7 @@ def rms_norm_backward(
     Args:
         x, weight: as given to :func:`rms_norm_forward`.
         dy: the gradient of y; made contiguous if it is not.
-        rstd: what the forward pass returned.
+        rstd: what the forward pass returned: (rows,), fp32, contiguous.
 
     Raises:
         KernelError: see :func:`rms_norm_forward`.
@@ -219,6 +219,8 @@ def rms_norm_backward(
     check_shape("dy", dy, x.shape)
     check_dtype("dy", dy, FLOATS)
     check_shape("rstd", rstd, (rows,))
+    check_dtype("rstd", rstd, (torch.float32,))
+    check_contiguous("rstd", rstd)
     arch, dy = architecture(x), dy.contiguous()
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if rows == 0:

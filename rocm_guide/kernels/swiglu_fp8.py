@@ -141,14 +141,14 @@ def swiglu_fp8(
     Args:
         x: (rows, 2 * columns), fp16, bf16 or fp32, any row stride.
         scale: what one FP8 unit is worth, for the whole tensor; None finds one for each row.
-        tile, warps: instead of the table's choice; with a given scale, both or neither.
+        tile, warps: instead of the table's choice: both with a given scale, ``warps`` alone without (a row is a tile).
 
     Returns:
         q (rows, columns) in the e4m3 form of the GPU (FNUZ on gfx942), and the scales (rows, 1) in fp32, or None when
         ``scale`` was given. In a row with NaN or infinity only static scales are defined.
 
     Raises:
-        KernelError: shapes, types, devices, or a scale that is not a finite number above zero.
+        KernelError: shapes, types, devices, a scale that is not a finite number above zero, or half a launch.
 
     >>> swiglu_fp8(torch.ones(2, 7), 0.5)
     Traceback (most recent call last):
@@ -161,6 +161,9 @@ def swiglu_fp8(
     check_last_contiguous("x", x)
     if scale is not None:
         scale = check_number("scale", scale, 1e-37, 1e37)
+    half = tile is not None if scale is None else (tile is None) != (warps is None)
+    if half:
+        raise KernelError(f"tile={tile}, warps={warps}: give both with a scale, and no tile without one")
     arch = architecture(x)
     config = choose(CONFIGS, arch)
     rows, columns = x.shape[0], x.shape[1] // 2

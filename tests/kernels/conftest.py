@@ -6,7 +6,8 @@ which must be on before the kernel is decorated; so its file is run once in a ch
 file), and the outcome of every test is reported here under its own name. Tests without ``device`` run as usual, for
 example those that compile for gfx942.
 
-``close(actual, expected, length=n)`` compares with a float64 reference.
+``close(actual, expected, length=n)`` compares with a float64 reference. ``guarded`` makes what a wrapper allocates
+tell on elements that are never written, and on writes beside them.
 """
 
 from __future__ import annotations
@@ -112,6 +113,31 @@ def pytest_sessionfinish(session):
 def device() -> str:
     """``"cuda"`` on a machine with a GPU, else ``"cpu"`` inside the interpreter's process."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+MARGIN = 64  # elements: 16-byte alignment stays what it is
+
+
+@pytest.fixture
+def guarded(monkeypatch):
+    """``torch.empty`` gives NaN with a margin around it; when the test ends, no margin may have changed."""
+    plain, margins = torch.empty, []
+
+    def empty(*args, **kwargs):
+        like = plain(*args, **kwargs)
+        if like.device.type == "meta" or not like.is_contiguous():
+            return like
+        room = plain(like.numel() + 2 * MARGIN, dtype=like.dtype, device=like.device)
+        raw = room.view(torch.uint8)
+        raw.fill_(0xFF if like.dtype.itemsize > 1 else 0x7F)  # NaN in every float, -1 in whole numbers
+        end = like.numel() + MARGIN
+        margins.extend((raw[: MARGIN * like.dtype.itemsize], raw[end * like.dtype.itemsize :]))
+        return room[MARGIN:end].view(like.shape)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    yield
+    for raw in margins:
+        assert bool((raw == raw[0]).all()) and int(raw[0]) in (0xFF, 0x7F), "a kernel wrote beside its output"
 
 
 def allowed_error(expected: torch.Tensor, dtype: torch.dtype, length: int, magnitude) -> torch.Tensor:

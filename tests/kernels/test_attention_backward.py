@@ -199,6 +199,14 @@ def test_same_every_time(device):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_many_sequences(device):
+    """More heads than a grid has programs along its second axis (65,535); every head is its own problem."""
+    batch = 3 if INTERPRETED else 33_000
+    given = problem((batch, 2, 2, 2, 3, 16), HALF, device)
+    got = run(*given, causal=True)
+    check([x[-3:] for x in got], wanted(*(x[-3:] for x in given), causal=True), HALF)
+
+
 def test_rows_without_keys(device):
     given = problem((1, 2, 2, 40, 10, 32), FP32, device)
     got = run(*given, causal=True)
@@ -213,6 +221,8 @@ def test_refusals():
         (lambda: attention_backward(x[:, :1], x, x, x, x, lse), "do has shape"),
         (lambda: attention_backward(x, x, x, x, x, lse[:, :1]), "lse has shape"),
         (lambda: attention_backward(x, x, x, x, x, lse, bias_gradient=True), "without a bias"),
+        (lambda: attention_backward(x, x, x, x, x, lse.double()), "lse is float64: give float32"),
+        (lambda: attention_backward(x, x, x, x, x.float(), lse), "out is float32: give float16"),
         (lambda: attention(x, x, x, alibi_slopes=torch.zeros(2, requires_grad=True)), "alibi_slopes require"),
     ]:
         with pytest.raises(KernelError) as caught:

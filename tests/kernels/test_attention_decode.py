@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 
+from rocm_guide.kernels import attention_decode as attention_decode_module
 from rocm_guide.kernels.attention_decode import attention_decode, gfx942_cases, reference_attention_decode
 from rocm_guide.kernels.launch import KernelError
 
@@ -177,6 +178,7 @@ def test_beyond_32_bit_offsets_on_a_gpu(device):
         ({"lengths": torch.zeros(2, dtype=torch.int32)}, "lengths has shape (2,): give (1,)"),
         ({"scale": float("inf")}, "scale=inf"),
         ({"parts": 0}, "parts=0"),
+        ({"parts": 2.5}, "parts=2.5"),
         ({"parts": 1000}, "parts=1000"),
     ],
 )
@@ -185,6 +187,52 @@ def test_what_is_refused(change, text):
     arguments = {"q": torch.zeros(1, 4, 32, dtype=HALF), "k": k, "v": k.clone()} | change
     with pytest.raises(KernelError, match=re.escape(text)):
         attention_decode(**arguments)
+
+
+def test_one_key_with_any_strides(device):
+    """Where a dimension has one entry its stride says nothing: k and v may differ in it."""
+    q, (k, v) = query(2, 4, 32, HALF, device), cache(2, 1, 2, 32, HALF, device)
+    odd = v.as_strided(v.shape, (64, 999, 32, 1))
+    check(attention_decode(q, k, odd), q, k, v)
+
+
+def test_too_many_sequences():
+    q, k = torch.zeros(65_536, 1, 1, dtype=HALF), torch.zeros(65_536, 1, 1, 1, dtype=HALF)
+    with pytest.raises(KernelError, match="65535 sequences at most"):
+        attention_decode(q, k, k)
+
+
+class Recorder:
+    """Stands for a kernel and keeps the options that are no arguments of its own."""
+
+    def __init__(self, kernel, seen):
+        self.kernel, self.seen = kernel, seen
+
+    def __getitem__(self, grid):
+        names = {p.name for p in self.kernel.params}
+        return lambda *arguments, **options: self.seen.update(n for n in options if n not in names)
+
+
+@pytest.mark.parametrize("name", ["attention_decode", "attention_decode_int", "mla_attention", "mla_decode",
+                                  "attention_forward", "attention_backward"])  # fmt: skip
+def test_a_gpu_without_an_entry(monkeypatch, name):
+    """An A100 takes gfx942's tiles, but none of the options that only AMD's compiler knows."""
+    import dataclasses
+    import importlib
+
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    module, seen, real = importlib.import_module(f"rocm_guide.kernels.{name}"), set(), torch.empty
+    monkeypatch.setattr(module, "architecture", lambda x: "sm_80")
+    for place in (module, attention_decode_module):
+        monkeypatch.setattr(place, "unit_count", lambda x: 108, raising=False)
+    for attribute, value in vars(module).items():
+        if type(value).__name__ in ("JITFunction", "InterpretedFunction"):
+            monkeypatch.setattr(module, attribute, Recorder(value, seen))
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: real(*shape, **options | {"device": "meta"}))
+    with pytest.warns(UserWarning, match="tuned for sm_80"):
+        next(iter(module.gfx942_cases()))[1]()
+    assert "num_warps" in seen and seen <= {f.name for f in dataclasses.fields(CUDAOptions)}
 
 
 def test_gfx942():

@@ -273,6 +273,14 @@ BAD = {
     "alibi_slopes is float16": {"alibi_slopes": torch.zeros(2, dtype=HALF)},
     "bias has shape (2, 3)": {"bias": torch.zeros(2, 3)},
     "needs cu_seqlens": {"layout": "thd"},
+    "max_seqlen_k=-1": {"layout": "thd", "max_seqlen_k": -1}
+    | {f"cu_seqlens_{x}": torch.tensor([0, 2], dtype=torch.int32) for x in "qk"},
+}
+#: Only seen at the launch, so after the question whether there is a GPU.
+BAD_TILES = {
+    "config has n=None": {"m": 16, "warps": 4},
+    "config has m=48": {"m": 48, "n": 16, "warps": 4},
+    "config has warps='4'": {"m": 16, "n": 16, "warps": "4"},
 }
 
 
@@ -291,6 +299,8 @@ def test_refused_tensors():
         ((x, x[:, :3], x[:, :3]), "4 query heads and 3 KV heads"),
         ((x, x, x[:, :, :2]), "v (batch"),
         ((x.long(), x, x), "q is int64"),
+        ((x, x.float(), x), "k is float32: give float16"),
+        ((x.bfloat16(), x.bfloat16(), x), "v is float16: give bfloat16"),
         ((x.mT.contiguous().mT, x, x), "stride"),
         ((torch.zeros(1, 1, 2, 300, dtype=HALF),) * 3, "head size 300"),
         *([] if INTERPRETED else [((x, x, x), "CPU")]),
@@ -298,6 +308,13 @@ def test_refused_tensors():
         with pytest.raises(KernelError) as caught:
             attention_forward(*bad)
         assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("message", BAD_TILES)
+def test_refused_tiles(device, message):
+    q, k, v = problem((1, 2, 2, 20, 20, 16), HALF, device)
+    with pytest.raises(KernelError, match=message):
+        attention_forward(q, k, v, config=BAD_TILES[message])
 
 
 def test_gfx942():

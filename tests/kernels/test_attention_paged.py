@@ -183,6 +183,7 @@ def test_pages_on_a_gpu(device):
         ({"table": torch.zeros(2, 3)}, "table is float32"),
         ({"table": torch.zeros(1, 3, dtype=torch.int32)}, "table has shape (1, 3): give (2, any)"),
         ({"lengths": torch.zeros(3, dtype=torch.int32)}, "lengths has shape (3,): give (2,)"),
+        ({"lengths": None}, "lengths is None"),
         ({"grids": (torch.zeros(1), torch.zeros(1))}, "codes are torch.float16"),
         ({"k_pages": torch.zeros(9, 0, 2, 32, dtype=HALF), "v_pages": torch.zeros(9, 0, 2, 32, dtype=HALF)}, "0 keys"),
     ],

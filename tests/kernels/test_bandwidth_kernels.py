@@ -20,7 +20,8 @@ SIZES = (1, 2, 7, 8, 100, 1024, 4095, 4096, 4097, 9000, 12_288, 16_384, 40_000, 
 def test_streams_against_float64(kind, n, dtype, device, close):
     g = torch.Generator().manual_seed(n)
     x, y = (torch.randn(n, generator=g).to(dtype).to(device) for _ in range(2))
-    out = None if kind == "read" else torch.full_like(x, float("nan"))
+    room = torch.full((n + 128,), float("nan"), dtype=dtype, device=device)
+    out = None if kind == "read" else room[64:-64]
     inputs = {"read": (x,), "write": (), "copy": (x,), "triad": (x, y)}[kind]
     got = stream(kind, out, *inputs, factor=-1.5, value=0.75)
     wide = [t.cpu().double() for t in (x, y)]
@@ -30,6 +31,7 @@ def test_streams_against_float64(kind, n, dtype, device, close):
     else:
         close(got, expected, magnitude=0 if kind in ("copy", "write") else wide[0].abs() + wide[1].abs() * 1.5)
         assert got.data_ptr() == out.data_ptr()
+    assert bool(room[:64].isnan().all()) and bool(room[-64:].isnan().all()), "written beside the output"
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

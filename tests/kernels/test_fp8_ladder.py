@@ -20,14 +20,17 @@ def test_every_rung_is_right(rung, columns, device):
     x, r = ((torch.randn(3, columns, generator=g) * 2).half().to(device) for _ in range(2))
     w = torch.randn(columns, generator=g).half().to(device)
     x[1, 5], x[2, :7] = 60000.0, 1e-6
-    for scale in (0.02, 0.5, 7.0):  # saturating, usual, and mostly below the smallest normal number
+    # Saturating, usual, and mostly below the smallest normal number; in the interpreter not all of them at all lengths.
+    some = {8192: (0.02,), 16384: (7.0,), 32768: (0.5,)}
+    for scale in (0.02, 0.5, 7.0) if device == "cuda" else some.get(columns, (0.02, 0.5, 7.0)):
         q, updated = run_rung(rung, x, r, w, scale)
         y, s = reference_rmsnorm_fp8(x, r, w)
         assert torch.equal(updated, s)
         check_fp8(q, y / scale, y.abs() / scale * 2**-18)
-    x[0, 3] = float("nan")
-    q, _ = run_rung(rung, x, r, w, 0.5)
-    assert bool(q[0].float().isnan().all()) and not bool(q[1].float().isnan().any())
+    if device == "cuda" or columns == 4096:
+        x[0, 3] = float("nan")
+        q, _ = run_rung(rung, x, r, w, 0.5)
+        assert bool(q[0].float().isnan().all()) and not bool(q[1].float().isnan().any())
 
 
 def test_bad_arguments_are_named(device):
@@ -39,6 +42,8 @@ def test_bad_arguments_are_named(device):
         (lambda: run_rung(1, x[:, :4000], x, w, 1.0), "4000 columns"),
         (lambda: run_rung(1, x, x[:1], w, 1.0), "residual has shape"),
         (lambda: run_rung(1, x, x, w, float("nan")), "scale=nan"),
+        (lambda: run_rung(1, x, x, w, 1.0, eps=-1.0), "eps=-1"),
+        (lambda: run_rung(1, x, x, w.to("meta"), 1.0), "weight is on meta"),
         (lambda: run_rung(1, x.t().contiguous().t(), x, w, 1.0), "strides"),
     ):
         with pytest.raises(KernelError, match=words):

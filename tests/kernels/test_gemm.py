@@ -25,7 +25,7 @@ def check(close, got, c, expected):
 
 
 @pytest.mark.parametrize("seed", range(216))
-def test_random_products(device, close, seed, monkeypatch):
+def test_random_products(device, close, seed, monkeypatch, guarded):
     c = case(seed, device)
     if (seed // 7) % 2:
         full_sums(monkeypatch, c, [importlib.import_module("rocm_guide.kernels.gemm")])
@@ -58,7 +58,7 @@ def test_descriptors_agree_with_pointers(device, seed):
 
 
 @pytest.mark.parametrize("kind", range(6))  # not the types: they differ between this process and the interpreter's
-def test_every_tile_of_the_table(device, close, kind):
+def test_every_tile_of_the_table(device, close, kind, guarded):
     dtype = TYPES[kind % len(TYPES)]
     arch = architecture(torch.empty(1, device=device))
     for tile in CONFIGS.get(arch, CONFIGS["gfx942"])[8 * torch.empty((), dtype=dtype).element_size()]:
@@ -110,6 +110,7 @@ def test_errors_before_launch(device, arguments, text):
         ({"activation": "tanh"}, "tanh"),
         ({"alpha": float("nan")}, "alpha=nan"),
         ({"alpha": float("inf")}, "alpha=inf"),
+        ({"alpha": 1e39}, "alpha=1e\\+39"),  # infinite in fp32
         ({"out_dtype": torch.float64}, "out is float64"),
         ({"out_dtype": torch.int32}, "out is int32"),
     ],

@@ -12,7 +12,7 @@ from rocm_guide.kernels.launch import KernelError
 
 
 @pytest.mark.parametrize("seed", range(208))
-def test_random_products(device, close, seed):
+def test_random_products(device, close, seed, guarded):
     c = case(seed, device, most_rows=12)
     alpha = 1.0 if c.a.dtype == torch.int8 else (1.0, -0.25)[seed % 2]
     out_dtype = torch.float32 if c.a.element_size() == 1 and c.a.dtype != torch.int8 else None

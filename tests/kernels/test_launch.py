@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,17 @@ def test_a_dry_run_is_the_architecture_it_says():
         with dry_run(arch, device="meta"):
             assert architecture(torch.empty(4, device="cuda")) == arch
             assert launch.unit_count(torch.empty(4, device="cuda")) == {"gfx942": 304, "gfx90a": 110}[arch]
+
+
+def test_another_gpu_than_the_current_one_is_refused(monkeypatch):
+    """Triton launches on the current GPU, whatever the tensors' is: an illegal address at best."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.version, "hip", None)
+    on = lambda index: SimpleNamespace(device=torch.device("cuda", index))  # noqa: E731
+    assert architecture(on(0)) == "sm_90"
+    with pytest.raises(KernelError, match=r"cuda:1.*cuda:0.*torch.cuda.device\(1\)"):
+        architecture(on(1))
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes tensors on the CPU")
@@ -56,6 +68,7 @@ def test_choose_falls_back_and_says_so():
         (lambda: launch.check_dtype("a", torch.ones(2), (torch.float16,)), "a is float32: give float16"),
         (lambda: launch.check_number("eps", -1.0, 0.0), "eps=-1.0: give a finite number of 0 or more"),
         (lambda: launch.check_number("eps", float("inf")), "eps=inf"),
+        (lambda: launch.check_number("eps", 3.5e38), "eps=3.5e"),
         (lambda: launch.check_number("eps", True), "eps=True"),
         (lambda: launch.check_number("n", 7, 1, 5), "of 1 or more and 5 or less"),
     ],

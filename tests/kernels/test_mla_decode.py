@@ -10,7 +10,7 @@ import torch
 
 from rocm_guide.kernels.launch import KernelError
 from rocm_guide.kernels.mla_attention import reference_mla_naive
-from rocm_guide.kernels.mla_decode import gfx942_cases, mla_decode, reference_mla_decode
+from rocm_guide.kernels.mla_decode import MLA_CONFIGS, gfx942_cases, launch_mla, mla_decode, reference_mla_decode
 
 HALF = torch.float16
 #: batch, keys, heads, D, R, C, parts
@@ -86,6 +86,41 @@ def test_uneven_lengths(device):
 def test_scale(device, scale):
     args = inputs(1, 20, 2, 32, 16, 32, HALF, device)
     check(mla_decode(*args, scale=scale), args, scale=scale)
+
+
+GUARD = 512
+
+
+def inside_nan(x):
+    """``x`` in the middle of a piece of memory that is NaN before and behind it."""
+    memory = torch.full((x.numel() + 2 * GUARD,), float("nan"), dtype=x.dtype, device=x.device)
+    memory[GUARD:-GUARD] = x.flatten()
+    return memory[GUARD:-GUARD].view(x.shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_nothing_outside_is_touched(device, monkeypatch, shape):
+    """NaN around every input would show in the result; what lies around every output is the same afterwards."""
+    made = []
+
+    def empty(size, dtype, device):
+        memory = torch.full((torch.Size(size).numel() + 2 * GUARD,), 7.0, dtype=dtype, device=device)
+        made.append(memory)
+        return memory[GUARD:-GUARD].view(size)
+
+    *sizes, parts = shape
+    q, q_pe, kv, pe, w = (inside_nan(x) for x in inputs(*sizes, HALF, device))
+    d, tiles = q.shape[-1], MLA_CONFIGS["sm_90"]["tiles"] if device == "cuda" else {}
+    latent = inside_nan(torch.einsum("bhd,hdc->bhc", q, w[:, :d]))
+    for config in (None, *({"least": 64, "tiles": {rows: tile}} for rows, tile in tiles.items())):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "empty", empty)
+            patch.setattr(torch, "empty_like", lambda x: empty(x.shape, x.dtype, x.device))
+            summed = launch_mla(latent, q_pe, kv, pe, None, (d + pe.shape[-1]) ** -0.5, parts, config)
+        assert bool(summed.isfinite().all()) and len(made) >= 2
+        for memory in made:
+            assert bool((memory[:GUARD] == 7).all()) and bool((memory[-GUARD:] == 7).all())
+        check(torch.einsum("bhc,hdc->bhd", summed, w[:, d:]), (q, q_pe, kv, pe, w))
 
 
 def test_on_a_gpu(device):

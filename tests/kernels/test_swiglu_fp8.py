@@ -95,6 +95,9 @@ def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
     ):
         with pytest.raises(KernelError, match=words):
             swiglu_fp8(*arguments)
+    for scale, half in ((1.0, {"tile": 256}), (1.0, {"warps": 4}), (None, {"tile": 256, "warps": 4})):
+        with pytest.raises(KernelError, match="give both"):
+            swiglu_fp8(x, scale, **half)
 
 
 def test_for_mi300x_no_spills_wide_accesses():
