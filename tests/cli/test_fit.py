@@ -108,7 +108,7 @@ def test_plot(run, tmp_path: Path) -> None:
         (("llama-2-7b", "--method", "lora", "--precision", "mixed"), "leave it out"),
         (("llama-2-7b", "--method", "serve", "--checkpointing"), "no backward pass"),
         (("llama-2-7b", "--fsdp"), "2 or more GPUs"),
-        (("llama-2-7b", "--fsdp", "--count", "2", "--map", "auto"), "leave one out"),
+        (("llama-2-7b", "--fsdp", "--count", "2", "--map", "auto"), "leave one of them out"),
         (("llama-3.1-405b", "--method", "inference", "--map", "auto"), "add devices"),
         (("llama-2-7b", "--batch", "0", "--json"), "batch=0"),
         (("llama-3.1-405b", "--memory", "2"), "no split of layers"),
