@@ -59,6 +59,9 @@ def transformers_attention(
     if value.shape[-1] != query.shape[-1]:
         sizes = f"{query.shape[-1]} and {value.shape[-1]}"
         raise AttentionError(f"head sizes {sizes} of keys and values: load the model with 'sdpa'")
+    if not query.dtype == key.dtype == value.dtype:
+        # Autocast: a normalisation of queries and keys may have left them in fp32, beside 16-bit values.
+        query, key = query.to(value.dtype), key.to(value.dtype)
     bias = None
     if attention_mask is not None:
         bias = attention_mask[..., : key.shape[-2]]
@@ -72,6 +75,8 @@ def transformers_attention(
     if query.shape[2] == 1 and bias is None and half and not training and not dropout:
         # A cache of keys is read by a kernel that cuts it in parts.
         k, v = (x.transpose(1, 2) for x in (key, value))
+        if k.stride() != v.stride():
+            k, v = k.contiguous(), v.contiguous()
         return attention_decode(query[:, :, 0], k, v, scale=scaling)[:, None], None
     out = attention(query, key, value, bias=bias, causal=causal, scale=scaling, dropout=dropout)
     return out.transpose(1, 2).contiguous(), None

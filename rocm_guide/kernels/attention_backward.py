@@ -17,10 +17,10 @@ import triton.language as tl
 
 from .attention_backward_kv import attention_backward_kv_kernel
 from .attention_backward_q import attention_backward_q_kernel
-from .attention_configs import BACKWARD_CONFIGS, fits_tma, pick_config
+from .attention_configs import BACKWARD_CONFIGS, check_tile, fits_tma, pick_config
 from .attention_problem import AttentionProblem, attention_problem, heads_second
 from .attention_tile import head_start
-from .launch import KernelError, architecture, check_same_device, check_shape
+from .launch import KernelError, architecture, check_dtype, check_same_device, check_shape
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +34,10 @@ def attention_delta_kernel(  # noqa: ANN202
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head."""
-    bh = tl.program_id(1).to(tl.int64)
+    tiles = tl.cdiv(rows, BLOCK)  # one axis: the second one of a grid ends at 65,535
+    bh = (tl.program_id(0) // tiles).to(tl.int64)
     batch, head = bh // heads, bh % heads
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
     columns = tl.arange(0, COLUMNS)
     inside = (i[:, None] < rows) & (columns[None, :] < D)
     out_base = head_start(out, strides[0], batch, head, 0) + i[:, None].to(tl.int64) * strides[0][2]
@@ -70,7 +71,7 @@ def launch_backward(
     arch = architecture(q)
     delta = torch.empty_like(lse)
     rows = q.shape[2]
-    attention_delta_kernel[(-(-rows // 64), q.shape[0] * heads)](
+    attention_delta_kernel[(-(-rows // 64) * q.shape[0] * heads,)](
         out, do, delta, (out.stride(), do.stride()), heads, rows, D=d, COLUMNS=problem.columns, BLOCK=64
     )
     tensors = (q, k, v, do, lse, delta)
@@ -79,7 +80,7 @@ def launch_backward(
     triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=q.device))
     extra = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
     for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
-        c = config[part] if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
+        c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
             "D": d, "COLUMNS": problem.columns, "BLOCK_M": c["m"], "BLOCK_N": c["n"], "CAUSAL": problem.causal,
@@ -120,9 +121,13 @@ def attention_backward(
     Raises:
         KernelError: arguments that do not fit together; nothing is launched.
     """
+    import torch
+
     problem = attention_problem(q, k, v, **options)
     check_same_device(q=q, do=do, out=out, lse=lse)
     check_shape("out", out, tuple(q.shape))
+    check_dtype("out", out, (q.dtype,))
+    check_dtype("lse", lse, (torch.float32,))
     check_shape("do", do, tuple(q.shape))
     if bias_gradient and problem.bias is None:
         raise KernelError("bias_gradient without a bias: pass the bias too")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from .attention_problem import AttentionProblem
 from .fp8 import FP8
-from .launch import choose
+from .launch import KernelError, choose
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "fits_tma", "pick_config", "triton_type"]
+__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "check_tile", "fits_tma", "pick_config", "triton_type"]
 
 #: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
 #: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
@@ -73,6 +73,24 @@ def pick_config(
         config = config | config.get("busy", {})
     if problem.q.dtype.itemsize == 4 and arch != "interpreter":
         config = config | FP32_TILES
+    return config
+
+
+def check_tile(config: dict[str, Any]) -> dict[str, Any]:
+    """A tile given by hand: queries, keys and warps are powers of two, and a matrix unit needs 16 rows at least.
+
+    Raises:
+        KernelError: an entry is missing or is another number.
+
+    >>> check_tile({"m": 128, "n": 48, "warps": 4})
+    Traceback (most recent call last):
+        ...
+    rocm_guide.kernels.launch.KernelError: config has n=48: give a power of two from 16 to 512
+    """
+    for name, low, high in (("m", 16, 512), ("n", 16, 512), ("warps", 1, 32)):
+        value = config.get(name)
+        if not (isinstance(value, int) and low <= value <= high and value & (value - 1) == 0):
+            raise KernelError(f"config has {name}={value!r}: give a power of two from {low} to {high}")
     return config
 
 

@@ -26,12 +26,14 @@ import triton.language as tl
 from .launch import (
     KernelError,
     architecture,
+    check_batch,
     check_dtype,
     check_last_contiguous,
     check_number,
     check_same_device,
     check_shape,
     choose,
+    compiler_options,
     next_power_of_2,
     unit_count,
 )
@@ -41,15 +43,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DECODE_CONFIGS", "attention_decode", "gfx942_cases", "launch_decode", "reference_attention_decode"]
 
+_AMD = {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16}
 #: By architecture: keys per step, programs that share a compute unit, fewest keys per part, compiler options. On an
 #: H100 one program per multiprocessor was best by 2 to 4 % (16, 1 and 4 parts for 8, 128 and 32 tiles).
 DECODE_CONFIGS: dict[str, dict[str, Any]] = {
-    "gfx942": {
-        "block": 64,
-        "per_unit": 4,
-        "least": 256,
-        "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
-    },
+    "gfx942": {"block": 64, "per_unit": 4, "least": 256, "options": _AMD},
     "sm_90": {"block": 64, "per_unit": 1, "least": 256, "options": {"num_warps": 4, "num_stages": 3}},
     "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
 }
@@ -185,8 +183,8 @@ def launch_decode(
     """Launch both kernels on checked arguments: ``k`` and ``v`` are (batch or page, key, KV head, feature)."""
     import torch
 
-    (batch, q_heads, width), heads = q.shape, k.shape[2]
-    config = config or choose(DECODE_CONFIGS, architecture(q))
+    (batch, q_heads, width), heads, arch = q.shape, k.shape[2], architecture(q)
+    config = config or choose(DECODE_CONFIGS, arch)
     block_m, tiles = block_rows(q_heads // heads, heads)
     parts = parts or parts_for(q, tokens, tiles, config)
     out = torch.empty_like(q)
@@ -200,7 +198,8 @@ def launch_decode(
         q, k, v, lengths, table, part, lse,
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), table_width,
         GROUP=q_heads // heads, D=width, PAGE=page,
-        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d, **config["options"],
+        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
+        **compiler_options(arch, config["options"]),
     )  # fmt: skip
     if parts > 1:
         block_p = next_power_of_2(parts)
@@ -219,12 +218,14 @@ def check_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: tor
     check_same_device(q=q, k=k, v=v, lengths=lengths)
     check_last_contiguous("k", k)
     check_last_contiguous("v", v)
-    if k.stride() != v.stride():
+    # How far apart the only entry of a dimension is from the next one does not matter.
+    if any(a != b for a, b, n in zip(k.stride(), v.stride(), k.shape, strict=True) if n > 1):
         raise KernelError(f"k has strides {k.stride()}, v {v.stride()}: lay both out alike, for example .contiguous()")
     if not k.shape[2] or q.shape[1] % k.shape[2]:
         raise KernelError(f"{q.shape[1]} query heads for {k.shape[2]} KV heads: give a whole number of times as many")
     if not 1 <= q.shape[2] <= 256:
         raise KernelError(f"head size {q.shape[2]}: give 1 to 256")
+    check_batch(q.shape[0])
     if lengths is not None:
         check_shape("lengths", lengths, (q.shape[0],))
         check_dtype("lengths", lengths, (torch.int32, torch.int64))
@@ -232,8 +233,8 @@ def check_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: tor
 
 def check_parts(parts: int | None) -> int | None:
     """A number of parts that the combining kernel can hold, or None."""
-    if parts is not None and not 1 <= parts <= MOST_PARTS:
-        raise KernelError(f"parts={parts}: give 1 to {MOST_PARTS}, or None")
+    if parts is not None and not (isinstance(parts, int) and 1 <= parts <= MOST_PARTS):
+        raise KernelError(f"parts={parts!r}: give an integer from 1 to {MOST_PARTS}, or None")
     return parts
 
 

@@ -41,6 +41,7 @@ from .launch import (
     check_same_device,
     check_shape,
     choose,
+    compiler_options,
     next_power_of_2,
 )
 
@@ -192,8 +193,8 @@ def launch_decode_int(
     import torch
 
     (batch, q_heads, width), (k, v) = q.shape, codes
-    heads, bits = k.shape[2], 4 if k.dtype == torch.uint8 else 8
-    config = config or choose(INT_CONFIGS, architecture(q))
+    heads, bits, arch = k.shape[2], 4 if k.dtype == torch.uint8 else 8, architecture(q)
+    config = config or choose(INT_CONFIGS, arch)
     block_m, tiles = block_rows(q_heads // heads, heads)
     parts = parts or parts_for(q, tokens, tiles, config)
     out = torch.empty_like(q)
@@ -208,7 +209,7 @@ def launch_decode_int(
         q, k, v, *grids, lengths, table, part, lse,
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(0), table_width,
         GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits, EIGHTS=k.shape[1] % 8 == 0,
-        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d, **options,
+        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d, **compiler_options(arch, options),
     )  # fmt: skip
     if parts > 1:
         shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}

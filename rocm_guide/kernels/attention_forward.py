@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from .attention_configs import FORWARD_CONFIGS, fits_tma, pick_config, triton_type
+from .attention_configs import FORWARD_CONFIGS, check_tile, fits_tma, pick_config, triton_type
 from .attention_problem import AttentionProblem, attention_problem
 from .attention_tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores, whole
 from .launch import KernelError, architecture, unit_count
@@ -202,7 +202,7 @@ def launch_forward(
     given, out = problem.new(q.shape[2], heads, out_dtype)
     lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
     arch = architecture(q)
-    config = config or pick_config(FORWARD_CONFIGS, problem, arch)
+    config = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch)
     tiles = -(-max_q // config["m"]) * sequences * heads
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)
@@ -249,7 +249,8 @@ def attention_forward(
         options: ``layout``; ``scale`` (D ** -0.5); ``causal``, aligned to the bottom right; ``bias``, broadcast to
             (batch, heads, queries, keys) and added to the scores; ``alibi_slopes`` (heads,) or (batch, heads) in fp32:
             minus slope times distance; ``dropout`` with its ``seed``; ``cu_seqlens_q``, ``cu_seqlens_k``,
-            ``max_seqlen_q``, ``max_seqlen_k`` for "thd".
+            ``max_seqlen_q``, ``max_seqlen_k`` for "thd" (lengths on the GPU are not checked: that would make the CPU
+            wait for it; what lies beyond a ``max_seqlen`` that is too small is not computed).
 
     Returns:
         output, and log-sum-exp (batch, heads, queries), for "thd" (heads, queries). A row all of whose keys are masked

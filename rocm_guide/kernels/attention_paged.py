@@ -79,6 +79,8 @@ def attention_paged(
     """
     import torch
 
+    if lengths is None:
+        raise KernelError("lengths is None: a page table does not say how many keys a sequence has")
     if grids is None:
         check_decode(q, k_pages, v_pages, lengths)
         check_dtype("k_pages", k_pages, (q.dtype,))

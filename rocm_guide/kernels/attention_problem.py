@@ -124,6 +124,9 @@ def _checked_cu(
     if cu_q.shape[0] < 2:
         raise KernelError("cu_seqlens_q has one entry: give the starts of all sequences and the total")
     check_same_device(q=q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
+    for name, n in zip(("max_seqlen_q", "max_seqlen_k"), longest, strict=True):
+        if n is not None and not (isinstance(n, int) and n >= 0):
+            raise KernelError(f"{name}={n!r}: give the length of the longest sequence, or None to look it up")
     # Reading them waits for the GPU; who knows the longest lengths passes them.
     most = [int((c[1:] - c[:-1]).max()) if n is None else n for c, n in zip((cu_q, cu_k), longest, strict=True)]
     return (cu_q.contiguous(), cu_k.contiguous()), (most[0], most[1])
@@ -160,6 +163,8 @@ def attention_problem(
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_dtype(name, x, [getattr(torch, d) for d in dtypes])
         check_shape(name, x, (None,) * dims)
+        if dtypes is _FLOATS:  # who allows more types says himself which go together
+            check_dtype(name, x, (q.dtype,))
     check_same_device(q=q, k=k, v=v, bias=bias, alibi_slopes=alibi_slopes)
     q, k, v = (heads_second(x, layout) for x in (q, k, v))
     batch, heads, len_q, d = q.shape

@@ -13,7 +13,8 @@ stretched to the type's range by adding to the exponent, and the sum that it is 
 Error bounds against exact attention on the dequantised q, k and v, for a row of n keys whose largest probability is
 P: int8 p adds at most :math:`n P \max|v| / 127` (each p is off by half a step of P / 127, in the sum too), e4m3 p at
 most :math:`2^{-4} \max|v|` (three bits of mantissa). Both are worst cases; errors of both signs cancel in practice.
-On Hopper the fp8 scores themselves are less exact: the hardware cuts each sum of 32 products to about 14 bits.
+On Hopper the fp8 scores themselves are less exact: an instruction adds 32 products to the sum so far, and keeps of each
+only what lies within 14 bits of the largest (emulated in the tests; an H100 showed the same deviations).
 
 Source: the document's flash-attention.py, "INT8 Quantization Support". Introduced in notebook 20 (attention_kernels).
 """
@@ -108,6 +109,8 @@ def attention_quantized(
     problem = attention_problem(q, k, v, dtypes=("int8", *_FP8, *_FLOATS), **options)
     quantised = q.dtype.itemsize == 1
     out_dtype = out_dtype or (torch.float16 if quantised else q.dtype)
+    if out_dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise KernelError(f"out_dtype={out_dtype}: give torch.float16, bfloat16 or float32")
     if k.dtype.itemsize != 1 or v.dtype != k.dtype or (quantised and q.dtype != k.dtype):
         raise KernelError(f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: quantise all three alike, or k and v to int8")
     if k.dtype != torch.int8:

@@ -27,6 +27,7 @@ import triton.language as tl
 from .launch import (
     KernelError,
     architecture,
+    check_batch,
     check_contiguous,
     check_dtype,
     check_last_contiguous,
@@ -34,6 +35,7 @@ from .launch import (
     check_same_device,
     check_shape,
     choose,
+    compiler_options,
     next_power_of_2,
 )
 
@@ -188,6 +190,7 @@ def check_mla(
     for name in ("kv", "k_pe"):
         check_last_contiguous(name, names[name])
     check_contiguous("wkv_b", wkv_b)
+    check_batch(rows[0])
     return check_number("scale", (d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
 
 
@@ -232,12 +235,14 @@ def mla_attention(
     out = torch.empty((batch, queries, heads, v), dtype=q_nope.dtype, device=q_nope.device)
     if not out.numel():
         return out
-    config = config or choose(MLA_PREFILL_CONFIGS, architecture(q_nope))
+    arch = architecture(q_nope)
+    config = config or choose(MLA_PREFILL_CONFIGS, arch)
     _mla_attention[(-(-queries // config["m"]), heads, batch)](
         q_nope.contiguous(), q_pe.contiguous(), kv, k_pe, wkv_b, out,
         queries, keys, heads, scale * _LOG2E, kv.stride(), k_pe.stride(),
         D=d, V=v, C=c, R=r, CAUSAL=causal, CHUNK=config["chunk"], BLOCK_M=config["m"], BLOCK_N=config["n"],
-        BLOCK_C=max(16, next_power_of_2(c)), BLOCK_R=max(16, next_power_of_2(r)), **config["options"],
+        BLOCK_C=max(16, next_power_of_2(c)), BLOCK_R=max(16, next_power_of_2(r)),
+        **compiler_options(arch, config["options"]),
     )  # fmt: skip
     return out
 

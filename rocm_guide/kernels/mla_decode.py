@@ -25,7 +25,15 @@ import triton
 import triton.language as tl
 
 from .attention_decode import _combine, check_parts, parts_for
-from .launch import architecture, check_dtype, check_same_device, check_shape, choose, next_power_of_2
+from .launch import (
+    architecture,
+    check_dtype,
+    check_same_device,
+    check_shape,
+    choose,
+    compiler_options,
+    next_power_of_2,
+)
 from .mla_attention import check_mla, reference_mla_absorbed
 
 if TYPE_CHECKING:
@@ -48,7 +56,8 @@ MLA_CONFIGS: dict[str, dict[str, Any]] = {
         "least": 128,
         "project": {"num_warps": 4, "num_stages": 2},
         "tiles": {
-            # Not one stage: with 8 warps and Triton 3.6 that ended in an illegal memory access on an H100.
+            # Not one stage with 8 warps: under Triton 3.6 an H100 reported an illegal memory access. The PTX has none
+            # (every address of it was followed, between guards), so the fault lies further down.
             16: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
             64: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
         },
@@ -137,7 +146,8 @@ def _multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     out = torch.empty((batch, heads, n), dtype=x.dtype, device=x.device)
     block_k, block_n = (min(128, max(16, next_power_of_2(size))) for size in (k, n))
     grid = (heads, -(-n // block_n), -(-batch // 16))
-    options = choose(MLA_CONFIGS, architecture(x))["project"]
+    arch = architecture(x)
+    options = compiler_options(arch, choose(MLA_CONFIGS, arch)["project"])
     _per_head[grid](x, w, out, batch, heads, *w.stride(), K=k, N=n, BLOCK_K=block_k, BLOCK_N=block_n, **options)
     return out
 
@@ -156,7 +166,8 @@ def launch_mla(
     import torch
 
     (batch, heads, c), r, tokens = latent.shape, q_pe.shape[2], kv.shape[1]
-    config = config or choose(MLA_CONFIGS, architecture(latent))
+    arch = architecture(latent)
+    config = config or choose(MLA_CONFIGS, arch)
     rows = min((n for n in config["tiles"] if n >= heads), default=max(config["tiles"]))
     tile, tiles = config["tiles"][rows], -(-heads // rows)
     parts = parts or parts_for(latent, tokens, tiles, config | tile)
@@ -167,7 +178,8 @@ def launch_mla(
     _mla_part[(tiles, parts, batch)](
         latent, q_pe, kv, k_pe, lengths, part, lse,
         tokens, scale * _LOG2E, heads, kv.stride(0), kv.stride(1), k_pe.stride(0), k_pe.stride(1),
-        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile["block"], BLOCK_C=block_c, BLOCK_R=block_r, **tile["options"],
+        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile["block"], BLOCK_C=block_c, BLOCK_R=block_r,
+        **compiler_options(arch, tile["options"]),
     )  # fmt: skip
     if parts > 1:
         shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": next_power_of_2(parts)}

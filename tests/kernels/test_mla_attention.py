@@ -90,7 +90,7 @@ def test_what_is_refused():
 
 
 def test_gfx942():
-    """Nothing spills (public latent-attention kernels spill 291 to 1,200), MFMA 16x16, 2 waves per SIMD."""
+    """Nothing spills, MFMA 16x16, 2 waves per SIMD."""
     import triton
 
     from rocm_guide.mi300x.dry_run import dry_run

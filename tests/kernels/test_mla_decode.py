@@ -156,7 +156,7 @@ def test_what_is_refused(index, value, text):
 
 
 def test_gfx942():
-    """Nothing spills (public latent-attention kernels spill 291 to 1,200), MFMA 16x16, 2 waves per SIMD."""
+    """Nothing spills, MFMA 16x16, 2 waves per SIMD."""
     import triton
 
     from rocm_guide.mi300x.dry_run import dry_run
