@@ -3,6 +3,7 @@
 
     python benchmarks/attention.py            # all of it; writes results/attention.json, .png and .svg
     python benchmarks/attention.py --quick    # fewer repetitions, nothing written
+    python benchmarks/attention.py --tiles    # the forward kernel with the tiles in TILES; nothing written
 
 A model's FLOPs are counted: 4 x batch x heads x queries x keys x head size forward (half of it causal), 2.5 times that
 backward, whatever a kernel does in fact. Contenders take turns, so that a change of clock meets all of them. The figure
@@ -30,6 +31,16 @@ from rocm_guide.kernels.launch import architecture
 
 SHAPES = [(4, 32, 4096, 128), (1, 32, 16384, 128)]
 HALVES = (torch.float16, torch.bfloat16)
+#: Tiles to try for heads of 128 on Hopper. The present one fills a multiprocessor with one program (245 registers,
+#: 230 KB), whose two warpgroups meet at three barriers per step: where one computes exponentials, the matrix units
+#: wait. The others have 128 registers for each of 256 threads and at most 98 KB (compiled with Triton 3.6), so two
+#: programs share a multiprocessor and neither waits for the other. One stage: a step waits for its keys. Two stages:
+#: it does not, but ptxas runs the matrix instructions one by one, short of registers.
+TILES = {
+    "present": None,
+    "two programs, one stage": {"m": 128, "n": 64, "warps": 8, "stages": 1, "tma": True},
+    "two programs, two stages": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "maxnreg": 128},
+}
 
 
 def median_times(calls: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
@@ -104,6 +115,23 @@ def against_peers(runs: int) -> list[dict[str, Any]]:
             what = f"{shape!s:22} causal={causal!s:5} {r['dtype']:8} {name:11}"
             print(f"{what} forward {r['forward_tflops']:4.0f}, both {r['both_tflops']:4.0f} TFLOPS", flush=True)
     return rows
+
+
+def tiles(runs: int) -> None:
+    """The forward kernel with every entry of TILES; correct first, then timed in turns with cuDNN."""
+    for shape, causal, dtype in itertools.product(SHAPES, (False, True), HALVES):
+        q, k, v = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3))
+        wanted = sdpa("CUDNN_ATTENTION", q, k, v, causal).float()
+        calls: dict[str, Callable[[], object]] = {"SDPA cuDNN": partial(sdpa, "CUDNN_ATTENTION", q, k, v, causal)}
+        for name, config in TILES.items():
+            calls[name] = partial(attention_forward, q, k, v, causal=causal, config=config)
+            off = (attention_forward(q, k, v, causal=causal, config=config)[0].float() - wanted).abs().max().item()
+            assert off < (8e-3 if dtype == torch.float16 else 6e-2), f"{name} is off by {off}"
+        times, work = median_times(calls, runs), flops(shape, causal)
+        print(shape, "causal" if causal else "full", str(dtype)[6:])
+        for name, seconds in times.items():
+            rate, share = work / seconds / 1e12, times["SDPA cuDNN"] / seconds
+            print(f"  {name:26} {rate:4.0f} TFLOPS, {share:.3f} of cuDNN", flush=True)
 
 
 def features(runs: int) -> list[dict[str, Any]]:
@@ -208,12 +236,16 @@ def main() -> None:
     """Run, print, save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, nothing written")
+    parser.add_argument("--tiles", action="store_true", help="try the tiles in TILES, nothing written")
     parser.add_argument("--out", type=Path, help="folder for the results instead of benchmarks/results")
     given = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no GPU here: this benchmark measures one")
     runs = 5 if given.quick else 15
     torch.manual_seed(0)
+    if given.tiles:
+        tiles(runs)
+        return
     rows = against_peers(runs)
     more = features(runs)
     if not given.quick:
