@@ -220,6 +220,29 @@ def test_two_sharded_machines_give_the_curve_of_one_process(alone, tmp_path):
     assert answers(tmp_path) == answers(alone)
 
 
+BF16 = """import functools, sys, torch
+from rocm_guide import zoo
+zoo.load_model = functools.partial(zoo.load_model, dtype=torch.bfloat16)
+from rocm_guide.elastic import ElasticSettings, train
+train(ElasticSettings(sys.argv[1], steps=4, save_every=2, shard=True))
+"""
+
+
+@pytest.mark.slow
+def test_shards_of_two_types_as_on_gpus(alone, tmp_path):
+    """There the weights are bfloat16 and the adapter fp32, and FSDP gathers both together."""
+    (tmp_path / "bf16.py").write_text(BF16)
+    (tmp_path / "run").mkdir()
+    command = agent_command(
+        [str(tmp_path / "bf16.py"), str(tmp_path / "run")], nodes="1", processes=2, port=free_port()
+    )
+    with start_node(command, tmp_path / "log") as node:
+        node.finish()
+    losses = read_losses(tmp_path / "run")[1]
+    assert len(losses) == 4 and losses != read_losses(alone)[1][:4]
+    assert losses[:2] == pytest.approx(read_losses(alone)[1][:2], abs=0.02)
+
+
 @pytest.mark.slow
 def test_a_machine_that_comes_late_and_is_lost_changes_nothing(alone, tmp_path):
     """The second machine joins when the first has begun already, computes a few steps, and disappears."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -88,6 +90,23 @@ def test_worked_example_70b() -> None:
     assert used["auto"] == used["balanced"] and max(used["auto"].values()) < 37 * GB
     assert used["balanced_low_0"][0] == 0
     assert used["sequential"][0] == sum(used["auto"].values()) and used["sequential"][1] == 0
+
+
+def test_the_70b_that_was_loaded_lies_where_it_was_planned_and_the_notebook_quotes_it() -> None:
+    root = Path(__file__).parents[1]
+    result = json.loads((root / "benchmarks" / "results" / "place_70b.json").read_text())
+    devices = result["devices"]
+    assert result["parameters"] > 68e9 and len(devices) == 4 and len(result["answer"]) == result["new_tokens"] > 0
+    plan = plan_placement(model_of("llama-2-70b"), [row["total_bytes"] * 9 // 10 for row in devices.values()], "auto")
+    cells = json.loads((root / "notebooks" / "04_device_maps.ipynb").read_text())["cells"]
+    said = " ".join("".join(cell["source"]).replace("\n", " ") for cell in cells)
+    for device, row in devices.items():
+        assert row["planned_bytes"] == plan.used[int(device)]
+        assert row["loaded_bytes"] == pytest.approx(row["planned_bytes"], rel=0.05)
+        planned, loaded, peak = (row[f"{what}_bytes"] / 1e9 for what in ("planned", "loaded", "peak"))
+        assert f"| {device} | {planned:.3f} | {loaded:.3f} | {peak:.2f} |" in said
+    *shares, last = (f"{100 * share:.0f}" for share in result["busy"].values())
+    assert f"the GPUs worked {', '.join(shares)} and {last} % of the time" in said
 
 
 def test_moves() -> None:
