@@ -119,6 +119,25 @@ def test_padding_on_the_right(device):
     assert abs(losses[0] - losses[1]).item() < 1e-5
 
 
+@pytest.mark.parametrize("queries", [1, 3])
+def test_tensors_as_models_make_them(device, queries):
+    """Keys and values of different strides; queries and keys that a normalisation left in fp32 under autocast."""
+    gen = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 4, queries, 32, generator=gen), torch.randn(2, 2, 5, 32, generator=gen)
+    v = torch.randn(2, 5, 2, 32, generator=gen).transpose(1, 2)
+    q, k, v = (x.to(device, torch.float16) for x in (q, k, v))
+    module = SimpleNamespace(is_causal=True)
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        *(x.double().cpu() for x in (q, k, v)),
+        attn_mask=torch.ones(queries, 5, dtype=torch.bool).tril(5 - queries),
+        enable_gqa=True,
+    )
+    for given in ((q, k, v), (q.float(), k.float(), v)):
+        out, weights = transformers_attention(module, *given, None)
+        assert weights is None and out.dtype == torch.float16 and out.shape == (2, queries, 4, 32)
+        assert (out.transpose(1, 2).double().cpu() - wanted).abs().max() < 2e-3
+
+
 def test_refusals():
     x = torch.zeros(1, 2, 4, 16)
     module = SimpleNamespace(is_causal=True)
