@@ -17,6 +17,20 @@ _PARTS = re.compile(r"```.*?```|`[^`\n]*`|\$\$(?P<block>.+?)\$\$|\$(?!\s)(?P<lin
 # stored page does not have.
 _REMOTE = re.compile(r"<script[^>]*\ssrc=\"https?://[^\"]*\"[^>]*>\s*</script>")
 
+# nbconvert shows every cell open, also those that Jupyter collapses: a page must not give solutions away either.
+_COLLAPSE = """
+<style>summary.solution{margin:.4rem 0 .4rem 80px;cursor:pointer;font:15px system-ui,sans-serif;color:#1f4e8c}</style>
+<script>
+for (const cell of document.querySelectorAll(".celltag_solution")) {
+  const box = document.createElement("details"), label = document.createElement("summary");
+  label.textContent = "Solution";
+  label.className = "solution";
+  cell.before(box);
+  box.append(label, cell);
+}
+</script>
+"""
+
 
 def math_to_markup(text: str) -> str:
     """LaTeX between dollars in Markdown -> MathML. What cannot be converted stays as it is, readable.
@@ -44,7 +58,7 @@ def math_to_markup(text: str) -> str:
 
 
 def to_html(nb: Any, title: str) -> str:
-    """A page of its own for a notebook (an nbformat node, left as it is)."""
+    """A page of its own for a notebook (an nbformat node, left as it is); cells tagged solution open on a click."""
     from nbconvert import HTMLExporter
 
     nb, formulae = copy.deepcopy(nb), []
@@ -59,4 +73,5 @@ def to_html(nb: Any, title: str) -> str:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"<math .*?</math>", keep, math_to_markup(cell.source), flags=re.DOTALL)
     page, _ = HTMLExporter(embed_images=True).from_notebook_node(nb, resources={"metadata": {"name": title}})
-    return re.sub(rf"{mark}(\d+)x", lambda m: formulae[int(m[1])], _REMOTE.sub("", page))
+    page = re.sub(rf"{mark}(\d+)x", lambda m: formulae[int(m[1])], _REMOTE.sub("", page))
+    return page.replace("</body>", f"{_COLLAPSE}</body>") if "celltag_solution" in page else page

@@ -7,6 +7,7 @@ A warning is not cleaned away but refused, because a reader would meet it too.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import tempfile
@@ -15,14 +16,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError, write_text
+from .base import GuideError, write_bytes, write_text
 from .course import MEASURED, Lesson, catalogue, cell_source, read_notebook, source_hash
 from .course_pool import Job, Pool
 from .course_report import hardware, versions
 from .course_worker import strip_ansi
 
-__all__ = ["StoreError", "clean_notebook", "course_table", "normalise", "store_course", "update_readme"]
+__all__ = ["StoreError", "clean_notebook", "course_table", "normalise", "pictures", "store_course", "update_readme"]
 
+PICTURE = re.compile(r"<!--\s*picture: notebook (\d\d), cell (\d+)\s*-->\s*!\[[^\]]*\]\(([^)\s]+)\)")
 TABLE = re.compile(r"(<!--\s*course-table\s*-->).*?(<!--\s*/course-table\s*-->)", re.S)
 # tqdm and friends: a bar, or lines rewritten in place.
 _PROGRESS = re.compile(r"\d+%\|.*\||\d+(\.\d+)?it/s|\d+/\d+ \[\d+:\d+")
@@ -203,12 +205,38 @@ def course_table(lessons: Sequence[Lesson]) -> str:
     return "\n".join(lines)
 
 
+def pictures(text: str, lessons: Sequence[Lesson]) -> dict[str, bytes]:
+    """The files that a README shows below ``<!-- picture: notebook NN, cell N -->``, as the notebooks have them now.
+
+    Raises:
+        StoreError: the cell has no picture.
+    """
+    found = {}
+    by_number = {x.number: x for x in lessons}
+    for number, cell, file in PICTURE.findall(text):
+        cells = read_notebook(by_number[number].path)["cells"] if number in by_number else []
+        outputs = cells[int(cell) - 1].get("outputs", []) if 0 < int(cell) <= len(cells) else []
+        drawn = [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})]
+        if not drawn:
+            raise StoreError(f"{file}: notebook {number}, cell {cell} has no picture; mend the number of the cell")
+        found[file] = base64.b64decode("".join(drawn[0]))
+    return found
+
+
 def update_readme(readme: Path) -> bool:
-    """Write the table of notebooks between the ``course-table`` marks of ``readme``; False if it has none."""
+    """Write the table of notebooks between the ``course-table`` marks of ``readme``; False if it has none.
+
+    Also refreshes the files of its :func:`pictures`.
+
+    Raises:
+        StoreError: a picture that is asked for is not there.
+    """
     if not readme.is_file():
         return False
     text = readme.read_text(encoding="utf-8")
     lessons = catalogue(readme.parent / "notebooks")
+    for file, data in pictures(text, lessons).items():
+        write_bytes(readme.parent / file, data)
     table = f"\n{course_table(lessons)}\n\nMeasured with {hardware(cpu_only=True)}, at tiny scale.\n"
     new, count = TABLE.subn(lambda m: f"{m[1]}{table}{m[2]}", text)
     if count and new != text:

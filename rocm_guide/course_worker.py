@@ -185,8 +185,9 @@ def _run(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
 
 def _is_refusal(failure: dict[str, Any]) -> bool:
     """Whether bad input or a full disk stopped the notebook, rather than a defect of its own."""
-    full = re.match(r"\[Errno (\d+)\]", failure["message"])
-    if full and int(full.group(1)) in _DISK_FULL:
+    # Python's own message, or that of a library written in Rust (safetensors, tokenizers).
+    full = re.search(r"^\[Errno (\d+)\]|\(os error (\d+)\)", failure["message"])
+    if full and int(full[1] or full[2]) in _DISK_FULL:
         failure["message"] += "; free some space, or set TMPDIR and ROCM_GUIDE_CACHE to another disk"
         return True
     return failure["error"] in guide_error_names()

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .base import GuideError
-from .device import accelerator, peak_memory, seed_all
+from .device import accelerator, peak_memory, pick_dtype, seed_all
+from .finetune_meter import WARM_UP, step_meter
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +28,6 @@ __all__ = [
     "sft_settings",
     "trainable_parameters",
 ]
-
-
-#: Optimizer steps that are left out of a throughput: the first ones allocate memory and choose kernels.
-WARM_UP = 5
 
 
 @dataclass
@@ -84,13 +81,15 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
 
     Source: TRL documentation, SFTConfig.
     """
+    import torch
     from trl import SFTConfig
 
-    gpu = (device or accelerator().device).startswith("cuda")
+    device = device or accelerator().device
+    gpu = device.startswith("cuda")
     values: dict[str, Any] = {
         "output_dir": str(folder),
         "use_cpu": not gpu,
-        "bf16": gpu,
+        "bf16": pick_dtype(device) is torch.bfloat16,
         "optim": "adamw_torch_fused" if gpu else "adamw_torch",
         "lr_scheduler_type": "cosine",
         "warmup_steps": 10,
@@ -166,11 +165,12 @@ def fine_tune(
         resume: go on from the newest checkpoint in ``settings.output_dir``. The figures then cover the new part.
 
     Raises:
-        GuideError: the model is wrapped by PEFT already, there is nothing to train on, or ``adapter_dtype`` without an
-            adapter.
+        GuideError: the model is wrapped by PEFT already, it has none of the layers that the adapter names, there is
+            nothing to train on or to resume, or ``adapter_dtype`` without an adapter.
     """
     import datasets
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
+    from transformers.trainer_utils import get_last_checkpoint
     from transformers.utils.notebook import NotebookProgressCallback
     from trl import SFTTrainer
 
@@ -178,11 +178,19 @@ def fine_tune(
         raise GuideError("this model carries an adapter already; load it afresh before training another one")
     if adapter_dtype is not None and adapter is None:
         raise GuideError(f"adapter_dtype={adapter_dtype} without an adapter; pass adapter=LoraConfig(…) with it")
+    targets = getattr(adapter, "target_modules", None)
+    names = [name for name, _ in model.named_modules()]
+    if isinstance(targets, set | list | tuple) and not any(n.endswith(tuple(targets)) for n in names):
+        wanted = ", ".join(sorted(targets))
+        raise GuideError(f"target_modules={wanted}: {type(model).__name__} has none; see model.named_modules()")
     if not len(rows):
         raise GuideError("the training data has 0 rows; check the split and the filter that made it")
+    if resume and not (Path(settings.output_dir).is_dir() and get_last_checkpoint(settings.output_dir)):
+        fix = "train once with save_strategy='epoch' or 'steps'"
+        raise GuideError(f"{settings.output_dir}: no checkpoint to resume from; {fix}")
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
-    meter = _meter()
+    meter = step_meter()
     datasets.disable_progress_bars()
     wanted = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
     trainer = SFTTrainer(
@@ -215,37 +223,6 @@ def fine_tune(
     result.tokens_per_second = (result.tokens - tokens.get(warm, 0)) / (meter.ended - began)
     trainer.model.eval()
     return result
-
-
-def _meter() -> Any:
-    """A callback that notes when training began, was warm, and ended, and moves a progress bar.
-
-    It waits for the device at these moments only, so that the processor can prepare a step while the device works.
-    """
-    import torch
-    from tqdm.auto import tqdm
-    from transformers import TrainerCallback
-
-    def now() -> float:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    class Meter(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", leave=False)
-            self.began = self.warm = now()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step == WARM_UP:
-                self.warm = now()
-            self.bar.update()
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.ended = now()
-            self.bar.close()
-
-    return Meter()
 
 
 def folder_bytes(folder: str | Path) -> dict[str, int]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from .base import GuideError
 from .zoo_data import question_answer_splits
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_dataset", "load_model", "load_tokenizer", "meta_model"]
 
+#: Data files that can be read, and what the datasets library calls their format.
+_FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 _SPECS = "'tiny', 'random:SHAPE' (as random:llama-2-7b), a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
 
 
@@ -64,7 +67,8 @@ def load_model(
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_reach(source), **options)
         else:
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_reach(source), **options).to(device)
-    return model.eval(), load_tokenizer(spec)
+    # Every seed of the tiny model has the same tokenizer: take the one at hand.
+    return model.eval(), load_tokenizer(source)
 
 
 def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
@@ -104,15 +108,15 @@ def load_dataset(spec: str = "tiny") -> DatasetDict:
     if spec == "tiny":
         train, test = question_answer_splits()
         return datasets.DatasetDict(train=datasets.Dataset.from_list(train), test=datasets.Dataset.from_list(test))
-    _checked(spec, wanted=None)
+    source = _checked(spec, wanted=None)
     with _hub_errors(spec):
-        if Path(spec).is_file():
-            data = datasets.load_dataset(Path(spec).suffix.lstrip(".").replace("jsonl", "json"), data_files=spec)
+        if Path(source).is_file():
+            data = datasets.load_dataset(_format(source), data_files=source)
         else:
-            data = datasets.load_dataset(spec, download_config=datasets.DownloadConfig(**_reach(spec)))
-        if "test" not in data:
-            data = data["train"].train_test_split(test_size=0.1, seed=0)
-    return data
+            data = datasets.load_dataset(source, download_config=datasets.DownloadConfig(**_reach(source)))
+    if "train" not in data:
+        raise GuideError(f"{spec}: has the splits {', '.join(data)}; a data set to train on needs one called 'train'")
+    return data if "test" in data else data["train"].train_test_split(test_size=0.1, seed=0)
 
 
 def meta_model(spec: str, **changes: Any) -> PreTrainedModel:
@@ -149,21 +153,40 @@ def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, option
         return AutoModelForCausalLM.from_config(config, dtype=dtype, **options).eval()
 
 
+def _format(path: str) -> str:
+    """The format of a data file by its ending."""
+    ending = Path(path).suffix.lower()
+    if ending not in _FORMATS:
+        raise GuideError(f"{path}: a data file ends in {', '.join(_FORMATS)}; convert it to one of these")
+    return _FORMATS[ending]
+
+
 def _checked(spec: str, wanted: str | None = "config.json") -> str:
-    """``spec`` if it can be a hub id or is a folder with what is needed; else an error that says what is."""
+    """``spec`` if it can be a hub id, or is a folder (or data file) with what is needed; else an error with the fix.
+
+    Args:
+        wanted: the file that makes a folder a model; None for a data set.
+    """
     path = Path(spec).expanduser()
     if spec and path.is_dir():
         if wanted and not (path / wanted).is_file():
             raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
         return str(path)
-    if (spec and path.is_file()) or (spec.count("/") == 1 and not spec.startswith((".", "/", "~"))):
+    if spec and path.is_file():
+        if wanted:
+            raise GuideError(f"{spec}: is a file; name the folder of the model, with {wanted} and its weights")
+        return str(path)
+    if wanted is None and path.suffix.lower() in _FORMATS:
+        raise GuideError(f"{spec}: no such file; check the path, or use 'tiny'")
+    if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
         return spec
     raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
 
 
 def _reach(source: str) -> dict[str, bool]:
     """``local_files_only`` where there is no way to the hub: the libraries would try again for most of a minute."""
-    if Path(source).exists() or os.environ.get("HF_HUB_OFFLINE") or os.environ.get("HTTPS_PROXY"):
+    proxies = getproxies()
+    if Path(source).exists() or os.environ.get("HF_HUB_OFFLINE") or proxies.get("https") or proxies.get("all"):
         return {}
     host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
@@ -186,10 +209,17 @@ def _hub_errors(spec: str) -> Iterator[None]:
         while chain is not None:
             text += f"{type(chain).__name__} {chain} "
             chain = chain.__cause__ or chain.__context__
+        if full := re.search("No space left on device|Disk quota exceeded|File too large", text):
+            fix = "free some space, or set HF_HOME to a folder on another disk"
+            raise GuideError(f"{spec}: {full[0]} while it was read or downloaded; {fix}") from error
         if re.search(r"gated|\b40[13]\b", text, re.IGNORECASE):
-            fix = "request access on its page, then log in with `hf auth login`"
+            # For a name that does not exist the hub answers the same as for one that is private.
+            fix = "check the spelling; for a gated model, request access on its page and run `hf auth login`"
             raise GuideError(f"{spec}: the hub does not show it to you; {fix}") from error
-        if isinstance(error, (OSError, TimeoutError)) or re.search("offline|connect", text, re.IGNORECASE):
+        if Path(spec).expanduser().exists() and not isinstance(error, RuntimeError | MemoryError):
+            reason = " ".join(str(error).split())[:160]
+            raise GuideError(f"{spec}: cannot be loaded ({type(error).__name__}: {reason}); save it again") from error
+        if isinstance(error, OSError) or re.search("offline|connect", text, re.IGNORECASE):
             fix = f"connect, or run `hf download {spec}` where there is a network, or use 'tiny'"
             raise GuideError(f"{spec}: not in the local cache and the hub gave nothing; {fix}") from error
         raise

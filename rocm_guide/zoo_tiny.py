@@ -85,8 +85,11 @@ def build_tiny(folder: Path, *, seed: int = 0) -> None:
         sums = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(work.iterdir())}
         write_text(work / "manifest.json", json.dumps(sums, indent=1))
         work.rename(folder)
-    except OSError as e:
-        message = f"{folder.parent}: the model cannot be stored there ({e.strerror or e}); "
+    except Exception as e:
+        # safetensors and tokenizers are written in Rust: a full disk is an exception of theirs with "(os error 28)".
+        if not isinstance(e, OSError) and "(os error " not in str(e):
+            raise
+        message = f"{folder.parent}: the model cannot be stored there ({getattr(e, 'strerror', None) or e}); "
         raise GuideError(message + "free some space or set ROCM_GUIDE_CACHE to a folder you can write to") from e
     finally:
         shutil.rmtree(work, ignore_errors=True)

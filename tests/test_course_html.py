@@ -29,3 +29,12 @@ def test_a_page_fetches_nothing_and_the_notebook_stays_as_it_is():
     page = to_html(nb, "T")
     assert "<msub><mi>x</mi><mn>1</mn></msub>" in page and cells[0].source == "# T\n\n$x_1$"
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=\"https?:", page)
+
+
+def test_solutions_are_behind_a_click():
+    solution = nbformat.v4.new_code_cell("secret = 1", metadata={"tags": ["solution"]})
+    page = to_html(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# T"), solution]), "T")
+    cell = page[page.index("<div", page.index("celltag_solution") - 200) :]
+    assert "secret" in cell, "the tag is a class of the cell: that is what the script looks for"
+    assert page.count('querySelectorAll(".celltag_solution")') == 1
+    assert "celltag" not in to_html(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1")]), "T")

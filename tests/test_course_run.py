@@ -76,6 +76,7 @@ def test_results_report_and_resume(make_notebook, tmp_path):
         (["99"], "notebook 99: there is none with that number; choose from 01"),
         (["-p", "RNAK", "8"], "parameter RNAK: no chosen notebook has it; they have SCALE"),
         (["-p", "SCALE"], "requires an argument|no value given"),
+        (["-p", "SCALE", "huge"], "parameter SCALE=huge: notebook 01 accepts auto, tiny"),
         (["--jobs", "0"], "jobs=0: run at least one notebook at a time"),
         (["--out", "{file}/out"], "cannot be written .*; choose another folder with --out"),
         (["--notebooks", "{file}"], "no such folder"),
@@ -112,6 +113,26 @@ def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_wrong_model_or_data_set_is_one_line_with_its_fix(make_notebook, tmp_path):
+    model = "from rocm_guide.zoo import load_model\nload_model(MODEL)"
+    data = "from rocm_guide.zoo import load_dataset\nload_dataset(DATASET)"
+    make_notebook("01_word", model, parameters="MODEL = 'llama2'\nSCALE = 'auto'")
+    make_notebook("02_hub", model, parameters="MODEL = 'nobody/no-such'\nSCALE = 'auto'")
+    make_notebook("03_shape", model, parameters="MODEL = 'random:llama-9'\nSCALE = 'auto'")
+    folder = make_notebook("04_file", data, parameters="DATASET = 'mine.json'\nSCALE = 'auto'").parent
+    env = dict(os.environ, HF_HUB_OFFLINE="1")
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "--jobs", "2", env=env)
+    assert done.returncode == 2
+    word, hub, shape, file = (line.split("GuideError: ")[1] for line in done.stderr.strip().splitlines())
+    assert word.startswith("'llama2': neither a model or data set that the course knows") and "give 'tiny'" in word
+    assert hub.startswith("nobody/no-such: not in the local cache") and "hf download nobody/no-such" in hub
+    assert shape.startswith("'llama-9': no such shape; choose one of") and "llama-2-7b" in shape
+    assert file == "mine.json: no such file; check the path, or use 'tiny'"
+    assert {e["status"] for e in report_of(tmp_path / "out")["notebooks"].values()} == {"refused"}
+    assert no_temporary_files(tmp_path / "out")
+
+
+@pytest.mark.slow
 def test_a_dead_kernel_is_named(make_notebook, tmp_path):
     folder = make_notebook("01_dies", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)").parent
     done = cli("run", "--notebooks", folder, "--out", tmp_path / "out")
@@ -133,12 +154,22 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing_half_written(make_n
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_inside_a_notebook(make_notebook, tmp_path):
-    code = "import resource, tempfile\nresource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"
-    code += "with tempfile.TemporaryFile() as f: f.write(bytes(100_000))"
+@pytest.mark.parametrize(
+    "write",
+    [
+        "tempfile.TemporaryFile().write(bytes(100_000))",
+        # Written in Rust, it has an exception of its own, which is no OSError.
+        "import torch; from safetensors.torch import save_file\n"
+        "save_file({'x': torch.zeros(50_000)}, tempfile.mkdtemp() + '/x')",
+    ],
+    ids=["python", "safetensors"],
+)
+def test_a_disk_that_fills_up_inside_a_notebook(make_notebook, tmp_path, write):
+    code = f"import resource, tempfile\nresource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n{write}"
     folder = make_notebook("01_good", code).parent
     done = cli("run", "--notebooks", folder, "--out", tmp_path / "out")
-    assert done.returncode == 2 and "File too large; free some space, or set TMPDIR" in done.stderr
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "File too large" in done.stderr and "free some space, or set TMPDIR" in done.stderr
 
 
 # A child in a session of its own: killing the kernel's process group alone would miss it.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What is kept of an executed notebook, and what is refused."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -110,6 +111,22 @@ def test_a_notebook_edited_while_it_ran_is_not_overwritten(make_notebook):
     errors = store_course(catalogue(path.parent))
     assert [str(e) for e in errors] == ["01_good.ipynb: was edited while it ran; store it again"]
     assert "new steps" in path.read_text() and "rocm_guide" not in read_notebook(path)["metadata"]
+
+
+def test_pictures_of_the_readme_come_from_the_notebooks(make_notebook, tmp_path):
+    path = make_notebook("01_good", "x = 1")
+    nb = read_notebook(path)
+    data = {"image/png": base64.b64encode(b"a picture").decode(), "text/plain": "<Figure>"}
+    nb["cells"][3]["outputs"] = [{"output_type": "display_data", "data": data, "metadata": {}}]
+    path.write_text(json.dumps(nb))
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- picture: notebook 01, cell 4 -->\n![what it shows](docs/p.png)\n")
+    update_readme(readme)
+    assert (tmp_path / "docs" / "p.png").read_bytes() == b"a picture"
+    for wrong in ("notebook 01, cell 3", "notebook 01, cell 99", "notebook 07, cell 4"):
+        readme.write_text(f"<!-- picture: {wrong} -->\n![what it shows](docs/p.png)\n")
+        with pytest.raises(StoreError, match=rf"docs/p.png: {wrong} has no picture"):
+            update_readme(readme)
 
 
 def test_a_notebook_without_a_place_for_the_measurement_is_refused(make_notebook, monkeypatch):

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from rocm_guide.base import GuideError
-from rocm_guide.exercises.inference import check_cache, check_merge, check_padding
+from rocm_guide.exercises.inference import check_cache, check_loop, check_padding
 from rocm_guide.exercises.start_here import STATEMENTS, WEIGHTS_GB, check_fits, check_kinds, check_prompt
 from rocm_guide.first_look import SAMPLES, fields_of, tool_output, torch_checks
 from rocm_guide.hardware import gpu
@@ -21,16 +22,23 @@ def pad(rows, filler):
     return [[filler] * (width - len(r)) + r for r in rows], mask
 
 
-def in_place(w, a, b, alpha, r):
-    w += alpha / r * (b @ a)
-    return w
+def loop(model, ids, new, *, keep=True, newest=True, more=0, first=False):
+    """The solution of exercise 1 of notebook 03, and its usual mistakes."""
+    past, text = None, ids
+    with torch.inference_mode():
+        for _ in range(new + more):
+            part = text[:, -1:] if newest and past is not None else text
+            out = model(input_ids=part, past_key_values=past, use_cache=keep)
+            past = out.past_key_values if keep else None
+            text = torch.cat([text, out.logits[:, 0 if first else -1].argmax(-1, keepdim=True)], 1)
+    return text[:, : ids.shape[1] + new]
 
 
 def test_right_answers(capsys):
     assert check_fits(["llama-2-7b", "llama-2-13b", "llama-2-70b"])
     assert check_prompt("[INST] What is LDS? [/INST]")
     assert check_kinds(KINDS)
-    assert check_merge(lambda w, a, b, alpha, r: w + alpha / r * (b @ a))
+    assert check_loop(loop)
     assert check_padding(pad)
     assert check_cache(20)
     assert capsys.readouterr().out.count("[OK]") == 6
@@ -53,13 +61,13 @@ def test_right_answers(capsys):
         (lambda: check_kinds({**KINDS, "B": "measured"}), "data sheet"),
         (lambda: check_kinds({**KINDS, "C": "computed"}), "timed"),
         (lambda: check_kinds({**KINDS, "D": "quoted"}), "division"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: w + b @ a), "scaled by"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: w + alpha * (b @ a)), "divided by r"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: w + a @ b), "other way round"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: w), "before fine-tuning"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: w - alpha / r * (b @ a)), "wrong values"),
-        (lambda: check_merge(lambda w, a, b, alpha, r: None), "shape of w"),
-        (lambda: check_merge(in_place), "changed"),
+        (lambda: check_loop(lambda *a: loop(*a, keep=False)), "keep the cache"),
+        (lambda: check_loop(lambda *a: loop(*a, newest=False)), "other tokens"),
+        (lambda: check_loop(lambda *a: loop(*a, first=True)), "other tokens"),
+        (lambda: check_loop(lambda *a: loop(*a, more=1)), "7 passes for 6 tokens"),
+        (lambda: check_loop(lambda m, ids, new: loop(m, ids, new)[:, ids.shape[1] :]), "yours has (1, 6)"),
+        (lambda: check_loop(lambda m, ids, new: None), "shape (1, 14)"),
+        (lambda: check_loop(lambda m, ids, new: m(ids).nothing), "it fails"),
         (lambda: check_padding(lambda rows, f: ([r + [f] * (4 - len(r)) for r in rows], [])), "right end"),
         (lambda: check_padding(lambda rows, f: (pad(rows, f)[0], [[int(t != f) for t in r] for r in pad(rows, f)[0]])),
          "positions, not values"),

@@ -83,6 +83,13 @@ def test_bad_input_is_one_clear_line(tmp_path):
         fine_tune(model, tokenizer, load_dataset("tiny")["train"].select([]), settings)
     with pytest.raises(GuideError, match="adapter already"):
         fine_tune(get_peft_model(model, adapter()), tokenizer, load_dataset("tiny")["train"], settings)
+    with pytest.raises(GuideError, match="target_modules=c_attn: LlamaForCausalLM has none"):
+        rows = load_dataset("tiny")["train"]
+        fine_tune(
+            load_model("tiny", device="cpu")[0], tokenizer, rows, settings, adapter=adapter(target_modules=["c_attn"])
+        )
+    with pytest.raises(GuideError, match="no checkpoint to resume from; train once with save_strategy"):
+        fine_tune(load_model("tiny", device="cpu")[0], tokenizer, load_dataset("tiny")["train"], settings, resume=True)
     with pytest.raises(GuideError, match="'prefix'"):
         recipe("tiny", "prefix")
     with pytest.raises(GuideError, match="'prompt' and 'answer'"):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The zoo: models and data by one word, and a cache that survives everything."""
 
+import errno
 import json
 import os
 import random
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,6 +154,7 @@ def test_damaged_model_folder_is_one_line(tmp_path):
     with pytest.raises(GuideError) as error:
         load_model(str(tmp_path))
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    assert "hf download" not in str(error.value), "a folder of one's own is nothing to download"
 
 
 @pytest.mark.parametrize("away", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
@@ -171,6 +175,72 @@ def test_data_set_from_a_file_and_a_bad_one(tmp_path):
     assert {k: len(v) for k, v in data.items()} == {"train": 18, "test": 2}
     with pytest.raises(GuideError, match="no-such"):
         load_dataset("no-such")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("mine.json", None, "no such file; check the path"),
+        ("data/mine.csv", None, "no such file; check the path"),
+        ("mine.txt", "a line", "a data file ends in .json, .jsonl, .csv, .parquet"),
+        ("mine.json", "{", "cannot be loaded"),
+    ],
+)
+def test_data_files_that_cannot_be_used_are_one_line(tmp_path, monkeypatch, name, text, said):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(GuideError) as error:
+        load_dataset(name)
+    assert str(error.value).startswith(f"{name}: ") and said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_data_set_without_train_names_its_splits(monkeypatch):
+    import datasets
+
+    only = datasets.DatasetDict(validation=datasets.Dataset.from_list([{"text": "a"}]))
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: only)
+    with pytest.raises(GuideError, match="has the splits validation; a data set to train on needs one called 'train'"):
+        load_dataset("nobody/data")
+
+
+def test_a_file_is_no_model(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(GuideError, match=r"is a file; name the folder of the model, with config\.json"):
+        load_model(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("401 Client Error. Repository Not Found"), "check the spelling; for a gated model, request access"),
+        (OSError("You are trying to access a gated repo."), "check the spelling; for a gated model, request access"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*free some space, or set HF_HOME"),
+        (FileNotFoundError("model.safetensors: no such file in the repository"), "hf download nobody/model"),
+    ],
+)
+def test_what_the_hub_says_becomes_one_line(monkeypatch, error, said):
+    from transformers import AutoModelForCausalLM
+
+    def fail(*_, **__):
+        try:
+            raise error
+        except OSError as cause:  # the libraries wrap what went wrong
+            raise OSError("Can't load the model.\nIf you were trying …") from cause
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fail)
+    with pytest.raises(GuideError, match=f"nobody/model: .*{said}") as caught:
+        load_model("nobody/model", device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_another_seed_needs_no_second_build_for_its_tokenizer(monkeypatch):
+    import rocm_guide.zoo as zoo
+
+    asked, real = [], zoo.tiny_folder
+    monkeypatch.setattr(zoo, "tiny_folder", lambda seed=0: asked.append(seed) or real(0))
+    load_model("tiny", device="cpu", seed=3)
+    assert asked == [3]
 
 
 def test_tokenizer_of_random_models_is_the_tiny_one():
@@ -219,21 +289,37 @@ def test_eight_processes_share_a_cold_cache_and_build_once(tmp_path):
 
 @pytest.mark.slow
 def test_killed_builders_never_leave_a_partial_model(tmp_path):
-    """Builders killed at random moments; ROCM_GUIDE_KILLS=50 is the acceptance campaign."""
+    """Builders killed at random moments; ROCM_GUIDE_KILLS=50 is the acceptance campaign.
+
+    Every second one is killed while it writes: that is where a partial model could come from.
+    """
     cache, rng = tmp_path / "cache", random.Random(0)
-    code = QUICK.format(epochs=1) + "print(z.tiny_folder())"
-    check = "import rocm_guide.zoo_tiny as z, sys, pathlib; sys.exit(not z._intact(pathlib.Path(sys.argv[1])))"
-    kills = int(os.environ.get("ROCM_GUIDE_KILLS", "5"))
-    for _ in range(kills):
+    code = QUICK.format(epochs=1) + COUNT + "print(z.tiny_folder(), flush=True)"
+    began = time.monotonic()
+    assert start(cache, code).communicate()[0].startswith("BUILD")
+    longest = time.monotonic() - began
+    whole(cache)[0].rename(tmp_path / "first")  # it is what the others are compared with
+    kills, during, writing = int(os.environ.get("ROCM_GUIDE_KILLS", "6")), 0, 0
+    for i in range(kills):
         process = start(cache, code)
-        time.sleep(rng.uniform(1.0, 9.0))
+        assert process.stdout.readline() == "BUILD\n"
+        if i % 2:
+            while process.poll() is None and not any(cache.glob("tiny-*.tmp/*")) and not whole(cache):
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0, 0.1))
+        else:
+            time.sleep(rng.uniform(0, longest))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        for folder in whole(cache):
-            assert subprocess.run([sys.executable, "-c", check, str(folder)]).returncode == 0, "a partial model"
-            for file in folder.iterdir():
-                file.unlink()
-            folder.rmdir()  # it was finished before the kill: make the next one build again
+        during += any(cache.glob("tiny-*.tmp"))
+        writing += any(cache.glob("tiny-*.tmp/*"))
+        for folder in whole(cache):  # the kill came too late: it must be complete, and the next one builds again
+            assert {p.name: p.read_bytes() for p in folder.iterdir()} == {
+                p.name: p.read_bytes() for p in (tmp_path / "first").iterdir()
+            }, "a partial model"
+            shutil.rmtree(folder)
+    print(f"{kills} kills: {during} while building, {writing} of them while writing")
+    assert during >= kills / 2 and writing >= 1, "the kills came at the wrong moments: this test proves nothing"
     done = start(cache, code)
     assert str(cache) in done.communicate()[0] and done.returncode == 0
     assert [p for p in cache.iterdir() if p.name.endswith(".tmp")] == [], "what a killed builder left is cleared away"
@@ -244,3 +330,22 @@ def test_cache_that_cannot_be_written_is_one_line(tmp_path):
     blocker.write_text("")
     with pytest.raises(GuideError, match="ROCM_GUIDE_CACHE"):
         tiny_folder(root=blocker / "cache")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [20_000, 400_000])
+def test_cache_on_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, limit):
+    """The first limit stops the tokenizer's file, the second the weights; both are written by libraries in Rust."""
+    code = QUICK.format(epochs=1) + "print(z.tiny_folder())"
+    env = {**os.environ, "ROCM_GUIDE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"rocm_guide.base.GuideError: {tmp_path}: the model cannot be stored there")
+    assert "File too large" in last and "free some space or set ROCM_GUIDE_CACHE" in last
+    assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]

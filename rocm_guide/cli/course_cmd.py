@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -62,7 +63,7 @@ def list_(notebooks: Folder = None) -> None:
         seconds = f"{x.seconds:.0f} s" if x.seconds else ""
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
         state = "fresh" if x.fresh else "stale" if x.stamp else "none"
-        table.add_row(x.number, x.title, seconds, memory, x.covers, state)
+        table.add_row(x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), state)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

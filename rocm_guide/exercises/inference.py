@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocm_guide.exercises.common import say
 from rocm_guide.inference_cost import kv_cache_bytes
@@ -13,41 +13,55 @@ from rocm_guide.zoo_shapes import config_of
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_cache", "check_merge", "check_padding"]
+__all__ = ["check_cache", "check_loop", "check_padding"]
 
 
-def check_merge(merge: Callable[..., torch.Tensor]) -> bool:
-    """Exercise 1: ``merge(w, a, b, alpha, r)`` gives the weight that replaces a layer with a LoRA adapter.
+def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
+    """Exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new`` tokens, with a KV cache.
 
-    ``w`` is (out, in), ``a`` is (r, in), ``b`` is (out, r).
+    It returns all ids, (1, length + new). The tokens are compared with those of ``model.generate``, and what each
+    pass through the model read is counted.
 
-    >>> check_merge(lambda w, a, b, alpha, r: w + b @ a)
-    [HINT] the update is scaled by alpha / r
+    >>> check_loop(lambda model, ids, new: model.generate(ids, max_new_tokens=new, do_sample=False, use_cache=False))
+    [HINT] the text is right, but the passes read 8, 9, 10, 11, 12, 13 tokens: keep the cache, and give the newest token
     False
     """
     import torch
+    from transformers import AutoModelForCausalLM
 
-    generator = torch.Generator().manual_seed(0)
-    w, a, b, x = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((6, 5), (2, 5), (6, 2), (3, 5)))
-    before = w.clone()
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = config_of("llama-2-7b", **small, intermediate_size=48, vocab_size=96, eos_token_id=None, pad_token_id=0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = AutoModelForCausalLM.from_config(config).eval()
+    ids, new = torch.tensor([[1, 5, 9, 23, 42, 7, 7, 61]]), 6
+    with torch.inference_mode():
+        wanted = model.generate(ids, max_new_tokens=new, do_sample=False)
+    read: list[int] = []
+
+    def count(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        read.append((args[0] if args else options["input_ids"]).shape[1])
+
+    handle = model.register_forward_pre_hook(count, with_kwargs=True)
     try:
-        merged = merge(w, a, b, 8.0, 2)
-    except RuntimeError:
-        return say(False, "the update is B A, of shape (out, r) x (r, in); the other way round the shapes do not fit")
-    if not torch.equal(w, before):
-        return say(False, "w itself was changed; a second call would add the adapter twice")
-    if not torch.is_tensor(merged) or merged.shape != w.shape:
-        return say(False, "return a matrix of the shape of w: w + (alpha / r) B A")
-    if torch.allclose(x @ merged.T, x @ w.T + 8.0 / 2 * (x @ a.T @ b.T)):
-        return say(True, "one matrix does the work of three, and W itself is untouched")
-    hint = "wrong values; the merged matrix is w + (alpha / r) B A"
-    if torch.allclose(merged, w + b @ a):
-        hint = "the update is scaled by alpha / r"
-    elif torch.allclose(merged, w + 8.0 * (b @ a)):
-        hint = "alpha is divided by r"
-    elif torch.allclose(merged, w):
-        hint = "the update is missing: that is the layer before fine-tuning"
-    return say(False, hint)
+        given = write(model, ids.clone(), new)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as e:
+        return say(False, f"it fails: {' '.join(str(e).split())[:120]}")
+    finally:
+        handle.remove()
+    passes = ", ".join(map(str, read))
+    if not torch.is_tensor(given) or given.shape != wanted.shape:
+        shape = tuple(getattr(given, "shape", ()))
+        return say(False, f"return the prompt and the new tokens, of shape {tuple(wanted.shape)}; yours has {shape}")
+    if not torch.equal(given, wanted):
+        return say(False, f"other tokens than the model's own generate; your passes read {passes} tokens")
+    if read == [ids.shape[1], *[1] * (new - 1)]:
+        return say(True, f"the same tokens as generate, and the passes read {passes} tokens")
+    if len(read) > new:
+        return say(False, f"{len(read)} passes for {new} tokens: the last one is for nothing")
+    return say(
+        False, f"the text is right, but the passes read {passes} tokens: keep the cache, and give the newest token"
+    )
 
 
 def check_padding(pad: Callable[[Sequence[Sequence[int]], int], tuple[list[list[int]], list[list[int]]]]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from rocm_guide.course import catalogue
 from rocm_guide.course_lint import lint_notebook
-from rocm_guide.course_store import TABLE, course_table
+from rocm_guide.course_store import TABLE, course_table, pictures
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []
@@ -37,6 +37,13 @@ def test_readme_shows_the_measured_table():
     place = TABLE.search(text)
     assert place, "README.md has no <!-- course-table --><!-- /course-table -->"
     assert course_table(LESSONS) in place[0], "stale; run: rocm-guide store"
+
+
+def test_readme_shows_pictures_of_the_course():
+    found = pictures((FOLDER.parent / "README.md").read_text(encoding="utf-8"), LESSONS)
+    assert found, "README.md shows no picture that a notebook made"
+    for file, data in found.items():
+        assert (FOLDER.parent / file).read_bytes() == data, f"{file} is stale; run: rocm-guide store"
 
 
 @pytest.mark.slow
