@@ -59,8 +59,11 @@ def configurations(op, rows, cols):
             if not loops:
                 # Registers: what leaves room for a second program, or a third, on a multiprocessor of 64 Ki of them.
                 caps = {0, *(n for n in (32, 40, 64, 80, 128, 168) if 1024 <= n * warps * 32 // 32 <= 2048)}
+                # softmax_bwd at 16,384 columns and 16 warps takes 81 registers, one program per multiprocessor: at 256
+                # rows that makes two rounds, where 64 registers would make one.
+                capped = op in ("layer_norm", "softmax_bwd") and cols >= 8192 and rows > 132
                 for again in (False, True) if op.endswith("norm") and rows > 132 else (False,):
-                    for cap in sorted(caps) if op == "layer_norm" and cols >= 8192 and rows > 132 else (0,):
+                    for cap in sorted(caps) if capped else (0,):
                         yield RowTile(cols, tile_rows, warps, reload=again, registers=cap)
                 continue
             for again in (False, True) if cols >= 8192 else (False,):

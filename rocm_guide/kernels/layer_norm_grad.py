@@ -47,23 +47,29 @@ def reference_layer_norm_backward(
 def layer_norm_backward_rows(  # noqa: ANN202
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
     WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
-    """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end."""
+    """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end.
+
+    FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers.
+    """
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
+    in_cols = tl.full((COLS,), 1, tl.int1) if FULL else col < cols
     programs = tl.num_programs(0).to(tl.int64)
     x_at, at = row[:, None] * x_stride + col[None, :], row[:, None] * cols + col[None, :]
     dw = tl.zeros((ROWS, COLS), tl.float32)
     db = tl.zeros((ROWS, COLS), tl.float32)
     for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, programs * ROWS, num_stages=STAGES):
-        inside = (first + row < rows)[:, None] & (col < cols)[None, :]
+        inside = tl.full((ROWS, COLS), 1, tl.int1)
+        if not FULL:
+            inside = (first + row < rows)[:, None] & in_cols[None, :]
         x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0)
         dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
         mean = tl.load(mean_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
         rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
         g = dy.to(tl.float32)
         if WEIGHT:
-            g *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)[None, :]
+            g *= tl.load(w_ptr + col, mask=in_cols, other=0.0).to(tl.float32)[None, :]
         # Beyond the row's end x - mean is not zero, but g is.
         both = tl.join(g * ((x.to(tl.float32) - mean) * rstd), g)  # two sums, one exchange between the lanes
         along, level = tl.split(tl.sum(both, 1) * (1.0 / cols))
@@ -72,7 +78,7 @@ def layer_norm_backward_rows(  # noqa: ANN202
             dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
             g = dy.to(tl.float32)
             if WEIGHT:
-                w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+                w = tl.load(w_ptr + col, mask=in_cols, other=0.0, eviction_policy="evict_last")
                 g *= w.to(tl.float32)[None, :]
         h = (x.to(tl.float32) - mean) * rstd
         if DW:
@@ -83,10 +89,10 @@ def layer_norm_backward_rows(  # noqa: ANN202
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
     part_ptr += tl.program_id(0).to(tl.int64) * cols
     if DW:
-        tl.store(part_ptr + col, tl.sum(dw, 0).to(part_ptr.dtype.element_ty), mask=col < cols)
+        tl.store(part_ptr + col, tl.sum(dw, 0).to(part_ptr.dtype.element_ty), mask=in_cols)
         part_ptr += programs * cols
     if DB:
-        tl.store(part_ptr + col, tl.sum(db, 0).to(part_ptr.dtype.element_ty), mask=col < cols)
+        tl.store(part_ptr + col, tl.sum(db, 0).to(part_ptr.dtype.element_ty), mask=in_cols)
 
 
 @triton.jit
@@ -170,13 +176,14 @@ def layer_norm_backward(
         own = not t.split and tables > 0
         programs = triton.cdiv(rows, t.rows)
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
+        padded = next_power_of_2(cols)
         # A single program's part is the whole sum.
         kind = dtype if programs == 1 else torch.float32
         parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)
         layer_norm_backward_rows[(programs,)](
             *arguments, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
-            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
+            ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=t.rows == 1 and padded == cols, **t.options,
         )  # fmt: skip
     if tables == 0:
         return dx, None, None
