@@ -104,7 +104,10 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
     # Renamed in transformers 5.2x: the old name warns there, and the new one is unknown before.
     names = SFTConfig.__dataclass_fields__
     values["activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing"] = False
-    return SFTConfig(**{**values, **changes})
+    values |= changes
+    if 0 < values.get("max_steps", 0) < values["logging_steps"]:
+        values["logging_steps"] = 1  # a run that ends before its first log would have no loss to show
+    return SFTConfig(**values)
 
 
 def recipe(spec: str, method: str) -> dict[str, Any]:

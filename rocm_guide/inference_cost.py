@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .base import GuideError
+
 __all__ = ["forward_flops", "kv_cache_bytes"]
 
 
@@ -16,10 +18,17 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
     A causal kernel that skips the masked half is assumed; norms and activations are left out.
     Introduced in notebook 03.
 
+    Raises:
+        GuideError: the configuration lacks one of Llama's fields, so the model has other layers than are counted here.
+
     >>> from rocm_guide.zoo_shapes import config_of
     >>> forward_flops(config_of("llama-2-7b"), new=1) / 1e9
     13.21467904
     """
+    wanted = ("num_key_value_heads", "intermediate_size", "hidden_size", "vocab_size", "num_hidden_layers")
+    if missing := [name for name in wanted if not hasattr(config, name)]:
+        model = getattr(config, "model_type", type(config).__name__)
+        raise GuideError(f"{model}: its configuration has no {missing[0]}; give a Llama, Mistral, Qwen or Gemma")
     head = _head_size(config)
     q, kv = config.num_attention_heads * head, config.num_key_value_heads * head
     hidden = config.hidden_size
@@ -32,14 +41,14 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
 def kv_cache_bytes(config: Any, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
     """Bytes of the keys and values of ``tokens`` tokens in each of ``batch`` rows: 2 x layers x KV heads x head size.
 
-    Introduced in notebook 03.
+    A model without grouped queries (OPT, GPT-2) keeps a key and a value for every head. Introduced in notebook 03.
 
     >>> from rocm_guide.zoo_shapes import config_of
     >>> kv_cache_bytes(config_of("llama-2-7b"), 4096) / 2**30
     2.0
     """
-    head = _head_size(config)
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * head * tokens * batch * bytes_per_number
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * _head_size(config) * tokens * batch * bytes_per_number
 
 
 def _head_size(config: Any) -> int:

@@ -38,6 +38,18 @@ def test_three_seeds_stay_within_the_bounds(seed, tmp_path):
     assert scores["base"] <= 0.05 and scores["lora"] >= 0.8 and scores["full"] >= 0.9
 
 
+def test_a_short_run_logs_its_loss_all_the_same(tmp_path):
+    """The recipe of a large model logs every fifth step; cut to four steps it must not end without a loss."""
+    large = recipe("random:llama-2-7b", "lora")
+    assert sft_settings(tmp_path, device="cpu", **large).logging_steps == 5
+    assert sft_settings(tmp_path, device="cpu", **{**large, "max_steps": 4}).logging_steps == 1
+    model, tokenizer = load_model("tiny", device="cpu")
+    size = {"max_steps": 2, "per_device_train_batch_size": 1, "max_length": 64}
+    settings = sft_settings(tmp_path, device="cpu", **{**large, **size})
+    run = fine_tune(model, tokenizer, load_dataset("tiny")["train"], settings, adapter=adapter())
+    assert run.loss_steps == [1, 2] and run.tokens == 128 and run.tokens_per_second > 0
+
+
 def test_token_count_is_that_of_the_samples(tmp_path):
     model, tokenizer = load_model("tiny", device="cpu")
     rows = load_dataset("tiny")["train"].select(range(8))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from rocm_guide.base import GuideError
 from rocm_guide.inference import InferenceError, continuations, generate_timed, largest_difference
 from rocm_guide.inference_cost import forward_flops, kv_cache_bytes
 from rocm_guide.zoo import load_tokenizer
@@ -197,3 +198,9 @@ def test_cache_bytes_are_what_a_real_cache_holds(model, ids):
     assert kv_cache_bytes(model.config, ids.shape[1], batch=ids.shape[0], bytes_per_number=4) == held
     gemma = config_of("gemma-2b", num_attention_heads=16)
     assert kv_cache_bytes(gemma, 1) == 2 * 18 * 1 * 256 * 2, "a head size that is not hidden size / heads"
+    assert kv_cache_bytes(config_of("opt-1.3b"), 1) == 2 * 24 * 2048 * 2, "no grouped queries: a KV head for each head"
+
+
+def test_flops_of_other_layers_are_refused():
+    with pytest.raises(GuideError, match="opt: its configuration has no num_key_value_heads; give a Llama"):
+        forward_flops(config_of("opt-1.3b"), new=1)
