@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,15 +83,17 @@ def check_cache_tokens(latent: Any, int4: Any) -> bool:
     return say(True, f"{latent:,} tokens as latents, {int4:,} with int4 keys and values")
 
 
-def matrix_work(matrix_instructions: int, warps: int, rows: int, keys: int) -> float:
-    """Matrix instructions (16x16x16) of one step of latent attention, as a multiple of what the tile needs.
+def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> float:
+    """Products of one step of latent attention, as a multiple of what the tile needs.
 
+    ``mfma`` has the matrix instructions of one wave with their number; an instruction of 16x16x16 makes 4,096 products.
     ``rows`` heads times ``keys`` keys need 576 products for the scores and 512 for the sums.
 
-    >>> matrix_work(68, 8, 32, 64)
+    >>> matrix_work({"v_mfma_f32_16x16x16_bf16": 68}, 8, 32, 64)
     1.0
     """
-    return matrix_instructions * warps / (rows * keys * (576 + 512) / 16**3)
+    made = sum(count * math.prod(map(int, re.search(r"(\d+)x(\d+)x(\d+)", op).groups())) for op, count in mfma.items())
+    return made * warps / (rows * keys * (576 + 512))
 
 
 def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
@@ -130,8 +134,9 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     if r.occupancy.waves_per_simd < 2:
         limits = " and ".join(r.occupancy.limited_by)
         return say(False, f"{r.occupancy.waves_per_simd:g} wave per SIMD, limited by {limits}; 2 are wanted")
-    work = matrix_work(sum(r.isa.mfma.values()), warps, 16, block)
+    work = matrix_work(r.isa.mfma, warps, 16, block)
     text = f"{r.resources.vgprs_allocated} VGPRs, {r.occupancy.waves_per_simd:g} waves, {work:.2f} x the needed work"
     if work > 1.6:
-        return say(False, f"{text}: with {block} keys, {block // 16} waves have scores of their own, the others repeat")
+        own = "1 wave has scores of its own" if block == 16 else f"{block // 16} waves have scores of their own"
+        return say(False, f"{text}: with {block} keys {own}, the others repeat")
     return say(True, text)
