@@ -22,7 +22,8 @@ class NanOrigin:
 
     Attributes:
         path, cls: the module.
-        where: "input" (it was in the model's inputs), "parameter", "forward" or "backward".
+        where: "input" (it was in the model's inputs), "parameter", "forward", "backward" or "loss" (the loss function
+            made it, from outputs that are finite).
         detail: one line.
     """
 
@@ -98,6 +99,11 @@ def nan_origin(
 
         return hook
 
+    def from_loss(what: str) -> None:
+        if not found:
+            text = f"{what} not finite, although every output of the model is"
+            found.append(NanOrigin("", type(model).__name__, "loss", text))
+
     kept = [(p, p.grad) for p in model.parameters()] if loss else []
     given = inputs if isinstance(inputs, Mapping) else {str(i): v for i, v in enumerate(inputs)}
     for name, value in given.items():
@@ -116,7 +122,14 @@ def nan_origin(
                 with warnings.catch_warnings():
                     # A layer whose input needs no gradient is watched through its output; nothing to tell.
                     warnings.filterwarnings("ignore", message="Full backward hook is firing")
-                    loss(output).backward()
+                    for tensor in tensors_of(output):
+                        if tensor.requires_grad:
+                            message = "the gradient that the loss sends back is"
+                            tensor.register_hook(lambda grad, m=message: from_loss(m) if _bad(grad) else None)
+                    value = loss(output)
+                    if _bad(value):
+                        from_loss("the loss is")
+                    value.backward()
                 if not found:
                     _from_gradients(model, found)
     finally:

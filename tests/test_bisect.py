@@ -206,6 +206,41 @@ def test_nan_born_in_the_forward_and_in_the_backward():
     assert nan_origin(net, [torch.tensor([[float("nan"), 1.0]])]).where == "input"
 
 
+def test_nan_of_the_loss_is_not_blamed_on_a_layer():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3))
+    x = [torch.randn(2, 3)]
+    root_at_zero = nan_origin(net, x, loss=lambda y: (y - y).pow(2).sum().sqrt())
+    assert (root_at_zero.path, root_at_zero.where) == ("", "loss") and "sends back" in root_at_zero.detail
+    no_label = torch.tensor([-100, -100])  # the mean over no label at all
+    nothing = nan_origin(net, x, loss=lambda y: torch.nn.functional.cross_entropy(y, no_label))
+    assert (nothing.path, nothing.where) == ("", "loss") and "the loss is" in nothing.detail
+    assert nan_origin(net, x, loss=lambda y: y.sum()) is None
+
+
+def test_a_replaced_block_does_not_hide_a_fault_behind_it():
+    """Modules inside the replaced one are not there to compare; what comes later is."""
+    torch.manual_seed(0)
+    block = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    right = torch.nn.Sequential(block, torch.nn.Linear(3, 3))
+
+    class Fused(torch.nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            self.weight = torch.nn.Parameter(second.weight @ first.weight)
+            self.bias = torch.nn.Parameter(second.weight @ first.bias + second.bias)
+
+        def forward(self, x):
+            return torch.nn.functional.linear(x, self.weight, self.bias)
+
+    wrong = torch.nn.Sequential(Fused(*copy.deepcopy(block)), copy.deepcopy(right[1]))
+    x = [torch.randn(4, 3)]
+    assert first_difference(right, wrong, x) is None
+    with torch.no_grad():
+        wrong[1].bias += 1.0
+    assert first_difference(right, wrong, x).path == "1"
+
+
 def test_nan_from_the_code_of_a_parent_is_not_blamed_on_the_child_behind_it():
     class Parent(torch.nn.Module):
         def __init__(self):

@@ -304,6 +304,8 @@ def test_check_sees_each_setting(tmp_path):
     assert lines(old)["kernargs"].status == "WARN"
     (machine.root / "opt/rocm/.info/version").write_text("6.1.2-90\n")
     assert "export HIP_FORCE_DEV_KERNARG=1" in lines(machine)["kernargs"].fix
+    (machine.root / "opt/rocm/.info/version").write_text("6.2.0-66\n")
+    assert "default of ROCm 6.2" in lines(machine)["kernargs"].found
     new = Machine(machine.root, machine.path, {"HIP_FORCE_DEV_KERNARG": "1"})
     assert lines(new)["kernargs"].status == "OK"
     bare = Machine(machine.root, str(tmp_path), {})

@@ -17,7 +17,7 @@ def check_address(address: int, row: int, column: int, *, base: int, columns: in
     if isinstance(address, bool) or not isinstance(address, int):
         return say(False, f"address={address!r}: give a whole number, the base plus the bytes before the element")
     if address == right:
-        return say(True, f"row {row}, column {column} is at {right:#x}.")
+        return say(True, f"row {row}, column {column}: address {right:#x}")
     if address == base + row * columns + column:
         return say(False, f"{address:#x}: that counts elements; an address counts bytes, and a float has four")
     return say(

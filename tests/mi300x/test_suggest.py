@@ -47,6 +47,31 @@ def test_which_suggestions_come_up(name, there, absent):
     assert not absent & found
 
 
+def loop(*body):
+    """A kernel of one loop; returns the rules that come up."""
+    lines = "".join(f" {line}\n" for line in body)
+    return {s.rule for s in suggest(parse_asm(f"f:\nL1:\n{lines} s_cbranch_scc1 L1\n s_endpgm")[0])}
+
+
+def test_a_wait_is_exposed_only_without_work_since_the_load():
+    load, wait = "global_load_dwordx4 v[0:3], v[8:9], off", "s_waitcnt vmcnt(0)"
+    add, mfma = "v_add_f32 v4, v4, v5", "v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]"
+    assert "exposed-wait" in loop(load, wait)
+    assert "exposed-wait" in loop(load, *[add] * 15, wait)
+    assert "exposed-wait" not in loop(load, *[add] * 16, wait)
+    assert "exposed-wait" in loop(load, mfma, wait) and "exposed-wait" not in loop(load, mfma, mfma, wait)
+    assert "exposed-wait" not in loop(load, "s_waitcnt vmcnt(1)")
+    assert "exposed-wait" not in loop(add, wait), "no load, nothing to expose"
+
+
+def test_lds_accesses_are_narrow_below_64_bits():
+    for bits, op in ((16, "ds_read_u16"), (32, "ds_read_b32")):
+        assert "narrow-lds-load" in loop(*[f"{op} v{i}, v9" for i in range(5)]), bits
+        assert "narrow-lds-load" not in loop(*[f"{op} v{i}, v9" for i in range(4)]), "a few are nobody's bottleneck"
+    assert "narrow-lds-load" not in loop(*[f"ds_read_b64 v[{2 * i}:{2 * i + 1}], v20" for i in range(5)])
+    assert "narrow-lds-store" in loop(*[f"ds_write_b32 v9, v{i}" for i in range(5)])
+
+
 @pytest.mark.parametrize("name", ["gemm_t39", "gemm_unaligned_t39", "gemm_spill_t39", "int4kv_t39"])
 def test_evidence_is_the_line_that_it_says(name):
     lines = {"assembly": text(f"{name}.amdgcn").split("\n")}
