@@ -73,6 +73,7 @@ def nan_origin(
     import torch
 
     found: list[NanOrigin] = []
+    passed: list[str] = []  # layers that the backward pass has left behind
     hooks: list[Any] = []
 
     def forward(path: str) -> Any:
@@ -93,9 +94,17 @@ def nan_origin(
 
     def backward(path: str) -> Any:
         def hook(module: Any, grad_in: Any, grad_out: Any) -> None:
-            if not found and _bad(grad_in) and not _bad(grad_out):
+            if found:
+                return
+            if _bad(grad_out):
+                # No layer made it: it was born in the code between this layer and the one before.
+                parent = _common(path, passed[-1] if passed else "")
+                text = f"its own code: what arrives at {path} is not finite, what left the layer before it is"
+                found.append(NanOrigin(parent, type(model.get_submodule(parent)).__name__, "backward", text))
+            elif _bad(grad_in):
                 text = f"{_bad(grad_in)} gradients of its inputs are not finite, those of its outputs are"
                 found.append(NanOrigin(path, type(module).__name__, "backward", text))
+            passed.append(path)
 
         return hook
 
@@ -138,6 +147,16 @@ def nan_origin(
         for p, grad in kept:
             p.grad = grad
     return found[0] if found else None
+
+
+def _common(one: str, other: str) -> str:
+    """The innermost module that contains both."""
+    inside = []
+    for a, b in zip(one.split(".")[:-1], other.split(".")[:-1], strict=False):
+        if a != b:
+            break
+        inside.append(a)
+    return ".".join(inside)
 
 
 def _from_gradients(model: Any, found: list[NanOrigin]) -> None:

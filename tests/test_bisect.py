@@ -218,6 +218,24 @@ def test_nan_of_the_loss_is_not_blamed_on_a_layer():
     assert nan_origin(net, x, loss=lambda y: y.sum()) is None
 
 
+def test_nan_of_the_gradient_from_the_code_of_a_parent():
+    """The layer that receives the NaN in the backward pass has a NaN in its weight's gradient; it is innocent."""
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.second((x - x.detach()).sqrt())  # zero, with an infinite slope
+
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(Block()), torch.nn.Linear(2, 2))
+    origin = nan_origin(net, [torch.randn(3, 2)], loss=lambda y: y.sum())
+    assert (origin.path, origin.cls, origin.where) == ("1.0", "Block", "backward")
+    assert "1.0.first" in origin.detail
+
+
 def test_a_replaced_block_does_not_hide_a_fault_behind_it():
     """Modules inside the replaced one are not there to compare; what comes later is."""
     torch.manual_seed(0)
