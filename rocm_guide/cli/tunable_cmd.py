@@ -27,7 +27,7 @@ from rocm_guide.cli.tunable_model import (
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Read, compare and plan TunableOp results.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read, compare and plan TunableOp results.")
 _JSON = typer.Option("--json", help="Print JSON and nothing else.")
 _FILE = typer.Argument(help="A tunableop_*.csv file, results or untuned.")
 _OUT = typer.Option("--out", "-o", help="File to write; the screen if not given.")
