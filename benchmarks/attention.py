@@ -223,7 +223,7 @@ def plot(rows: list[dict[str, Any]], more: list[dict[str, Any]], hardware: str) 
     names = [r["name"] for r in more]
     values = [r["tflops"] for r in more]
     bars = axes[2].barh(names[::-1], values[::-1], color=PALETTE[0])
-    axes[2].bar_label(bars, [f"{v:.0f}" for v in values[::-1]], fontsize=8, padding=3)
+    axes[2].bar_label(bars, [f"{v:.0f}" for v in values[::-1]], fontsize=8, label_type="center", color="white")
     axes[2].axvline(values[0], color="#333333", linestyle="--", linewidth=1)
     axes[2].set_title("Features, forward, 4 x 4,096, causal, fp16")
     axes[2].set_xlabel("TFLOPS (median); dashed: plain kernel")

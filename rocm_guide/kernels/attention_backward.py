@@ -128,6 +128,7 @@ def attention_backward(
     check_shape("out", out, tuple(q.shape))
     check_dtype("out", out, (q.dtype,))
     check_dtype("lse", lse, (torch.float32,))
+    check_dtype("do", do, (torch.float16, torch.bfloat16, torch.float32, torch.float64))
     check_shape("do", do, tuple(q.shape))
     if bias_gradient and problem.bias is None:
         raise KernelError("bias_gradient without a bias: pass the bias too")

@@ -223,12 +223,12 @@ def check_decode_int(
     """As check_decode, for codes and grids."""
     import torch
 
+    check_decode(q, *codes, lengths)
     bits = {torch.int8: 8, torch.uint8: 4}.get(codes[0].dtype)
     if bits is None or codes[1].dtype != codes[0].dtype:
         raise KernelError(f"codes are {codes[0].dtype} and {codes[1].dtype}: give int8 (8 bits) or uint8 (4 bits) both")
     if bits == 4 and q.shape[-1] % 2:
         raise KernelError(f"head size {q.shape[-1]}: two 4-bit codes share a byte, so it must be even")
-    check_decode(q, *codes, lengths)
     check_shape("k_codes", codes[0], (None, None, None, q.shape[2] // (8 // bits)))
     check_same_device(q=q, k_grid=grids[0], v_grid=grids[1])
     for name, grid in zip(("k_grid", "v_grid"), grids, strict=True):

@@ -249,8 +249,8 @@ def attention_forward(
         options: ``layout``; ``scale`` (D ** -0.5); ``causal``, aligned to the bottom right; ``bias``, broadcast to
             (batch, heads, queries, keys) and added to the scores; ``alibi_slopes`` (heads,) or (batch, heads) in fp32:
             minus slope times distance; ``dropout`` with its ``seed``; ``cu_seqlens_q``, ``cu_seqlens_k``,
-            ``max_seqlen_q``, ``max_seqlen_k`` for "thd" (lengths on the GPU are not checked: that would make the CPU
-            wait for it; what lies beyond a ``max_seqlen`` that is too small is not computed).
+            ``max_seqlen_q``, ``max_seqlen_k`` for "thd": looked up if None, for which the CPU waits. If given, nothing
+            on the GPU is checked, and what lies beyond a ``max_seqlen`` that is too small is not computed.
 
     Returns:
         output, and log-sum-exp (batch, heads, queries), for "thd" (heads, queries). A row all of whose keys are masked

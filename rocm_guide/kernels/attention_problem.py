@@ -110,26 +110,40 @@ def dropout_state(p: float, seed: int) -> tuple[int, int, float] | None:
     return (threshold, seed, 1.0 / (1.0 - threshold / 2**24)) if threshold else None
 
 
+def _longest(name: str, cu: torch.Tensor, rows: int, given: int | None) -> int:
+    """The length of the longest sequence. If it is given, the starts on a GPU are not read: that would wait for it."""
+    import torch
+
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= rows):
+        raise KernelError(f"max_seqlen_{name}={given!r}: give the length of the longest sequence, at most {rows}")
+    if given is not None and cu.device.type != "cpu":
+        return given
+    steps = cu[1:] - cu[:-1]
+    first, last, least, most = torch.stack([cu[0], cu[-1], steps.min(), steps.max()]).tolist()
+    if first < 0 or least < 0 or last > rows:
+        raise KernelError(f"cu_seqlens_{name} runs from {first} to {last}: give starts that never fall, up to {rows}")
+    if given is not None and given < most:
+        raise KernelError(f"max_seqlen_{name}={given}: the longest sequence has {most}")
+    return most if given is None else given
+
+
 def _checked_cu(
-    starts: Sequence[Any], longest: tuple[int | None, int | None], q: torch.Tensor
+    starts: Sequence[Any], longest: tuple[int | None, int | None], q: torch.Tensor, keys: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[int, int]]:
     import torch
 
     cu_q, cu_k = starts
     if cu_q is None or cu_k is None:
         raise KernelError("layout 'thd' needs cu_seqlens_q and cu_seqlens_k: int32 starts, the last one the total")
-    for name, cu in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
-        check_dtype(name, cu, (torch.int32,))
-        check_shape(name, cu, (cu_q.shape[0],))
+    check_dtype("cu_seqlens_q", cu_q, (torch.int32,))
+    check_shape("cu_seqlens_q", cu_q, (None,))
     if cu_q.shape[0] < 2:
-        raise KernelError("cu_seqlens_q has one entry: give the starts of all sequences and the total")
+        raise KernelError(f"cu_seqlens_q has {cu_q.shape[0]} entries: give the starts of all sequences and the total")
+    check_dtype("cu_seqlens_k", cu_k, (torch.int32,))
+    check_shape("cu_seqlens_k", cu_k, tuple(cu_q.shape))
     check_same_device(q=q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
-    for name, n in zip(("max_seqlen_q", "max_seqlen_k"), longest, strict=True):
-        if n is not None and not (isinstance(n, int) and n >= 0):
-            raise KernelError(f"{name}={n!r}: give the length of the longest sequence, or None to look it up")
-    # Reading them waits for the GPU; who knows the longest lengths passes them.
-    most = [int((c[1:] - c[:-1]).max()) if n is None else n for c, n in zip((cu_q, cu_k), longest, strict=True)]
-    return (cu_q.contiguous(), cu_k.contiguous()), (most[0], most[1])
+    most = _longest("q", cu_q, q.shape[2], longest[0]), _longest("k", cu_k, keys, longest[1])
+    return (cu_q.contiguous(), cu_k.contiguous()), most
 
 
 def attention_problem(
@@ -182,7 +196,7 @@ def attention_problem(
         raise KernelError("v: neighbours along the head size or along the keys must be neighbours in memory")
     cu, sequences = None, batch
     if layout == "thd":
-        cu, (len_q, len_k) = _checked_cu((cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k), q)
+        cu, (len_q, len_k) = _checked_cu((cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k), q, len_k)
         sequences = cu[0].shape[0] - 1
         if bias is not None:
             raise KernelError("bias with packed sequences: pad them, or use alibi_slopes")

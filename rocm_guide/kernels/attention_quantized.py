@@ -119,7 +119,8 @@ def attention_quantized(
             raise KernelError(f"q is {q.dtype} and k {k.dtype}: this GPU multiplies {native}, for all of q, k and v")
     if p_scale is not None and (k.dtype != torch.int8 or not quantised):
         raise KernelError("p_scale with unquantised q, or with fp8: it belongs to int8 q, k and v")
-    sequences, heads, group, _, _ = problem.sizes
+    sequences, heads, *_ = problem.sizes
+    kv_heads = problem.k.shape[1]
     if q_scale is None:
         if quantised:
             raise KernelError(f"q is {q.dtype} and q_scale is missing: pass what quantize_heads returned")
@@ -127,8 +128,8 @@ def attention_quantized(
     scales = []
     for name, scale, count in (
         ("q_scale", q_scale, heads),
-        ("k_scale", k_scale, heads // group),
-        ("v_scale", v_scale, heads // group),
+        ("k_scale", k_scale, kv_heads),
+        ("v_scale", v_scale, kv_heads),
     ):
         check_dtype(name, scale, (torch.float32,))
         try:

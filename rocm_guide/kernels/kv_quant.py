@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .launch import KernelError, check_shape
+from .launch import KernelError, check_dtype, check_shape
 
 if TYPE_CHECKING:
     import torch
@@ -67,9 +67,12 @@ def quantize_kv(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]
     """
     import torch
 
-    if bits not in _REACH:
+    if not isinstance(bits, int) or bits not in _REACH:
         raise KernelError(f"bits={bits!r}: give 8 or 4")
     check_shape("x", x, (None, None, None, None))
+    check_dtype("x", x, (torch.float16, torch.bfloat16, torch.float32, torch.float64))
+    if not x.shape[-1]:
+        raise KernelError("head size 0: a grid is fitted to at least one feature")
     if bits == 4 and x.shape[-1] % 2:
         raise KernelError(f"head size {x.shape[-1]}: two 4-bit codes share a byte, so it must be even")
     groups = x.float().unflatten(-1, (2 if bits == 4 else 1, -1))

@@ -144,6 +144,8 @@ def check_same_device(**tensors: torch.Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is None:
             continue
+        if not hasattr(tensor, "device"):
+            raise KernelError(f"{name} is {tensor!r:.40}: give a tensor")
         if first is None:
             first = name, tensor.device
         elif tensor.device != first[1]:
@@ -172,6 +174,8 @@ def check_dtype(name: str, tensor: torch.Tensor, allowed: Sequence[torch.dtype])
         ...
     rocm_guide.kernels.launch.KernelError: x is int64: give float16 or float32
     """
+    if not hasattr(tensor, "dtype"):
+        raise KernelError(f"{name} is {tensor!r:.40}: give a tensor")
     if tensor.dtype not in allowed:
         names = [str(d).removeprefix("torch.") for d in allowed]
         text = " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -190,6 +194,8 @@ def check_shape(name: str, tensor: torch.Tensor, shape: Sequence[int | None]) ->
         ...
     rocm_guide.kernels.launch.KernelError: weight has shape (3,): give (4,)
     """
+    if not hasattr(tensor, "shape"):
+        raise KernelError(f"{name} is {tensor!r:.40}: give a tensor")
     have = tuple(tensor.shape)
     if len(have) != len(shape) or any(s is not None and s != h for h, s in zip(have, shape, strict=False)):
         want = ", ".join("any" if s is None else str(s) for s in shape) + ("," if len(shape) == 1 else "")

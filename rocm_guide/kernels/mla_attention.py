@@ -240,7 +240,7 @@ def mla_attention(
     _mla_attention[(-(-queries // config["m"]), heads, batch)](
         q_nope.contiguous(), q_pe.contiguous(), kv, k_pe, wkv_b, out,
         queries, keys, heads, scale * _LOG2E, kv.stride(), k_pe.stride(),
-        D=d, V=v, C=c, R=r, CAUSAL=causal, CHUNK=config["chunk"], BLOCK_M=config["m"], BLOCK_N=config["n"],
+        D=d, V=v, C=c, R=r, CAUSAL=bool(causal), CHUNK=config["chunk"], BLOCK_M=config["m"], BLOCK_N=config["n"],
         BLOCK_C=max(16, next_power_of_2(c)), BLOCK_R=max(16, next_power_of_2(r)),
         **compiler_options(arch, config["options"]),
     )  # fmt: skip
