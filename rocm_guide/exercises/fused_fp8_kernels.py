@@ -21,6 +21,8 @@ def check_bytes(count: int) -> bool:
     True
     """
     right = 5120 * 7 + 4
+    if not isinstance(count, int | float):
+        return say(False, f"{count!r}: a number of bytes is wanted")
     if count == right:
         return say(True, "read x and r, write r: 2 bytes each; write q: 1 byte; and 4 bytes for the scale")
     hints = {

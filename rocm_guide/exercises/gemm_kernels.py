@@ -90,6 +90,12 @@ def check_skinny(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     for name in ("bn", "bk", "warps"):
         if config[name] < 1 or int(config[name]) & (int(config[name]) - 1) or config[name] != int(config[name]):
             return say(False, f"{name}={config[name]!r}: a power of two is wanted")
+    if config["bn"] * config["bk"] > 65_536:  # the compiler would take minutes to say so
+        return say(False, f"{config['bn']} x {config['bk']} bytes of weight at a time: LDS holds 65,536 in all")
+    if config["bn"] < 16 or config["bk"] < 32:
+        return say(False, f"{config['bn']} x {config['bk']}: a matrix instruction for fp8 takes 16 x 32 and more")
+    if not config["groups"] > 0:
+        return say(False, f"groups={config['groups']}: workgroups for each compute unit, more than 0")
     tile = SkinnyTile(config["bn"], config["bk"], config["warps"], 2, config["groups"])
     try:
         with dry_run(arch, device="meta") as run:

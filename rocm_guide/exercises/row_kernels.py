@@ -104,6 +104,8 @@ def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     numbers = (getattr(tile, "rows", 0), getattr(tile, "warps", 0))
     if not isinstance(tile, RowTile) or any(type(n) is not int or n < 1 or n & (n - 1) for n in numbers):
         return say(False, f"{tile!r}: rows and warps are powers of two, 1 or more")
+    if tile.rows * 256 > 512 * 64 * tile.warps:  # the compiler would take minutes to say so
+        return say(False, f"{tile.rows * 4 // tile.warps} elements for each lane, which has 512 registers")
     try:
         with dry_run(arch, device="meta") as run:
             softmax_forward(torch.empty(65536, 256, dtype=torch.bfloat16, device="cuda"), tile=tile)

@@ -24,6 +24,7 @@ def test_right_answers(capsys):
     ("call", "hint"),
     [
         (lambda: check_bytes(0), "list what is read"),
+        (lambda: check_bytes("35 KB"), "a number of bytes"),
         (lambda: check_bytes(35840), "scale has to be stored"),
         (lambda: check_bytes(25604), "written back"),
         (lambda: check_bytes(46084), "registers"),

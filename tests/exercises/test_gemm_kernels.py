@@ -69,6 +69,10 @@ def test_touch(answer, hint, capsys):
         ({"bn": 32, "bk": 256, "warps": 4, "groups": 0.5}, "workgroups for 304"),
         ({"bn": 64, "bk": 256, "warps": 4, "groups": 2}, "waves per SIMD, limited by lds"),
         ({"bn": 256, "bk": 256, "warps": 4, "groups": 2}, "LDS"),
+        # Without a check of its own the compiler would work on the first for many minutes, and refuse the others.
+        ({"bn": 1024, "bk": 1024, "warps": 16, "groups": 2}, "LDS holds 65,536"),
+        ({"bn": 8, "bk": 256, "warps": 4, "groups": 2}, "takes 16 x 32 and more"),
+        ({"bn": 64, "bk": 256, "warps": 4, "groups": 0}, "more than 0"),
     ],
 )
 def test_skinny(config, hint, capsys):

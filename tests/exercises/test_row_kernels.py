@@ -58,6 +58,7 @@ def test_tile_accepts_what_holds(tile):
         ({"rows": 4, "warps": 4}, "4 elements of 2 bytes loads 64 bits"),
         ({"rows": 16, "warps": 1}, "64 is the most for 8 waves"),
         ({"rows": 8, "warps": 32}, "threads"),
+        ({"rows": 4096, "warps": 4}, "4096 elements for each lane"),
         ({"rows": 3}, "powers of two"),
         ({"warp": 3}, "give rows and warps"),
         (7, "powers of two"),
