@@ -6,11 +6,6 @@ Introduced in notebook 09 (flash_attention).
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .attention import AttentionError
@@ -19,13 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["attention_interpreted"]
-
-_CHILD = """
-import importlib, sys, torch
-q, k, v, options, module = torch.load(sys.argv[1])
-torch.save(importlib.import_module(module).attention_forward(q, k, v, **options), sys.argv[2])
-"""
-_SECONDS = 600
 
 
 def attention_interpreted(
@@ -42,21 +30,11 @@ def attention_interpreted(
 
         out, lse = attention_interpreted(q, k, v, causal=True)
     """
-    import torch
-
+    from .kernels.anywhere import call
     from .kernels.attention_forward import attention_forward
+    from .kernels.launch import KernelError
 
-    with tempfile.TemporaryDirectory() as folder:
-        given, result = Path(folder) / "given.pt", Path(folder) / "result.pt"
-        torch.save((q, k, v, options, attention_forward.__module__), given)
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        command = [sys.executable, "-W", "ignore", "-c", _CHILD, str(given), str(result)]
-        try:
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)
-        except subprocess.TimeoutExpired as e:
-            raise AttentionError(f"the interpreter ran longer than {_SECONDS} s; use smaller tensors") from e
-        if run.returncode:
-            last = next((x for x in reversed(run.stderr.splitlines()) if x.strip()), "no message")
-            raise AttentionError(f"attention failed in the interpreter: {last.strip()}")
-        out, lse = torch.load(result)
-    return out, lse
+    try:
+        return call(attention_forward, q, k, v, **options)
+    except KernelError as e:
+        raise AttentionError(str(e)) from e

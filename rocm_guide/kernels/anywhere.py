@@ -68,8 +68,10 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
         except subprocess.TimeoutExpired as e:
             raise KernelError(f"the interpreter ran longer than {_SECONDS} s: use smaller tensors") from e
         if run.returncode:
-            last = next((x for x in reversed(run.stderr.splitlines()) if x.strip()), "no message")
-            raise KernelError(f"{', '.join(dict.fromkeys(p[1] for p in packed))} in the interpreter: {last.strip()}")
+            last = next((x for x in reversed(run.stderr.splitlines()) if x.strip()), "no message").strip()
+            if "only 0-dimensional arrays" in last:
+                last += " (Triton 3.6 does not interpret loops with numpy 2.4 and newer: change one of them)"
+            raise KernelError(f"{', '.join(dict.fromkeys(p[1] for p in packed))} in the interpreter: {last}")
         return torch.load(target, weights_only=False)
 
 
