@@ -3,6 +3,7 @@
 
     python3 benchmarks/compile_decode.py --out DIR                          # on a GPU, about 8 minutes
     python3 benchmarks/compile_decode.py --out DIR --device cpu --dry       # small, to test the script
+    python3 benchmarks/compile_decode.py --plot                             # draw the stored results again
 
 Every figure is a list of single runs; compute the median from it. Written as JSON with hardware and versions.
 """
@@ -218,15 +219,58 @@ def offline(args, report: dict) -> None:
     print(json.dumps(report["offline"])[:3000], flush=True)
 
 
+def plot() -> None:
+    """Tokens per second of each way to decode on every GPU with a stored result, and the share of the roofline."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from kernel_bench import RESULTS, save_plot
+
+    from rocm_guide.hardware import find_gpu
+    from rocm_guide.plots import PALETTE, house_style
+
+    house_style()
+    stored = [json.loads(p.read_text()) for p in sorted(RESULTS.glob("compile_decode*.json"))]
+    order = [row["way"] for row in stored[0]["decode"]["rows"]]
+    order.sort(key=lambda way: ("compiled" in way, "static" in way, "graph" in way))
+    fig, ax = plt.subplots(figsize=(8.6, 4.4))
+    height = 0.8 / len(stored)
+    for i, result in enumerate(stored):
+        runs = {row["way"]: row["tokens_per_s"] for row in result["decode"]["rows"]}
+        roof = find_gpu(result["hardware"]).bandwidth_tb_s * 1e12 / (2 * 6738415616)
+        for j, way in enumerate(order):
+            value, half = statistics.median(runs[way]), (max(runs[way]) - min(runs[way])) / 2
+            y = j + (i - (len(stored) - 1) / 2) * height
+            ax.barh(y, value, height * 0.92, xerr=half, color=PALETTE[i], label=result["hardware"] if not j else None)
+            ratio = value / statistics.median(runs["eager, dynamic cache"])
+            text = f"  {value:.0f}  ({ratio:.2f}x; {value / roof:.0%} of roofline)"
+            ax.text(value + half, y, text, va="center", fontsize=9)
+    ax.set_yticks(range(len(order)), order)
+    ax.invert_yaxis()
+    ax.set_xlim(0, 310)
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="upper right")
+    ax.set_title("Llama-2-7B decoding, bf16, batch 1, torch 2.11")
+    ax.set_xlabel("tokens/s (median of 3 runs, half the range). Roofline: every weight read once per token")
+    save_plot("compile_decode", fig, RESULTS)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--parts", default="decoding,same_tokens_fp32,knobs,kernels,tunableop,offline")
     args = parser.parse_args()
+    if args.plot:
+        plot()
+        return
+    if args.out is None:
+        parser.error("--out DIR: the folder for the results")
     import platform
 
     import torch
