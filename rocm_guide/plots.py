@@ -111,9 +111,9 @@ def bars(
             text += f"  ({heights[i] / values[baseline]:.2f}x)"
         ax.text(heights[i] + (errors[i] if errors else 0.0), i, text, va="center", fontsize=9)
     ax.invert_yaxis()
-    ax.set_xlabel(unit)
-    ax.margins(x=0.22)
+    ax.set(xlabel=unit, xmargin=0.22)
     ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter("{x:,.10g}")
     if "%" in unit and 50 < max(heights, default=0) <= 100:
         ax.set_xticks(range(0, 101, 20))  # there is room for the figures beyond 100 %, but no such share
     ax.grid(axis="y", visible=False)
