@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ from .base import write_text
 from .system_machine import Machine, SystemSettingError
 
 __all__ = ["alone", "load_state", "save_state", "state_path"]
+
+#: Seconds to wait for another set or reset before giving up.
+PATIENCE = 2.0
 
 
 def state_path(machine: Machine) -> Path:
@@ -84,7 +88,7 @@ def alone(path: Path) -> Iterator[None]:
     """One set or reset at a time: two at once would each take the other's value for the original.
 
     Raises:
-        SystemSettingError: another one is running, or the folder cannot be written.
+        SystemSettingError: another one is running (for longer than :data:`PATIENCE`), or the folder cannot be written.
     """
     import fcntl
 
@@ -94,8 +98,14 @@ def alone(path: Path) -> Iterator[None]:
     except OSError as e:
         raise SystemSettingError(f"{path.parent}: cannot be written ({e.strerror or e}); choose another --state") from e
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            raise SystemSettingError(f"{path}: another set or reset is running; wait for it") from e
+        # A process that was killed gives its lock back when its last child is gone: a moment later.
+        patience = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as e:
+                if time.monotonic() > patience:
+                    raise SystemSettingError(f"{path}: another set or reset is running; wait for it") from e
+                time.sleep(0.05)
         yield

@@ -279,6 +279,18 @@ def test_two_at_once_are_refused(tmp_path):
             apply_settings(wanted_settings(machine), machine, state)
 
 
+def test_a_lock_that_is_given_back_in_a_moment_is_waited_for(tmp_path):
+    """As after a kill: the lock goes when the last child of the killed process is gone."""
+    import fcntl
+    import threading
+
+    machine = pretend_machine(tmp_path, gpus=1)
+    lock = (tmp_path / "state.json.lock").open("a")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.3, lock.close).start()
+    assert {o.result for o in apply_settings(wanted_settings(machine), machine, tmp_path / "state.json")} == {"set"}
+
+
 # ---- check
 
 
