@@ -8,6 +8,7 @@ On processors, weights copied:     torchrun --nproc-per-node 2 -m rocm_guide.sft
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -96,6 +97,10 @@ def sft_distributed(
         write_text(output / "losses.json", json.dumps({"kind": kind, "processes": world, "losses": losses}))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()  # nobody leaves while another still talks
+        # First the trainer with its DDP wrapper, then the group. A wrapper with the last hold on the group would wait
+        # for gloo's threads and keep Python's lock, for which they wait (seen with torch 2.13; pytorch issue 56297).
+        del trainer
+        gc.collect()
         torch.distributed.destroy_process_group()
     return output / "adapter"
 

@@ -184,6 +184,33 @@ def test_a_batch_that_cannot_be_dealt_out_evenly(tmp_path):
     assert check_translation(same, 4)
 
 
+SFT = """import gc, sys, torch
+from torch.nn.parallel import DistributedDataParallel
+end = torch.distributed.destroy_process_group
+def watched():
+    print("WRAPPERS LEFT", sum(isinstance(x, DistributedDataParallel) for x in gc.get_objects()), flush=True)
+    end()
+torch.distributed.destroy_process_group = watched
+from rocm_guide.sft_distributed import sft_distributed
+sft_distributed(sys.argv[1], max_steps=3)
+"""
+
+
+@pytest.mark.slow
+def test_trl_on_two_processes_trains_saves_and_ends(tmp_path):
+    """No DDP wrapper may outlive its process group: such a process hung for ever, now and then."""
+    from rocm_guide.launch import agent_command, free_port, start_node
+
+    (tmp_path / "sft.py").write_text(SFT)
+    command = agent_command([str(tmp_path / "sft.py"), str(tmp_path / "out")], nodes="1", processes=2, port=free_port())
+    with start_node(command, tmp_path / "log") as node:
+        node.finish(timeout=240)
+    done = json.loads((tmp_path / "out" / "losses.json").read_text())
+    assert done["kind"] == "MULTI_CPU" and done["processes"] == 2 and len(done["losses"]) == 3
+    assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
+    assert (tmp_path / "log").read_text().count("WRAPPERS LEFT 0") == 2
+
+
 @pytest.fixture
 def folder(tmp_path):
     write_rows(tmp_path / "rows.json", load_dataset("tiny")["train"].select(range(80)))
