@@ -147,7 +147,7 @@ def gemm(
     tf32: bool = False,
     tile: GemmTile | None = None,
 ) -> torch.Tensor:
-    """``act(alpha * a @ b + bias)``.
+    """``act(alpha * a @ b + bias)``, without autograd: for training see :mod:`rocm_guide.kernels.gemm_linear`.
 
     Args:
         a: (M, K) in float16, bfloat16, float32, int8 or fp8 (the FNUZ forms on gfx942, the OCP forms elsewhere).
