@@ -192,18 +192,18 @@ def watched():
     end()
 torch.distributed.destroy_process_group = watched
 from rocm_guide.sft_distributed import sft_distributed
-sft_distributed(sys.argv[1], max_steps=3)
+sft_distributed(sys.argv[1], model=sys.argv[2], max_steps=3)
 """
 
 
 @pytest.mark.slow
 def test_trl_on_two_processes_trains_saves_and_ends(tmp_path):
-    """No DDP wrapper may outlive its process group: such a process hung for ever, now and then."""
+    """With the settings of a large model. No DDP wrapper may outlive its process group: such a process can hang."""
     from rocm_guide.launch import agent_command, free_port, start_node
 
     (tmp_path / "sft.py").write_text(SFT)
-    command = agent_command([str(tmp_path / "sft.py"), str(tmp_path / "out")], nodes="1", processes=2, port=free_port())
-    with start_node(command, tmp_path / "log") as node:
+    program = [str(tmp_path / "sft.py"), str(tmp_path / "out"), str(tiny_folder())]
+    with start_node(agent_command(program, nodes="1", processes=2, port=free_port()), tmp_path / "log") as node:
         node.finish(timeout=240)
     done = json.loads((tmp_path / "out" / "losses.json").read_text())
     assert done["kind"] == "MULTI_CPU" and done["processes"] == 2 and len(done["losses"]) == 3
