@@ -144,6 +144,27 @@ def test_matmul_and_model_on_a_cpu(tmp_path):
     assert len(r["tokens"][0]) == 3
 
 
+def test_comparison_on_a_gpu_runs_three_processes_in_order(tmp_path, monkeypatch, capsys):
+    """What happens with a GPU, with a stand-in for the processes: which modes, which file, which ratio."""
+    from rocm_guide import tunableop_run
+
+    seen = []
+
+    def stand_in(target, **kwargs):
+        seen.append((target.__name__, kwargs["mode"], kwargs["device"], kwargs.get("file")))
+        if kwargs["mode"] == "tune":
+            kwargs["file"].write_text("Validator,PT_VERSION,2.11.0\n")
+        return {"per_s": {"off": [1.0, 2.0, 9.0], "tune": [1.0], "tuned": [3.0, 5.0, 4.0]}[kwargs["mode"]]}
+
+    monkeypatch.setattr(tunableop_run, "in_own_process", stand_in)
+    row = compare_matmul(4, 5, 6, device="cuda", folder=tmp_path / "new", progress=True)
+    file = tmp_path / "new" / "time_matmul_results.csv"
+    assert seen == [("time_matmul", mode, "cuda", None if mode == "off" else file) for mode in ("off", "tune", "tuned")]
+    assert row["speed_up"] == 2.0
+    assert row["results"].startswith("Validator")
+    assert "tuned" in capsys.readouterr().err
+
+
 def test_search_finds_the_fastest_and_skips_the_slow():
     counts = {"slow": 0, "fast": 0}
 
@@ -171,6 +192,31 @@ def test_search_finds_the_fastest_and_skips_the_slow():
     assert search.best_so_far[0][0] == 1
     with pytest.raises(GuideError, match="none of 1"):
         find_fastest({"broken": broken})
+
+
+def test_both_limits_and_the_budget_on_a_clock_of_our_own(monkeypatch):
+    """Calls cost what they say, so that the limits 1.5x and 1.15x and the budget can be tested to the call."""
+    from rocm_guide import tunableop_search
+
+    clock, calls = [0.0], {}
+    monkeypatch.setattr(tunableop_search.time, "perf_counter", lambda: clock[0])
+
+    def costs(name, ms):
+        def run():
+            calls[name] = calls.get(name, 0) + 1
+            clock[0] += ms / 1e3
+
+        return name, run
+
+    given = [("Default", 1.0), ("1.6x", 1.6), ("1.4x", 1.4), ("1.1x", 1.1), ("fast", 0.5), ("tiny", 0.01)]
+    search = find_fastest(dict(costs(*one) for one in given))
+    assert [(t.name, t.outcome) for t in search.trials] == [
+        ("Default", "best"), ("1.6x", "skipped"), ("1.4x", "skipped late"), ("1.1x", "slower"), ("fast", "best"),
+        ("tiny", "best"),
+    ]  # fmt: skip
+    # One call, then 2 + 3, 2 + 10, and 2 + as many as fit into 30 ms, at most 100 (the clock adds in floating point).
+    wanted = {"Default": 50, "1.6x": 6, "1.4x": 18, "1.1x": 47, "fast": 80, "tiny": 120}
+    assert all(abs(calls[name] - n) <= 1 for name, n in wanted.items()), calls
 
 
 LOG = """\
