@@ -8,8 +8,6 @@ import torch
 
 from rocm_guide.attention import AttentionError
 from rocm_guide.attention_backends import Backend, attention_backends, compare_backends
-from rocm_guide.attention_interpret import attention_interpreted
-from rocm_guide.kernels.attention_reference import reference_attention
 
 
 def test_every_backend_says_why():
@@ -52,16 +50,3 @@ def test_compare_without_backends():
     x = torch.randn(1, 1, 2, 16)
     with pytest.raises(AttentionError, match="no attention implementation"):
         compare_backends(x, x, x, backends=[Backend("none", None, "")])
-
-
-def test_interpreted():
-    q, k, v = (torch.randn(1, 2, n, 16) for n in (10, 17, 17))
-    out, lse = attention_interpreted(q, k, v, causal=True)
-    expected, total = reference_attention(q.double(), k.double(), v.double(), causal=True)
-    assert (out - expected).abs().max() < 1e-5 and (lse - total).abs().max() < 1e-5
-
-
-def test_interpreted_refuses():
-    x = torch.randn(1, 2, 4, 16)
-    with pytest.raises(AttentionError, match="dropout=2"):
-        attention_interpreted(x, x, x, dropout=2.0)

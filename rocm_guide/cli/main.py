@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -104,13 +104,27 @@ def _top(version: bool = typer.Option(False, "--version", help="Print the versio
 def main() -> None:
     """Entry point of `rocm-guide`."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except GuideError as e:
-        from rich.console import Console
+        _refuse(str(e))
+    except Exception as e:
+        # What the option parser has to say. Typer brings a copy of click along, so its errors are known by their form.
+        if not hasattr(e, "format_message"):
+            raise
+        where = getattr(getattr(e, "ctx", None), "command_path", "rocm-guide")
+        # Without any argument the help has been printed, and nothing is left to say.
+        _refuse(f"{said.rstrip('.')}; see {where} --help" if (said := e.format_message()) else "")
+    sys.exit(code if isinstance(code, int) else 0)
 
-        line = " ".join(str(e).split())
+
+def _refuse(line: str) -> NoReturn:
+    """One red line on stderr, and exit code 2."""
+    from rich.console import Console
+
+    if line:
+        line = " ".join(line.split())
         Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
-        sys.exit(2)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,26 @@ def test_version_and_no_arguments():
     assert "Commands" in cli().stdout
 
 
-def test_an_unknown_command_is_exit_code_2():
-    done = cli("nonsense")
-    assert done.returncode == 2 and "nonsense" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nonsense"], "No such command 'nonsense'; see rocm-guide --help"),
+        (["run", "--jobs", "two"], "Invalid value for '--jobs' / '-j': "),
+        (["run", "--frobnicate"], "No such option: --frobnicate"),
+        (["fit"], "Missing argument 'model'; see rocm-guide fit --help"),
+        (["tunable", "plan"], "Missing argument 'model'; see rocm-guide tunable plan --help"),
+    ],
+)
+def test_what_the_option_parser_says_is_one_line_too(words, line):
+    done = cli(*words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(line) and done.stderr.count("\n") == 1 and "--help" in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["trace"], ["faults"]])
+def test_a_group_without_a_command_prints_its_help(words):
+    done = cli(*words)
+    assert done.returncode == 2 and "Usage" in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_guide_error_is_one_line_on_stderr():

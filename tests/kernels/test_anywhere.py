@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from rocm_guide.kernels.anywhere import call, call_all
+from rocm_guide.kernels.attention_forward import attention_forward
+from rocm_guide.kernels.attention_reference import reference_attention
 from rocm_guide.kernels.launch import KernelError
 from rocm_guide.kernels.rms_norm import rms_norm_forward
 from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
@@ -25,3 +27,12 @@ def test_several_calls_in_one_process():
 def test_a_fault_over_there_is_named():
     with pytest.raises(KernelError, match="x is int64"):
         call(softmax_forward, torch.ones(2, 3, dtype=torch.int64, device=HERE))
+
+
+def test_attention_with_options():
+    q, k, v = (torch.randn(1, 2, n, 16, device=HERE) for n in (10, 17, 17))
+    out, lse = call(attention_forward, q, k, v, causal=True)
+    expected, total = reference_attention(q.double(), k.double(), v.double(), causal=True)
+    assert (out - expected).abs().max() < 1e-5 and (lse - total).abs().max() < 1e-5
+    with pytest.raises(KernelError, match="dropout=2"):
+        call(attention_forward, q, k, v, dropout=2.0)
