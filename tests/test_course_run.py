@@ -75,8 +75,8 @@ def test_results_report_and_resume(make_notebook, tmp_path):
     [
         (["99"], "notebook 99: there is none with that number; choose from 01"),
         (["-p", "RNAK", "8"], "parameter RNAK: no chosen notebook has it; they have SCALE"),
-        (["-p", "SCALE"], "requires an argument"),
-        (["-p", "SCALE", "--jobs", "1"], "no value given|requires an argument"),
+        (["-p", "SCALE"], "parameter SCALE: no value given; write -p SCALE VALUE"),
+        (["--jobs", "two"], "Invalid value for '--jobs'"),
         (["-p", "SCALE", "huge"], "parameter SCALE=huge: notebook 01 accepts auto, tiny"),
         (["--jobs", "0"], "jobs=0: run at least one notebook at a time"),
         (["--out", "{file}/out"], "cannot be written .*; choose another folder with --out"),
