@@ -108,7 +108,9 @@ def _failure(entry: dict[str, Any]) -> str:
     where = f"cell {failure['cell']} (“{failure['heading']}”): " if failure.get("cell") else ""
     text = f"{failure.get('source', '')}\n\n{failure.get('traceback', '')}".strip()
     summary = html.escape(f"{where}{failure['error']}: {failure['message']}")
-    opened = f"<details open><summary>{summary}</summary><pre>{html.escape(text)}</pre></details>"
+    # The line says all about bad input; a defect is looked for in the traceback.
+    state = " open" if entry["status"] == "failed" else ""
+    opened = f"<details{state}><summary>{summary}</summary><pre>{html.escape(text)}</pre></details>"
     return f'<tr><td></td><td colspan="4">{opened if text else summary}</td></tr>'
 
 

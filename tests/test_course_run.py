@@ -56,7 +56,12 @@ def test_results_report_and_resume(make_notebook, tmp_path):
     assert (bad["status"], bad["failure"]["cell"], bad["failure"]["error"]) == ("failed", 5, "ZeroDivisionError")
     assert report["hardware"] and report["versions"]["papermill"]
     page = (out / "report.html").read_text()
-    assert "1 failed, 1 ok" in page and "ZeroDivisionError" in page and 'href="01_good.html"' in page
+    assert (
+        "1 failed, 1 ok" in page
+        and "<details open><summary>cell 5" in page
+        and "ZeroDivisionError" in page
+        and 'href="01_good.html"' in page
+    )
 
     before = (out / "01_good.ipynb").stat().st_mtime_ns
     make_notebook("02_bad", "good = 2")
@@ -110,6 +115,7 @@ def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
     line = "notebook 01, cell 5 (Work): PreflightError: MODEL=nobody/nothing: no such model; use tiny"
     assert done.stderr.strip() == line
     assert report_of(tmp_path / "out")["notebooks"]["01"]["status"] == "refused"
+    assert "<details><summary>cell 5" in (tmp_path / "out" / "report.html").read_text(), "a refusal needs no traceback"
 
 
 @pytest.mark.slow
