@@ -53,11 +53,12 @@ def default_jobs(notebooks: int) -> int:
     return 1 if gpu else max(1, min(cores, notebooks))
 
 
-def child_environment(scratch: Path, mark: str, *, one_thread: bool, hide_gpu: bool = False) -> dict[str, str]:
+def child_environment(scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False) -> dict[str, str]:
     """The environment of one notebook's processes.
 
     Its temporary files, Jupyter's connection files and IPython's history all go below ``scratch``, which is deleted
-    afterwards, so that even a killed notebook leaves nothing behind.
+    afterwards, so that even a killed notebook leaves nothing behind. ``fresh``: as on a CPU machine that has run nothing
+    before, GPUs hidden and the compilers' caches empty, so that the time is that of a reader's first run.
     """
     env = dict(os.environ, **{_MARK: mark})
     for name, folder in (("TMPDIR", "tmp"), ("JUPYTER_RUNTIME_DIR", "j"), ("IPYTHONDIR", "ipython")):
@@ -68,8 +69,9 @@ def child_environment(scratch: Path, mark: str, *, one_thread: bool, hide_gpu: b
     if one_thread:
         # Models this small lose more to waiting threads than they gain, and several notebooks share the cores.
         env.setdefault("OMP_NUM_THREADS", "1")
-    if hide_gpu:
+    if fresh:
         env.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="", ROCR_VISIBLE_DEVICES="")
+        env.update(TRITON_CACHE_DIR=str(scratch / "triton"), TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"))
     return env
 
 
@@ -93,10 +95,10 @@ class Pool:
     this pool, kernels and their children included, and does not return before they are gone.
     """
 
-    def __init__(self, jobs: int, *, one_thread: bool = True, hide_gpu: bool = False) -> None:
+    def __init__(self, jobs: int, *, one_thread: bool = True, fresh: bool = False) -> None:
         if jobs < 1:
             raise GuideError(f"jobs={jobs}: run at least one notebook at a time")
-        self.jobs, self.one_thread, self.hide_gpu = jobs, one_thread, hide_gpu
+        self.jobs, self.one_thread, self.fresh = jobs, one_thread, fresh
         self.mark = uuid.uuid4().hex
         self._events: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
         self._workers: dict[str, tuple[subprocess.Popen[str], Path]] = {}
@@ -134,7 +136,7 @@ class Pool:
                 shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _start(self, job: Job, scratch: Path) -> None:
-        env = child_environment(scratch, self.mark, one_thread=self.one_thread, hide_gpu=self.hide_gpu)
+        env = child_environment(scratch, self.mark, one_thread=self.one_thread, fresh=self.fresh)
         if self._sockets:
             env["JUPYTER_RUNTIME_DIR"] = str(self._sockets / job.number)
             Path(env["JUPYTER_RUNTIME_DIR"]).mkdir()

@@ -149,6 +149,8 @@ def store_course(
 ) -> list[StoreError]:
     """Execute ``lessons`` on the CPU at tiny scale and write them back with their outputs.
 
+    The compilers' caches start empty, so the time is that of a first run; the tiny model is there already.
+
     A notebook that fails or warns stays as it was; its error is returned, and the others go on.
 
     Args:
@@ -161,7 +163,7 @@ def store_course(
     with tempfile.TemporaryDirectory(prefix="rocm-guide-store-") as scratch:
         todo = [Job(x.number, x.path, Path(scratch, x.path.name), None, {}) for x in lessons]
         sources = {x.number: source_hash(read_notebook(x.path)) for x in lessons}
-        with closing(Pool(jobs, hide_gpu=True).run(todo)) as events:
+        with closing(Pool(jobs, fresh=True).run(todo)) as events:
             for number, event in events:
                 listener(number, event)
                 if event["event"] != "done":

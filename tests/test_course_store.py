@@ -73,10 +73,14 @@ def test_widgets_vanish_and_tables_stay():
     assert found[0]["metadata"] == {}
 
 
+FRESH = """import os
+print(os.getcwd(), os.environ['CUDA_VISIBLE_DEVICES'] == '', os.path.exists(os.environ['TRITON_CACHE_DIR']))"""
+
+
 @pytest.mark.slow
 def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     make_notebook("02_bad", "import sys; print('warned', file=sys.stderr)")
-    path = make_notebook("01_good", "import os\nprint(os.getcwd(), os.environ['CUDA_VISIBLE_DEVICES'] == '')", "1 + 1")
+    path = make_notebook("01_good", FRESH, "1 + 1")
     (tmp_path / "README.md").write_text("# x\n<!-- course-table -->old<!-- /course-table -->\nend\n")
     before = (path.parent / "02_bad.ipynb").read_bytes()
     errors = store_course(catalogue(path.parent))
@@ -86,7 +90,7 @@ def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     stamp = nb["metadata"]["rocm_guide"]
     assert stamp["source"] == source_hash(nb) and stamp["hardware"].startswith("CPU, ") and stamp["versions"]["torch"]
     assert "<!-- measured --><!--" not in nb["cells"][0]["source"] and " MiB (CPU, " in nb["cells"][0]["source"]
-    assert nb["cells"][3]["outputs"][0]["text"] == ". True\n"
+    assert nb["cells"][3]["outputs"][0]["text"] == ". True False\n"
     assert nb["cells"][4]["outputs"][0]["data"] == {"text/plain": "2"}
     first = catalogue(path.parent)[0]
     assert first.fresh and first.seconds > 0 and first.peak_mib > 20
