@@ -57,8 +57,8 @@ def child_environment(scratch: Path, mark: str, *, one_thread: bool, fresh: bool
     """The environment of one notebook's processes.
 
     Its temporary files, Jupyter's connection files and IPython's history all go below ``scratch``, which is deleted
-    afterwards, so that even a killed notebook leaves nothing behind. ``fresh``: as on a CPU machine that has run nothing
-    before, GPUs hidden and the compilers' caches empty, so that the time is that of a reader's first run.
+    afterwards, so that even a killed notebook leaves nothing behind. ``fresh``: as on a CPU machine that has run
+    nothing before, GPUs hidden and the compilers' caches empty, so that the time is that of a reader's first run.
     """
     env = dict(os.environ, **{_MARK: mark})
     for name, folder in (("TMPDIR", "tmp"), ("JUPYTER_RUNTIME_DIR", "j"), ("IPYTHONDIR", "ipython")):
