@@ -91,7 +91,8 @@ def _shape(nb: dict[str, Any]) -> Found:
     words, program = len(prose.split()), len(sources.split())
     if words <= program:
         yield "error", 0, f"{words} words of text for {program} of code; explain more or move code to the library"
-    if not re.search(r"^\s*assert\b", sources, re.M):
+    taught = "\n".join(cell_source(c) for _, c in code if "solution" not in _tags(c))
+    if not re.search(r"^\s*assert\b", taught, re.M):
         yield "error", 0, "no assert; a notebook proves what it says"
     for pattern, what in _PARTS:
         if not re.search(pattern, prose, re.M | re.I):
@@ -129,6 +130,8 @@ def _code(nb: dict[str, Any]) -> Found:
             yield "error", i, f"{lines} lines of code; 40 is the limit: move some to the library"
         elif lines > 20:
             yield "warning", i, f"{lines} lines of code; 20 or fewer are readable"
+        if "solution" in _tags(cell) and not re.search(r"^\s*assert check_\w+\(", source, re.M):
+            yield "error", i, "a solution without 'assert check_…(…)'; a wrong one would pass"
         for pattern, why in _FORBIDDEN:
             if re.search(pattern, source, re.M):
                 yield "error", i, why

@@ -46,7 +46,7 @@ def good():
     cells += [code("SCALE = 'auto'\nRANK = 4", 2, ["parameters"]), code("print(SCALE)\nassert RANK > 0", 3)]
     cells += [text("One idea after another, told in a whole sentence for the reader.") for _ in range(18)]
     cells += [text("## Summary\nDone."), text("## Exercises\nThree of them.")]
-    cells += [code(f"check_part_{i}(1)", 4 + i, ["solution"]) for i in range(3)]
+    cells += [code(f"assert check_part_{i}(1)", 4 + i, ["solution"]) for i in range(3)]
     cells.append(text("## When it goes wrong\n\n| Symptom | Likely cause | Fix |\n|---|---|---|\n| a | b | c |"))
     nb = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     nb["metadata"]["rocm_guide"] = {"source": source_hash(nb)}
@@ -108,6 +108,7 @@ BREAKS = [
     (replace(27, "Symptom", "Sign"), "a table Symptom | Cause | Fix"),
     (replace(26, "check_part_2", "check_part_1"), "2 exercises with a check"),
     (edit(lambda c: c[26]["metadata"].clear()), "2 cells tagged solution"),
+    (edit(lambda c: c[26].update(source="check_part_2(1)")), "a wrong one would pass"),
     (edit(lambda c: c[2]["metadata"].clear()), "0 cells tagged parameters"),
     (replace(2, "SCALE", "SIZE"), "the parameters have no SCALE"),
     (append(3, "\nx = 1" * 39), "41 lines of code; 40 is the limit"),

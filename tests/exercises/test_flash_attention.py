@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.base import GuideError
 from rocm_guide.exercises.flash_attention import check_join, check_scores_memory, check_tiles
 
 
@@ -21,7 +20,7 @@ def overflowing(o1, lse1, o2, lse2):
 
 
 def test_join_accepts(capsys):
-    check_join(good)
+    assert check_join(good)
     assert "[OK]" in capsys.readouterr().out
 
 
@@ -36,30 +35,28 @@ def test_join_accepts(capsys):
         (lambda a, b, c, d: a, "return the output"),
     ],
 )
-def test_join_hints(wrong, hint):
-    with pytest.raises(GuideError) as caught:
-        check_join(wrong)
-    assert hint in str(caught.value)
+def test_join_hints(wrong, hint, capsys):
+    assert not check_join(wrong)
+    assert hint in capsys.readouterr().out
 
 
 def test_scores_memory(capsys):
-    check_scores_memory(64)
+    assert check_scores_memory(64)
     assert "[OK]" in capsys.readouterr().out
     for wrong, hint in ((2, "every head"), (32, "2 bytes"), (68.7, "10**9"), (1, "heads x tokens")):
-        with pytest.raises(GuideError) as caught:
-            check_scores_memory(wrong)
-        assert hint in str(caught.value)
+        assert not check_scores_memory(wrong)
+        assert hint in capsys.readouterr().out
 
 
 def test_tiles(capsys):
-    check_tiles(lambda n, m, k: sum(-(-min(first + m, n) // k) for first in range(0, n, m)))
+    assert check_tiles(lambda n, m, k: sum(-(-min(first + m, n) // k) for first in range(0, n, m)))
     assert "[OK]" in capsys.readouterr().out
     for wrong, hint in (
         (lambda n, m, k: -(-n // m) * -(-n // k), "all tiles"),
         (lambda n, m, k: -(-n // m) * -(-n // k) // 2, "not exactly half"),
         (lambda n, m, k: sum(-(-(first + m) // k) for first in range(0, n, m)), "may be shorter"),
         (lambda n, m, k: 0, "rounded up"),
+        (lambda n, m, k: n // 0, "fails"),
     ):
-        with pytest.raises(GuideError) as caught:
-            check_tiles(wrong)
-        assert hint in str(caught.value)
+        assert not check_tiles(wrong)
+        assert hint in capsys.readouterr().out
