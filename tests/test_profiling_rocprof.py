@@ -110,9 +110,10 @@ def test_perfetto_tracks_and_categories():
 
 
 def test_perfetto_against_the_formats_own_classes(truth):
-    """A second reading by Perfetto's generated protobuf classes, where that package is installed."""
-    pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    trace = pb.Trace()
+    """A second reading by Perfetto's generated protobuf classes."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    trace = Trace()
     trace.ParseFromString((SAMPLES / "rocprofv3.pftrace").read_bytes())
     begins = [p for p in trace.packet if p.track_event.type == 1 and p.track_event.track_uuid == 100]
     assert [p.timestamp for p in begins] == [r["start"] for r in truth]

@@ -104,7 +104,7 @@ def _top(version: bool = typer.Option(False, "--version", help="Print the versio
 def main() -> None:
     """Entry point of `rocm-guide`."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="rocm-guide", standalone_mode=False)
     except GuideError as e:
         _refuse(str(e))
     except Exception as e:
