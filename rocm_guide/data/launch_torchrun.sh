@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # One training run over several machines, without a scheduler. Run the same line on every machine, the first one first:
 #
-#   FIRST=node01 NODES=1:2 OUTPUT=/shared/run1 bash launch_torchrun.sh --steps 200
+#   FIRST=node01 NODES=1:2 OUTPUT=runs/run1 bash launch_torchrun.sh --steps 200
 #
 # FIRST    name of the machine that keeps the list of who takes part; the others must reach its PORT
 # NODES    machines: "2" for exactly two, "1:2" to go on while at least one is left
