@@ -17,7 +17,8 @@ def copy(
     list_all: Annotated[bool, typer.Option("--list", help="Print the names of all helpers.")] = False,
 ) -> None:
     """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
-    from rocm_guide.base import GuideError, write_text
+    from rocm_guide.base import GuideError
+    from rocm_guide.cli.output import write_or_print
     from rocm_guide.copying import copy_source
     from rocm_guide.copying_list import public_helpers
 
@@ -26,8 +27,4 @@ def copy(
         return
     if helper is None:
         raise GuideError("no helper named; write rocm-guide copy MODULE.NAME, or --list to see them all")
-    text = copy_source(helper)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(out, text)
+    write_or_print(copy_source(helper), out)

@@ -16,11 +16,7 @@ def launch(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of printing.")] = None,
 ) -> None:
     """Print a launch file: run it on every machine (torchrun), submit it (slurm), or give it to Accelerate."""
-    from rocm_guide.base import write_text
+    from rocm_guide.cli.output import write_or_print
     from rocm_guide.launch import launch_file
 
-    text = launch_file(kind)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(out, text)
+    write_or_print(launch_file(kind), out)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.output import write_or_print
 from rocm_guide.cli.tunable_model import (
     Attention,
     Batch,
@@ -22,7 +23,6 @@ from rocm_guide.cli.tunable_model import (
     plan_for,
     rules_of,
     span,
-    write_or_print,
 )
 
 __all__ = ["app"]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What the commands of `rocm-guide tunable` share: options that describe a workload, its plan, how to say things."""
+"""What the commands of `rocm-guide tunable` share: options that describe a workload, its plan, times in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,6 @@ __all__ = [
     "plan_for",
     "rules_of",
     "span",
-    "write_or_print",
 ]
 
 Batch = Annotated[int, typer.Option(help="Sequences at once.")]
@@ -100,14 +98,3 @@ def span(low: float, high: float) -> str:
     """
     unit, size = ("s", 1) if high < 120 else ("min", 60) if high < 7200 else ("h", 3600)
     return f"{low / size:.1f} to {high / size:.1f} {unit}"
-
-
-def write_or_print(text: str, out: Path | None) -> None:
-    """To the file and say so, or to the screen if there is none."""
-    from rocm_guide.base import write_text
-
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(out, text)
-        typer.echo(f"{out}: {len(text.splitlines())} lines")

@@ -32,6 +32,7 @@ def test_join_accepts(capsys):
         (lambda a, b, c, d: (good(a, b, c, d)[0], b + d), "log(exp(lse1) + exp(lse2))"),
         (lambda a, b, c, d: (a + c, torch.logaddexp(b, d)), "each output is weighed"),
         (lambda a, b, c, d: (a[:2], b), "(rows, d)"),
+        (lambda a, b, c, d: (good(a, b, c, d)[0], torch.logaddexp(b, d)[:, None]), "wanted are (rows, d) and (rows,)"),
         (lambda a, b, c, d: a, "return the output"),
     ],
 )

@@ -78,3 +78,11 @@ def test_faults_are_named(call, words):
         call()
     launch.check_same_device(x=torch.ones(1), w=None)
     launch.check_last_contiguous("a", torch.ones(3, 1)[:, :1])
+
+
+@pytest.mark.parametrize("name", ["matrix_instr_nonkdim", "waves_per_eu", "kpack"])
+def test_options_of_the_other_vendor_are_left_out(name):
+    """NVIDIA's compiler refuses AMD's options; every AMD architecture takes them."""
+    options = {"num_warps": 4, "num_stages": 1, name: 2}
+    assert launch.compiler_options("sm_80", options) == {"num_warps": 4, "num_stages": 1}
+    assert launch.compiler_options("gfx90a", options) == options
