@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from kernel_bench import save, save_plot
+from triton.runtime.errors import OutOfResources
 
 from rocm_guide.kernels.attention_autograd import attention
 from rocm_guide.kernels.attention_forward import attention_forward
@@ -31,15 +32,22 @@ from rocm_guide.kernels.launch import architecture
 
 SHAPES = [(4, 32, 4096, 128), (1, 32, 16384, 128)]
 HALVES = (torch.float16, torch.bfloat16)
-#: Tiles to try for heads of 128 on Hopper. The present one fills a multiprocessor with one program (245 registers,
-#: 230 KB), whose two warpgroups meet at three barriers per step: where one computes exponentials, the matrix units
-#: wait. The others have 128 registers for each of 256 threads and at most 98 KB (compiled with Triton 3.6), so two
-#: programs share a multiprocessor and neither waits for the other. One stage: a step waits for its keys. Two stages:
-#: it does not, but ptxas runs the matrix instructions one by one, short of registers.
-TILES = {
-    "present": None,
-    "two programs, one stage": {"m": 128, "n": 64, "warps": 8, "stages": 1, "tma": True},
-    "two programs, two stages": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "maxnreg": 128},
+#: Tiles to try on Hopper, by head size. "one program": it fills a multiprocessor, and its two warpgroups meet at three
+#: barriers per step, so that the matrix units wait while both compute exponentials. "two": two programs share a
+#: multiprocessor, each of one warpgroup (or of two, with half of the registers), and neither waits for the other.
+TILES: dict[int, dict[str, dict[str, Any]]] = {
+    128: {
+        "one program": {"m": 128, "n": 128, "warps": 8, "stages": 3, "tma": True},
+        "two, 4 warps": {"m": 128, "n": 64, "warps": 4, "stages": 2, "tma": True, "per_unit": 2},
+        "two, 8 warps": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "maxnreg": 128, "per_unit": 2},
+    },
+    64: {
+        "64 queries": {"m": 64, "n": 128, "warps": 4, "stages": 2, "tma": True},
+        "128 x 64": {"m": 128, "n": 64, "warps": 4, "stages": 2, "tma": True},
+        "128 x 64, 3 stages": {"m": 128, "n": 64, "warps": 4, "stages": 3, "tma": True},
+        "128 x 128": {"m": 128, "n": 128, "warps": 4, "stages": 2, "tma": True},
+        "128 x 128, 8 warps": {"m": 128, "n": 128, "warps": 8, "stages": 2, "tma": True},
+    },
 }
 
 
@@ -50,7 +58,7 @@ def median_times(calls: dict[str, Callable[[], object]], runs: int) -> dict[str,
             for _ in range(3):
                 calls[name]()
             torch.cuda.synchronize()
-        except RuntimeError as e:
+        except (RuntimeError, OutOfResources) as e:
             print(f"  {name}: not available here ({str(e).splitlines()[0]})", flush=True)
             del calls[name]
     # Nothing waits between the calls: with a wait, the GPU would stand still while Python prepares the next launch, and
@@ -118,12 +126,13 @@ def against_peers(runs: int) -> list[dict[str, Any]]:
 
 
 def tiles(runs: int) -> None:
-    """The forward kernel with every entry of TILES; correct first, then timed in turns with cuDNN."""
-    for shape, causal, dtype in itertools.product(SHAPES, (False, True), HALVES):
+    """The forward kernel with every entry of TILES: correct first, then in turns with cuDNN, then its features."""
+    shapes = [*SHAPES, (4, 32, 4096, 64)]
+    for shape, causal, dtype in itertools.product(shapes, (False, True), HALVES):
         q, k, v = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3))
         wanted = sdpa("CUDNN_ATTENTION", q, k, v, causal).float()
         calls: dict[str, Callable[[], object]] = {"SDPA cuDNN": partial(sdpa, "CUDNN_ATTENTION", q, k, v, causal)}
-        for name, config in TILES.items():
+        for name, config in TILES[shape[-1]].items():
             calls[name] = partial(attention_forward, q, k, v, causal=causal, config=config)
             off = (attention_forward(q, k, v, causal=causal, config=config)[0].float() - wanted).abs().max().item()
             assert off < (8e-3 if dtype == torch.float16 else 6e-2), f"{name} is off by {off}"
@@ -132,10 +141,17 @@ def tiles(runs: int) -> None:
         for name, seconds in times.items():
             rate, share = work / seconds / 1e12, times["SDPA cuDNN"] / seconds
             print(f"  {name:26} {rate:4.0f} TFLOPS, {share:.3f} of cuDNN", flush=True)
+    for name, config in TILES[SHAPES[0][-1]].items():
+        print(name)
+        features(runs, config)
 
 
-def features(runs: int) -> list[dict[str, Any]]:
-    """The rate of each feature, relative to the plain causal kernel, and of the 8-bit variants."""
+def features(runs: int, config: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rate of each feature, relative to the plain causal kernel, and of the 8-bit variants, with the table's tiles.
+
+    With ``config``, another tile, the features alone.
+    """
+    forward = partial(attention_forward, config=config)
     batch, heads, length, width = SHAPES[0]
     gen = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(SHAPES[0], device="cuda", dtype=torch.float16) for _ in range(3))
@@ -152,25 +168,27 @@ def features(runs: int) -> list[dict[str, Any]]:
 
     def thd(name: str, longest: int) -> Callable[[], object]:
         more = {"cu_seqlens_q": cu[name], "cu_seqlens_k": cu[name], "max_seqlen_q": longest, "max_seqlen_k": longest}
-        return lambda: attention_forward(*packed, layout="thd", causal=True, **more)
+        return lambda: forward(*packed, layout="thd", causal=True, **more)
 
     calls: dict[str, tuple[Callable[[], object], float]] = {
-        "plain": (lambda: attention_forward(q, k, v, causal=True), work),
-        "GQA, 8 KV heads": (lambda: attention_forward(q, few_k, few_v, causal=True), work),
-        "ALiBi": (lambda: attention_forward(q, k, v, causal=True, alibi_slopes=slopes), work),
+        "plain": (lambda: forward(q, k, v, causal=True), work),
+        "GQA, 8 KV heads": (lambda: forward(q, few_k, few_v, causal=True), work),
+        "ALiBi": (lambda: forward(q, k, v, causal=True, alibi_slopes=slopes), work),
         "packed, equal lengths": (thd("equal", length), work),
         "packed, 1024 to 6144": (thd("ragged", max(ragged)), ragged_work),
-        "persistent, fixed": (lambda: attention_forward(q, k, v, causal=True, schedule="fixed"), work),
-        "persistent, dynamic": (lambda: attention_forward(q, k, v, causal=True, schedule="dynamic"), work),
-        "matrix bias": (lambda: attention_forward(q, k, v, causal=True, bias=rows16), work),
-        "dropout": (lambda: attention_forward(q, k, v, causal=True, dropout=0.1, seed=1), work),
-        "values transposed": (lambda: attention_forward(q, k, turned, causal=True), work),
+        "persistent, fixed": (lambda: forward(q, k, v, causal=True, schedule="fixed"), work),
+        "persistent, dynamic": (lambda: forward(q, k, v, causal=True, schedule="dynamic"), work),
+        "matrix bias": (lambda: forward(q, k, v, causal=True, bias=rows16), work),
+        "dropout": (lambda: forward(q, k, v, causal=True, dropout=0.1, seed=1), work),
+        "values transposed": (lambda: forward(q, k, turned, causal=True), work),
     }
     formats = {"int8": torch.int8}
     if architecture(q).startswith("sm_"):
         formats["fp8"] = torch.float8_e4m3fn
     elif architecture(q) == "gfx942":
         formats["fp8"] = torch.float8_e4m3fnuz
+    if config:
+        formats = {}
     for kind, dtype in formats.items():
         (qc, qs), (kc, ks), (vc, vs) = (quantize_heads(x, dtype) for x in (q, k, v))
         named = {"q_scale": qs, "k_scale": ks, "v_scale": vs, "causal": True}

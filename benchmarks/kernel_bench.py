@@ -25,6 +25,7 @@ import torch
 
 RESULTS = Path(__file__).parent / "results"
 MAX_COPIES = 512
+GRAPH_CALLS = 24
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ def time_graph(
 ) -> Time:
     """Time ``make(i)()`` for i = 0, 1, …, each on its own copy of the inputs, in one CUDA graph.
 
+    The graph makes GRAPH_CALLS calls at least, going round the copies: between two replays the GPU rests for some
+    microseconds, which would otherwise be counted as time of the few kernels of a short graph.
+
     Args:
         make: called before the capture; returns a thunk that launches the kernel and returns what it allocated.
         bytes_per_call: what one call reads; decides how many copies there are.
@@ -76,6 +80,7 @@ def time_graph(
     """
     copies = copies_past_cache(bytes_per_call)
     thunks = [make(i) for i in range(copies)]
+    calls = copies * -(-GRAPH_CALLS // copies) if bytes_per_call < 1 << 28 else copies
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # warm-up where the capture happens: compilation, autotuning, allocations
@@ -85,8 +90,8 @@ def time_graph(
     torch.cuda.synchronize()
     graph, kept = torch.cuda.CUDAGraph(), []
     with torch.cuda.graph(graph):
-        for t in thunks:
-            kept.append(t())  # alive until the end, so that every call writes to its own memory
+        for i in range(calls):
+            kept.append(thunks[i % copies]())  # alive until the end, so that every call writes to its own memory
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once(times: int) -> float:
@@ -95,15 +100,15 @@ def time_graph(
             graph.replay()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) * 1e3 / (times * copies)
+        return start.elapsed_time(end) * 1e3 / (times * calls)
 
     once(2)
-    times = max(1, round(at_least_us / max(once(1) * copies, 1e-3)))
+    times = max(1, round(at_least_us / max(once(1) * calls, 1e-3)))
     samples = [once(times) for _ in range(replays)]
     graph.reset()
     del kept, thunks
     q = statistics.quantiles(samples, n=4)
-    return Time(statistics.median(samples), (q[2] - q[0]) / 2, copies)
+    return Time(statistics.median(samples), (q[2] - q[0]) / 2, calls)
 
 
 def tensors(shape: Sequence[int], dtype: torch.dtype, copies: int, seed: int = 0) -> torch.Tensor:

@@ -7,9 +7,11 @@ and dy once more, from L1 at best, because dw and db of a whole row fill half of
 that nothing of the row outlives the reduction. One program fits on a multiprocessor, and while it reduces and maps,
 nothing is asked of memory.
 
-The ways: ``early`` adds to dw and db before the reduction; ``fold`` needs fewer operations after it; ``ahead`` asks for
-the next row before the reduction, into registers or (``L2``, NVIDIA only) into the L2; ``even`` drops the masks of rows
-that fill the tile (the course's kernel does). A way that wins belongs into rocm_guide/kernels/layer_norm_grad.py.
+The ways: ``fold`` needs fewer operations after the reduction; ``ahead`` asks for the next rows before it (into the L2,
+NVIDIA only); ``pairs`` reduces two rows at once; ``halves`` gives half of the columns to a program, so that two fit;
+two ``stages`` fetch the next row into shared memory; ``reload`` reads the row again after the reduction; ``even`` drops
+the masks of rows that fill the tile (the course's kernel does). A way that wins belongs into
+rocm_guide/kernels/layer_norm_grad.py.
 
     python benchmarks/layer_norm_sweep.py [--rows 2048,256] [--cols 16384]
     TRITON_INTERPRET=1 python benchmarks/layer_norm_sweep.py --check      # only check, without a GPU
@@ -29,6 +31,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels import norm_weight_grad
+from rocm_guide.kernels.hopper import fetch_span
 from rocm_guide.kernels.launch import architecture, next_power_of_2, unit_count
 from rocm_guide.kernels.layer_norm import layer_norm_forward
 from rocm_guide.kernels.layer_norm_grad import layer_norm_backward
@@ -40,71 +43,125 @@ class Way:
     """What one variant does differently; see the top of the file."""
 
     warps: int
-    early: bool = True
     fold: bool = False
-    ahead: str = ""
+    ahead: int = 0
     even: bool = False
+    stages: int = 1
+    reload: bool = True
+    pairs: bool = False
+    halves: bool = False
 
     def __str__(self) -> str:
-        names = [n for n in ("early", "fold", "even") if getattr(self, n)]
-        return f"{self.warps:>2} warps {' '.join(names + [f'ahead in {self.ahead}'] * bool(self.ahead))}"
+        names = [n for n in ("fold", "even", "reload", "pairs", "halves") if getattr(self, n)]
+        names += [f"{self.ahead} ahead in L2"] * bool(self.ahead) + [f"{self.stages} stages"] * (self.stages > 1)
+        return f"{self.warps:>2} warps {' '.join(names)}"
+
+
+@triton.jit
+def products(x_ptr, w_ptr, dy_ptr, mean, rstd, col, inside):
+    """Of one row: what is summed for dx, dy * w * h and dy * w, side by side."""
+    x = tl.load(x_ptr + col, mask=inside, other=0.0)
+    dy = tl.load(dy_ptr + col, mask=inside, other=0.0)
+    g = dy.to(tl.float32) * tl.load(w_ptr + col, mask=inside, other=0.0).to(tl.float32)
+    return x, dy, tl.join(g * ((x.to(tl.float32) - mean) * rstd), g)  # beyond the row's end g is 0
+
+
+@triton.jit
+def finish(x, dy, x_ptr, w_ptr, dy_ptr, dx_ptr, mean, rstd, along, level, dw, db, col, inside,
+           FOLD: tl.constexpr, RELOAD: tl.constexpr):  # fmt: skip
+    """dx of one row; dw and db with it."""
+    if RELOAD:
+        x = tl.load(x_ptr + col, mask=inside, other=0.0, eviction_policy="evict_first")
+        dy = tl.load(dy_ptr + col, mask=inside, other=0.0, eviction_policy="evict_first")
+    w = tl.load(w_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
+    centred, dy = x.to(tl.float32) - mean, dy.to(tl.float32)
+    dw += dy * (centred * rstd)
+    db += dy
+    if FOLD:
+        dx = dy * w * rstd - (level * rstd + centred * (along * rstd * rstd))
+    else:
+        dx = rstd * (dy * w - level - centred * rstd * along)
+    tl.store(dx_ptr + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    return dw, db
 
 
 @triton.jit
 def backward_rows(
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
-    EARLY: tl.constexpr, FOLD: tl.constexpr, AHEAD: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
+    FOLD: tl.constexpr, AHEAD: tl.constexpr, EVEN: tl.constexpr, RELOAD: tl.constexpr, PAIRS: tl.constexpr,
+    STAGES: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """dx of every so many rows, dw and db of them; one row at a time."""
+    """dx of every so many rows, dw and db of them; one row at a time, or two with one reduction."""
     col, programs = tl.arange(0, COLS), tl.num_programs(0).to(tl.int64)
     inside = tl.full((COLS,), 1, tl.int1) if EVEN else col < cols
     dw = tl.zeros((COLS,), tl.float32)
     db = tl.zeros((COLS,), tl.float32)
     start = tl.program_id(0).to(tl.int64)
-    if AHEAD == "registers":  # there are no more programs than rows
-        x = tl.load(x_ptr + start * x_stride + col, mask=inside, other=0.0)
-        dy = tl.load(dy_ptr + start * cols + col, mask=inside, other=0.0)
-    for row in range(start, rows, programs):
-        if AHEAD != "registers":
-            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            dy = tl.load(dy_ptr + row * cols + col, mask=inside, other=0.0)
+    GROUP: tl.constexpr = 2 if PAIRS else 1
+    for step in tl.static_range(GROUP, AHEAD):  # what no round of the loop asks for
+        early = tl.minimum(start + step * programs, rows - 1)
+        fetch_span(x_ptr + early * x_stride, COLS * 2)
+        fetch_span(dy_ptr + early * cols, COLS * 2)
+    for row in tl.range(start, rows, programs * GROUP, num_stages=STAGES):
         mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
-        h, g = (x.to(tl.float32) - mean) * rstd, dy.to(tl.float32)
-        if EARLY:
-            dw += g * h
-            db += g
-        g *= tl.load(w_ptr + col, mask=inside, other=0.0).to(tl.float32)
-        both = tl.join(g * h, g)  # beyond the row's end h is not zero, but g is
-        following = row + programs
-        if AHEAD == "registers":
-            more = inside & (following + tl.zeros((COLS,), tl.int64) < rows)
-            x = tl.load(x_ptr + following * x_stride + col, mask=more, other=0.0)
-            dy = tl.load(dy_ptr + following * cols + col, mask=more, other=0.0)
-        elif AHEAD == "L2":
-            line = tl.arange(0, COLS // 64) * 64  # 128 bytes of a 16-bit type
-            at = tl.minimum(following, rows - 1)
-            for base in tl.static_range(2):
-                address = (x_ptr + at * x_stride if base == 0 else dy_ptr + at * cols) + tl.minimum(line, cols - 1)
-                tl.inline_asm_elementwise(
-                    "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [address.to(tl.int64)],
-                    dtype=tl.int32, is_pure=False, pack=1,
-                )  # fmt: skip
-        along, level = tl.split(tl.sum(both, 0) * (1.0 / cols))
-        x_again = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first")
-        dy_again = tl.load(dy_ptr + row * cols + col, mask=inside, other=0.0, eviction_policy="evict_first")
-        w = tl.load(w_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        centred, dy32 = x_again.to(tl.float32) - mean, dy_again.to(tl.float32)
-        if not EARLY:
-            dw += dy32 * (centred * rstd)
-            db += dy32
-        if FOLD:
-            dx = dy32 * w * rstd - (level * rstd + centred * (along * rstd * rstd))
+        x0, dy0, both = products(x_ptr + row * x_stride, w_ptr, dy_ptr + row * cols, mean, rstd, col, inside)
+        second = tl.minimum(row + programs, rows - 1)
+        if PAIRS:
+            mean1, rstd1 = tl.load(mean_ptr + second), tl.load(rstd_ptr + second)
+            x1, dy1, more = products(
+                x_ptr + second * x_stride, w_ptr, dy_ptr + second * cols, mean1, rstd1, col, inside
+            )
+            both = tl.join(both, more)
+        if AHEAD > 0:
+            for step in tl.static_range(GROUP):
+                later = tl.minimum(row + (AHEAD + step) * programs, rows - 1)
+                fetch_span(x_ptr + later * x_stride, COLS * 2)
+                fetch_span(dy_ptr + later * cols, COLS * 2)
+        sums = tl.sum(both, 0) * (1.0 / cols)
+        if PAIRS:
+            first, last = tl.split(sums)
+            along1, level1 = tl.split(last)
+            along, level = tl.split(first)
         else:
-            dx = rstd * (dy32 * w - level - centred * rstd * along)
-        tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+            along, level = tl.split(sums)
+        dw, db = finish(x0, dy0, x_ptr + row * x_stride, w_ptr, dy_ptr + row * cols, dx_ptr + row * cols,
+                        mean, rstd, along, level, dw, db, col, inside, FOLD, RELOAD)  # fmt: skip
+        if PAIRS and row + programs < rows:
+            dw, db = finish(x1, dy1, x_ptr + second * x_stride, w_ptr, dy_ptr + second * cols,
+                            dx_ptr + second * cols, mean1, rstd1, along1, level1, dw, db, col, inside,
+                            FOLD, RELOAD)  # fmt: skip
     part_ptr += start * cols
     tl.store(part_ptr + col, dw, mask=inside)
     tl.store(part_ptr + programs * cols + col, db, mask=inside)
+
+
+@triton.jit
+def backward_halves(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
+    FOLD: tl.constexpr, AHEAD: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """dx, dw and db of one half of the columns; each of two programs sums up the whole row. Rows fill the tile."""
+    col, programs = tl.arange(0, HALF), tl.num_programs(0).to(tl.int64) // 2
+    inside = tl.full((HALF,), 1, tl.int1)
+    dw = tl.zeros((HALF,), tl.float32)
+    db = tl.zeros((HALF,), tl.float32)
+    start, half = tl.program_id(0) % programs, tl.program_id(0) // programs * HALF
+    for row in tl.range(start, rows, programs):
+        mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
+        x_row, dy_row = x_ptr + row * x_stride, dy_ptr + row * cols
+        other = HALF - half
+        _, _, both = products(x_row + other, w_ptr + other, dy_row + other, mean, rstd, col, inside)
+        x, dy, own = products(x_row + half, w_ptr + half, dy_row + half, mean, rstd, col, inside)
+        if AHEAD > 0:
+            later = tl.minimum(row + programs, rows - 1)
+            fetch_span(x_ptr + later * x_stride + half, HALF * 2)
+            fetch_span(dy_ptr + later * cols + half, HALF * 2)
+        along, level = tl.split((tl.sum(both, 0) + tl.sum(own, 0)) * (1.0 / cols))
+        dw, db = finish(x, dy, x_row + half, w_ptr + half, dy_row + half, dx_ptr + row * cols + half,
+                        mean, rstd, along, level, dw, db, col, inside, FOLD, True)  # fmt: skip
+    part_ptr += start * cols + half
+    tl.store(part_ptr + col, dw)
+    tl.store(part_ptr + programs * cols + col, db)
 
 
 def rows_alone(way: Way, x, w, dy, mean, rstd):
@@ -113,10 +170,17 @@ def rows_alone(way: Way, x, w, dy, mean, rstd):
     programs = min(rows, unit_count(x))
     dx, parts = torch.empty_like(x), torch.empty(2, programs, cols, dtype=torch.float32, device=x.device)
     padded = next_power_of_2(cols)
+    if way.halves:
+        assert padded == cols and rows >= programs
+        backward_halves[(2 * programs,)](
+            x, w, dy, mean, rstd, dx, parts, x.stride(0), rows, cols,
+            FOLD=way.fold, AHEAD=way.ahead, HALF=cols // 2, num_warps=way.warps, maxnreg=min(255, 1024 // way.warps),
+        )  # fmt: skip
+        return dx, parts
     backward_rows[(programs,)](
         x, w, dy, mean, rstd, dx, parts, x.stride(0), rows, cols,
-        EARLY=way.early, FOLD=way.fold, AHEAD=way.ahead, EVEN=way.even and padded == cols, COLS=padded,
-        num_warps=way.warps,
+        FOLD=way.fold, AHEAD=way.ahead, EVEN=way.even and padded == cols, RELOAD=way.reload, PAIRS=way.pairs,
+        STAGES=way.stages, COLS=padded, num_warps=way.warps, num_stages=way.stages,
     )  # fmt: skip
     return dx, parts
 
@@ -131,11 +195,15 @@ def ways(cols: int) -> list[Way]:
     """What is worth trying: 16 to 64 elements per thread of 32-lane warps."""
     found = []
     for warps in (4, 8, 16, 32):
-        if not 16 <= cols / (warps * 32) <= 64:
+        if not 32 <= cols / (warps * 32) <= 64:
             continue
-        for early, fold, even in itertools.product((True, False), repeat=3):
-            for ahead in ("", "registers", "L2"):
-                found.append(Way(warps, early, fold, ahead, even))
+        for fold in (False, True):
+            for ahead in (0, 1):
+                found.append(Way(warps, fold, ahead, True))
+                found.append(Way(warps, fold, ahead, True, halves=True))
+                found.append(Way(warps // 2, fold, ahead, True, halves=True))
+            found.append(Way(warps, fold, 2, True, pairs=True))
+            found.append(Way(warps, fold, 0, True, stages=2, reload=False))
     return found
 
 
@@ -179,7 +247,7 @@ def measure(rows: int, cols: int) -> None:
     print(f"{shipped.us:8.2f} us {shipped.gb_s(moved) / copy:6.1%} of copy   the course's kernel", flush=True)
     parts = torch.randn(2, min(rows, unit_count(data[0])), cols, device="cuda")
     arch = architecture(parts)
-    for tile in itertools.product((8, 16, 32), (32, 64, 128, 256), (4, 8)):
+    for tile in itertools.product((8, 16, 32), (32, 64, 128), (4, 8)):
         config = {**norm_weight_grad.CONFIGS, arch: {**norm_weight_grad.CONFIGS["sm_90"], "sum": tile}}
         norm_weight_grad.CONFIGS, kept = config, norm_weight_grad.CONFIGS
         t = time_graph(lambda i: lambda: column_sum(parts, torch.bfloat16), 1e9)
@@ -205,7 +273,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="check small sizes and end")
     options = parser.parse_args()
     gpu = torch.cuda.is_available()
-    every = [w for w in ways(2048) if gpu or w.ahead != "L2"]
+    every = [w for w in ways(2048) if (gpu or not w.ahead) and not w.halves]
     for rows, cols in ((1, 64), (5, 300), (7, 1000), (9, 2048)):
         check(every, rows, cols, torch.float32, "cuda" if gpu else "cpu")
     if options.check:

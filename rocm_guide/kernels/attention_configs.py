@@ -20,7 +20,10 @@ __all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "check_tile", "f
 #: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
 #: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
 #: neighbours belong to different heads: MI300X deals workgroups out to its 8 XCDs in turn, each with an L2 of its own.
-#: "busy" is what changes when a matrix bias or dropout needs registers and shared memory of its own.
+#: What changes where registers and shared memory are needed for more: "busy" with dropout; "biased" with a bias, ALiBi
+#: or transposed values ("busy", where it is missing, with a matrix bias); "alone" in persistent loops and for 8 bits.
+#: sm_90, heads of 128: two programs of one warpgroup share a multiprocessor, so that one can use the matrix units while
+#: the other computes exponentials (benchmarks/attention.py --tiles, NVIDIA H100 80GB, torch 2.11).
 FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
     "gfx942": {
         64: {"m": 128, "n": 64, "heads_first": True, "warps": 4, "busy": {"n": 32}},
@@ -29,7 +32,16 @@ FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
     },
     "sm_90": {
         64: {"m": 64, "n": 128, "warps": 4, "stages": 2, "tma": True},
-        128: {"m": 128, "n": 128, "warps": 8, "stages": 3, "tma": True, "busy": {"n": 64, "stages": 2}},
+        128: {
+            "m": 128,
+            "n": 64,
+            "warps": 4,
+            "stages": 2,
+            "tma": True,
+            "biased": {"warps": 8, "maxnreg": 128},
+            "busy": {"warps": 8},
+            "alone": {"n": 128, "warps": 8, "stages": 3},
+        },
         256: {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "busy": {"n": 32}},
     },
     "interpreter": {256: {"m": 16, "n": 16, "warps": 4}},
@@ -63,16 +75,24 @@ BACKWARD_CONFIGS: dict[str, dict[int, dict[str, dict[str, Any]]]] = {
 
 
 def pick_config(
-    table: dict[str, dict[int, Any]], problem: AttentionProblem, arch: str, part: str = ""
+    table: dict[str, dict[int, Any]], problem: AttentionProblem, arch: str, part: str = "", *, alone: bool = False
 ) -> dict[str, Any]:
-    """The entry for this architecture, head size and type; ``part`` is the backward pass's ``"kv"`` or ``"q"``."""
+    """The entry for this architecture, head size and type.
+
+    ``part`` is the backward pass's ``"kv"`` or ``"q"``; ``alone`` stands for a persistent loop or 8-bit products.
+    """
     rows = choose(table, arch)
     config = rows[min((columns for columns in rows if columns >= problem.columns), default=max(rows))]
     config = config[part] if part else config
-    if problem.bias is not None or problem.drop is not None:
-        config = config | config.get("busy", {})
     if problem.q.dtype.itemsize == 4 and arch != "interpreter":
-        config = config | FP32_TILES
+        return config | FP32_TILES
+    biased = problem.bias is not None
+    if problem.drop is not None or (biased and "biased" not in config):
+        config = config | config.get("busy", {})
+    elif biased or problem.slopes is not None or problem.v.stride(-1) != 1:
+        config = config | config.get("biased", {})
+    elif alone:
+        config = config | config.get("alone", {})
     return config
 
 

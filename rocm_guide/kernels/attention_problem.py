@@ -53,8 +53,8 @@ class AttentionProblem:
 
     @property
     def columns(self) -> int:
-        """The head size as a tile holds it: a power of two, 16 at least."""
-        return max(16, next_power_of_2(self.d))
+        """The head size as a tile holds it: a power of two, at least 16, or 32 for NVIDIA's products of 8 bits."""
+        return max(32 if self.q.element_size() == 1 else 16, next_power_of_2(self.d))
 
     @property
     def extras(self) -> tuple[Any, ...]:

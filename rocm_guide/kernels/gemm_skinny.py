@@ -22,7 +22,8 @@ import triton
 import triton.language as tl
 
 from .gemm import eight_bit_floats
-from .gemm_tiles import ask_and_wait, settle
+from .gemm_tiles import settle
+from .hopper import fetch_rows, wait_for_kernel_before
 from .launch import (
     KernelError,
     architecture,
@@ -82,7 +83,7 @@ class SkinnyTile:
 CONFIGS: dict[str, dict[int, tuple[SkinnyTile, SkinnyTile]]] = {
     "gfx942": {8: (SkinnyTile(64, 256, 4, 2, 2),) * 2, 16: (SkinnyTile(64, 128, 4, 2, 2),) * 2},
     "sm_90": {
-        8: (SkinnyTile(64, 256, 4, 4, 1.8, 128, True, 2, 4), SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 4)),
+        8: (SkinnyTile(64, 256, 4, 4, 1.6, 128, True, 2, 4), SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 4)),
         16: (SkinnyTile(64, 128, 4, 4, 1.8, 0, True, 2, 4), SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 4)),
     },
     "interpreter": {8: (SkinnyTile(32, 64, 4, 2, 2),) * 2, 16: (SkinnyTile(32, 32, 4, 2, 2),) * 2},
@@ -133,7 +134,9 @@ def gemm_skinny_kernel(
     w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
     x_ptr += first * BK
     if PDL:
-        ask_and_wait(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, BK, BN, AHEAD)
+        if AHEAD > 0:
+            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, AHEAD * BK)
+        wait_for_kernel_before()
     at_w, at_x = rn[:, None] * stride_w + rk[None, :], rm[None, :] * stride_x + rk[:, None]
     use_w, use_x = in_n[:, None], in_m[None, :]
     acc = tl.zeros((BN, BM), dtype=tl.float32)

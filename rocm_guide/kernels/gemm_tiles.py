@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["activate", "ask_and_wait", "settle", "tile_dot", "tile_order", "wide"]
+__all__ = ["activate", "settle", "tile_dot", "tile_order", "wide"]
 
 
 @triton.jit
@@ -111,20 +111,3 @@ def settle(AMD: tl.constexpr):  # noqa: ANN201
             "s_waitcnt vmcnt(0)\n\tv_mov_b32 $0, $1", "=v,v", [lanes], dtype=tl.int32, is_pure=False, pack=1
         )
     tl.debug_barrier()
-
-
-@triton.jit
-def ask_and_wait(rows, BK: tl.constexpr, BN: tl.constexpr, AHEAD: tl.constexpr):  # noqa: ANN001, ANN201
-    """For a kernel that Hopper starts while the one before it is finishing: ask for what that one cannot have written.
-
-    ``rows`` points at BN rows of a weight; the first ``AHEAD`` pieces of BK values of each are fetched into the L2.
-    Then wait until the other kernel has ended: from here on, everything that it wrote may be read.
-    """
-    if AHEAD > 0:
-        at = rows[:, None] + (tl.arange(0, AHEAD) * BK)[None, :]
-        size = tl.full((BN, AHEAD), BK * (rows.dtype.element_ty.primitive_bitwidth // 8), tl.int32)
-        tl.inline_asm_elementwise(
-            "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r",
-            [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-    tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)

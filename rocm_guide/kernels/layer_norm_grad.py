@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .hopper import fetch_span
 from .launch import (
     architecture,
     check_contiguous,
@@ -47,11 +48,13 @@ def reference_layer_norm_backward(
 def layer_norm_backward_rows(  # noqa: ANN202
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
     WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end.
 
-    FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers.
+    FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers. With
+    AHEAD the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask for it only
+    when it is done with this one.
     """
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     in_cols = tl.full((COLS,), 1, tl.int1) if FULL else col < cols
@@ -72,6 +75,10 @@ def layer_norm_backward_rows(  # noqa: ANN202
             g *= tl.load(w_ptr + col, mask=in_cols, other=0.0).to(tl.float32)[None, :]
         # Beyond the row's end x - mean is not zero, but g is.
         both = tl.join(g * ((x.to(tl.float32) - mean) * rstd), g)  # two sums, one exchange between the lanes
+        if AHEAD:
+            following = tl.minimum(first + programs, rows - 1)
+            fetch_span(x_ptr + following * x_stride, COLS * x_ptr.dtype.element_ty.primitive_bitwidth // 8)
+            fetch_span(dy_ptr + following * cols, COLS * dy_ptr.dtype.element_ty.primitive_bitwidth // 8)
         along, level = tl.split(tl.sum(both, 1) * (1.0 / cols))
         if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
             x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
@@ -177,13 +184,15 @@ def layer_norm_backward(
         programs = triton.cdiv(rows, t.rows)
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         padded = next_power_of_2(cols)
+        full = t.rows == 1 and padded == cols
+        ahead = t.ahead and full and all(a.data_ptr() % 16 == 0 for a in (flat, dy)) and flat.stride(0) % 8 == 0
         # A single program's part is the whole sum.
         kind = dtype if programs == 1 else torch.float32
         parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)
         layer_norm_backward_rows[(programs,)](
             *arguments, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
-            ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=t.rows == 1 and padded == cols, **t.options,
+            ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=full, AHEAD=ahead, **t.options,
         )  # fmt: skip
     if tables == 0:
         return dx, None, None

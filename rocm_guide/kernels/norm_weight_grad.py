@@ -30,7 +30,7 @@ __all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_wei
 #: Architecture -> tile of the partial sums (rows, columns, warps), also for few rows; and of the final sum.
 CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
     "gfx942": {"many": (8, 1024, 8), "few": (16, 256, 4), "sum": (16, 128, 4)},
-    "sm_90": {"many": (8, 512, 8), "few": (32, 128, 8), "sum": (32, 64, 8)},
+    "sm_90": {"many": (8, 512, 8), "few": (32, 128, 8), "sum": (8, 32, 8)},
     # Few programs: each costs milliseconds there.
     "interpreter": {"many": (8, 1024, 1), "few": (16, 1024, 1), "sum": (16, 1024, 1)},
 }

@@ -41,7 +41,14 @@ SOFTMAX_FORWARD: Tiles = {
 }
 SOFTMAX_BACKWARD: Tiles = {
     "gfx942": _GFX942_FORWARD,
-    "sm_90": (*_SM90_SHORT, RowTile(2048, 1, 4), RowTile(4096, 1, 8), RowTile(16384, 1, 16), *_SM90_LONG),
+    "sm_90": (
+        *_SM90_SHORT,
+        RowTile(2048, 1, 4),
+        RowTile(4096, 1, 8),
+        RowTile(16384, 1, 8, few=512, registers=128),
+        RowTile(16384, 1, 16),
+        *_SM90_LONG,
+    ),
 }
 RMS_NORM_FORWARD: Tiles = {
     "gfx942": _GFX942_FORWARD,
@@ -97,7 +104,11 @@ _SM90_BACKWARD_SHORT = (
     RowTile(4096, 2, 8, stages=3),
 )
 RMS_NORM_BACKWARD: Tiles = {
-    "gfx942": (*_GFX942_BACKWARD, RowTile(16384, 1, 16), RowTile(8192, 1, 16, blocked=True)),
+    "gfx942": (
+        *_GFX942_BACKWARD,
+        RowTile(16384, 1, 16, aligned=True),
+        RowTile(8192, 1, 16, blocked=True),
+    ),
     "sm_90": (
         *_SM90_BACKWARD_SHORT,
         RowTile(8192, 1, 16, few=132),
@@ -121,7 +132,7 @@ LAYER_NORM_BACKWARD: Tiles = {
         RowTile(16384, 1, 32, few=1),
         RowTile(16384, 1, 16, few=64, split=True),
         RowTile(16384, 1, 16, few=512, reload=True),
-        RowTile(16384, 1, 8, reload=True),
+        RowTile(16384, 1, 8, reload=True, ahead=True),
         RowTile(16384, 1, 32, blocked=True),
     ),
 }

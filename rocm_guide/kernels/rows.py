@@ -38,6 +38,7 @@ class RowTile:
         aligned: serves only rows whose length and distance are multiples of 8 elements. Others cannot be loaded wide,
             and the many addresses take registers.
         registers: most registers of a thread, so that two programs fit on a multiprocessor (NVIDIA only); 0 = free.
+        ahead: fetch the next row into the L2 while this one is computed (Hopper only), in LayerNorm's backward kernel.
     """
 
     columns: int
@@ -51,6 +52,7 @@ class RowTile:
     split: bool = False
     aligned: bool = False
     registers: int = 0
+    ahead: bool = False
 
     @property
     def options(self) -> dict[str, int]:

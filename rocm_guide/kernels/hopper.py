@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""What only NVIDIA's Hopper (sm_90) has and some kernels use there: fetching into the L2, overlapping launches.
+
+On every other GPU these functions are never compiled: a constexpr of the launch configuration asks for them.
+Source: PTX ISA, "cp.async.bulk.prefetch" and "griddepcontrol",
+https://docs.nvidia.com/cuda/parallel-thread-execution/. Introduced in notebooks 17 and 18.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["fetch_rows", "fetch_span", "wait_for_kernel_before"]
+
+
+@triton.jit
+def fetch_span(ptr, BYTES: tl.constexpr):  # noqa: ANN001, ANN201
+    """One thread asks for BYTES from ``ptr`` on to be fetched into the L2; both multiples of 16."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
+        "@p cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
+        "=r,l,r", [ptr.to(tl.int64), tl.cast(BYTES, tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def fetch_rows(rows, COUNT: tl.constexpr):  # noqa: ANN001, ANN201
+    """Fetch the next COUNT values of each of many rows into the L2, in two requests per row: small ones queue up."""
+    at = rows[:, None] + (tl.arange(0, 2) * (COUNT // 2))[None, :]
+    size = tl.full(at.shape, COUNT // 2 * (rows.dtype.element_ty.primitive_bitwidth // 8), tl.int32)
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r",
+        [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def wait_for_kernel_before():  # noqa: ANN201
+    """Wait until the kernel before this one has ended; from here on, everything that it wrote may be read.
+
+    For a kernel launched with ``launch_pdl``, which starts while the one before it is still finishing: what it does
+    before this line must not depend on that one.
+    """
+    tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
