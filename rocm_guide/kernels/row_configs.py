@@ -45,8 +45,9 @@ SOFTMAX_BACKWARD: Tiles = {
         *_SM90_SHORT,
         RowTile(2048, 1, 4),
         RowTile(4096, 1, 8),
+        RowTile(16384, 1, 16, few=64),
         RowTile(16384, 1, 8, few=512, registers=128),
-        RowTile(16384, 1, 16),
+        RowTile(16384, 1, 16, last_first=True),
         *_SM90_LONG,
     ),
 }

@@ -38,6 +38,8 @@ class RowTile:
         aligned: serves only rows whose length and distance are multiples of 8 elements. Others cannot be loaded wide,
             and the many addresses take registers.
         registers: most registers of a thread, so that two programs fit on a multiprocessor (NVIDIA only); 0 = free.
+        last_first: in softmax's backward kernel, start with the last rows: what the forward pass wrote last may be in
+            the cache still.
         ahead: fetch the next row into the L2 while this one is computed (Hopper only), in LayerNorm's backward kernel.
     """
 
@@ -52,6 +54,7 @@ class RowTile:
     split: bool = False
     aligned: bool = False
     registers: int = 0
+    last_first: bool = False
     ahead: bool = False
 
     @property

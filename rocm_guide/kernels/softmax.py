@@ -68,9 +68,12 @@ def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):  # noqa:
 
 
 @triton.jit
-def softmax_backward_rows(y_ptr, dy_ptr, dx_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_backward_rows(  # noqa: ANN202
+    y_ptr, dy_ptr, dx_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr, LAST_FIRST: tl.constexpr,  # noqa: ANN001
+):  # fmt: skip
     """One program: ROWS whole rows of contiguous tensors."""
-    first = tl.program_id(0).to(tl.int64) * ROWS
+    program = tl.num_programs(0) - 1 - tl.program_id(0) if LAST_FIRST else tl.program_id(0)
+    first = program.to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     inside, at = (first + row < rows) & (col < cols), row * cols + col
     y = tl.load(y_ptr + first * cols + at, mask=inside, other=0.0).to(tl.float32)
@@ -149,7 +152,9 @@ def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None 
         softmax_backward_blocked[(rows,)](y, dy, dx, cols, BLOCK=t.columns, **t.options)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        softmax_backward_rows[grid](y, dy, dx, rows, cols, ROWS=t.rows, COLS=padded, **t.options)
+        softmax_backward_rows[grid](
+            y, dy, dx, rows, cols, ROWS=t.rows, COLS=padded, LAST_FIRST=t.last_first, **t.options
+        )
     return dx
 
 
