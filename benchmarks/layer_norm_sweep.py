@@ -198,8 +198,9 @@ def ways(cols: int) -> list[Way]:
         if not 32 <= cols / (warps * 32) <= 64:
             continue
         for fold in (False, True):
-            for ahead in (0, 1):
+            for ahead in (0, 1, 2, 3):
                 found.append(Way(warps, fold, ahead, True))
+            for ahead in (0, 1):
                 found.append(Way(warps, fold, ahead, True, halves=True))
                 found.append(Way(warps // 2, fold, ahead, True, halves=True))
             found.append(Way(warps, fold, 2, True, pairs=True))
@@ -273,7 +274,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="check small sizes and end")
     options = parser.parse_args()
     gpu = torch.cuda.is_available()
-    every = [w for w in ways(2048) if (gpu or not w.ahead) and not w.halves]
+    every = [w for w in ways(16384) if (gpu or not w.ahead) and not w.halves]
     for rows, cols in ((1, 64), (5, 300), (7, 1000), (9, 2048)):
         check(every, rows, cols, torch.float32, "cuda" if gpu else "cpu")
     if options.check:

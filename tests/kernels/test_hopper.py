@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What the launches tuned for an NVIDIA H100 compile to: no GPU is needed for that, and CI has none.
+
+The features that only Hopper has are written in PTX (rocm_guide/kernels/hopper.py) or asked for in a launch
+configuration, so a new Triton can lose them without any test of results noticing.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rocm_guide.kernels import (
+    attention_forward,
+    attention_quantized,
+    gemm_skinny,
+    layer_norm_grad,
+    norm_weight_grad,
+    softmax,
+)
+
+MODULES = (attention_forward, attention_quantized, gemm_skinny, layer_norm_grad, norm_weight_grad, softmax)
+SHARED_MEMORY = 227 * 1024  # of one multiprocessor of an H100, for all of its programs
+
+
+def fake_driver():
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.driver import DriverBase
+
+    class Driver(DriverBase):
+        utils = SimpleNamespace(get_device_properties=lambda device: {"max_shared_mem": SHARED_MEMORY})
+
+        @classmethod
+        def is_active(cls):
+            return True
+
+        def map_python_to_cpp_type(self, ty):
+            raise NotImplementedError
+
+        def get_current_target(self):
+            return GPUTarget("cuda", 90, 32)
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device=None):
+            return 0
+
+        def get_active_torch_device(self):
+            return torch.device("cuda", 0)
+
+        def get_benchmarker(self):
+            raise NotImplementedError
+
+    return Driver()
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Launches on tensors of the device "meta" compile for sm_90 and stand in the list as (kernel's name, result)."""
+    import triton
+    from triton.runtime import driver
+
+    found, run = [], triton.JITFunction.run
+
+    def compile_only(kernel, *args, grid, warmup, **kwargs):
+        found.append((kernel.__name__, run(kernel, *args, grid=grid, warmup=True, **kwargs)))
+
+    before = driver._active
+    driver.set_active(fake_driver())
+    monkeypatch.setattr(triton.JITFunction, "run", compile_only)
+    for module in MODULES:
+        monkeypatch.setattr(module, "architecture", lambda tensor: "sm_90", raising=False)
+        monkeypatch.setattr(module, "unit_count", lambda tensor: 132, raising=False)
+    yield found
+    driver.set_active(before)
+
+
+def empty(*shape, dtype=torch.float16):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.slow
+def test_two_attention_programs_share_a_multiprocessor(compiled):
+    q = empty(4, 32, 4096, 128)
+    attention_forward.attention_forward(q, q, q, causal=True)
+    attention_forward.attention_forward(q, q, q, alibi_slopes=empty(32, dtype=torch.float32))
+    attention_forward.attention_forward(q, q, q, schedule="dynamic")
+    (_, plain), (_, alibi), (_, alone) = compiled
+    for kernel in (plain, alibi, alone):
+        assert "wgmma.mma_async" in kernel.asm["ptx"] and "cp.async.bulk.tensor" in kernel.asm["ptx"]
+    assert plain.metadata.num_warps == 4 and 2 * plain.metadata.shared <= SHARED_MEMORY
+    assert alibi.metadata.num_warps == 8 and 2 * alibi.metadata.shared <= SHARED_MEMORY
+    assert ".maxnreg 128" in alibi.asm["ptx"], "256 threads, two programs, 65,536 registers"
+    assert alone.metadata.num_warps == 8 and SHARED_MEMORY / 2 < alone.metadata.shared <= SHARED_MEMORY + 1024
+
+
+def test_eight_bit_heads_of_16_fill_the_product(compiled):
+    q, scale = empty(1, 4, 64, 16, dtype=torch.int8), empty(1, 4, dtype=torch.float32)
+    attention_quantized.attention_quantized(q, q, q, q_scale=scale, k_scale=scale, v_scale=scale)
+    assert len(compiled) == 1, "32 is the least depth of an 8-bit product"
+
+
+@pytest.mark.parametrize(("rows", "stride", "wanted"), [(2048, 16384, 2), (2048, 16388, 0), (256, 16384, 0)])
+def test_layer_norm_fetches_the_next_row(compiled, rows, stride, wanted):
+    x, w = empty(rows, stride, dtype=torch.bfloat16)[:, :16384], empty(16384, dtype=torch.bfloat16)
+    dy, row = empty(rows, 16384, dtype=torch.bfloat16), empty(rows, dtype=torch.float32)
+    layer_norm_grad.layer_norm_backward(x, w, dy, row, row)
+    name, kernel = compiled[0]
+    assert name == "layer_norm_backward_rows"
+    assert kernel.asm["ptx"].count("cp.async.bulk.prefetch.L2") == wanted
+
+
+def test_skinny_gemm_reads_nothing_of_the_kernel_before_until_it_has_ended(compiled):
+    x, w = empty(8, 16384, dtype=torch.float8_e4m3fn), empty(2304, 16384, dtype=torch.float8_e4m3fn)
+    gemm_skinny.gemm_skinny(x, w, 0.5, 0.5)
+    ptx = compiled[0][1].asm["ptx"]
+    before, after = ptx.split("griddepcontrol.wait", 1)
+    for read in ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom"):
+        assert read not in before, f"{read} before the wait"
+    assert "cp.async.bulk.prefetch.L2" in before and "cp.async" in after
+    assert "griddepcontrol.launch_dependents" in after
+
+
+def test_softmax_backward_starts_with_the_last_rows_of_many_only(compiled):
+    for rows in (64, 512, 2048):
+        y = empty(rows, 16384, dtype=torch.bfloat16)
+        softmax.softmax_backward(y, y)
+    few, some, many = (kernel.asm["ptx"] for _, kernel in compiled)
+    assert ["%nctaid" in ptx for ptx in (few, some, many)] == [False, False, True]
+    assert ".maxnreg 128" in some and ".maxnreg" not in few
