@@ -3,7 +3,9 @@
 
 import json
 import os
+import random
 import signal
+import sys
 
 import pytest
 
@@ -21,6 +23,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # In a network namespace of its own (`unshare -n`) a machine starts with even the loopback interface off; processes that
 # train together need it. Where it cannot be switched on, each of those tests says so itself.
 switch_on_loopback()
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """Every test starts from the same seed, whatever ran before it: a failure must come back when the test is run."""
+    random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
 
 FIRST = """# {number} · {topic}
 
