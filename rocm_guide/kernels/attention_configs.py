@@ -20,8 +20,9 @@ __all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "check_tile", "f
 #: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
 #: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
 #: neighbours belong to different heads: MI300X deals workgroups out to its 8 XCDs in turn, each with an L2 of its own.
-#: What changes where registers and shared memory are needed for more: "busy" with dropout; "biased" with a bias, ALiBi
-#: or transposed values ("busy", where it is missing, with a matrix bias); "alone" in persistent loops and for 8 bits.
+#: What changes where registers and shared memory are needed for more: "alone" in persistent loops and for 8 bits;
+#: "biased" with a bias, ALiBi or transposed values; "busy" with dropout, and instead of "biased" in persistent loops,
+#: for 8 bits, an fp32 bias, rows that TMA cannot load, or where a table has no "biased".
 #: sm_90, heads of 128: two programs of one warpgroup share a multiprocessor, so that one can use the matrix units while
 #: the other computes exponentials (benchmarks/attention.py --tiles, NVIDIA H100 80GB, torch 2.11).
 FORWARD_CONFIGS: dict[str, dict[int, dict[str, Any]]] = {
@@ -86,10 +87,15 @@ def pick_config(
     config = config[part] if part else config
     if problem.q.dtype.itemsize == 4 and arch != "interpreter":
         return config | FP32_TILES
-    biased = problem.bias is not None
-    if problem.drop is not None or (biased and "biased" not in config):
+    bias, v = problem.bias, problem.v
+    wants_more = bias is not None or problem.slopes is not None or v.stride(-1) != 1
+    busy = problem.drop is not None or (bias is not None and "biased" not in config)
+    if "biased" in config:  # half of the registers: too few for odd addresses, wasted where a program is alone
+        odd = not fits_tma(problem.k) or (v.stride(-1) == 1 and not fits_tma(v))
+        busy = busy or odd or (wants_more and alone) or (bias is not None and bias.element_size() == 4)
+    if busy:
         config = config | config.get("busy", {})
-    elif biased or problem.slopes is not None or problem.v.stride(-1) != 1:
+    elif wants_more:
         config = config | config.get("biased", {})
     elif alone:
         config = config | config.get("alone", {})

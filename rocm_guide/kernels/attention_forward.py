@@ -91,7 +91,8 @@ def _query_tile(  # noqa: ANN202
 ):  # fmt: skip
     """One tile of BLOCK_M queries of one head against all keys that it may see."""
     q, k, v, out, lse = tensors
-    bias, slopes, cu, bias_strides = extras
+    bias, slopes, cu = extras
+    bias_strides = strides[5]  # not in extras: beside a None, Triton 3.6 makes a None of a stride of 1 in a loop
     sequences, heads, group, max_q, max_k = sizes[0], sizes[1], sizes[2], sizes[3] // 2, sizes[4] // 2
     tiles = tl.cdiv(max_q, BLOCK_M)
     if HEADS_FIRST:
@@ -218,10 +219,10 @@ def launch_forward(
             options["matrix_instr_nonkdim"] = 16
         stages = config.get("stages", 1)
         attention_forward_kernel[(programs,)](
-            (q, k, v, out, lse), problem.extras, scales,
-            (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride()), problem.launch_sizes, problem.scale,
-            problem.drop,
-            counter, D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
+            (q, k, v, out, lse), problem.extras[:3], scales,
+            (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
+            problem.launch_sizes, problem.scale, problem.drop, counter,
+            D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
             P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma, UNIT=16 // k.element_size() if aligned else 1,
             HEADS_FIRST=bool(config.get("heads_first")), STAGES=stages, SCHEDULE=schedule,
             num_warps=config["warps"], num_stages=stages, **options,

@@ -113,6 +113,9 @@ def test_persistent(device, schedule, causal):
     for shape in [(2, 4, 2, 70, 50, 32)] + [(4, 8, 2, 1000, 1100, 128)] * (not INTERPRETED):
         q, k, v = problem(shape, HALF, device)
         check(*attention_forward(q, k, v, causal=causal, schedule=schedule), q, k, v, causal=causal)
+        bias = torch.randn(1, 1, q.shape[2], k.shape[2]).to(device, HALF)
+        given = {"causal": causal, "bias": bias}
+        check(*attention_forward(q, k, v, schedule=schedule, **given), q, k, v, **given)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -20,7 +20,8 @@ from rocm_guide.kernels import (
 )
 
 MODULES = (attention_forward, attention_quantized, gemm_skinny, layer_norm_grad, norm_weight_grad, softmax)
-SHARED_MEMORY = 227 * 1024  # of one multiprocessor of an H100, for all of its programs
+SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
+MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for
 
 
 def fake_driver():
@@ -41,7 +42,7 @@ def fake_driver():
             return GPUTarget("cuda", 90, 32)
 
         def get_current_device(self):
-            return 0
+            return -90  # no real one: Triton keeps what it compiles, and for which target, by device
 
         def get_current_stream(self, device=None):
             return 0
@@ -89,10 +90,21 @@ def test_two_attention_programs_share_a_multiprocessor(compiled):
     (_, plain), (_, alibi), (_, alone) = compiled
     for kernel in (plain, alibi, alone):
         assert "wgmma.mma_async" in kernel.asm["ptx"] and "cp.async.bulk.tensor" in kernel.asm["ptx"]
-    assert plain.metadata.num_warps == 4 and 2 * plain.metadata.shared <= SHARED_MEMORY
-    assert alibi.metadata.num_warps == 8 and 2 * alibi.metadata.shared <= SHARED_MEMORY
+    assert plain.metadata.num_warps == 4 and 2 * (plain.metadata.shared + 1024) <= MULTIPROCESSOR
+    assert alibi.metadata.num_warps == 8 and 2 * (alibi.metadata.shared + 1024) <= MULTIPROCESSOR
     assert ".maxnreg 128" in alibi.asm["ptx"], "256 threads, two programs, 65,536 registers"
-    assert alone.metadata.num_warps == 8 and SHARED_MEMORY / 2 < alone.metadata.shared <= SHARED_MEMORY + 1024
+    assert alone.metadata.num_warps == 8 and SHARED_MEMORY / 2 < alone.metadata.shared <= SHARED_MEMORY
+
+
+@pytest.mark.slow
+def test_attention_that_needs_more_registers_has_a_multiprocessor_to_itself(compiled):
+    q, odd, slopes = empty(4, 32, 4096, 128), empty(4, 32, 4096, 100), empty(32, dtype=torch.float32)
+    attention_forward.attention_forward(odd, odd, odd, causal=True)
+    attention_forward.attention_forward(q, q, q, alibi_slopes=slopes, schedule="fixed")
+    attention_forward.attention_forward(q, q, q, bias=empty(4096, 4096), schedule="dynamic")
+    assert len(compiled) == 3
+    for _, kernel in compiled:
+        assert kernel.metadata.num_warps == 8 and ".maxnreg" not in kernel.asm["ptx"]
 
 
 def test_eight_bit_heads_of_16_fill_the_product(compiled):
