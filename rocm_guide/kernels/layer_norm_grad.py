@@ -185,7 +185,8 @@ def layer_norm_backward(
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         padded = next_power_of_2(cols)
         full = t.rows == 1 and padded == cols
-        ahead = t.ahead and full and all(a.data_ptr() % 16 == 0 for a in (flat, dy)) and flat.stride(0) % 8 == 0
+        ahead = t.ahead and full and cols % 8 == 0 and flat.stride(0) % 8 == 0
+        ahead = ahead and flat.data_ptr() % 16 == 0 and dy.data_ptr() % 16 == 0
         # A single program's part is the whole sum.
         kind = dtype if programs == 1 else torch.float32
         parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)

@@ -3,8 +3,8 @@
 
 gfx942: chosen by compiling (at most 64 VGPRs in forward kernels up to 16,384 columns of 16 bits, 128 in backward ones,
 so that 8 or 4 waves fit on a SIMD; 8 to 16 elements per lane; ``rocm-guide kernels table`` shows the outcome). sm_90:
-the fastest of a sweep (benchmarks/row_sweep.py) on an NVIDIA H100 80GB, torch 2.11, triton 3.6. Introduced in notebook
-17 (row_kernels).
+the fastest on an NVIDIA H100 80GB, torch 2.11, triton 3.6 (benchmarks/row_sweep.py; ``ahead``: layer_norm_sweep.py,
+``last_first``: row_kernels.py). Introduced in notebook 17 (row_kernels).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SOFTMAX_BACKWARD: Tiles = {
         RowTile(2048, 1, 4),
         RowTile(4096, 1, 8),
         RowTile(16384, 1, 16, few=64),
-        RowTile(16384, 1, 8, few=512, registers=128),
+        RowTile(16384, 1, 8, few=512, aligned=True, registers=128),
         RowTile(16384, 1, 16, last_first=True),
         *_SM90_LONG,
     ),
