@@ -25,8 +25,8 @@ import torch
 
 RESULTS = Path(__file__).parent / "results"
 MAX_COPIES = 512
-#: The results of fused_fp8, fused_ladder, gemm, attention_decode and mla_decode that are stored were measured before
-#: this was so, with one call per copy in a graph.
+#: The fewest calls in a graph. The stored results of fused_fp8, fused_ladder, gemm, attention_decode and mla_decode are
+#: older: one call per copy, so that short kernels carry a share of the pause between two replays, all contenders alike.
 GRAPH_CALLS = 24
 
 
@@ -72,7 +72,8 @@ def time_graph(
     """Time ``make(i)()`` for i = 0, 1, …, each on its own copy of the inputs, in one CUDA graph.
 
     The graph makes GRAPH_CALLS calls at least, going round the copies: between two replays the GPU rests for some
-    microseconds, which would otherwise be counted as time of the few kernels of a short graph.
+    microseconds, which would otherwise be counted as time of the few kernels of a short graph. Where a call reads 256
+    MiB or more, that is nothing beside its time, and each copy is used once.
 
     Args:
         make: called before the capture; returns a thunk that launches the kernel and returns what it allocated.

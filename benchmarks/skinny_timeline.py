@@ -105,18 +105,18 @@ def launch(way: Way, x, w, space: SkinnyWorkspace, times=None):
     return out
 
 
-def timeline(way: Way, x, w, space: SkinnyWorkspace) -> list[dict[str, list[float]]]:
+def timeline(way: Way, x, w, spaces: list[SkinnyWorkspace]) -> list[dict[str, list[float]]]:
     """Per launch and point the earliest, median and latest workgroup in us; launches in one graph, one per copy."""
     copies = len(w)
     times = [torch.zeros(N // 64 * way.split, 4, dtype=torch.int64, device="cuda") for _ in range(copies)]
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        launch(way, x[0], w[0], space, times[0])
+        launch(way, x[0], w[0], spaces[0], times[0])
     torch.cuda.synchronize()
     graph, kept = torch.cuda.CUDAGraph(), []
     with torch.cuda.graph(graph):
         for i in range(3 * copies):
-            kept.append(launch(way, x[i % copies], w[i % copies], space, times[i % copies]))
+            kept.append(launch(way, x[i % copies], w[i % copies], spaces[i % copies], times[i % copies]))
     for _ in range(5):
         graph.replay()
     torch.cuda.synchronize()
@@ -138,19 +138,20 @@ def main() -> None:
         sys.exit("no Hopper GPU here: overlapped launches are what this script measures")
     copies = copies_past_cache(N * K)
     w, x = (tensors((n, K), torch.float8_e4m3fn, copies, seed=n) for n in (N, ROWS))
-    one, space, rows = torch.ones((), device="cuda"), SkinnyWorkspace.on("cuda"), []
+    one, rows = torch.ones((), device="cuda"), []
+    spaces = [SkinnyWorkspace.on("cuda") for _ in range(copies)]  # without the wait, launches overlap
     library = time_graph(lambda i: lambda: torch._scaled_mm(
         x[i], w[i].T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16), N * K).us  # fmt: skip
     print(f"torch._scaled_mm {library:.2f} us")
     for wait, early, ahead in ((w_, e, a) for w_ in (True, False) for e in (4, 1000) for a in (2, 0)):
         way = Way(6, ahead, early, wait)
-        got, wanted = launch(way, x[0], w[0], space).double(), 0.125 * x[0].double() @ w[0].double().T
+        got, wanted = launch(way, x[0], w[0], spaces[0]).double(), 0.125 * x[0].double() @ w[0].double().T
         assert ((got - wanted).abs().max() / wanted.abs().max()).item() < 0.01, way
-        us = time_graph(lambda i, way=way: lambda: launch(way, x[i], w[i], space), N * K).us
+        us = time_graph(lambda i, way=way: lambda: launch(way, x[i], w[i], spaces[i]), N * K).us
         rows.append({**asdict(way), "us": round(us, 2)})
         print(f"{us:6.2f} us {way}", flush=True)
     found: dict[str, Any] = {"n": N, "k": K, "rows": ROWS, "library_us": round(library, 2), "ways": rows}
-    found["timeline"] = timeline(Way(6, 2, 4, True), x, w, space)
+    found["timeline"] = timeline(Way(6, 2, 4, True), x, w, spaces)
     for i, launched in enumerate(found["timeline"]):
         print(f"launch {i}:", ", ".join(f"{p} {a:.2f} {b:.2f} {c:.2f}" for p, (a, b, c) in launched.items()), "us")
     save("skinny_timeline", found, given.out)
