@@ -182,13 +182,11 @@ def features(runs: int, config: dict[str, Any] | None = None) -> list[dict[str, 
         "dropout": (lambda: forward(q, k, v, causal=True, dropout=0.1, seed=1), work),
         "values transposed": (lambda: forward(q, k, turned, causal=True), work),
     }
-    formats = {"int8": torch.int8}
-    if architecture(q).startswith("sm_"):
-        formats["fp8"] = torch.float8_e4m3fn
-    elif architecture(q) == "gfx942":
-        formats["fp8"] = torch.float8_e4m3fnuz
-    if config:
-        formats = {}
+    formats, arch = {}, architecture(q)
+    if config is None:
+        formats["int8"] = torch.int8
+        if arch == "gfx942" or arch.startswith("sm_"):
+            formats["fp8"] = torch.float8_e4m3fnuz if arch == "gfx942" else torch.float8_e4m3fn
     for kind, dtype in formats.items():
         (qc, qs), (kc, ks), (vc, vs) = (quantize_heads(x, dtype) for x in (q, k, v))
         named = {"q_scale": qs, "k_scale": ks, "v_scale": vs, "causal": True}

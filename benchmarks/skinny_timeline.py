@@ -25,7 +25,7 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace
-from rocm_guide.kernels.hopper import fetch_rows, wait_for_kernel_before
+from rocm_guide.kernels.hopper import fetch_rows, let_next_kernel_start, wait_for_kernel_before
 
 N, K, ROWS = 2304, 16384, 8
 POINTS = ("start", "waited", "loop", "end")
@@ -69,10 +69,7 @@ def timed_kernel(
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=128)
         w_ptr += BK
         x_ptr += BK
-        tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
-            "=r,r", [tl.maximum(last - step - EARLY, 0)], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+        let_next_kernel_start(tl.maximum(last - step - EARLY, 0))
     if TIME:
         looped = globaltimer()
     inner = rn[:, None] * BM + rm[None, :]

@@ -23,7 +23,7 @@ import triton.language as tl
 
 from .gemm import eight_bit_floats
 from .gemm_tiles import settle
-from .hopper import fetch_rows, wait_for_kernel_before
+from .hopper import fetch_rows, let_next_kernel_start, wait_for_kernel_before
 from .launch import (
     KernelError,
     architecture,
@@ -148,11 +148,7 @@ def gemm_skinny_kernel(
         w_ptr += BK
         x_ptr += BK
         if PDL:
-            # The next kernel may start when every workgroup has come this far.
-            tl.inline_asm_elementwise(
-                "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
-                "=r,r", [tl.maximum(last - step - EARLY, 0)], dtype=tl.int32, is_pure=False, pack=1,
-            )  # fmt: skip
+            let_next_kernel_start(tl.maximum(last - step - EARLY, 0))
     arrived = 0
     inner = rn[:, None] * BM + rm[None, :]
     if SPLIT > 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["fetch_rows", "fetch_span", "wait_for_kernel_before"]
+__all__ = ["fetch_rows", "fetch_span", "let_next_kernel_start", "wait_for_kernel_before"]
 
 
 @triton.jit
@@ -43,3 +43,12 @@ def wait_for_kernel_before():  # noqa: ANN201
     before this line must not depend on that one.
     """
     tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def let_next_kernel_start(left):  # noqa: ANN001, ANN201
+    """The next kernel may start once every workgroup of this one has come here with ``left`` = 0, or has ended."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
+        "=r,r", [left], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip

@@ -107,6 +107,13 @@ def test_attention_that_needs_more_registers_has_a_multiprocessor_to_itself(comp
         assert kernel.metadata.num_warps == 8 and ".maxnreg" not in kernel.asm["ptx"]
 
 
+def test_fp32_attention_takes_nothing_from_the_tiles_of_16_bits(compiled):
+    q = empty(1, 2, 128, 128, dtype=torch.float32)
+    attention_forward.attention_forward(q, q, q, alibi_slopes=empty(2, dtype=torch.float32))
+    (_, kernel) = compiled[0]
+    assert kernel.metadata.num_warps == 4 and ".maxnreg" not in kernel.asm["ptx"] and "wgmma" not in kernel.asm["ptx"]
+
+
 def test_eight_bit_heads_of_16_fill_the_product(compiled):
     q, scale = empty(1, 4, 64, 16, dtype=torch.int8), empty(1, 4, dtype=torch.float32)
     attention_quantized.attention_quantized(q, q, q, q_scale=scale, k_scale=scale, v_scale=scale)

@@ -20,6 +20,7 @@ EVERY = torch.cuda.is_available()
 SHAPES = [(rows, cols) for i, cols in enumerate(COLUMNS) for rows in ((1, 5, 33) if EVERY else ((1, 5, 9)[i % 3],))]
 SHAPES += LONG
 BLOCKED = RowTile(256, 1, 4, blocked=True)
+LAST_FIRST = RowTile(512, 2, 4, last_first=True)
 
 
 def data(rows, cols, dtype, device, seed=0, scale=3.0):
@@ -113,3 +114,9 @@ def test_for_mi300x_rows_of_16384_columns_run_at_8_waves():
         if "16384" in name:
             assert r.waves == 8 and r.vgprs <= 64, r
     assert sum("16384" in name for name in rows) == 6
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_the_order_of_the_rows_changes_nothing(rows, device, guarded):
+    y, dy = softmax_forward(data(rows, 300, torch.float32, device)), data(rows, 300, torch.float32, device, seed=1)
+    assert torch.equal(softmax_backward(y, dy, tile=LAST_FIRST), softmax_backward(y, dy, tile=RowTile(512, 2, 4)))
