@@ -25,8 +25,7 @@ import torch
 
 RESULTS = Path(__file__).parent / "results"
 MAX_COPIES = 512
-#: The fewest calls in a graph. The stored results of fused_fp8, fused_ladder, gemm, attention_decode and mla_decode are
-#: older: one call per copy, so that short kernels carry a share of the pause between two replays, all contenders alike.
+#: The fewest calls in a graph.
 GRAPH_CALLS = 24
 
 

@@ -5,8 +5,8 @@ In decoding every projection is such a product. Nearly all of its time goes into
 is built for reading: each workgroup streams a (BN, BK) piece of the weight's rows after another, 128 bits per lane, and
 multiplies it with the few columns of x.T. The weight is the *left* operand of the matrix unit, because its N is large
 and the unit's left side is the one that must not be padded. To have enough workgroups, K is shared out among SPLIT of
-them ("split-K"); each leaves its partial sum in a workspace and the last to arrive adds them up, always in the same
-order, so results repeat bit for bit.
+them ("split-K"); each leaves its partial sum in a workspace and one of them adds them up, always in the same order, so
+results repeat bit for bit.
 Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels (shapes, split-K, the
 reasons). Introduced in notebook 18 (gemm_kernels).
 """
@@ -23,7 +23,7 @@ import triton.language as tl
 
 from .gemm import eight_bit_floats
 from .gemm_tiles import settle
-from .hopper import fetch_rows, let_next_kernel_start, wait_for_kernel_before
+from .hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
 from .launch import (
     KernelError,
     architecture,
@@ -53,7 +53,7 @@ __all__ = [
 #: The projections of Llama 3.1 405B on one of 8 GPUs, (N, K): QKV, gate and up, down. Source: the blog named above.
 SHAPES = ((2304, 16384), (13312, 16384), (16384, 6656))
 
-#: The most parts that K is shared out to: the last workgroup of a tile has to read them all.
+#: The most parts that K is shared out to: one workgroup of a tile has to read them all.
 MOST_PARTS = 32
 
 
@@ -65,6 +65,12 @@ class SkinnyTile:
     on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
     dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits. The next
     kernel may start ``early`` steps before this one's loop ends.
+
+    ``chunks`` pieces of a row of the weight, ``bk`` long and next to each other, fill as many rows of the matrix unit's
+    left side: fewer rows of the weight per workgroup, each read in longer stretches. The unit then also multiplies
+    pieces that do not belong together; those products are left out at the end. ``direct``: the workgroup with the last
+    part of K waits for the sums of the others, instead of all counting who arrives last. That is shorter by a trip to
+    memory, and needs that workgroups start in the order of their numbers.
     """
 
     bn: int
@@ -76,6 +82,8 @@ class SkinnyTile:
     overlap: bool = False
     ahead: int = 0
     early: int = 1
+    chunks: int = 1
+    direct: bool = False
 
 
 #: By architecture and bits of the weight's type: for weights whose tiles are fewer than compute units, and for others.
@@ -83,8 +91,14 @@ class SkinnyTile:
 CONFIGS: dict[str, dict[int, tuple[SkinnyTile, SkinnyTile]]] = {
     "gfx942": {8: (SkinnyTile(64, 256, 4, 2, 2),) * 2, 16: (SkinnyTile(64, 128, 4, 2, 2),) * 2},
     "sm_90": {
-        8: (SkinnyTile(64, 256, 4, 4, 1.6, 128, True, 2, 4), SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 4)),
-        16: (SkinnyTile(64, 128, 4, 4, 1.8, 0, True, 2, 4), SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 4)),
+        8: (
+            SkinnyTile(32, 128, 4, 4, 1.6, 128, True, 2, 4, chunks=2, direct=True),
+            SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 4),
+        ),
+        16: (
+            SkinnyTile(32, 64, 4, 5, 1.6, 0, True, 2, 4, chunks=2, direct=True),
+            SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 4),
+        ),
     },
     "interpreter": {8: (SkinnyTile(32, 64, 4, 2, 2),) * 2, 16: (SkinnyTile(32, 32, 4, 2, 2),) * 2},
 }
@@ -92,20 +106,24 @@ CONFIGS: dict[str, dict[int, tuple[SkinnyTile, SkinnyTile]]] = {
 
 @dataclass(frozen=True)
 class SkinnyWorkspace:
-    """Room for the partial sums, and a counter per tile that every launch leaves at zero.
+    """Room for the partial sums, a counter per tile that every launch leaves at zero, and ``slots`` for direct tiles.
 
-    Make one per stream and pass it to every call: a launch then allocates and clears nothing.
+    A slot holds the bits of -1, a NaN that no sum has, until a partial sum is put there; every launch empties what it
+    filled. Make one workspace per stream and pass it to every call: a launch then allocates and clears nothing.
     """
 
     partials: torch.Tensor
     counters: torch.Tensor
+    slots: torch.Tensor
 
     @classmethod
     def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12) -> SkinnyWorkspace:
         """A workspace on ``device`` for ``size`` partial sums (fp32) and ``tiles`` tiles."""
         import torch
 
-        return cls(torch.empty(size, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
+        counters = torch.zeros(tiles, dtype=torch.int32, device=device)
+        slots = torch.full((size,), -1, dtype=torch.int32, device=device).view(torch.float32)
+        return cls(torch.empty(size, device=device), counters, slots)
 
 
 def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
@@ -118,52 +136,93 @@ def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0
     return scale_x * scale_w * (x.double() @ weight.double().T)
 
 
+@triton.jit
+def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):  # noqa: ANN001, ANN202
+    """Leave ``acc`` in the workspace; who counts that all SPLIT are there gets (their sum, True)."""
+    tl.store(part_ptr + piece * SIZE + at, acc)
+    settle(AMD)
+    arrived = tl.atomic_add(count_ptr, 1, sem="acq_rel", scope="gpu")
+    if arrived == SPLIT - 1:
+        acc = tl.zeros_like(acc)
+        for s in tl.static_range(SPLIT):
+            acc += tl.load(part_ptr + s * SIZE + at)
+        tl.store(count_ptr, 0)
+    return acc, arrived == SPLIT - 1
+
+
+@triton.jit
+def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):  # noqa: ANN001, ANN202
+    """Leave ``acc`` in a slot; the last piece looks until all slots are full, empties them and gets (the sum, True).
+
+    A number is its own sign of having arrived, so nothing must be ordered: no fence, no counter.
+    """
+    if piece < SPLIT - 1:
+        tl.store(slot_ptr + piece * SIZE + at, tl.where(acc == acc, acc, float("nan")))  # never the bits of "empty"
+    else:
+        own, missing = acc, 1
+        while missing != 0:
+            acc, some = own, tl.zeros(at.shape, tl.int32)
+            for s in tl.static_range(SPLIT - 1):
+                part = tl.load(slot_ptr + s * SIZE + at, volatile=True)
+                some |= (part.to(tl.int32, bitcast=True) == -1).to(tl.int32)
+                acc += part
+            missing = tl.max(tl.max(some, 1), 0)
+        for s in tl.static_range(SPLIT - 1):
+            tl.store(slot_ptr + s * SIZE + at, tl.full(at.shape, -1, tl.int32).to(tl.float32, bitcast=True))
+    return acc, piece == SPLIT - 1
+
+
 @triton.jit(do_not_specialize=["M"])
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
-    EXACT: tl.constexpr, PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
-    AMD: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
+    EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr,
+    PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
     tile, piece = tl.program_id(0), tl.program_id(1)
     rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
-    in_m, in_n = rm < M, tile * BN + rn < N
-    steps = tl.cdiv(K, BK)
+    # Pieces of a row stand one below the other in w, side by side in x.
+    wn, wc = tl.arange(0, BN * CHUNKS) // CHUNKS, tl.arange(0, BN * CHUNKS) % CHUNKS
+    xm, xc = tl.arange(0, BM * CHUNKS) // CHUNKS, tl.arange(0, BM * CHUNKS) % CHUNKS
+    STEP: tl.constexpr = BK * CHUNKS
+    steps = tl.cdiv(K, STEP)
     first, last = steps * piece // SPLIT, steps * (piece + 1) // SPLIT
-    w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
-    x_ptr += first * BK
+    w_ptr += (tile * BN).to(tl.int64) * stride_w + first * STEP
+    x_ptr += first * STEP
     if PDL:
         if AHEAD > 0:
-            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, AHEAD * BK)
+            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, AHEAD * STEP)
+            if tile < M:  # one row of x, for all tiles; if the kernel before is only writing it, it is there anyway
+                span = (last - first) * STEP * (x_ptr.dtype.element_ty.primitive_bitwidth // 8)
+                fetch_span(x_ptr + tile * stride_x, span)
         wait_for_kernel_before()
-    at_w, at_x = rn[:, None] * stride_w + rk[None, :], rm[None, :] * stride_x + rk[:, None]
-    use_w, use_x = in_n[:, None], in_m[None, :]
-    acc = tl.zeros((BN, BM), dtype=tl.float32)
+    kw, kx = wc[:, None] * BK + rk[None, :], xc[None, :] * BK + rk[:, None]
+    at_w, at_x = wn[:, None] * stride_w + kw, xm[None, :] * stride_x + kx
+    use_w, use_x = (tile * BN + wn < N)[:, None], (xm < M)[None, :]
+    acc = tl.zeros((BN * CHUNKS, BM * CHUNKS), dtype=tl.float32)
     for step in range(first, last):
-        in_k = step * BK + rk < K
-        w = tl.load(w_ptr + at_w, mask=use_w if EVEN_K else use_w & in_k[None, :], other=0.0)
-        x = tl.load(x_ptr + at_x, mask=use_x if EVEN_K else use_x & in_k[:, None], other=0.0)
+        left = K - step * STEP
+        w = tl.load(w_ptr + at_w, mask=use_w if EVEN_K else use_w & (kw < left), other=0.0)
+        x = tl.load(x_ptr + at_x, mask=use_x if EVEN_K else use_x & (kx < left), other=0.0)
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
-        w_ptr += BK
-        x_ptr += BK
+        w_ptr += STEP
+        x_ptr += STEP
         if PDL:
             let_next_kernel_start(tl.maximum(last - step - EARLY, 0))
-    arrived = 0
-    inner = rn[:, None] * BM + rm[None, :]
-    if SPLIT > 1:
+    if CHUNKS > 1:  # what belongs together is a piece of w with the same piece of x
+        acc = tl.where(wc[:, None] == xc[None, :], acc, 0.0)
+        acc = tl.sum(tl.sum(tl.reshape(acc, (BN, CHUNKS, BM, CHUNKS)), 3), 1)
+    whole = SPLIT == 1
+    at = rn[:, None] * BM + rm[None, :]
+    if SPLIT > 1 and DIRECT:
+        acc, whole = sum_when_there(part_ptr + tile * ((SPLIT - 1) * BN * BM), at, acc, piece, SPLIT, BN * BM)
+    elif SPLIT > 1:
         part_ptr += tile * (SPLIT * BN * BM)
-        tl.store(part_ptr + piece * (BN * BM) + inner, acc)
-        settle(AMD)
-        arrived = tl.atomic_add(count_ptr + tile, 1, sem="acq_rel", scope="gpu")
-        if arrived == SPLIT - 1:
-            acc = tl.zeros((BN, BM), dtype=tl.float32)
-            for s in tl.static_range(SPLIT):
-                acc += tl.load(part_ptr + s * (BN * BM) + inner)
-            tl.store(count_ptr + tile, 0)
-    if SPLIT == 1 or arrived == SPLIT - 1:
+        acc, whole = sum_when_counted(part_ptr, count_ptr + tile, at, acc, piece, SPLIT, BN * BM, AMD)
+    if whole:
         out_ptr += tile * BN
-        inside = in_n[:, None] & in_m[None, :]
+        inside = (tile * BN + rn < N)[:, None] & (rm < M)[None, :]
         tl.store(out_ptr + rm[None, :] * N + rn[:, None], (acc * scale).to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -198,7 +257,7 @@ def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     [612, 624, 768]
     """
     tiles = triton.cdiv(n, tile.bn)
-    return max(1, min(math.ceil(units * tile.groups / tiles), triton.cdiv(k, tile.bk), MOST_PARTS))
+    return max(1, min(math.ceil(units * tile.groups / tiles), triton.cdiv(k, tile.bk * tile.chunks), MOST_PARTS))
 
 
 def gemm_skinny(
@@ -248,20 +307,23 @@ def gemm_skinny(
     if n == 0 or k == 0:
         return out.zero_()
     tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
-    split, bm, tiles = pick_split(n, k, tile, unit_count(x)), 16 if m <= 16 else 32, triton.cdiv(n, tile.bn)
+    split, tiles = pick_split(n, k, tile, unit_count(x)), triton.cdiv(n, tile.bn)
+    bm = 32 if m > 16 else 16 if m > 8 or tile.chunks == 1 else 8  # the product takes 16 columns at least
     size = split * tiles * tile.bn * bm if split > 1 else 1
     workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
-    check_same_device(x=x, workspace=workspace.partials, counters=workspace.counters)
-    if workspace.partials.numel() < size or workspace.counters.numel() < tiles:
+    partials = workspace.slots if tile.direct else workspace.partials
+    check_same_device(x=x, workspace=partials, counters=workspace.counters)
+    if partials.numel() < size or workspace.counters.numel() < tiles:
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
     options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}
     options |= {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {"launch_pdl": True} if tile.overlap else {}
-    even = k % tile.bk == 0 and weight.stride(0) * weight.element_size() % 16 == 0 and weight.data_ptr() % 16 == 0
+    step = tile.bk * tile.chunks
+    even = k % step == 0 and all(t.stride(0) * t.element_size() % 16 == t.data_ptr() % 16 == 0 for t in (x, weight))
     gemm_skinny_kernel[(tiles, split)](
-        x, weight, out, workspace.partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
-        BM=bm, BN=tile.bn, BK=tile.bk, SPLIT=split, EVEN_K=k % tile.bk == 0, EXACT=tile.exact,
-        PDL=tile.overlap, AHEAD=tile.ahead if even and k // tile.bk // split >= tile.ahead else 0, EARLY=tile.early,
-        AMD=arch.startswith("gfx"), **options,
+        x, weight, out, partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
+        BM=bm, BN=tile.bn, BK=tile.bk, CHUNKS=tile.chunks, SPLIT=split, EVEN_K=k % step == 0, EXACT=tile.exact,
+        DIRECT=tile.direct, PDL=tile.overlap, AHEAD=tile.ahead if even and k // step // split >= tile.ahead else 0,
+        EARLY=tile.early, AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip
     return out
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What only NVIDIA's Hopper (sm_90) has and some kernels use there: fetching into the L2, overlapping launches.
+"""What some kernels say in PTX on NVIDIA's Hopper (sm_90): fetching into the L2, overlapping launches, and more.
 
 On every other GPU these functions are never compiled: a constexpr of the launch configuration asks for them.
-Source: PTX ISA, "cp.async.bulk.prefetch" and "griddepcontrol",
+Source: PTX ISA, "cp.async.bulk.prefetch", "discard" and "griddepcontrol",
 https://docs.nvidia.com/cuda/parallel-thread-execution/. Introduced in notebooks 17 and 18.
 """
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["fetch_rows", "fetch_span", "let_next_kernel_start", "wait_for_kernel_before"]
+__all__ = ["drop_lines", "fetch_rows", "fetch_span", "let_next_kernel_start", "wait_for_kernel_before", "widen"]
 
 
 @triton.jit
-def fetch_span(ptr, BYTES: tl.constexpr):  # noqa: ANN001, ANN201
-    """One thread asks for BYTES from ``ptr`` on to be fetched into the L2; both multiples of 16."""
+def fetch_span(ptr, nbytes):  # noqa: ANN001, ANN201
+    """One thread asks for ``nbytes`` from ``ptr`` on to be fetched into the L2; both multiples of 16."""
     tl.inline_asm_elementwise(
         "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
         "@p cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
-        "=r,l,r", [ptr.to(tl.int64), tl.cast(BYTES, tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+        "=r,l,r", [ptr.to(tl.int64), tl.cast(nbytes, tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -33,6 +33,25 @@ def fetch_rows(rows, COUNT: tl.constexpr):  # noqa: ANN001, ANN201
         "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r",
         [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
+
+
+@triton.jit
+def drop_lines(lines):  # noqa: ANN001, ANN201
+    """Forget the 128 bytes at each of these addresses: what the L2 holds of them need not go to memory any more."""
+    tl.inline_asm_elementwise(
+        "discard.global.L2 [$1], 128; mov.u32 $0, 0;", "=r,l", [lines.to(tl.int64)], dtype=tl.int32, is_pure=False,
+        pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def widen(x):  # noqa: ANN001, ANN201
+    """``x`` in fp32; two bf16 in two instructions, where the compiler (Triton 3.6) takes three."""
+    if x.dtype == tl.bfloat16:
+        x = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
+        )
+    return x.to(tl.float32)
 
 
 @triton.jit

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .hopper import fetch_span, let_next_kernel_start
 from .launch import (
     architecture,
     check_contiguous,
@@ -25,6 +26,7 @@ from .launch import (
     check_same_device,
     check_shape,
     next_power_of_2,
+    unit_count,
 )
 from .layer_norm_grad import layer_norm_backward
 from .row_configs import LAYER_NORM_FORWARD
@@ -46,11 +48,19 @@ def reference_layer_norm(
 def layer_norm_rows(  # noqa: ANN202
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """One program: ROWS whole rows, each read once. Weight and bias, which every program reads, are to stay in L1."""
+    """One program: ROWS whole rows, each read once. Weight and bias, which every program reads, are to stay in L1.
+
+    With AHEAD (Hopper; one row, which fills the tile) the row that many further on is fetched into the L2, so that
+    memory has work while the programs reduce; and the next kernel may start when all programs have started.
+    """
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
+    if AHEAD > 0:
+        inside = tl.full((ROWS, COLS), 1, tl.int1)
+        let_next_kernel_start(0)
     at = row[:, None] * x_stride + col[None, :]
     x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
     if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when that is done
@@ -61,6 +71,9 @@ def layer_norm_rows(  # noqa: ANN202
     pivot = tl.load(x_ptr + first * x_stride + row * x_stride, mask=first + row < rows, other=0.0).to(tl.float32)
     x = tl.where(inside, x.to(tl.float32) - pivot[:, None], 0.0)
     shift, square = tl.split(tl.sum(tl.join(x, x * x), 1) * (1.0 / cols))
+    if AHEAD > 0:
+        later = x_ptr + tl.minimum(first + AHEAD, rows - 1) * x_stride
+        fetch_span(later, COLS * x_ptr.dtype.element_ty.primitive_bitwidth // 8)
     variance = square - shift * shift
     if tl.max(shift * shift - 16 * variance, 0) > 0:
         # A member far from the mean: the distances have lost digits. Rare; then one sum after the other.
@@ -167,6 +180,7 @@ def layer_norm_forward(
         layer_norm_blocked[(rows,)](*arguments, cols, eps, BLOCK=t.columns, **flags)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
+        flags["AHEAD"] = t.ahead * unit_count(x) if t.fetches(padded, cols, flat) else 0
         layer_norm_rows[grid](*arguments, rows, cols, eps, LATE=t.reload, ROWS=t.rows, COLS=padded, **flags)
     return y, mean, rstd
 

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .hopper import fetch_span
+from .hopper import fetch_span, let_next_kernel_start, wait_for_kernel_before, widen
 from .launch import (
     architecture,
     check_contiguous,
@@ -53,47 +53,58 @@ def layer_norm_backward_rows(  # noqa: ANN202
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end.
 
     FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers. With
-    AHEAD the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask for it only
-    when it is done with this one.
+    AHEAD (Hopper) the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask for
+    it only when it is done with this one. x before this row is read and dy after it is summed, because what is asked
+    for all at once stands in the way of this row. It also starts before the kernel before has ended: x is older.
     """
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     in_cols = tl.full((COLS,), 1, tl.int1) if FULL else col < cols
-    programs = tl.num_programs(0).to(tl.int64)
+    programs, begin = tl.num_programs(0).to(tl.int64), tl.program_id(0).to(tl.int64) * ROWS
     x_at, at = row[:, None] * x_stride + col[None, :], row[:, None] * cols + col[None, :]
+    X_BYTES: tl.constexpr = COLS * x_ptr.dtype.element_ty.primitive_bitwidth // 8
+    DY_BYTES: tl.constexpr = COLS * dy_ptr.dtype.element_ty.primitive_bitwidth // 8
     dw = tl.zeros((ROWS, COLS), tl.float32)
     db = tl.zeros((ROWS, COLS), tl.float32)
-    for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, programs * ROWS, num_stages=STAGES):
+    if AHEAD:
+        fetch_span(x_ptr + begin * x_stride, X_BYTES)
+        wait_for_kernel_before()
+    for first in tl.range(begin, rows, programs * ROWS, num_stages=STAGES):
         inside = tl.full((ROWS, COLS), 1, tl.int1)
         if not FULL:
             inside = (first + row < rows)[:, None] & in_cols[None, :]
+        following = tl.minimum(first + programs, rows - 1)
+        if AHEAD:
+            fetch_span(x_ptr + following * x_stride, X_BYTES)
         x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0)
         dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
         mean = tl.load(mean_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
         rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
-        g = dy.to(tl.float32)
+        g = widen(dy) if AHEAD else dy.to(tl.float32)
         if WEIGHT:
-            g *= tl.load(w_ptr + col, mask=in_cols, other=0.0).to(tl.float32)[None, :]
-        # Beyond the row's end x - mean is not zero, but g is.
-        both = tl.join(g * ((x.to(tl.float32) - mean) * rstd), g)  # two sums, one exchange between the lanes
+            w = tl.load(w_ptr + col, mask=in_cols, other=0.0)
+            g *= (widen(w) if AHEAD else w.to(tl.float32))[None, :]
+        h = ((widen(x) if AHEAD else x.to(tl.float32)) - mean) * rstd
+        # Beyond the row's end x - mean is not zero, but g is. Two sums, one exchange between the lanes.
+        along, level = tl.split(tl.sum(tl.join(g * h, g), 1) * (1.0 / cols))
         if AHEAD:
-            following = tl.minimum(first + programs, rows - 1)
-            fetch_span(x_ptr + following * x_stride, COLS * x_ptr.dtype.element_ty.primitive_bitwidth // 8)
-            fetch_span(dy_ptr + following * cols, COLS * dy_ptr.dtype.element_ty.primitive_bitwidth // 8)
-        along, level = tl.split(tl.sum(both, 1) * (1.0 / cols))
+            fetch_span(dy_ptr + following * cols, DY_BYTES)
         if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
             x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
             dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
-            g = dy.to(tl.float32)
+            g = widen(dy) if AHEAD else dy.to(tl.float32)
             if WEIGHT:
                 w = tl.load(w_ptr + col, mask=in_cols, other=0.0, eviction_policy="evict_last")
-                g *= w.to(tl.float32)[None, :]
-        h = (x.to(tl.float32) - mean) * rstd
+                g *= (widen(w) if AHEAD else w.to(tl.float32))[None, :]
+            h = ((widen(x) if AHEAD else x.to(tl.float32)) - mean) * rstd
+        dy = widen(dy) if AHEAD else dy.to(tl.float32)
         if DW:
-            dw += dy.to(tl.float32) * h
+            dw += dy * h
         if DB:
-            db += dy.to(tl.float32)
+            db += dy
         dx = rstd * (g - level[:, None] - h * along[:, None])
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+        if AHEAD:
+            let_next_kernel_start(tl.maximum(rows - first - programs, 0).to(tl.int32))
     part_ptr += tl.program_id(0).to(tl.int64) * cols
     if DW:
         tl.store(part_ptr + col, tl.sum(dw, 0).to(part_ptr.dtype.element_ty), mask=in_cols)
@@ -175,7 +186,8 @@ def layer_norm_backward(
     if rows == 0:
         sums = torch.zeros(tables, cols, dtype=dtype, device=x.device)
         return dx, sums[0] if has else None, sums[-1] if bias else None
-    t = tile or pick_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
+    t = tile or pick_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0), 8 * x.element_size())
+    ahead = False
     arguments = flat, flat if weight is None else weight, dy, mean, rstd, dx
     if t.blocked:
         layer_norm_backward_blocked[(rows,)](*arguments, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options)
@@ -185,8 +197,7 @@ def layer_norm_backward(
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         padded = next_power_of_2(cols)
         full = t.rows == 1 and padded == cols
-        ahead = t.ahead and full and cols % 8 == 0 and flat.stride(0) % 8 == 0
-        ahead = ahead and flat.data_ptr() % 16 == 0 and dy.data_ptr() % 16 == 0
+        ahead = t.fetches(padded, cols, flat, dy.view(rows, cols))
         # A single program's part is the whole sum.
         kind = dtype if programs == 1 else torch.float32
         parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)
@@ -194,13 +205,14 @@ def layer_norm_backward(
             *arguments, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
             ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=full, AHEAD=ahead, **t.options,
+            **({"launch_pdl": True} if ahead else {}),
         )  # fmt: skip
     if tables == 0:
         return dx, None, None
     if t.blocked or t.split:
         sums = norm_weight_grad(flat, dy.view(rows, cols), rstd, mean, bias=bias, dtype=dtype)
     else:
-        sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype)
+        sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True, overlap=ahead)
     return dx, sums[0] if has else None, sums[-1] if bias else None
 
 

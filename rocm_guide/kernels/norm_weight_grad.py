@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .hopper import drop_lines, let_next_kernel_start, wait_for_kernel_before
 from .launch import (
     architecture,
     check_contiguous,
@@ -35,6 +36,8 @@ CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
     "interpreter": {"many": (8, 1024, 1), "few": (16, 1024, 1), "sum": (16, 1024, 1)},
 }
 FEW_ROWS = 64
+#: Smaller tables are read before memory could have been busy with them, and dropping lines takes time too.
+DROP_BYTES = 1 << 23
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -75,21 +78,45 @@ def weight_grad_partials(  # noqa: ANN202
 
 
 @triton.jit
-def column_sums(part_ptr, out_ptr, parts, cols, ROWS: tl.constexpr, COLS: tl.constexpr):  # noqa: ANN001, ANN202
-    """One program: COLS columns of one table (second grid axis) of ``parts`` rows, summed in a fixed order."""
+def column_sums(  # noqa: ANN202
+    part_ptr, out_ptr, parts, cols,  # noqa: ANN001
+    ROWS: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """One program: COLS columns of one table (second grid axis) of ``parts`` rows, summed in a fixed order.
+
+    With DROP (at most that many parts, COLS a multiple of 32) what it has read is not written to memory any more.
+    """
     table = tl.program_id(1).to(tl.int64)
     row, col = tl.arange(0, ROWS)[:, None], tl.program_id(0) * COLS + tl.arange(0, COLS)
     part_ptr += table * parts * cols
+    if PDL:
+        let_next_kernel_start(0)
+        wait_for_kernel_before()
+    if DROP > 0:
+        line = tl.minimum(tl.arange(0, DROP), parts - 1)[:, None] * cols + tl.arange(0, COLS // 32)[None, :] * 32
+        lines = part_ptr + tl.program_id(0) * COLS + line
     total = tl.zeros((ROWS, COLS), tl.float32)
     for start in range(0, parts, ROWS):
         inside = (row < parts - start) & (col < cols)[None, :]
         total += tl.load(part_ptr + (row * cols + col[None, :]), mask=inside, other=0.0)
         part_ptr += ROWS * cols
     tl.store(out_ptr + table * cols + col, tl.sum(total, 0).to(out_ptr.dtype.element_ty), mask=col < cols)
+    if DROP > 0:
+        tl.debug_barrier()  # all lanes have read
+        drop_lines(lines)
 
 
-def column_sum(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def column_sum(
+    parts: torch.Tensor, dtype: torch.dtype, *, last_use: bool = False, overlap: bool = False
+) -> torch.Tensor:
     """Sum contiguous fp32 (tables, parts, columns) over ``parts``; (tables, columns) in ``dtype``. The same every run.
+
+    Args:
+        parts: what to sum.
+        dtype: of the result: fp16, bf16 or fp32.
+        last_use: the contents of ``parts`` may be lost: on Hopper, numbers of a large table that were just written, and
+            are in the L2 still, then never go to memory.
+        overlap: start before the kernel before has ended, which must allow it (Hopper only).
 
     Raises:
         KernelError: not contiguous fp32 of three dimensions, or ``dtype`` is not fp16, bf16 or fp32.
@@ -105,7 +132,13 @@ def column_sum(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     rows, width, warps = choose(CONFIGS, architecture(parts))["sum"]
     out = torch.empty(tables, cols, dtype=dtype, device=parts.device)
     check_dtype("the sum", out, FLOATS)
-    column_sums[(triton.cdiv(cols, width), tables)](parts, out, count, cols, ROWS=rows, COLS=width, num_warps=warps)
+    hopper = architecture(parts) == "sm_90"
+    overlap, drop = overlap and hopper, last_use and hopper and 4 * parts.numel() >= DROP_BYTES
+    drop = drop and cols % width == 0 and parts.data_ptr() % 128 == 0
+    column_sums[(triton.cdiv(cols, width), tables)](
+        parts, out, count, cols, ROWS=rows, COLS=width, DROP=triton.next_power_of_2(count) if drop else 0, PDL=overlap,
+        num_warps=warps, **({"launch_pdl": True} if overlap else {}),
+    )  # fmt: skip
     return out
 
 
@@ -156,7 +189,7 @@ def norm_weight_grad(
         flat, dy, mean if mean is not None else rstd, rstd, parts, flat.stride(0), rows, cols,
         CENTRED=mean is not None, BIAS=bias, ROWS=tile, COLS=width, num_warps=warps,
     )  # fmt: skip
-    return parts[:, 0] if programs == 1 else column_sum(parts, dtype)
+    return parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True)
 
 
 def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:

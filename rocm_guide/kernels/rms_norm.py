@@ -247,7 +247,7 @@ def rms_norm_backward(
         return dx, None
     if t.blocked or t.split:
         return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
-    return dx, parts[0, 0] if programs == 1 else column_sum(parts, weight.dtype)[0]
+    return dx, parts[0, 0] if programs == 1 else column_sum(parts, weight.dtype, last_use=True)[0]
 
 
 class RmsNorm(torch.autograd.Function):

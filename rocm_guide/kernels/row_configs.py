@@ -82,7 +82,8 @@ LAYER_NORM_FORWARD: Tiles = {
         RowTile(8192, 1, 16, few=256),
         RowTile(8192, 1, 16, reload=True),
         RowTile(16384, 1, 8, few=128),
-        RowTile(16384, 1, 16, reload=True, registers=64),
+        RowTile(16384, 1, 16, few=512, reload=True, registers=64),
+        RowTile(16384, 1, 8, reload=True, registers=128, ahead=2),
         *_SM90_LONG,
     ),
 }
@@ -133,7 +134,8 @@ LAYER_NORM_BACKWARD: Tiles = {
         RowTile(16384, 1, 32, few=1),
         RowTile(16384, 1, 16, few=64, split=True),
         RowTile(16384, 1, 16, few=512, reload=True),
-        RowTile(16384, 1, 8, reload=True, ahead=True),
+        RowTile(16384, 1, 16, reload=True, narrow=True, ahead=1),
+        RowTile(16384, 1, 8, reload=True, ahead=1),
         RowTile(16384, 1, 32, blocked=True),
     ),
 }

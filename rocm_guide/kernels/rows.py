@@ -37,10 +37,12 @@ class RowTile:
         split: in backward kernels, sum up the weight's gradient in a kernel of its own.
         aligned: serves only rows whose length and distance are multiples of 8 elements. Others cannot be loaded wide,
             and the many addresses take registers.
+        narrow: serves types of 16 bits only: with wider ones it runs out of registers.
         registers: most registers of a thread, so that two programs fit on a multiprocessor (NVIDIA only); 0 = free.
         last_first: in softmax's backward kernel, start with the last rows: what the forward pass wrote last may be in
             the cache still.
-        ahead: fetch the next row into the L2 while this one is computed (Hopper only), in LayerNorm's backward kernel.
+        ahead: LayerNorm on Hopper only: fetch the row that comes this many times the compute units later into the L2
+            while this one is computed, and let the kernels of a pass overlap. Serves only whole tiles of aligned rows.
     """
 
     columns: int
@@ -53,14 +55,20 @@ class RowTile:
     reload: bool = False
     split: bool = False
     aligned: bool = False
+    narrow: bool = False
     registers: int = 0
     last_first: bool = False
-    ahead: bool = False
+    ahead: int = 0
 
     @property
     def options(self) -> dict[str, int]:
         """What the launch passes to the compiler."""
         return {"num_warps": self.warps} | ({"maxnreg": self.registers} if self.registers else {})
+
+    def fetches(self, padded: int, cols: int, *tensors: torch.Tensor) -> bool:
+        """Whether rows can be fetched ahead: one per program that fills the tile, all starting at 16 bytes."""
+        whole = self.ahead > 0 and self.rows == 1 and padded == cols
+        return whole and all(t.data_ptr() % 16 == 0 and t.stride(0) % 8 == 0 for t in tensors)
 
 
 def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -85,8 +93,10 @@ def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
         raise KernelError(f"{name} with strides {x.stride()} is no list of rows: call .contiguous()") from e
 
 
-def pick_tile(table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, columns: int, stride: int = 0) -> RowTile:
-    """The first tile of the architecture's list that serves ``columns`` and ``rows``; the blocked one if none does.
+def pick_tile(
+    table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, columns: int, stride: int = 0, bits: int = 16
+) -> RowTile:
+    """The first tile of the architecture's list that serves ``columns`` of ``bits`` and ``rows``; or the blocked one.
 
     A tile of several rows is cut to one where its last offset (rows x ``stride``) would not fit into 32 bits.
 
@@ -97,6 +107,7 @@ def pick_tile(table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, co
     padded, odd = next_power_of_2(columns), columns % 8 or stride % 8
     for tile in choose(table, arch):
         fits = padded <= tile.columns and (not tile.few or rows <= tile.few) and not (tile.aligned and odd)
+        fits = fits and not (tile.narrow and bits > 16)
         if tile.blocked or fits:
             if tile.rows * max(stride, columns) >= 1 << 31:
                 return replace(tile, rows=1)

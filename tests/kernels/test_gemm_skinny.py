@@ -37,19 +37,22 @@ def test_random_products(device, close, seed, guarded):
     tile = pick_config(len(weight), 8 * x.element_size(), architecture(x), unit_count(x))
     if (seed // 5) % 2:  # no sums in the matrix unit: the tight tolerance
         tile, c.full_sums = dataclasses.replace(tile, exact=0), True
+    if seed % 3 == 0:  # the other way to lay out the product, and to collect its parts
+        tile = dataclasses.replace(tile, bn=32, chunks=2 if tile.chunks == 1 else 1, direct=not tile.direct)
     got = gemm_skinny(x, weight, sx, sw, out_dtype=out_dtype, tile=tile)
     close(got, reference_skinny(x, weight, sx, sw), length=x.shape[1] + 8, magnitude=abs(sx * sw) * c.magnitude)
 
 
 @pytest.mark.parametrize("groups", [1, 3, 9, 40])
-def test_one_workspace_for_many_calls(device, close, groups):
+@pytest.mark.parametrize(("chunks", "direct"), [(1, False), (1, True), (2, True), (4, False)])
+def test_one_workspace_for_many_calls(device, close, groups, chunks, direct):
     dtype = torch.float16
     space = SkinnyWorkspace.on(device, 1 << 18, 64)
     space.partials.fill_(float("nan"))
     sizes, repeats = ((70, 300), 2) if device == "cpu" else ((200, 1000), 3)
     for seed in range(repeats + 1):
         c = case(seed, device, types=[dtype], sizes=sizes, most_rows=32, plain=True)
-        tile = SkinnyTile(32, 32, 4, 2, groups)
+        tile = SkinnyTile(64 // chunks, 32, 4, 2, groups, chunks=chunks, direct=direct)
         weight = c.b.T.contiguous()
         results = [
             gemm_skinny(c.a, weight, workspace=space, tile=tile, out_dtype=torch.float32) for _ in range(repeats)
@@ -57,6 +60,17 @@ def test_one_workspace_for_many_calls(device, close, groups):
         close(results[0], reference_skinny(c.a, weight), length=c.a.shape[1], magnitude=c.magnitude)
         assert all(torch.equal(results[0], r) for r in results[1:]), "not repeatable"
         assert not space.counters.any(), "a counter was left raised"
+        assert (space.slots.view(torch.int32) == -1).all(), "a slot was left full"
+
+
+@pytest.mark.parametrize("bits", [0x7E00, 0xFE00, 0xFFFF])  # quiet NaNs of fp16, the last with all bits set
+def test_parts_that_are_nan_arrive(device, bits):
+    x, weight = torch.ones(3, 256, dtype=torch.float16, device=device), torch.ones(40, 256, device=device).half()
+    weight[7, 5] = torch.tensor(bits - (1 << 16) if bits >> 15 else bits, dtype=torch.int16).view(torch.float16)
+    space = SkinnyWorkspace.on(device, 1 << 14, 8)
+    got = gemm_skinny(x, weight, tile=SkinnyTile(32, 32, 4, 2, 99, chunks=2, direct=True), workspace=space)
+    assert got[:, 7].isnan().all() and (got[:, :7] == 256).all() and (got[:, 8:] == 256).all()
+    assert (space.slots.view(torch.int32) == -1).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -96,7 +110,8 @@ def test_errors_of_types_strides_and_workspace(device):
     ):
         with pytest.raises(KernelError, match=text):
             gemm_skinny(*args)
-    elsewhere = SkinnyWorkspace(torch.ones(1 << 16, device=device), torch.zeros(64, dtype=torch.int32, device="meta"))
+    room = torch.ones(1 << 16, device=device)
+    elsewhere = SkinnyWorkspace(room, torch.zeros(64, dtype=torch.int32, device="meta"), room)
     with pytest.raises(KernelError, match="counters is on meta"):
         gemm_skinny(x, weight, workspace=elsewhere)
     with pytest.raises(KernelError, match="workspace is too small"):

@@ -14,12 +14,14 @@ from rocm_guide.kernels import (
     attention_forward,
     attention_quantized,
     gemm_skinny,
+    layer_norm,
     layer_norm_grad,
     norm_weight_grad,
     softmax,
 )
 
-MODULES = (attention_forward, attention_quantized, gemm_skinny, layer_norm_grad, norm_weight_grad, softmax)
+MODULES = (attention_forward, attention_quantized, gemm_skinny, layer_norm, layer_norm_grad, norm_weight_grad, softmax)
+READS_AND_WRITES = ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom")
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
 MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for
 
@@ -120,25 +122,48 @@ def test_eight_bit_heads_of_16_fill_the_product(compiled):
     assert len(compiled) == 1, "32 is the least depth of an 8-bit product"
 
 
-@pytest.mark.parametrize(("rows", "stride", "wanted"), [(2048, 16384, 2), (2048, 16388, 0), (256, 16384, 0)])
-def test_layer_norm_fetches_the_next_row(compiled, rows, stride, wanted):
+def reads_nothing_before_the_wait(ptx):
+    before, after = ptx.split("griddepcontrol.wait", 1)
+    return not any(a in before for a in READS_AND_WRITES) and any(a in after for a in READS_AND_WRITES)
+
+
+@pytest.mark.parametrize(("rows", "stride", "ahead"), [(2048, 16384, True), (2048, 16388, False), (256, 16384, False)])
+def test_layer_norm_fetches_rows_ahead_and_overlaps(compiled, rows, stride, ahead):
     x, w = empty(rows, stride, dtype=torch.bfloat16)[:, :16384], empty(16384, dtype=torch.bfloat16)
     dy, row = empty(rows, 16384, dtype=torch.bfloat16), empty(rows, dtype=torch.float32)
+    layer_norm.layer_norm_forward(x, w, w)
     layer_norm_grad.layer_norm_backward(x, w, dy, row, row)
-    name, kernel = compiled[0]
-    assert name == "layer_norm_backward_rows"
-    assert kernel.asm["ptx"].count("cp.async.bulk.prefetch.L2") == wanted
+    forward, backward, sums = (kernel.asm["ptx"] for _, kernel in compiled)
+    fetches = [ptx.count("cp.async.bulk.prefetch.L2") for ptx in (forward, backward)]
+    assert fetches == ([1, 3] if ahead else [0, 0])
+    assert all(("griddepcontrol.launch_dependents" in ptx) == ahead for ptx in (forward, backward, sums))
+    for ptx in (backward, sums) if ahead else ():
+        assert reads_nothing_before_the_wait(ptx)
+    if ahead:
+        assert "cp.async.bulk.prefetch.L2" in backward.split("griddepcontrol.wait")[0], (
+            "x is older than the kernel before"
+        )
+    assert "discard.global.L2" in sums
+
+
+def test_column_sum_keeps_what_the_caller_may_still_need(compiled):
+    parts, narrow = empty(2, 132, 16384, dtype=torch.float32), empty(2, 132, 100, dtype=torch.float32)
+    for table, last in ((parts, False), (narrow, True)):  # a line of 100 columns holds another program's numbers too
+        norm_weight_grad.column_sum(table, torch.bfloat16, last_use=last)
+    assert len(compiled) == 2 and not any("discard" in kernel.asm["ptx"] for _, kernel in compiled)
 
 
 def test_skinny_gemm_reads_nothing_of_the_kernel_before_until_it_has_ended(compiled):
     x, w = empty(8, 16384, dtype=torch.float8_e4m3fn), empty(2304, 16384, dtype=torch.float8_e4m3fn)
     gemm_skinny.gemm_skinny(x, w, 0.5, 0.5)
-    ptx = compiled[0][1].asm["ptx"]
-    before, after = ptx.split("griddepcontrol.wait", 1)
-    for read in ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom"):
-        assert read not in before, f"{read} before the wait"
-    assert "cp.async.bulk.prefetch.L2" in before and "cp.async" in after
-    assert "griddepcontrol.launch_dependents" in after
+    kernel = compiled[0][1]
+    ptx = kernel.asm["ptx"]
+    assert reads_nothing_before_the_wait(ptx)
+    assert "cp.async.bulk.prefetch.L2" in ptx.split("griddepcontrol.wait")[0]
+    assert "griddepcontrol.launch_dependents" in ptx
+    assert "ld.volatile.global" in ptx and "atom" not in ptx, "parts are collected without a counter"
+    # The next launch's workgroups must find room beside two of this one's.
+    assert 4 * (kernel.metadata.shared + 1024) <= MULTIPROCESSOR
 
 
 def test_softmax_backward_starts_with_the_last_rows_of_many_only(compiled):

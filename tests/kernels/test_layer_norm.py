@@ -23,6 +23,7 @@ BLOCKED = RowTile(256, 1, 4, blocked=True)
 SPLIT = RowTile(4096, 1, 4, split=True)
 # Rows of the comparisons between tiles: enough for a program to take two turns in the interpreter, too.
 FEW = 9 if EVERY else 5
+HOPPER = EVERY and not torch.version.hip and torch.cuda.get_device_capability() == (9, 0)
 AFFINE = [(True, True), (True, False), (False, True), (False, False)]
 # Weight and bias, present or not, with the types: in the interpreter all types where both are.
 AFFINE_TYPES = [(a, t) for i, a in enumerate(AFFINE) for t in (TYPES if EVERY or i == 0 else TYPES[i - 1 : i])]
@@ -65,6 +66,17 @@ def check(x, w, b, dy, eps, close, tile=None):
     if b is not None:
         close(db, dy64.sum(0), length=rows, magnitude=dy64.abs().sum(0).cpu())
     assert (dw is None) is (w is None) and (db is None) is (b is None)
+
+
+@pytest.mark.skipif(not HOPPER, reason="rows are asked for ahead in PTX of NVIDIA's Hopper GPUs")
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("rows", "cols", "apart"), [(1, 512, 0), (300, 2048, 0), (300, 2048, 24), (300, 2048, 3),
+                                                     (300, 2000, 0), (700, 16384, 0), (529, 16384, 8)])  # fmt: skip
+def test_rows_asked_for_ahead(device, close, dtype, rows, cols, apart):
+    x = data(rows, cols + apart, dtype=dtype, device=device)[:, :cols]
+    w, b = (data(cols, dtype=dtype, device=device, seed=s) for s in (1, 2))
+    tile = None if cols == 16384 else RowTile(2048, 1, 8, reload=True, ahead=1)
+    check(x, w, b, data(rows, cols, dtype=dtype, device=device, seed=3), 1e-5, close, tile)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
