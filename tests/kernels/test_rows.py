@@ -39,6 +39,28 @@ def test_long_rows_are_blocked_and_far_rows_taken_one_by_one():
         pick_tile({"gfx942": TABLE["gfx942"][:1]}, "gfx942", 1, 5000)
 
 
+def test_narrow_tiles_leave_wide_types_to_the_next():
+    table = {"gfx942": (RowTile(1024, 1, 16, narrow=True), RowTile(1024, 1, 8), TABLE["gfx942"][-1])}
+    assert [pick_tile(table, "gfx942", 9, 1000, bits=bits).warps for bits in (16, 32)] == [16, 8]
+
+
+@pytest.mark.parametrize(
+    ("tile", "columns", "stride", "offset", "fetched"),
+    [
+        (RowTile(64, 1, 4, ahead=1), 64, 64, 0, True),
+        (RowTile(64, 1, 4, ahead=1), 64, 72, 8, True),
+        (RowTile(64, 1, 4), 64, 64, 0, False),
+        (RowTile(64, 2, 4, ahead=1), 64, 64, 0, False),  # two rows of a program are not next to each other
+        (RowTile(64, 1, 4, ahead=1), 60, 64, 0, False),  # the tile reaches beyond the row, perhaps beyond the tensor
+        (RowTile(64, 1, 4, ahead=1), 64, 68, 0, False),  # rows that do not start at 16 bytes
+        (RowTile(64, 1, 4, ahead=1), 64, 72, 4, False),
+    ],
+)
+def test_rows_are_fetched_ahead_where_the_hardware_can(tile, columns, stride, offset, fetched):
+    x = torch.zeros(5 * stride + offset, dtype=torch.bfloat16)[offset:].view(5, stride)[:, :columns]
+    assert tile.fetches(64, columns, x) is fetched
+
+
 @pytest.mark.parametrize("name", row_configs.__all__)
 @pytest.mark.parametrize("arch", ["gfx942", "sm_90"])
 def test_every_configuration(name, arch):
