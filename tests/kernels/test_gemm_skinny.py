@@ -49,6 +49,7 @@ def test_one_workspace_for_many_calls(device, close, groups, chunks, direct):
     dtype = torch.float16
     space = SkinnyWorkspace.on(device, 1 << 18, 64)
     space.partials.fill_(float("nan"))
+    unused = space.partials.view(torch.int32).clone()
     sizes, repeats = ((70, 300), 2) if device == "cpu" else ((200, 1000), 3)
     for seed in range(repeats + 1):
         c = case(seed, device, types=[dtype], sizes=sizes, most_rows=32, plain=True)
@@ -61,6 +62,7 @@ def test_one_workspace_for_many_calls(device, close, groups, chunks, direct):
         assert all(torch.equal(results[0], r) for r in results[1:]), "not repeatable"
         assert not space.counters.any(), "a counter was left raised"
         assert (space.slots.view(torch.int32) == -1).all(), "a slot was left full"
+        assert not direct or torch.equal(space.partials.view(torch.int32), unused), "parts of another kind of tile"
 
 
 @pytest.mark.parametrize("bits", [0x7E00, 0xFE00, 0xFFFF])  # quiet NaNs of fp16, the last with all bits set
@@ -79,6 +81,11 @@ def test_enough_workgroups_on_mi300x(shape, bits):
     n, k = shape
     tile = pick_config(n, bits, "gfx942", 304)
     assert pick_split(n, k, tile, 304) * -(-n // tile.bn) >= 304
+
+
+def test_no_more_parts_than_steps():
+    tile = SkinnyTile(32, 128, 4, 4, 99, chunks=2)
+    assert [pick_split(64, k, tile, 132) for k in (1, 256, 257, 1000, 1024)] == [1, 1, 2, 4, 4]
 
 
 @pytest.mark.parametrize(
