@@ -29,7 +29,8 @@ TURNS = 3
 
 def one(m, n, k, dtype, tile=None):
     """Microseconds of every way at one shape: [median, spread]; ``tile`` instead of the table's launch."""
-    from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny, pick_config
+    from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny
+    from rocm_guide.kernels.gemm_skinny_configs import pick_config
     from rocm_guide.kernels.launch import architecture, unit_count
 
     nbytes = n * k * dtype.itemsize
@@ -68,7 +69,7 @@ def one(m, n, k, dtype, tile=None):
 
 
 def measure(tile=None, only=None):
-    from rocm_guide.kernels.gemm_skinny import SHAPES
+    from rocm_guide.kernels.gemm_skinny_configs import SHAPES
 
     results = []
     for dtype in (FP8, torch.bfloat16) if only is None else (FP8,):
@@ -115,7 +116,7 @@ def main():
     options = parser.parse_args()
     tile = None
     if options.tile:
-        from rocm_guide.kernels.gemm_skinny import SkinnyTile
+        from rocm_guide.kernels.gemm_skinny_configs import SkinnyTile
 
         tile = SkinnyTile(**json.loads(options.tile))
     if not options.plot:

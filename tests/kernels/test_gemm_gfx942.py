@@ -12,7 +12,7 @@ import math
 import pytest
 
 from rocm_guide.kernel_table import read_rows
-from rocm_guide.kernels.gemm_skinny import SHAPES
+from rocm_guide.kernels.gemm_skinny_configs import SHAPES
 from rocm_guide.mi300x.dry_run import dry_run
 
 MODULES = ("gemm", "gemm_linear", "gemm_split_k", "gemm_stream_k", "gemm_skinny", "gemm_multiply_reduce")

@@ -9,15 +9,8 @@ import pytest
 import torch
 from gemm_cases import FNUZ, INTERPRETED, OCP, case
 
-from rocm_guide.kernels.gemm_skinny import (
-    SHAPES,
-    SkinnyTile,
-    SkinnyWorkspace,
-    gemm_skinny,
-    pick_config,
-    pick_split,
-    reference_skinny,
-)
+from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny, reference_skinny
+from rocm_guide.kernels.gemm_skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.launch import KernelError, architecture, unit_count
 
 TYPES = [torch.float16, *OCP, *(FNUZ if INTERPRETED else (torch.bfloat16,))]
