@@ -30,8 +30,7 @@ import torch
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels import hopper
-from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
+from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, widen
 from rocm_guide.kernels.launch import next_power_of_2, unit_count
 from rocm_guide.kernels.layer_norm import layer_norm_forward
 from rocm_guide.kernels.layer_norm_grad import layer_norm_backward
@@ -57,12 +56,6 @@ class Way:
 
 
 @triton.jit
-def fp32(x, WIDEN: tl.constexpr):
-    """``x`` in fp32, by the course's PTX or by the compiler."""
-    return hopper.widen(x) if WIDEN else x.to(tl.float32)
-
-
-@triton.jit
 def backward_rows(
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     X_FETCH: tl.constexpr, DY_FETCH: tl.constexpr, WIDEN: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
@@ -82,8 +75,8 @@ def backward_rows(
         x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
         dy = tl.load(dy_ptr + row * cols + col, mask=inside, other=0.0)
         mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
-        g = fp32(dy, WIDEN) * fp32(tl.load(w_ptr + col, mask=inside, other=0.0), WIDEN)
-        h = (fp32(x, WIDEN) - mean) * rstd
+        g = widen(dy, WIDEN) * widen(tl.load(w_ptr + col, mask=inside, other=0.0), WIDEN)
+        h = (widen(x, WIDEN) - mean) * rstd
         along, level = tl.split(tl.sum(tl.join(g * h, g), 0) * (1.0 / cols))
         if X_FETCH == 2:
             fetch_span(x_ptr + later * x_stride, COLS * 2)
@@ -93,11 +86,11 @@ def backward_rows(
             x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first")
             dy = tl.load(dy_ptr + row * cols + col, mask=inside, other=0.0, eviction_policy="evict_first")
         w = tl.load(w_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last")
-        h = (fp32(x, WIDEN) - mean) * rstd
-        dy = fp32(dy, WIDEN)
+        h = (widen(x, WIDEN) - mean) * rstd
+        dy = widen(dy, WIDEN)
         dw += dy * h
         db += dy
-        dx = rstd * (dy * fp32(w, WIDEN) - level - h * along)
+        dx = rstd * (dy * widen(w, WIDEN) - level - h * along)
         tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
         if OVERLAP:
             let_next_kernel_start(tl.maximum(rows - row - programs, 0).to(tl.int32))

@@ -54,13 +54,13 @@ class SkinnyWorkspace:
     slots: torch.Tensor
 
     @classmethod
-    def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12) -> SkinnyWorkspace:
-        """A workspace on ``device`` for ``size`` partial sums (fp32) and ``tiles`` tiles."""
+    def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12, slots: int | None = None) -> SkinnyWorkspace:
+        """A workspace on ``device`` for ``size`` partial sums (fp32), ``tiles`` tiles, and ``slots``, or ``size``."""
         import torch
 
         counters = torch.zeros(tiles, dtype=torch.int32, device=device)
-        slots = torch.full((size,), -1, dtype=torch.int32, device=device).view(torch.float32)
-        return cls(torch.empty(size, device=device), counters, slots)
+        empty = torch.full((size if slots is None else slots,), -1, dtype=torch.int32, device=device)
+        return cls(torch.empty(size, device=device), counters, empty.view(torch.float32))
 
 
 def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
@@ -226,12 +226,14 @@ def gemm_skinny(
     tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
     split, tiles = pick_split(n, k, tile, unit_count(x)), triton.cdiv(n, tile.bn)
     bm = 32 if m > 16 else 16 if m > 8 or tile.chunks == 1 else 8  # the product takes 16 columns at least
-    size = split * tiles * tile.bn * bm if split > 1 else 1
-    workspace = workspace or SkinnyWorkspace.on(x.device, size, tiles)
-    partials = workspace.slots if tile.direct else workspace.partials
-    check_same_device(x=x, workspace=partials, counters=workspace.counters)
-    if partials.numel() < size or workspace.counters.numel() < tiles:
+    size = split * tiles * tile.bn * bm
+    need = (0, 0, 0) if split == 1 else (0, 0, size) if tile.direct else (size, tiles, 0)
+    workspace = workspace or SkinnyWorkspace.on(x.device, *need)
+    room = {"workspace": workspace.partials, "counters": workspace.counters, "slots": workspace.slots}
+    check_same_device(x=x, **room)
+    if any(t.numel() < n for t, n in zip(room.values(), need, strict=True)):
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
+    partials = workspace.slots if tile.direct else workspace.partials
     options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}
     options |= {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {"launch_pdl": True} if tile.overlap else {}
     step = tile.bk * tile.chunks

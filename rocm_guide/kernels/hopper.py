@@ -45,9 +45,9 @@ def drop_lines(lines):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def widen(x):  # noqa: ANN001, ANN201
-    """``x`` in fp32; two bf16 in two instructions, where the compiler (Triton 3.6) takes three."""
-    if x.dtype == tl.bfloat16:
+def widen(x, PTX: tl.constexpr):  # noqa: ANN001, ANN201
+    """``x`` in fp32. With PTX two bf16 take two instructions, where the compiler (Triton 3.6) makes three."""
+    if PTX and x.dtype == tl.bfloat16:
         x = tl.inline_asm_elementwise(
             "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
         )

@@ -180,7 +180,7 @@ def layer_norm_forward(
         layer_norm_blocked[(rows,)](*arguments, cols, eps, BLOCK=t.columns, **flags)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        flags["AHEAD"] = t.ahead * unit_count(x) if t.fetches(padded, cols, flat) else 0
+        flags["AHEAD"] = t.ahead * unit_count(x) if t.fetches(flat) else 0
         layer_norm_rows[grid](*arguments, rows, cols, eps, LATE=t.reload, ROWS=t.rows, COLS=padded, **flags)
     return y, mean, rstd
 

@@ -79,11 +79,11 @@ def layer_norm_backward_rows(  # noqa: ANN202
         dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
         mean = tl.load(mean_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
         rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
-        g = widen(dy) if AHEAD else dy.to(tl.float32)
+        g = widen(dy, AHEAD)
         if WEIGHT:
             w = tl.load(w_ptr + col, mask=in_cols, other=0.0)
-            g *= (widen(w) if AHEAD else w.to(tl.float32))[None, :]
-        h = ((widen(x) if AHEAD else x.to(tl.float32)) - mean) * rstd
+            g *= widen(w, AHEAD)[None, :]
+        h = (widen(x, AHEAD) - mean) * rstd
         # Beyond the row's end x - mean is not zero, but g is. Two sums, one exchange between the lanes.
         along, level = tl.split(tl.sum(tl.join(g * h, g), 1) * (1.0 / cols))
         if AHEAD:
@@ -91,12 +91,12 @@ def layer_norm_backward_rows(  # noqa: ANN202
         if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
             x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
             dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
-            g = widen(dy) if AHEAD else dy.to(tl.float32)
+            g = widen(dy, AHEAD)
             if WEIGHT:
                 w = tl.load(w_ptr + col, mask=in_cols, other=0.0, eviction_policy="evict_last")
-                g *= (widen(w) if AHEAD else w.to(tl.float32))[None, :]
-            h = ((widen(x) if AHEAD else x.to(tl.float32)) - mean) * rstd
-        dy = widen(dy) if AHEAD else dy.to(tl.float32)
+                g *= widen(w, AHEAD)[None, :]
+            h = (widen(x, AHEAD) - mean) * rstd
+        dy = widen(dy, AHEAD)
         if DW:
             dw += dy * h
         if DB:
@@ -187,7 +187,7 @@ def layer_norm_backward(
         sums = torch.zeros(tables, cols, dtype=dtype, device=x.device)
         return dx, sums[0] if has else None, sums[-1] if bias else None
     t = tile or pick_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0), 8 * x.element_size())
-    ahead = False
+    ahead = not t.blocked and t.fetches(flat, dy.view(rows, cols))
     arguments = flat, flat if weight is None else weight, dy, mean, rstd, dx
     if t.blocked:
         layer_norm_backward_blocked[(rows,)](*arguments, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options)
@@ -197,7 +197,6 @@ def layer_norm_backward(
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         padded = next_power_of_2(cols)
         full = t.rows == 1 and padded == cols
-        ahead = t.fetches(padded, cols, flat, dy.view(rows, cols))
         # A single program's part is the whole sum.
         kind = dtype if programs == 1 else torch.float32
         parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)

@@ -129,11 +129,11 @@ def column_sum(
     check_dtype("parts", parts, (torch.float32,))
     check_contiguous("parts", parts)
     tables, count, cols = parts.shape
-    rows, width, warps = choose(CONFIGS, architecture(parts))["sum"]
+    arch = architecture(parts)
+    rows, width, warps = choose(CONFIGS, arch)["sum"]
     out = torch.empty(tables, cols, dtype=dtype, device=parts.device)
     check_dtype("the sum", out, FLOATS)
-    hopper = architecture(parts) == "sm_90"
-    overlap, drop = overlap and hopper, last_use and hopper and 4 * parts.numel() >= DROP_BYTES
+    overlap, drop = overlap and arch == "sm_90", last_use and arch == "sm_90" and 4 * parts.numel() >= DROP_BYTES
     drop = drop and cols % width == 0 and parts.data_ptr() % 128 == 0
     column_sums[(triton.cdiv(cols, width), tables)](
         parts, out, count, cols, ROWS=rows, COLS=width, DROP=triton.next_power_of_2(count) if drop else 0, PDL=overlap,

@@ -65,9 +65,12 @@ class RowTile:
         """What the launch passes to the compiler."""
         return {"num_warps": self.warps} | ({"maxnreg": self.registers} if self.registers else {})
 
-    def fetches(self, padded: int, cols: int, *tensors: torch.Tensor) -> bool:
-        """Whether rows can be fetched ahead: one per program that fills the tile, all starting at 16 bytes."""
-        whole = self.ahead > 0 and self.rows == 1 and padded == cols
+    def fetches(self, *tensors: torch.Tensor) -> bool:
+        """Whether rows of these (rows, columns) can be fetched ahead: one per program, which fills the tile.
+
+        All must start at 16 bytes.
+        """
+        whole = self.ahead > 0 and self.rows == 1 and all(next_power_of_2(n := t.shape[1]) == n for t in tensors)
         return whole and all(t.data_ptr() % 16 == 0 and t.stride(0) % 8 == 0 for t in tensors)
 
 

@@ -76,6 +76,23 @@ def test_enough_workgroups_on_mi300x(shape, bits):
     assert pick_split(n, k, tile, 304) * -(-n // tile.bn) >= 304
 
 
+@pytest.mark.parametrize(
+    ("tile", "made"),
+    [
+        (SkinnyTile(32, 64, 4, 2, 0.01), [False, False, False]),
+        (SkinnyTile(32, 32, 4, 2, 9), [True, True, False]),
+        (SkinnyTile(32, 32, 4, 2, 9, direct=True), [False, False, True]),
+    ],
+)
+def test_a_launch_of_its_own_makes_only_what_it_needs(device, monkeypatch, tile, made):
+    spaces, on = [], SkinnyWorkspace.on
+    monkeypatch.setattr(SkinnyWorkspace, "on", lambda *args: spaces.append(on(*args)) or spaces[-1])
+    x, weight = torch.ones(4, 64, dtype=torch.float16, device=device), torch.ones(90, 64, device=device).half()
+    assert (gemm_skinny(x, weight, tile=tile) == 64).all()
+    (space,) = spaces
+    assert [t.numel() > 0 for t in (space.partials, space.counters, space.slots)] == made
+
+
 def test_no_more_parts_than_steps():
     tile = SkinnyTile(32, 128, 4, 4, 99, chunks=2)
     assert [pick_split(64, k, tile, 132) for k in (1, 256, 257, 1000, 1024)] == [1, 1, 2, 4, 4]
@@ -116,5 +133,10 @@ def test_errors_of_types_strides_and_workspace(device):
         gemm_skinny(x, weight, workspace=elsewhere)
     with pytest.raises(KernelError, match="workspace is too small"):
         gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 1, 1), tile=SkinnyTile(32, 32, 4, 2, 9))
+    direct = SkinnyTile(32, 32, 4, 2, 9, direct=True)
+    with pytest.raises(KernelError, match="workspace is too small"):
+        gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 1 << 16, 64, slots=1), tile=direct)
+    one_part = SkinnyTile(32, 64, 4, 2, 0.01)  # puts nothing anywhere
+    assert gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 0, 0), tile=one_part).shape == (4, 90)
     assert torch.equal(gemm_skinny(x[:, :0], weight[:, :0]), torch.zeros(4, 90, device=device).bfloat16())
     assert gemm_skinny(x, weight[:0]).shape == (4, 0)

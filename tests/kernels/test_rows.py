@@ -58,7 +58,7 @@ def test_narrow_tiles_leave_wide_types_to_the_next():
 )
 def test_rows_are_fetched_ahead_where_the_hardware_can(tile, columns, stride, offset, fetched):
     x = torch.zeros(5 * stride + offset, dtype=torch.bfloat16)[offset:].view(5, stride)[:, :columns]
-    assert tile.fetches(64, columns, x) is fetched
+    assert tile.fetches(x) is fetched
 
 
 @pytest.mark.parametrize("name", row_configs.__all__)
