@@ -136,6 +136,7 @@ def test_layer_norm_fetches_rows_ahead_and_overlaps(compiled, rows, stride, ahea
     forward, backward, sums = (kernel.asm["ptx"] for _, kernel in compiled)
     fetches = [ptx.count("cp.async.bulk.prefetch.L2") for ptx in (forward, backward)]
     assert fetches == ([1, 3] if ahead else [0, 0])
+    assert ("0xffff0000" in backward) == ahead, "bf16 is widened in two instructions"
     assert all(("griddepcontrol.launch_dependents" in ptx) == ahead for ptx in (forward, backward, sums))
     for ptx in (backward, sums) if ahead else ():
         assert reads_nothing_before_the_wait(ptx)
