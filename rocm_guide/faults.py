@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
-from .faults_report import AgentReport, Disassembly, FaultError, Instruction, Wave
+from .faults_report import AgentReport, CodeLine, Disassembly, FaultError, Wave
 
 __all__ = ["parse_report", "read_report"]
 
@@ -115,7 +115,7 @@ class _Reader:
         elif found := _CODE.match(text):
             offset = int(found[3][:18]) if found[3] else None
             code.instructions.append(
-                Instruction(_hex(found[2], number, self.name), offset, found[4].rstrip(), found[1] is not None)
+                CodeLine(_hex(found[2], number, self.name), offset, found[4].rstrip(), found[1] is not None)
             )
         elif stripped.endswith(":") and not stripped[0].isdigit():
             self.file = stripped[:-1]

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from .faults_report import FaultError, Instruction
+from .faults_report import CodeLine, FaultError
+from .mi300x.isa_text import scan_text
 
 __all__ = ["CodeUri", "Listing", "disassemble", "extract_code", "find_objdump", "parse_uri", "saved_name"]
 
@@ -152,7 +153,7 @@ class Listing:
     """Disassembly of a whole code object; addresses are those inside the file. ``at`` is the marked index or None."""
 
     functions: tuple[str, ...]
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[CodeLine, ...]
     at: int | None
 
     def around(self, before: int = 6, after: int = 3) -> str:
@@ -160,10 +161,6 @@ class Listing:
         at = self.at if self.at is not None else 0
         rows = self.instructions[max(0, at - before) : at + after + 1]
         return "\n".join(f"{'=>' if i.marked else '  '} {i.address:#8x}  {i.text}" for i in rows)
-
-
-_LABEL = re.compile(r"^([0-9a-f]{8,16}) <(.+)>:$")
-_LINE = re.compile(r"^\s+(\S.*?)\s*// ([0-9A-F]{8,16}): [0-9A-F ]+")
 
 
 def disassemble(code: bytes, *, pc: int | None = None, objdump: str | None = None) -> Listing:
@@ -189,20 +186,16 @@ def disassemble(code: bytes, *, pc: int | None = None, objdump: str | None = Non
             )
         except (OSError, subprocess.TimeoutExpired) as e:
             raise FaultError(f"{objdump}: does not run ({str(e)[:80]})") from e
-    functions: list[str] = []
-    rows: list[Instruction] = []
-    start = 0
-    for line in run.stdout.splitlines():
-        if label := _LABEL.match(line):
-            functions.append(label[2])
-            start = int(label[1], 16)
-        elif found := _LINE.match(line):
-            address = int(found[2], 16)
-            rows.append(Instruction(address, address - start, found[1], address == pc))
+    functions = scan_text(run.stdout).functions
+    rows = [
+        CodeLine(i.address, i.address - function.body[0].address, f"{i.op} {i.args}".rstrip(), i.address == pc)
+        for function in functions
+        for i in function.body
+    ]
     if not rows:
         message = run.stderr.strip().splitlines()
         raise FaultError(f"llvm-objdump found no code ({message[-1][-100:] if message else 'no text section'})")
     at = next((i for i, row in enumerate(rows) if row.marked), None)
     if pc is not None and at is None:
         raise FaultError(f"pc={pc:#x}: no instruction begins there; is this the code object that was loaded?")
-    return Listing(tuple(functions), tuple(rows), at)
+    return Listing(tuple(f.name for f in functions), tuple(rows), at)

@@ -12,7 +12,7 @@ from typing import Any
 
 from .faults_code import disassemble, extract_code
 from .faults_lanes import Suspect, suspects
-from .faults_report import AgentReport, FaultError, Instruction
+from .faults_report import AgentReport, CodeLine, FaultError
 
 __all__ = ["Explanation", "explain_report"]
 
@@ -79,9 +79,9 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
     ('scale_rows', '0x7f1e40019000', 1, 3)
     """
     notes: list[str] = []
-    code: dict[int, list[Instruction]] = {}
+    code: dict[int, list[CodeLine]] = {}
     kernel = report.kernel
-    listings: dict[tuple[str, int], list[Instruction]] = {}
+    listings: dict[tuple[str, int], list[CodeLine]] = {}
     for wave in report.faulting:
         block = wave.disassembly
         if block is None or not block.uri or block.loaded is None:
@@ -121,7 +121,7 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
     )
 
 
-def _function(names: tuple[str, ...], rows: tuple[Instruction, ...], at: int | None) -> str:
+def _function(names: tuple[str, ...], rows: tuple[CodeLine, ...], at: int | None) -> str:
     """The name of the function that holds the marked instruction: one starts wherever an offset is 0."""
     if at is None:
         return ""

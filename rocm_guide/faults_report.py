@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .base import GuideError
 
-__all__ = ["AgentReport", "Disassembly", "FaultError", "Instruction", "Wave"]
+__all__ = ["AgentReport", "CodeLine", "Disassembly", "FaultError", "Wave"]
 
 
 class FaultError(GuideError):
@@ -29,7 +29,7 @@ class FaultError(GuideError):
 
 
 @dataclass(frozen=True)
-class Instruction:
+class CodeLine:
     """One line of disassembly. ``offset`` counts bytes from the start of the function; ``marked`` is the wave's PC."""
 
     address: int
@@ -49,7 +49,7 @@ class Disassembly:
     function: str = ""
     uri: str = ""
     loaded: tuple[int, int] | None = None
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[CodeLine] = field(default_factory=list)
     source: list[tuple[str, int, str]] = field(default_factory=list)
 
 
@@ -87,7 +87,7 @@ class Wave:
         return [lane for lane in range(64) if mask >> lane & 1]
 
     @property
-    def instruction(self) -> Instruction | None:
+    def instruction(self) -> CodeLine | None:
         """The instruction at the program counter, when the report shows it."""
         found = self.disassembly.instructions if self.disassembly else []
         return next((i for i in found if i.marked), None)

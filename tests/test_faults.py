@@ -20,7 +20,7 @@ from rocm_guide.faults_env import HUNT, hunt_environment, hunting, shell_lines
 from rocm_guide.faults_explain import explain_report
 from rocm_guide.faults_lanes import lane_addresses, suspects
 from rocm_guide.faults_log import read_log, scan_log
-from rocm_guide.faults_report import FaultError, Instruction, Wave
+from rocm_guide.faults_report import AgentReport, CodeLine, Disassembly, FaultError, Wave
 
 SAMPLES = Path(__file__).parent / "samples" / "faults"
 DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
@@ -222,15 +222,41 @@ def test_lane_addresses(text, expected):
         "v1": array("Q", [0x7F00, 0, 0x7F00]),
         "v2": array("Q", [4, 0, 8]),
     }
-    found = lane_addresses(wave, Instruction(0, 0, text))
+    found = lane_addresses(wave, text)
     assert found == ({0: expected[0], 2: expected[1]} if expected else {})
 
 
 def test_a_missing_register_is_named():
     with pytest.raises(FaultError, match="v5 is not in the report"):
-        lane_addresses(Wave(3, 0, scalars={"exec": 1}), Instruction(0, 0, "global_load_dword v0, v5, off"))
+        lane_addresses(Wave(3, 0, scalars={"exec": 1}), "global_load_dword v0, v5, off")
     with pytest.raises(FaultError, match="no faulting page"):
         suspects(parse_report(["wave_0: pc=0x0 (stopped, reason: ASSERT_TRAP)"]))
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        ("ds_write_b32 v0, v2", True),
+        ("global_atomic_add v0, v2, s[4:5]", True),
+        ("buffer_atomic_add v0, v2, s[8:11], 0 offen", True),
+        ("global_load_lds_dword v0, off", True),
+        ("ds_add_u32 v0, v2", True),
+        ("v_cmp_lt_u32_e32 vcc, v0, v2", True),
+        ("s_cmp_eq_u32 s2, s3", True),
+        ("global_atomic_add v0, v1, v2, s[4:5] sc0", False),
+        ("ds_add_rtn_u32 v0, v1, v2", False),
+        ("v_add_co_u32_e64 v9, s[2:3], v1, v2", False),
+        ("s_load_dwordx2 s[2:3], s[0:1], 0x0", False),
+        ("v_mov_b32_e32 v0, v1", False),
+    ],
+)
+def test_what_writes_no_register_leaves_the_access_before_it_in_evidence(after, found):
+    wave = Wave(0, 0x10, reasons=("MEMORY_VIOLATION",), scalars={"exec": 1, "s2": 0x5000, "s3": 0})
+    wave.vectors = {"v0": array("Q", [0x10])}
+    lines = ["global_load_dword v5, v0, s[2:3]", after, "s_nop 0"]
+    wave.disassembly = Disassembly(instructions=[CodeLine(8 * i, 8 * i, t, i == 2) for i, t in enumerate(lines)])
+    hits = suspects(AgentReport(page=0x5000, waves=[wave]))
+    assert [h.instruction.text for h in hits] == (lines[:1] if found else [])
 
 
 # ---- logs

@@ -6,14 +6,12 @@ Introduced in notebook 16 (ir_and_isa).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from .isa import Instruction, Kernel
+from .isa_operands import registers_of, written_registers
 
 __all__ = ["RegisterRoles", "register_roles", "vgprs_of"]
-
-_REGISTER = re.compile(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +36,11 @@ def vgprs_of(text: str) -> list[str]:
     >>> vgprs_of("v[2:3], a0, s[4:7], v9 offset:16")
     ['v2', 'v3', 'a0', 'v9']
     """
-    found: list[str] = []
-    for m in _REGISTER.finditer(text):
-        if m[2]:
-            found.append(m[1] + m[2])
-        else:
-            low, high = int(m[3]), int(m[4])
-            found += [f"{m[1]}{n}" for n in range(low, min(high, low + 63) + 1)]
-    return found
+    return registers_of(text, "va")
 
 
 def _written(i: Instruction) -> list[str]:
-    """Registers that an instruction writes: its first operand, except for stores and the like."""
-    if i.access == "store" or i.kind in ("salu", "branch", "waitcnt", "barrier", "smem"):
-        return []
-    if i.op.startswith("v_cmp"):
-        return []
-    return vgprs_of(i.args.partition(",")[0])
+    return written_registers(i.op, i.args, "va")
 
 
 def _reads(i: Instruction) -> list[str]:
