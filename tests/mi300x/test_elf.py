@@ -166,8 +166,10 @@ def test_depth_and_length_are_checked_on_their_own():
     assert decode_msgpack(b"\x91" * 16 + b"\x00")
     with pytest.raises(MsgpackError, match="nested"):
         decode_msgpack(b"\x91" * 17 + b"\x00")
-    with pytest.raises(MsgpackError, match="a list of 4294967295 items in 1 bytes"):
+    with pytest.raises(MsgpackError, match="4294967295 exceeds max_array_len"):
         decode_msgpack(b"\xdd\xff\xff\xff\xff\x00")
+    with pytest.raises(MsgpackError, match="65536"):  # 1,000 nested lists of a million claimed items each
+        decode_msgpack(b"\xdd\x00\x0f\x00\x00" * 1000 + bytes(1 << 20))
 
 
 def test_fuzz():
