@@ -79,10 +79,8 @@ def _widths(found: dict[int, int]) -> str:
 
 
 def _rows(case: str, run: DryRun) -> Iterator[KernelRow]:
-    from .mi300x.isa import parse_asm
-
     for launch in run.launches:
-        r, isa = launch.report, next(k for k in parse_asm(launch.compiled.assembly) if k.name == launch.kernel)
+        r, isa = launch.report, launch.compiled.parsed
         bad = [f.rule for f in r.findings if f.level in ("error", "warning") and f.rule not in ("grid", "tail")]
         yield KernelRow(
             case=case,

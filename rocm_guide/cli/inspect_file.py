@@ -190,7 +190,7 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
             seen = ", ".join(run.kernels) or "none that compiled"
             more = f". {_hint(path, kernel, kernels[kernel])}" if kernel in kernels else ""
             raise InspectError(f"{path.name}: {kernel or 'a kernel'} was not launched; launched: {seen}{more}")
-        return [inspect_launch(x.report, x.compiled.assembly, x.compiled.ttgir) for x in chosen.values()]
+        return [inspect_launch(x.report, x.compiled) for x in chosen.values()]
     if not kernels:
         raise InspectError(f"{path.name}: no @triton.jit function in it")
     if not kernel and len(kernels) > 1 and typed:
@@ -198,4 +198,4 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
     name = kernel or next(iter(kernels))
     if not typed:
         raise InspectError(_hint(path, name, kernels[name]))
-    return [inspect_launch(report(c), c.assembly, c.ttgir) for c in _compile_typed(kernels[name], how, arch)]
+    return [inspect_launch(report(c), c) for c in _compile_typed(kernels[name], how, arch)]

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rocm_guide.base import GuideError
 
 from .arch import find_arch
+from .isa import Kernel, parse_asm
 
 __all__ = [
     "CompileError",
@@ -75,6 +77,15 @@ class Compiled:
     assembly: str = field(repr=False)
     code_object: bytes = field(repr=False)
     metadata: dict[str, Any] = field(repr=False)
+
+    @cached_property
+    def parsed(self) -> Kernel:
+        """The kernel in :attr:`assembly`, parsed when it is first asked for and kept.
+
+        Raises:
+            IsaError: the compiler's output could not be read.
+        """
+        return next(k for k in parse_asm(self.assembly) if k.name == self.name)
 
 
 def check_triton() -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .arch import find_arch
+from .compile import Compiled
 from .elf import read_code_objects
 from .ir import Program, parse_ir
 from .isa import Kernel, parse_asm
@@ -126,10 +127,10 @@ def _ir(program: Program) -> dict[str, Any]:
     }
 
 
-def inspect_launch(report: KernelReport, assembly: str, ttgir: str) -> Inspection:
+def inspect_launch(report: KernelReport, compiled: Compiled) -> Inspection:
     """Inspect a kernel that :mod:`~rocm_guide.mi300x.compile` or a dry run compiled."""
-    kernel = next(k for k in parse_asm(assembly) if k.name == report.kernel)
-    program = parse_ir(ttgir)[0]
+    kernel = compiled.parsed
+    program = parse_ir(compiled.ttgir)[0]
     return Inspection(
         name=report.kernel,
         arch=report.arch,
@@ -143,7 +144,7 @@ def inspect_launch(report: KernelReport, assembly: str, ttgir: str) -> Inspectio
         occupancy=report.occupancy,
         kernel=kernel,
         program=program,
-        assembly=assembly,
+        assembly=compiled.assembly,
         findings=tuple(report.findings),
         suggestions=tuple(suggest(kernel, report.occupancy, program)),
     )

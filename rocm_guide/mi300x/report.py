@@ -14,7 +14,7 @@ from typing import Any
 from .arch import find_arch
 from .compile import Compiled
 from .elf import read_code_object
-from .isa import Kernel, parse_asm
+from .isa import Kernel
 from .isa_resources import Resources
 from .limits import Finding, check_limits
 from .occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
@@ -168,7 +168,7 @@ def report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelRepor
         occupancy=occ,
         waves_per_eu=waves_per_eu_advice(occ, resources.vgprs or 1, sgprs_used=resources.sgprs or 0),
         findings=findings,
-        isa=summarise_isa(next(k for k in parse_asm(compiled.assembly) if k.name == compiled.name)),
+        isa=summarise_isa(compiled.parsed),
     )
 
 
