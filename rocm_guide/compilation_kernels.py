@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -72,10 +71,10 @@ def extract_kernels(code: str) -> list[InductorKernel]:
 @contextlib.contextmanager
 def _as_gpu(arch: str) -> Iterator[None]:
     """Inside, inductor sees one GPU of ``arch`` and a ROCm build of torch. Nothing is launched or compiled."""
-    import torch
     from torch._inductor.runtime.hints import DeviceProperties
 
     from rocm_guide.mi300x.arch import find_arch
+    from rocm_guide.mi300x.dry_device import pretend_torch_answers
 
     row = find_arch(arch)
     common = {
@@ -88,21 +87,12 @@ def _as_gpu(arch: str) -> Iterator[None]:
     names = DeviceProperties._fields
     extra = {"max_threads_per_block": row.max_threads_per_workgroup} if "max_threads_per_block" in names else {}
     ours = DeviceProperties(type="hip", index=0, cc=row.name, **common, **extra)
-    device = SimpleNamespace(
-        minor=row.capability[1], gcnArchName=row.name, name=row.gpu, shared_memory_per_block=row.lds_bytes,
-        shared_memory_per_multiprocessor=row.lds_bytes, total_memory=row.memory_bytes, L2_cache_size=4 << 20, **common,
-    )  # fmt: skip
     patches: list[Any] = [
         mock.patch.object(DeviceProperties, "create", lambda device: ours),
-        mock.patch.object(torch.version, "hip", "7.0"),
         mock.patch("torch._inductor.scheduler.has_triton", lambda *_: True),
         mock.patch("torch.utils._triton.triton_hash_with_backend", lambda *_: "none"),
-        mock.patch("torch.cuda.get_device_properties", lambda *_: device),
-        mock.patch("torch.cuda.get_device_capability", lambda *_: row.capability),
-        mock.patch("torch.cuda.is_available", lambda: True),
-        mock.patch("torch.cuda.current_device", lambda: 0),
     ]
-    with contextlib.ExitStack() as stack:
+    with pretend_torch_answers(arch), contextlib.ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
         yield

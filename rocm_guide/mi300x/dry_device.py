@@ -12,10 +12,11 @@ import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from .arch import find_arch
 
-__all__ = ["pretend_torch_device"]
+__all__ = ["pretend_torch_answers", "pretend_torch_device"]
 
 # A release of ROCm that knows all architectures in the table; libraries only compare it with a minimum.
 ROCM_VERSION = "7.0.0"
@@ -114,6 +115,28 @@ def _function_mode(real: str) -> Any:
 
 
 @contextlib.contextmanager
+def pretend_torch_answers(arch: str) -> Iterator[None]:
+    """Let ``torch.cuda`` and ``torch.version`` answer as a ROCm build on one GPU of ``arch`` would; undone on exit.
+
+    The answers hold for the whole process. Tensors stay what they are; :func:`pretend_torch_device` dresses them too.
+
+    >>> import torch
+    >>> with pretend_torch_answers("gfx942"):
+    ...     print(torch.version.hip, torch.cuda.get_device_properties(0).multi_processor_count)
+    7.0.0 304
+    """
+    import torch
+
+    with contextlib.ExitStack() as undo:
+        for name, answer in _answers(arch).items():
+            if hasattr(torch.cuda, name):
+                undo.enter_context(mock.patch.object(torch.cuda, name, answer))
+        undo.enter_context(mock.patch.object(torch.version, "hip", ROCM_VERSION))
+        undo.enter_context(mock.patch.object(torch.version, "cuda", None))
+        yield
+
+
+@contextlib.contextmanager
 def pretend_torch_device(arch: str, device: str = "cpu") -> Iterator[None]:
     """Let PyTorch answer as a ROCm build on one GPU of ``arch`` would; everything is put back on exit.
 
@@ -129,25 +152,14 @@ def pretend_torch_device(arch: str, device: str = "cpu") -> Iterator[None]:
     """
     import torch
 
-    with contextlib.ExitStack() as undo:
+    mode = _function_mode(device)
+    engine = torch.autograd._engine_run_backward
 
-        def put(owner: Any, name: str, value: Any) -> None:
-            undo.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        # PyTorch suspends the mode while it handles ``backward``, and Triton's backward kernels run inside that.
+        with mode:
+            return engine(*args, **kwargs)
 
-        for name, answer in _answers(arch).items():
-            if hasattr(torch.cuda, name):
-                put(torch.cuda, name, answer)
-        put(torch.version, "hip", ROCM_VERSION)
-        put(torch.version, "cuda", None)
-        mode = _function_mode(device)
-        engine = torch.autograd._engine_run_backward
-
-        def run_backward(*args: Any, **kwargs: Any) -> Any:
-            # PyTorch suspends the mode while it handles ``backward``, and Triton's backward kernels run inside that.
-            with mode:
-                return engine(*args, **kwargs)
-
-        put(torch.autograd, "_engine_run_backward", run_backward)
-        undo.enter_context(mode)
+    backward = mock.patch.object(torch.autograd, "_engine_run_backward", run_backward)
+    with pretend_torch_answers(arch), backward, mode:
         yield
