@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from kernel_bench import RESULTS, save, save_plot, tensors, time_graph
+
+from rocm_guide.device import Timing
 
 N = 8192
 TURNS = 5
@@ -42,8 +43,8 @@ def take_turns(ways, nbytes, turns=TURNS):
             samples[name].append(time_graph(make, nbytes, replays=3, at_least_us=1).us)
     result = {}
     for name, us in samples.items():
-        q = statistics.quantiles(us, n=4)
-        result[name] = [round(statistics.median(us), 3), round((q[2] - q[0]) / 2, 3)]
+        timing = Timing.of(us)
+        result[name] = [round(timing.median, 3), round(timing.spread, 3)]
     return result
 
 

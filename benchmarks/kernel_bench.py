@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from rocm_guide.device import Timing
 
 RESULTS = Path(__file__).parent / "results"
 MAX_COPIES = 512
@@ -109,8 +110,8 @@ def time_graph(
     samples = [once(times) for _ in range(replays)]
     graph.reset()
     del kept, thunks
-    q = statistics.quantiles(samples, n=4)
-    return Time(statistics.median(samples), (q[2] - q[0]) / 2, calls)
+    timing = Timing.of(samples)
+    return Time(timing.median, timing.spread, calls)
 
 
 def tensors(shape: Sequence[int], dtype: torch.dtype, copies: int, seed: int = 0) -> torch.Tensor:

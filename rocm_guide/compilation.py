@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
+from rocm_guide.device import clock
 
 if TYPE_CHECKING:
     import torch
@@ -181,25 +182,18 @@ def decode_speed(
     ``warmup`` and ``timed`` (CompileReport each): ``timed.graphs`` is the number of recompilations.
     ``progress`` names a progress bar; none is drawn when it is empty.
     """
-    import torch
     from tqdm.auto import tqdm
-
-    def one_run() -> torch.Tensor:
-        tokens = decoder.run(ids, new_tokens)
-        if ids.device.type == "cuda":
-            torch.cuda.synchronize()
-        return tokens
 
     rates = []
     with tqdm(total=warmup + runs, desc=progress, leave=False, disable=not progress) as bar:
         with count_compilation() as warm:
             for _ in range(warmup):
-                tokens = one_run()
+                tokens = decoder.run(ids, new_tokens)
                 bar.update()
         with count_compilation() as timed:
             for _ in range(runs):
-                started = time.perf_counter()
-                tokens = one_run()
-                rates.append(tokens.numel() / (time.perf_counter() - started))
+                started = clock(ids.device.type)
+                tokens = decoder.run(ids, new_tokens)
+                rates.append(tokens.numel() / (clock(ids.device.type) - started))
                 bar.update()
     return {"tokens": tokens, "tokens_per_s": rates, "warmup": warm, "timed": timed}

@@ -7,7 +7,6 @@ Source: ROCm documentation, "PyTorch inductor Triton tuning knobs"; the names we
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.compilation import count_compilation
+from rocm_guide.device import clock
 
 if TYPE_CHECKING:
     import torch
@@ -129,7 +129,7 @@ def measure_knobs(
             with torch.no_grad(), config.patch(settings), _few_words(), count_compilation() as report:
                 compiled = torch.compile(make())
                 result = compiled()
-                _wait(device)
+                clock(device)  # compiled and run, not only queued
             row |= {"compile_s": report.seconds, "kernels": report.kernels}
             first = result.clone() if first is None else first
             row["max_error"] = float((result.float() - first.float()).abs().max())
@@ -152,21 +152,12 @@ def _few_words() -> Iterator[None]:
         yield
 
 
-def _wait(device: str) -> None:
-    import torch
-
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
 def _times(fn: Callable[[], Any], runs: int, device: str) -> list[float]:
     for _ in range(3):
         fn()
     times = []
     for _ in range(runs):
-        _wait(device)
-        started = time.perf_counter()
+        started = clock(device)
         fn()
-        _wait(device)
-        times.append((time.perf_counter() - started) * 1e3)
+        times.append((clock(device) - started) * 1e3)
     return times

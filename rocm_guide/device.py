@@ -8,7 +8,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 from .base import GuideError
 
-__all__ = ["Accelerator", "PeakMemory", "Timing", "accelerator", "peak_memory", "pick_dtype", "seed_all", "time_call"]
+__all__ = ["Accelerator", "PeakMemory", "Timing", "accelerator", "clock", "peak_memory", "pick_dtype",
+           "seed_all", "time_call"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,39 @@ class Timing:
     spread: float
     runs: int
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Timing:
+        """Median and spread of measured values, seconds or a rate; one value has no spread.
+
+        >>> Timing.of([3.0, 1.0, 2.0, 5.0, 4.0])
+        Timing(median=3.0, spread=1.5, runs=5)
+        """
+        quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+        return cls(statistics.median(values), (quartiles[2] - quartiles[0]) / 2, len(values))
+
     def __str__(self) -> str:
         """Milliseconds, for reading."""
         return f"{self.median * 1e3:.3f} ms ± {self.spread * 1e3:.3f} (median of {self.runs})"
+
+
+def clock(device: str | None = None) -> float:
+    """Seconds of a clock that never goes back, read when all work queued on the device is done.
+
+    A GPU answers before it has computed; a clock read without waiting measures how fast Python asks.
+
+    Args:
+        device: "cpu", "cuda" or "cuda:1"; None waits for the GPU if there is one.
+
+    >>> began = clock("cpu")
+    >>> clock("cpu") >= began
+    True
+    """
+    if device is None or not device.startswith("cpu"):
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, device: str | None = None) -> Timing:
@@ -148,11 +179,10 @@ def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, devi
             end.synchronize()
             seconds.append(start.elapsed_time(end) / 1e3)
         else:
-            began = time.perf_counter()
+            began = clock("cpu")
             fn()
-            seconds.append(time.perf_counter() - began)
-    quartiles = statistics.quantiles(seconds, n=4) if runs > 1 else [seconds[0]] * 3
-    return Timing(statistics.median(seconds), (quartiles[2] - quartiles[0]) / 2, runs)
+            seconds.append(clock("cpu") - began)
+    return Timing.of(seconds)
 
 
 @dataclass

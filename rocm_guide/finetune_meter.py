@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
+
+from .device import clock
 
 __all__ = ["WARM_UP", "step_meter"]
 
@@ -25,27 +26,21 @@ def step_meter() -> Any:
     >>> meter.began <= meter.ended
     True
     """
-    import torch
     from tqdm.auto import tqdm
     from transformers import TrainerCallback
-
-    def now() -> float:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return time.perf_counter()
 
     class Meter(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", leave=False)
-            self.began = self.warm = now()
+            self.began = self.warm = clock()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step == WARM_UP:
-                self.warm = now()
+                self.warm = clock()
             self.bar.update()
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.ended = now()
+            self.ended = clock()
             self.bar.close()
 
     return Meter()

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import inspect
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .base import GuideError
-from .device import Timing
+from .device import Timing, clock
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +119,7 @@ def generate_timed(
     firsts = [row[0] for row in table]
     rest = [s for row in table for s in row[1:]] or firsts
     steps = tuple(statistics.median(column) for column in zip(*table, strict=True))
-    return Generated(text, ids.shape[1], steps, _timing(firsts), _timing(rest), use_cache)
+    return Generated(text, ids.shape[1], steps, Timing.of(firsts), Timing.of(rest), use_cache)
 
 
 def _greedy(
@@ -129,14 +128,11 @@ def _greedy(
     """One generation and the seconds of its steps."""
     import torch
 
-    # A GPU answers before it has computed; a clock read without waiting measures how fast Python asks.
-    wait = torch.cuda.synchronize if ids.device.type == "cuda" else lambda: None
     seconds: list[float] = []
     past, text = None, ids
     with torch.inference_mode():
         for _ in range(new_tokens):
-            wait()
-            began = time.perf_counter()
+            began = clock(ids.device.type)
             # Padding takes no place: the first token of every row is at position 0.
             positions = (mask.cumsum(-1) - 1).clamp(min=0)
             new = slice(-1 if past is not None else 0, None)
@@ -151,14 +147,8 @@ def _greedy(
             past = out.past_key_values if use_cache else None
             text = torch.cat([text, out.logits[:, -1].argmax(-1, keepdim=True)], dim=1)
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-            wait()
-            seconds.append(time.perf_counter() - began)
+            seconds.append(clock(ids.device.type) - began)
     return text, seconds
-
-
-def _timing(seconds: Sequence[float]) -> Timing:
-    quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
-    return Timing(statistics.median(seconds), (quartiles[2] - quartiles[0]) / 2, len(seconds))
 
 
 def continuations(

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .base import GuideError
+from .device import clock
 
 if TYPE_CHECKING:
     import torch
@@ -102,9 +102,7 @@ def layer_spans(
     handles = []
 
     def now(device: Any) -> float:
-        if isinstance(device, int) and torch.cuda.is_available():
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
+        return clock(f"cuda:{device}" if isinstance(device, int) else "cpu")
 
     for name, device in devices.items():
         layer = model.get_submodule(name)

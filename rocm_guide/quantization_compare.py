@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .base import GuideError
+from .device import Timing, clock
 from .evaluation import answer
 
 __all__ = [
@@ -38,7 +37,7 @@ class Measured:
         perplexity: on the held-out answers; 1 would be certainty.
         seconds: to quantise, 0 where nothing is done.
         tokens_per_second: new tokens while answering a third of the questions in one batch, the median of three runs.
-        spread: half the distance between the fastest of these runs and the slowest.
+        spread: of these runs, half the distance between the quartiles.
     """
 
     bits: float
@@ -171,10 +170,11 @@ def measure(
     texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged below; for the clock it is the warm-up
     rates = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = clock(model.device.type)
         again = answer(model, tokenizer, prompts[::3], batch=len(samples))
-        spent = time.perf_counter() - began
+        spent = clock(model.device.type) - began
         rates.append(sum(len(tokenizer(text, add_special_tokens=False).input_ids) + 1 for text in again) / spent)
+    speed = Timing.of(rates)
     disk = sum(p.stat().st_size for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".bin"))
     return Measured(
         decoder_bits(model, weights),
@@ -183,8 +183,8 @@ def measure(
         sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples),
         surprise,
         seconds,
-        statistics.median(rates),
-        (max(rates) - min(rates)) / 2,
+        speed.median,
+        speed.spread,
     )
 
 

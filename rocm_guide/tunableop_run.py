@@ -7,18 +7,18 @@ Introduced in notebook 11_tunableop.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
+from rocm_guide.children import call_in_child
+from rocm_guide.device import clock
 from rocm_guide.tunableop_generate import generate_fixed, padded_prompt, random_llama
 
-__all__ = ["apply_mode", "compare_matmul", "compare_model", "in_own_process", "time_matmul", "time_model"]
+__all__ = ["apply_mode", "compare_matmul", "compare_model", "time_matmul", "time_model"]
 
 MODES = ("off", "tune", "tuned", "record")
 
@@ -60,13 +60,6 @@ def apply_mode(mode: str, file: str | os.PathLike[str] | None = None, device: st
             )
 
 
-def _wait(device: str) -> None:
-    import torch
-
-    if device != "cpu":
-        torch.cuda.synchronize()
-
-
 def time_matmul(
     m: int,
     n: int,
@@ -91,20 +84,17 @@ def time_matmul(
     apply_mode(mode, file, device)
     a = torch.rand(m, k, dtype=getattr(torch, dtype), device=device)
     b = torch.rand(k, n, dtype=getattr(torch, dtype), device=device)
-    started = time.perf_counter()
+    started = clock(device)
     c = a @ b
-    _wait(device)
-    first = time.perf_counter() - started
+    first = clock(device) - started
     for _ in range(10):
         c = a @ b
     rates = []
     for _ in range(5):
-        _wait(device)
-        started = time.perf_counter()
+        started = clock(device)
         for _ in range(iterations):
             c = a @ b
-        _wait(device)
-        rates.append(iterations / (time.perf_counter() - started))
+        rates.append(iterations / (clock(device) - started))
     # On the CPU, so that the check is no further product to tune; some rows, so that it takes no time.
     c, a, b = (x.cpu().double() for x in (c[:64], a[:64], b))
     reference = a @ b
@@ -146,50 +136,16 @@ def time_model(
     else:
         net = random_llama(hidden_size, layers, vocab_size=vocab_size, dtype=dtype, device=device)
     ids, mask = padded_prompt(batch, prompt, pad, device)
-    started = time.perf_counter()
+    started = clock(device)
     generate_fixed(net, ids, mask, new_tokens, cache="static")
-    _wait(device)
-    first = time.perf_counter() - started
+    first = clock(device) - started
     generate_fixed(net, ids, mask, new_tokens, cache="static")
     rates = []
     for _ in range(runs):
-        started = time.perf_counter()
+        started = clock(device)
         out = generate_fixed(net, ids, mask, new_tokens, cache="static")
-        _wait(device)
-        rates.append(batch * new_tokens / (time.perf_counter() - started))
+        rates.append(batch * new_tokens / (clock(device) - started))
     return {"mode": mode, "first_s": first, "per_s": rates, "tokens": out[:, -new_tokens:].tolist()}
-
-
-def _child(target: Callable[..., Any], kwargs: dict[str, Any], pipe: Any) -> None:
-    try:
-        pipe.send((True, target(**kwargs)))
-    except (GuideError, RuntimeError, OSError, ImportError, TypeError) as e:
-        pipe.send((False, f"{type(e).__name__}: {e}"))
-
-
-def in_own_process(target: Callable[..., Any], **kwargs: Any) -> Any:
-    """Run a module-level function in a fresh interpreter and return its result.
-
-    Raises:
-        GuideError: the function failed there, or the process died.
-
-    >>> in_own_process(statistics.mean, data=[1, 2, 3])
-    2
-    """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_child, args=(target, kwargs, theirs))
-    process.start()
-    theirs.close()
-    try:
-        good, result = ours.recv()
-    except EOFError:
-        process.join()
-        good, result = False, f"the process ended with code {process.exitcode}"
-    process.join()
-    if not good:
-        raise GuideError(f"{target.__name__}: {result}")
-    return result
 
 
 def _compare(
@@ -205,7 +161,7 @@ def _compare(
         for mode in bar:
             bar.set_description(f"TunableOp {mode}")
             named = {} if mode == "off" else {"file": file}
-            rows[mode] = in_own_process(target, device=device, mode=mode, **named, **kwargs)
+            rows[mode] = call_in_child(target, device=device, mode=mode, **named, **kwargs)
     if device != "cpu":
         ratio = statistics.median(rows["tuned"]["per_s"]) / statistics.median(rows["off"]["per_s"])
         rows["speed_up"] = ratio

@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rocm_guide.base import GuideError
+from rocm_guide.children import call_in_child, run_child
 from rocm_guide.cli.tunable_cmd import app
 from rocm_guide.tunableop_csv import parse_text, read_file, write_file
 from rocm_guide.tunableop_gemm import parse_gemm
 from rocm_guide.tunableop_offline import share_out, tune_file, visible_device
-from rocm_guide.tunableop_run import apply_mode, compare_matmul, in_own_process, time_matmul, time_model
+from rocm_guide.tunableop_run import apply_mode, compare_matmul, time_matmul, time_model
 from rocm_guide.tunableop_search import find_fastest, parse_log
 
 SAMPLES = Path(__file__).parent / "samples" / "tunableop"
@@ -119,7 +120,7 @@ def test_modes_and_processes():
     with pytest.raises(GuideError, match="mode=fast"):
         apply_mode("fast")
     with pytest.raises(GuideError, match="needs a GPU"):
-        in_own_process(time_matmul, m=8, n=8, k=8, device="cpu", mode="tune", iterations=1)
+        call_in_child(time_matmul, m=8, n=8, k=8, device="cpu", mode="tune", iterations=1)
     row = time_matmul(16, 24, 32, iterations=3, device="cpu")
     assert len(row["per_s"]) == 5 and row["relative_error"] < 1e-5
 
@@ -132,7 +133,11 @@ def test_an_environment_variable_that_would_win_is_named(monkeypatch):
 
 def test_a_process_that_dies_is_reported():
     with pytest.raises(GuideError, match="ended with code 3"):
-        in_own_process(os._exit, status=3)
+        call_in_child(os._exit, status=3)
+    with pytest.raises(GuideError, match="_exit: the process ended without an answer"):
+        call_in_child(os._exit, status=0)
+    with pytest.raises(GuideError, match=r"longer than 0\.2 s"):
+        run_child("import time; time.sleep(60)", seconds=0.2)
 
 
 def test_matmul_and_model_on_a_cpu(tmp_path):
@@ -156,7 +161,7 @@ def test_comparison_on_a_gpu_runs_three_processes_in_order(tmp_path, monkeypatch
             kwargs["file"].write_text("Validator,PT_VERSION,2.11.0\n")
         return {"per_s": {"off": [1.0, 2.0, 9.0], "tune": [1.0], "tuned": [3.0, 5.0, 4.0]}[kwargs["mode"]]}
 
-    monkeypatch.setattr(tunableop_run, "in_own_process", stand_in)
+    monkeypatch.setattr(tunableop_run, "call_in_child", stand_in)
     row = compare_matmul(4, 5, 6, device="cuda", folder=tmp_path / "new", progress=True)
     file = tmp_path / "new" / "time_matmul_results.csv"
     assert seen == [("time_matmul", mode, "cuda", None if mode == "off" else file) for mode in ("off", "tune", "tuned")]

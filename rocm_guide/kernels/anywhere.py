@@ -8,13 +8,12 @@ Introduced in notebook 17 (row_kernels).
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from rocm_guide.children import ChildError, run_child
 
 from .launch import KernelError
 
@@ -61,17 +60,16 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "calls.pt", Path(folder) / "answers.pt"
         torch.save(packed, source)
-        settings = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        command = [sys.executable, "-W", "ignore", "-c", _CHILD, str(source), str(target)]
         try:
-            run = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=_SECONDS)
-        except subprocess.TimeoutExpired as e:
-            raise KernelError(f"the interpreter ran longer than {_SECONDS} s: use smaller tensors") from e
-        if run.returncode:
-            last = next((x for x in reversed(run.stderr.splitlines()) if x.strip()), "no message").strip()
-            if "only 0-dimensional arrays" in last:
-                last += " (Triton 3.6 does not interpret loops with numpy 2.4 and newer: change one of them)"
-            raise KernelError(f"{', '.join(dict.fromkeys(p[1] for p in packed))} in the interpreter: {last}")
+            run_child(_CHILD, str(source), str(target), environment={"TRITON_INTERPRET": "1"}, seconds=_SECONDS)
+        except ChildError as e:
+            hint = ""
+            if "only 0-dimensional arrays" in str(e):
+                hint = " (Triton 3.6 does not interpret loops with numpy 2.4 and newer: change one of them)"
+            elif "ran longer" in str(e):
+                hint = ": use smaller tensors"
+            names = ", ".join(dict.fromkeys(p[1] for p in packed))
+            raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
         return torch.load(target, weights_only=False)
 
 

@@ -7,15 +7,13 @@ compile it, another one interprets it. Introduced in notebook 16 (ir_and_isa).
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
+from rocm_guide.children import ChildError, run_child
 
 __all__ = ["InterpretError", "interpret", "launch"]
 
@@ -56,15 +54,11 @@ def interpret(calls: Sequence[tuple[Any, Sequence[int], Sequence[Any], Mapping[s
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "calls.pt", Path(folder) / "tensors.pt"
         torch.save(packed, source)
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        command = [sys.executable, "-W", "ignore", "-c", _CHILD, str(source), str(target)]
         try:
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)
-        except subprocess.TimeoutExpired as e:
-            raise InterpretError(f"the interpreter ran longer than {_SECONDS} s; use smaller tensors") from e
-        if run.returncode:
-            last = next((x for x in reversed(run.stderr.splitlines()) if x.strip()), "no message")
-            raise InterpretError(f"{packed[0][1]} failed in the interpreter: {last.strip()}")
+            run_child(_CHILD, str(source), str(target), environment={"TRITON_INTERPRET": "1"}, seconds=_SECONDS)
+        except ChildError as e:
+            hint = "; use smaller tensors" if "ran longer" in str(e) else ""
+            raise InterpretError(f"{packed[0][1]} failed in the interpreter: {e}{hint}") from e
         for (_, _, arguments, _), results in zip(calls, torch.load(target), strict=True):
             tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
             for tensor, result in zip(tensors, results, strict=True):
