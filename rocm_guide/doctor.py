@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from .base import GuideError, cache_folder
-from .doctor_machine import check_cache, check_disk, check_memory, check_numa, memory_available
-from .doctor_probes import Check, check_accelerator, check_libraries, check_python, check_rocm_tools, pins
+from .checks import Check
+from .doctor_machine import check_cache, check_disk, check_memory, memory_available
+from .doctor_probes import check_accelerator, check_libraries, check_python, check_rocm_tools, pins
+from .system_check import check_numa
 from .torchtune_setup import check_torchtune
 
 __all__ = ["PreflightError", "diagnose", "libraries", "preflight", "report"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the doctor says about the machine itself: memory, disk, cache folder, NUMA balancing."""
+"""What the doctor says about the machine itself: memory, disk, cache folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 
 from .base import GuideError, write_bytes
-from .doctor_probes import Check
+from .checks import Check
 
-__all__ = ["check_cache", "check_disk", "check_memory", "check_numa", "memory_available"]
+__all__ = ["check_cache", "check_disk", "check_memory", "memory_available"]
 
 GIB = 2**30
 
@@ -81,21 +81,3 @@ def check_disk(folder: Path) -> Check:
         return Check("OK", "disk", text)
     fix = "free some space, or set ROCM_GUIDE_CACHE to another disk; 5 GiB are comfortable, 1 GiB is the least"
     return Check("WARN" if free >= GIB else "FAIL", "disk", text, fix)
-
-
-def check_numa() -> Check:
-    """Automatic NUMA balancing moves pages under the GPU's feet; AMD advises 0 (off) on a machine with MI300X.
-
-    Source: ROCm documentation, "AMD Instinct MI300X system optimization".
-    """
-    gpu = Path("/dev/kfd").exists()
-    try:
-        value = Path("/proc/sys/kernel/numa_balancing").read_text().strip()
-    except OSError:
-        return Check("OK", "numa", "no automatic balancing on this system")
-    if value == "0":
-        return Check("OK", "numa", "automatic balancing is off (0)")
-    if not gpu:
-        return Check("OK", "numa", f"automatic balancing is on ({value}); it only matters with an AMD GPU")
-    fix = "sudo sh -c 'echo 0 > /proc/sys/kernel/numa_balancing'"
-    return Check("WARN", "numa", f"automatic balancing is on ({value})", fix)

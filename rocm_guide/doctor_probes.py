@@ -14,13 +14,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+
+from .checks import Check
 
 __all__ = [
-    "Check",
     "ask_torch",
     "check_accelerator",
     "check_libraries",
@@ -32,25 +31,6 @@ __all__ = [
 
 GIB = 2**30
 INSTALL = 'pip install torch, then: pip install "rocm-guide[course]" (in a clone: make course)'
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the doctor: how it stands, what was looked at, what was found, and what to do about it.
-
-    >>> print(Check("WARN", "memory", "3.0 GiB free", "close other programs"))
-    [WARN] memory       3.0 GiB free -> close other programs
-    """
-
-    status: Literal["OK", "WARN", "FAIL"]
-    name: str
-    found: str
-    fix: str = ""
-
-    def __str__(self) -> str:
-        """The line as it is printed."""
-        line = f"{'[' + self.status + ']':<6} {self.name:<12} {self.found}"
-        return f"{line} -> {self.fix}" if self.fix else line
 
 
 def pins() -> dict[str, str]:

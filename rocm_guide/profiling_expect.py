@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .base import GuideError
+from .checks import Check
 from .profiling import TraceSummary
 
 __all__ = ["KERNEL_PATTERNS", "KernelCheck", "check_kernels", "replaced_kernels"]
@@ -38,8 +39,9 @@ class KernelCheck:
     def __str__(self) -> str:
         """The line that a reader wants."""
         if self.used:
-            return f"[OK]   {self.what}: {self.found[0][:80]}"
-        return f"[WARN] {self.what}: not used; instead {', '.join(n[:50] for n in self.instead) or 'nothing like it'}"
+            return str(Check("OK", f"{self.what}:", self.found[0][:80]))
+        instead = ", ".join(n[:50] for n in self.instead) or "nothing like it"
+        return str(Check("WARN", f"{self.what}:", f"not used; instead {instead}"))
 
 
 def check_kernels(

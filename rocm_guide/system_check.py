@@ -9,20 +9,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .doctor_probes import Check
+from .checks import Check
 from .system_machine import Gpu, Machine
 
-__all__ = ["affinity_hints", "check_system"]
+__all__ = ["affinity_hints", "check_numa", "check_system"]
+
+
+def check_numa(machine: Machine | None = None) -> Check:
+    """Automatic NUMA balancing moves pages while GPUs use them; AMD advises 0 (off) on a machine with MI300X.
+
+    It also helps some programs on the processor, so the advice is to measure both.
+
+    Args:
+        machine: the real one by default.
+
+    Source: "AMD Instinct MI300X system optimization",
+    https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
+
+    >>> check_numa().status in ("OK", "WARN")
+    True
+    """
+    m = machine or Machine()
+    value = m.read("proc/sys/kernel/numa_balancing")
+    if value is None:
+        return Check("OK", "numa", "this kernel has no automatic NUMA balancing: nothing to switch off")
+    if value == "0":
+        return Check("OK", "numa", "automatic NUMA balancing is off (numa_balancing = 0)")
+    on = f"automatic NUMA balancing is on (numa_balancing = {value})"
+    if not m.gpus():
+        return Check("OK", "numa", f"{on}; it only matters with an AMD GPU")
+    fix = "rocm-guide system set; keep it only if your own run gets faster"
+    return Check("WARN", "numa", on, fix)
 
 
 def _numa(m: Machine) -> list[Check]:
-    value = m.read("proc/sys/kernel/numa_balancing")
-    if value is None:
-        return [Check("OK", "numa", "this kernel has no automatic NUMA balancing: nothing to switch off")]
-    if value == "0":
-        return [Check("OK", "numa", "automatic NUMA balancing is off (numa_balancing = 0)")]
-    fix = "rocm-guide system set; keep it only if your own run gets faster"
-    return [Check("WARN", "numa", f"automatic NUMA balancing is on (numa_balancing = {value})", fix)]
+    return [check_numa(m)]
 
 
 def _kernel_arguments(m: Machine) -> list[Check]:

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from .base import GuideError, cache_folder
-from .doctor_probes import Check
+from .checks import Check
 
 __all__ = ["REQUIREMENTS", "TuneMissingError", "check_torchtune", "install_torchtune", "torchtune_folder"]
 

@@ -10,9 +10,10 @@ import pytest
 
 from rocm_guide import doctor, doctor_machine, doctor_probes
 from rocm_guide.base import cache_folder
+from rocm_guide.checks import Check
 from rocm_guide.doctor import PreflightError, diagnose, libraries, preflight, report
 from rocm_guide.doctor_machine import check_cache, check_disk, check_memory
-from rocm_guide.doctor_probes import Check, check_accelerator, check_libraries, check_rocm_tools, pins
+from rocm_guide.doctor_probes import check_accelerator, check_libraries, check_rocm_tools, pins
 
 ROOT = Path(__file__).parent.parent
 GIB = 2**30

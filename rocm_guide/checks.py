@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""What a check says: how it stands, what was found, and the fix. The doctor, the system and the profiler print it.
+
+Introduced in notebook 00 (start_here).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Check"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One checked thing: how it stands, what was looked at, what was found, and what to do about it.
+
+    >>> print(Check("WARN", "memory", "3.0 GiB free", "close other programs"))
+    [WARN] memory       3.0 GiB free -> close other programs
+    """
+
+    status: Literal["OK", "WARN", "FAIL"]
+    name: str
+    found: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        """The line as it is printed."""
+        line = f"{'[' + self.status + ']':<6} {self.name:<12} {self.found}"
+        return f"{line} -> {self.fix}" if self.fix else line
