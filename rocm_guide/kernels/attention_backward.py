@@ -10,6 +10,7 @@ Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -17,10 +18,10 @@ import triton.language as tl
 
 from .attention_backward_kv import attention_backward_kv_kernel
 from .attention_backward_q import attention_backward_q_kernel
-from .attention_configs import BACKWARD_CONFIGS, check_tile, fits_tma, pick_config
+from .attention_configs import BACKWARD_CONFIGS, check_tile, descriptor_memory, fits_tma, pick_config
 from .attention_problem import AttentionProblem, attention_problem, heads_second
 from .attention_tile import head_start
-from .launch import KernelError, architecture, check_dtype, check_same_device, check_shape
+from .launch import KernelError, architecture, check_dtype, check_same_device, check_shape, compiler_options
 
 if TYPE_CHECKING:
     import torch
@@ -76,25 +77,24 @@ def launch_backward(
     )
     tensors = (q, k, v, do, lse, delta)
     strides = (q.stride(), k.stride(), v.stride(), do.stride(), lse.stride())
-    # Called at launch, for the few bytes in which a program builds its descriptors.
-    triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=q.device))
-    extra = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
     for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
         c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
             "D": d, "COLUMNS": problem.columns, "BLOCK_M": c["m"], "BLOCK_N": c["n"], "CAUSAL": problem.causal,
             "TMA": bool(c.get("tma")) and all(fits_tma(x) for x in loaded), "HEADS_FIRST": arch.startswith("gfx9"),
-            "STAGES": c.get("stages", 1), "num_warps": c["warps"], "num_stages": c.get("stages", 1), **extra,
+            "STAGES": c.get("stages", 1),
+            **compiler_options(arch, {"num_warps": c["warps"], "num_stages": c.get("stages", 1)}, matrix=True),
         }  # fmt: skip
-        if part == "kv":
-            grid = (-(-max_k // c["n"]) * sequences * (heads // group),)
-            kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()), problem.launch_sizes,
-                         problem.scale, problem.drop, **constants)  # fmt: skip
-        else:
-            grid = (-(-max_q // c["m"]) * sequences * heads,)
-            kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), problem.launch_sizes,
-                         problem.scale, problem.drop, **constants)  # fmt: skip
+        with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
+            if part == "kv":
+                grid = (-(-max_k // c["n"]) * sequences * (heads // group),)
+                kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()),
+                             problem.launch_sizes, problem.scale, problem.drop, **constants)  # fmt: skip
+            else:
+                grid = (-(-max_q // c["m"]) * sequences * heads,)
+                kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), problem.launch_sizes,
+                             problem.scale, problem.drop, **constants)  # fmt: skip
     return given_dq, given_dk, given_dv, d_bias
 
 

@@ -6,6 +6,8 @@ Introduced in notebook 20 (attention_kernels).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .attention_problem import AttentionProblem
@@ -15,7 +17,8 @@ from .launch import KernelError, choose
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "check_tile", "fits_tma", "pick_config", "triton_type"]
+__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "check_tile", "descriptor_memory", "fits_tma",
+           "pick_config", "triton_type"]  # fmt: skip
 
 #: By architecture and columns of a tile (head size rounded up): queries and keys of a tile, compiler options.
 #: "tma" loads keys and values through Hopper's tensor descriptors; "heads_first" numbers programs so that
@@ -126,6 +129,24 @@ def triton_type(dtype: torch.dtype) -> Any:
 
     name = str(dtype).removeprefix("torch.")
     return getattr(tl, {f"float8_{f.name}": f.triton for f in FP8.values()}.get(name, name))
+
+
+@contextmanager
+def descriptor_memory(device: torch.device) -> Iterator[None]:
+    """Inside, a launch finds the few bytes in which each program builds its TMA descriptors; Triton asks for them then.
+
+    Triton's allocator belongs to the caller (another library may have set one), so it is put back.
+    """
+    import torch
+    import triton
+    from triton.runtime import _allocation
+
+    before = _allocation._allocator.get()
+    triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=device))
+    try:
+        yield
+    finally:
+        triton.set_allocator(before)
 
 
 def fits_tma(x: torch.Tensor) -> bool:

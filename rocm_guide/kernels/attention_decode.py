@@ -43,11 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DECODE_CONFIGS", "attention_decode", "gfx942_cases", "launch_decode", "reference_attention_decode"]
 
-_AMD = {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16}
 #: By architecture: keys per step, programs that share a compute unit, fewest keys per part, compiler options. On an
 #: H100 one program per multiprocessor was best by 2 to 4 % (16, 1 and 4 parts for 8, 128 and 32 tiles).
 DECODE_CONFIGS: dict[str, dict[str, Any]] = {
-    "gfx942": {"block": 64, "per_unit": 4, "least": 256, "options": _AMD},
+    "gfx942": {"block": 64, "per_unit": 4, "least": 256, "options": {"num_warps": 4, "num_stages": 1}},
     "sm_90": {"block": 64, "per_unit": 1, "least": 256, "options": {"num_warps": 4, "num_stages": 3}},
     "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
 }
@@ -199,7 +198,7 @@ def launch_decode(
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), table_width,
         GROUP=q_heads // heads, D=width, PAGE=page,
         BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
-        **compiler_options(arch, config["options"]),
+        **compiler_options(arch, config["options"], matrix=True),
     )  # fmt: skip
     if parts > 1:
         block_p = next_power_of_2(parts)

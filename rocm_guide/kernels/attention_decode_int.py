@@ -29,9 +29,8 @@ from .attention_decode import (
     check_parts,
     keys_per_step,
     parts_for,
-    reference_attention_decode,
 )
-from .kv_quant import dequantize_kv, grid_shape
+from .kv_quant import grid_shape
 from .launch import (
     KernelError,
     architecture,
@@ -48,7 +47,7 @@ from .launch import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INT_CONFIGS", "attention_decode_int", "gfx942_cases", "reference_attention_decode_int"]
+__all__ = ["INT_CONFIGS", "attention_decode_int", "gfx942_cases"]
 
 #: As DECODE_CONFIGS, by architecture; "narrow" replaces options where a row has fewer than 64 bytes, so that every lane
 #: still has 16 of them to load.
@@ -57,26 +56,12 @@ INT_CONFIGS: dict[str, dict[str, Any]] = {
         "block": 64,
         "per_unit": 4,
         "least": 256,
-        "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "options": {"num_warps": 4, "num_stages": 1},
         "narrow": {"num_warps": 2},
     },
     "sm_90": {"block": 64, "per_unit": 4, "least": 256, "options": {"num_warps": 2, "num_stages": 2}},
     "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
 }
-
-
-def reference_attention_decode_int(
-    q: torch.Tensor,
-    k_codes: torch.Tensor,
-    v_codes: torch.Tensor,
-    k_grid: torch.Tensor,
-    v_grid: torch.Tensor,
-    lengths: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """Dequantise in full, then attend, in the dtype of ``q`` (give float64 for a yardstick)."""
-    k, v = (dequantize_kv(c, g).to(q.dtype) for c, g in ((k_codes, k_grid), (v_codes, v_grid)))
-    return reference_attention_decode(q, k, v, lengths, scale)
 
 
 @triton.jit
@@ -209,7 +194,8 @@ def launch_decode_int(
         q, k, v, *grids, lengths, table, part, lse,
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(0), table_width,
         GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits, EIGHTS=k.shape[1] % 8 == 0,
-        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d, **compiler_options(arch, options),
+        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
+        **compiler_options(arch, options, matrix=True),
     )  # fmt: skip
     if parts > 1:
         shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}

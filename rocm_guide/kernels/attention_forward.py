@@ -17,15 +17,16 @@ document's flash-attention.py. Introduced in notebook 20 (attention_kernels).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
-from .attention_configs import FORWARD_CONFIGS, check_tile, fits_tma, pick_config, triton_type
+from .attention_configs import FORWARD_CONFIGS, check_tile, descriptor_memory, fits_tma, pick_config, triton_type
 from .attention_problem import AttentionProblem, attention_problem
 from .attention_tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores, whole
-from .launch import KernelError, architecture, unit_count
+from .launch import KernelError, architecture, compiler_options, unit_count
 
 if TYPE_CHECKING:
     import torch
@@ -209,24 +210,22 @@ def launch_forward(
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)
         tma = bool(config.get("tma")) and aligned
-        if tma:
-            # Called at launch, for the few bytes in which a program builds its descriptors.
-            triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=q.device))
         programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.get("per_unit", 1))
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
-        options = {name: config[name] for name in ("waves_per_eu", "maxnreg") if name in config}
-        if arch.startswith("gfx"):
-            options["matrix_instr_nonkdim"] = 16
         stages = config.get("stages", 1)
-        attention_forward_kernel[(programs,)](
-            (q, k, v, out, lse), problem.extras[:3], scales,
-            (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
-            problem.launch_sizes, problem.scale, problem.drop, counter,
-            D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
-            P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma, UNIT=16 // k.element_size() if aligned else 1,
-            HEADS_FIRST=bool(config.get("heads_first")), STAGES=stages, SCHEDULE=schedule,
-            num_warps=config["warps"], num_stages=stages, **options,
-        )  # fmt: skip
+        options = {"num_warps": config["warps"], "num_stages": stages}
+        options |= {name: config[name] for name in ("waves_per_eu", "maxnreg") if name in config}
+        with descriptor_memory(q.device) if tma else nullcontext():
+            attention_forward_kernel[(programs,)](
+                (q, k, v, out, lse), problem.extras[:3], scales,
+                (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
+                problem.launch_sizes, problem.scale, problem.drop, counter,
+                D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
+                P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
+                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=bool(config.get("heads_first")),
+                STAGES=stages, SCHEDULE=schedule,
+                **compiler_options(arch, options, matrix=True),
+            )  # fmt: skip
     return given, lse[0] if problem.layout == "thd" else lse
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 
-from .launch import KernelError, choose
+from .launch import KernelError, choose, compiler_options
 
 if TYPE_CHECKING:
     import torch
@@ -38,10 +38,7 @@ class GemmTile:
 
     def options(self, arch: str) -> dict[str, Any]:
         """The compile options of a launch on ``arch``."""
-        options: dict[str, Any] = {"num_warps": self.warps, "num_stages": self.stages}
-        if arch.startswith("gfx"):
-            options["matrix_instr_nonkdim"] = 16
-        return options
+        return compiler_options(arch, {"num_warps": self.warps, "num_stages": self.stages}, matrix=True)
 
 
 #: Tiles by architecture and bits of the element type. gfx942 was chosen from its compiled code (notebook 18), its

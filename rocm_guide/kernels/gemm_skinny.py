@@ -32,6 +32,7 @@ from .launch import (
     check_number,
     check_same_device,
     check_shape,
+    compiler_options,
     unit_count,
 )
 
@@ -234,8 +235,8 @@ def gemm_skinny(
     if any(t.numel() < n for t, n in zip(room.values(), need, strict=True)):
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
     partials = workspace.slots if tile.direct else workspace.partials
-    options: dict[str, Any] = {"num_warps": tile.warps, "num_stages": tile.stages}
-    options |= {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {"launch_pdl": True} if tile.overlap else {}
+    options = compiler_options(arch, {"num_warps": tile.warps, "num_stages": tile.stages}, matrix=True)
+    options |= {"launch_pdl": True} if tile.overlap and not arch.startswith("gfx") else {}
     step = tile.bk * tile.chunks
     even = k % step == 0 and all(t.stride(0) * t.element_size() % 16 == t.data_ptr() % 16 == 0 for t in (x, weight))
     gemm_skinny_kernel[(tiles, split)](

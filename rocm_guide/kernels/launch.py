@@ -113,15 +113,24 @@ def choose(table: Mapping[str, T], arch: str, default: str = "gfx942") -> T:
     return table[default]
 
 
-def compiler_options(arch: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def compiler_options(arch: str, options: Mapping[str, Any], *, matrix: bool = False) -> dict[str, Any]:
     """``options`` of a configuration that the compiler for ``arch`` knows: NVIDIA's refuses those of AMD's.
 
     A GPU without an entry of its own takes that of gfx942 (see :func:`choose`), whichever vendor made it.
 
+    Args:
+        arch: from :func:`architecture`.
+        options: ``num_warps``, ``num_stages`` and the like.
+        matrix: the kernel has a ``tl.dot``. On AMD it then uses the 16x16 matrix instructions, unless ``options`` says
+            otherwise: their accumulator takes a quarter of the registers of the 32x32 ones.
+
+    >>> compiler_options("gfx942", {"num_warps": 4}, matrix=True)
+    {'matrix_instr_nonkdim': 16, 'num_warps': 4}
     >>> compiler_options("sm_80", {"num_warps": 4, "matrix_instr_nonkdim": 16, "waves_per_eu": 2})
     {'num_warps': 4}
     """
     amd_only = () if arch.startswith("gfx") else ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
+    options = {"matrix_instr_nonkdim": 16, **options} if matrix else options
     return {name: value for name, value in options.items() if name not in amd_only}
 
 

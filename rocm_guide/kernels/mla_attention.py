@@ -51,7 +51,7 @@ MLA_PREFILL_CONFIGS: dict[str, dict[str, Any]] = {
         "m": 64,
         "n": 32,
         "chunk": 32,
-        "options": {"num_warps": 8, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "options": {"num_warps": 8, "num_stages": 1},
     },
     "sm_90": {"m": 64, "n": 64, "chunk": 32, "options": {"num_warps": 8, "num_stages": 2}},
     "interpreter": {"m": 16, "n": 16, "chunk": 16, "options": {}},
@@ -242,7 +242,7 @@ def mla_attention(
         queries, keys, heads, scale * _LOG2E, kv.stride(), k_pe.stride(),
         D=d, V=v, C=c, R=r, CAUSAL=bool(causal), CHUNK=config["chunk"], BLOCK_M=config["m"], BLOCK_N=config["n"],
         BLOCK_C=max(16, next_power_of_2(c)), BLOCK_R=max(16, next_power_of_2(r)),
-        **compiler_options(arch, config["options"]),
+        **compiler_options(arch, config["options"], matrix=True),
     )  # fmt: skip
     return out
 

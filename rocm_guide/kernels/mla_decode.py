@@ -46,10 +46,10 @@ __all__ = ["MLA_CONFIGS", "gfx942_cases", "launch_mla", "mla_decode", "reference
 MLA_CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
         "least": 128,
-        "project": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16},
+        "project": {"num_warps": 4, "num_stages": 1},
         "tiles": {
-            16: {"block": 32, "per_unit": 2, "options": {"num_warps": 4, "num_stages": 1, "matrix_instr_nonkdim": 16}},
-            32: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 1, "matrix_instr_nonkdim": 16}},
+            16: {"block": 32, "per_unit": 2, "options": {"num_warps": 4, "num_stages": 1}},
+            32: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 1}},
         },
     },
     "sm_90": {
@@ -147,7 +147,7 @@ def _multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     block_k, block_n = (min(128, max(16, next_power_of_2(size))) for size in (k, n))
     grid = (heads, -(-n // block_n), -(-batch // 16))
     arch = architecture(x)
-    options = compiler_options(arch, choose(MLA_CONFIGS, arch)["project"])
+    options = compiler_options(arch, choose(MLA_CONFIGS, arch)["project"], matrix=True)
     _per_head[grid](x, w, out, batch, heads, *w.stride(), K=k, N=n, BLOCK_K=block_k, BLOCK_N=block_n, **options)
     return out
 
@@ -179,7 +179,7 @@ def launch_mla(
         latent, q_pe, kv, k_pe, lengths, part, lse,
         tokens, scale * _LOG2E, heads, kv.stride(0), kv.stride(1), k_pe.stride(0), k_pe.stride(1),
         C=c, R=r, BLOCK_M=rows, BLOCK_N=tile["block"], BLOCK_C=block_c, BLOCK_R=block_r,
-        **compiler_options(arch, tile["options"]),
+        **compiler_options(arch, tile["options"], matrix=True),
     )  # fmt: skip
     if parts > 1:
         shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": next_power_of_2(parts)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -86,3 +87,23 @@ def test_options_of_the_other_vendor_are_left_out(name):
     options = {"num_warps": 4, "num_stages": 1, name: 2}
     assert launch.compiler_options("sm_80", options) == {"num_warps": 4, "num_stages": 1}
     assert launch.compiler_options("gfx90a", options) == options
+
+
+def test_the_allocator_of_another_library_is_put_back():
+    from triton.runtime import _allocation
+
+    from rocm_guide.kernels.attention_configs import descriptor_memory
+
+    before = _allocation._allocator.get()
+    with pytest.raises(ZeroDivisionError), descriptor_memory(torch.device("cpu")):
+        assert _allocation._allocator.get()(128, 128, None).numel() == 128
+        raise ZeroDivisionError
+    assert _allocation._allocator.get() is before
+
+
+def test_the_matrix_instruction_is_chosen_in_one_place():
+    assert launch.compiler_options("gfx942", {"num_warps": 4}, matrix=True)["matrix_instr_nonkdim"] == 16
+    assert launch.compiler_options("gfx942", {"matrix_instr_nonkdim": 32}, matrix=True)["matrix_instr_nonkdim"] == 32
+    assert launch.compiler_options("sm_90", {"num_warps": 4}, matrix=True) == {"num_warps": 4}
+    others = [p for p in Path(launch.__file__).parent.glob("*.py") if "matrix_instr_nonkdim" in p.read_text()]
+    assert [p.name for p in others] == ["launch.py"]
