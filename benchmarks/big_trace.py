@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SAMPLE = HERE.parent / "tests" / "samples" / "profiling" / "train_b2.json.gz"
+SAMPLE = HERE.parent / "notebooks" / "recorded" / "train_b2.json.gz"
 CHILD = """
 import json, resource, sys, time
 from rocm_guide.profiling import summarize

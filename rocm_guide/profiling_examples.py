@@ -51,18 +51,18 @@ def recorded(name: str) -> Path:
     """A trace or result that was recorded for the course, in a clone of it.
 
     Args:
-        name: a file below ``tests/samples/profiling`` or ``benchmarks/results``.
+        name: a file below ``notebooks/recorded`` or ``benchmarks/results``.
 
     Raises:
         GuideError: not in this clone.
     """
     from .course import notebooks_folder
 
-    home = notebooks_folder().parent
-    for folder in ("tests/samples/profiling", "benchmarks/results"):
-        if (home / folder / name).exists():
-            return home / folder / name
-    raise GuideError(f"{name}: recorded in neither tests/samples/profiling nor benchmarks/results of this clone")
+    notebooks = notebooks_folder()
+    for folder in (notebooks / "recorded", notebooks.parent / "benchmarks" / "results"):
+        if (folder / name).exists():
+            return folder / name
+    raise GuideError(f"{name}: recorded in neither notebooks/recorded nor benchmarks/results of this clone")
 
 
 def slice_table(summary: TraceSummary) -> str:

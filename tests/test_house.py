@@ -39,7 +39,7 @@ def test_who_may_import_whom(path):
     parts = path.relative_to(PACKAGE).parts
     for name in inside(path):
         if parts[0] in ("kernels", "mi300x"):
-            allowed = ("rocm_guide.base", f"rocm_guide.{parts[0]}")
+            allowed = ("rocm_guide.base", "rocm_guide.children", f"rocm_guide.{parts[0]}")
             # A kernel's gfx942_cases are compiled by what knows MI300X; nothing there knows a kernel.
             assert name.startswith((*allowed, "rocm_guide.mi300x")), f"{parts[0]} imports {name}"
             assert parts[0] == "kernels" or not name.startswith("rocm_guide.kernels")
@@ -47,6 +47,11 @@ def test_who_may_import_whom(path):
             assert not name.startswith("rocm_guide.cli"), "the library imports a command"
         if parts[0] not in ("cli", "exercises"):
             assert not name.startswith("rocm_guide.exercises"), "the library imports an exercise"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_the_library_reads_nothing_of_its_tests(path):
+    assert "tests/samples" not in path.read_text(encoding="utf-8").replace('" / "', "/")
 
 
 def test_importing_asks_nothing_of_device_network_or_processes():

@@ -21,7 +21,7 @@ from rocm_guide.trace_attribute import innermost, parents
 from rocm_guide.trace_events import TraceError, iter_events, iter_text_events
 from rocm_guide.trace_slices import SLICES, kernel_slice, module_place, module_slices
 
-SAMPLES = Path(__file__).parent / "samples" / "profiling"
+SAMPLES = Path(__file__).parents[1] / "notebooks" / "recorded"
 CPU_TRACE = SAMPLES / "torch_cpu_train.json.gz"
 GPU_TRACES = sorted(p for p in SAMPLES.glob("*.json.gz") if p != CPU_TRACE)
 

@@ -16,7 +16,7 @@ from rocm_guide.faults_code import find_objdump, saved_name
 from rocm_guide.profiling import summarize
 
 SAMPLES = Path(__file__).parent / "samples"
-PROFILING = SAMPLES / "profiling"
+PROFILING = Path(__file__).parents[1] / "notebooks" / "recorded"
 CODE = Path(__file__).parent / "samples/faults/fault_code.co"
 DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
 

@@ -15,7 +15,7 @@ from rocm_guide.system import apply_settings
 from rocm_guide.system_pretend import pretend_machine
 from rocm_guide.system_settings import wanted_settings
 
-SAMPLES = Path(__file__).parent / "samples" / "profiling"
+SAMPLES = Path(__file__).parents[1] / "notebooks" / "recorded"
 
 
 def hinted(capsys, hint: str, verdict: bool) -> None:

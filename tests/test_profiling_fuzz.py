@@ -27,7 +27,7 @@ from rocm_guide.trace_events import iter_text_events
 from rocm_guide.trace_store import timeline_of
 
 SAMPLES = Path(__file__).parent / "samples"
-PROFILING = SAMPLES / "profiling"
+PROFILING = Path(__file__).parents[1] / "notebooks" / "recorded"
 DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
 COUNT = int(os.environ.get("ROCM_GUIDE_FUZZ", "150"))
 TOKENS = (b'"', b",", b"{", b"}", b"[", b"]", b":", b"\n", b"\0", b"-1", b"1e999", b"NaN", b"null", b"\xff\xfe", b"0x",

@@ -20,7 +20,7 @@ from rocm_guide.profiling_perfetto import iter_slices
 from rocm_guide.profiling_read import read_profile, roofline_rows
 from rocm_guide.trace_events import TraceError
 
-SAMPLES = Path(__file__).parent / "samples" / "profiling"
+SAMPLES = Path(__file__).parents[1] / "notebooks" / "recorded"
 DISPATCH_FILES = (
     "rocprofv3_kernel_trace.csv",
     "rocprofv3_counter_collection.csv",
