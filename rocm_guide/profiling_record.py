@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import GuideError
+from .trace_attribute import MARK
 from .trace_slices import module_slices
 
 __all__ = ["mark_modules", "record", "record_block"]
@@ -57,7 +58,7 @@ def mark_modules(model: Any) -> Iterator[None]:
     try:
         for path, module in model.named_modules():
             if path:
-                hooks.append(module.register_forward_pre_hook(enter(f"slice::{places[path]}::{path}")))
+                hooks.append(module.register_forward_pre_hook(enter(f"{MARK}::{places[path]}::{path}")))
                 hooks.append(module.register_forward_hook(leave, always_call=True))
         yield
     finally:

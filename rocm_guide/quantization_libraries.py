@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from .quantization import QuantizationError, check_grid
 from .quantization_data import calibration_samples
@@ -50,6 +51,9 @@ def quiet() -> Iterator[None]:
 def add_libraries(*names: str) -> dict[str, str]:
     """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
 
+    What stays changed is what that means: their folder is the last on ``sys.path``, and transformers and PEFT look for
+    them again. Environment variables and loggers are as before.
+
     Call it before transformers or PEFT are first asked to quantise: they remember what they did not find.
 
     Raises:
@@ -59,10 +63,6 @@ def add_libraries(*names: str) -> dict[str, str]:
     True
     """
     names = names or ("gptqmodel", "bitsandbytes")
-    # GPTQModel reads these when it is imported or packs. It would compile a C++ helper for half a minute, which pays
-    # from a billion weights on, and on two cores it plans with too few workers. What you set yourself stays.
-    os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
-    os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(max(2, min(8, os.cpu_count() or 2))))
     if find_spec(names[0]) is None:
         here = Path(__file__).resolve().parents[1] / "build" / "own-environment"
         for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
@@ -76,16 +76,30 @@ def add_libraries(*names: str) -> dict[str, str]:
                     value.cache_clear()
         if find_spec("torchao") is not None:
             # PEFT imports it as soon as it finds it, and it reports every library that does not fit this machine.
-            logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
             with quiet():
                 importlib.import_module("torchao")
     versions = {}
     for name in names:
         if find_spec(name) is None:
             raise QuantizationError(f"{name} is not installed; {_FILLED_BY}")
-        with quiet():
+        with quiet(), _settings():
             versions[name] = importlib.import_module(name).__version__
     return versions
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """What GPTQModel reads from the environment when it is imported or packs; what you set yourself stays.
+
+    It would compile a C++ helper for half a minute, which pays from a billion weights on, and on two cores it plans
+    with too few workers.
+    """
+    wanted = {
+        "GPTQMODEL_DISABLE_PACK_EXT": "1",
+        "GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2))),
+    }
+    with mock.patch.dict(os.environ, {name: value for name, value in wanted.items() if name not in os.environ}):
+        yield
 
 
 def _backend(name: str) -> Any:
@@ -167,6 +181,7 @@ def gptqmodel_quantize(
     source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
     with contextlib.ExitStack() as stack:
         stack.enter_context(_own_folder())
+        stack.enter_context(_settings())
         if silent:
             stack.enter_context(quiet())
         stack.enter_context(_small_rows())

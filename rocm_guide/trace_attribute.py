@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from .trace_slices import kernel_slice, module_place
 from .trace_store import NONE, Columns, Timeline
 
-__all__ = ["Gap", "Work", "device_work", "idle_gaps", "innermost", "mark_prefix", "parents"]
+__all__ = ["MARK", "Gap", "Work", "device_work", "idle_gaps", "innermost", "parents"]
 
 #: How :func:`~rocm_guide.profiling.mark_modules` names its ranges: prefix, place, path, joined by "::".
-mark_prefix = "slice"
+MARK = "slice"
 
 
 def parents(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
@@ -118,7 +118,7 @@ class _Places:
 
     @staticmethod
     def _place(name: str, outer: str) -> str:
-        if name.startswith(f"{mark_prefix}::"):
+        if name.startswith(f"{MARK}::"):
             return name.split("::")[1]
         if name.startswith("nn.Module: "):
             cls = name.removeprefix("nn.Module: ").rpartition("_")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from rocm_guide.base import GuideError
 
@@ -127,8 +128,7 @@ def generate_fixed(
         disable_compile=disable_compile,
     )
     # A model's own defaults (an end-of-text token, a cache) would override what is not set here.
-    model.generation_config = config
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), mock.patch.object(model, "generation_config", config):
         # Without weights the ids are real numbers on the CPU and the model is on the meta device, on purpose.
         warnings.filterwarnings("ignore", message="You are calling .generate")
         return model.generate(

@@ -103,8 +103,10 @@ def test_recording_leaves_real_results_alone():
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).eval()
     ids, mask = padded_prompt(2, 7, 4)
+    own = model.generation_config
     for cache in ("dynamic", "static"):
         plain = generate_fixed(model, ids, mask, 6, cache=cache)
+        assert model.generation_config is own
         with record_gemms(model) as trace:
             recorded = generate_fixed(model, ids, mask, 6, cache=cache)
         assert torch.equal(recorded, plain)
