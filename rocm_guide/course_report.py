@@ -18,7 +18,7 @@ from .base import write_text
 from .doctor import libraries
 from .doctor_probes import ask_torch
 
-__all__ = ["hardware", "is_current", "load_report", "one_line", "package_digest", "render", "save_report", "versions"]
+__all__ = ["hardware", "is_current", "load_report", "package_digest", "render", "save_report", "versions"]
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
@@ -87,18 +87,6 @@ def is_current(entry: dict[str, Any] | None, wanted: dict[str, Any], out: Path) 
         return False
     files = [out / entry[key] for key in ("notebook", "html")]
     return all(entry.get(k) == v for k, v in wanted.items()) and all(f.is_file() for f in files)
-
-
-def one_line(entry: dict[str, Any]) -> str:
-    """How one notebook stands, for the terminal.
-
-    >>> one_line({"number": "02", "title": "LoRA", "status": "ok", "seconds": 61.2, "peak_mib": 900})
-    '02 LoRA: ok, 61 s, 900 MiB'
-    """
-    line = f"{entry['number']} {entry['title']}: {entry['status']}"
-    if entry.get("seconds"):
-        line += f", {entry['seconds']:.0f} s, {entry['peak_mib']:,} MiB"
-    return line
 
 
 def _failure(entry: dict[str, Any]) -> str:

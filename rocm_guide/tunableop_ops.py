@@ -7,13 +7,13 @@ Introduced in notebook 11_tunableop.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rocm_guide.tunableop_csv import TuningFile
 from rocm_guide.tunableop_gemm import Gemm, TunableFileError
 
-__all__ = ["Comparison", "compare", "explain_validators", "filter_file", "merge", "missing"]
+__all__ = ["Comparison", "compare", "explain_validators", "merge", "missing"]
 
 _VALIDATORS = {
     "PT_VERSION": "the PyTorch release; another one may call BLAS with other parameters",
@@ -68,17 +68,6 @@ def missing(wanted: TuningFile, have: TuningFile) -> TuningFile:
     """
     done = {g.key for g in have.tuned}
     return TuningFile(gemms={key: g.untuned() for key, g in wanted.gemms.items() if key not in done})
-
-
-def filter_file(file: TuningFile, keep: Callable[[Gemm], bool]) -> TuningFile:
-    """The lines for which ``keep`` is true, with the validators.
-
-    >>> from rocm_guide.tunableop_csv import parse_text
-    >>> f = parse_text("GemmTunableOp_Half_TN,tn_8_4_2\\nGemmTunableOp_Half_TN,tn_8_1_2\\n")
-    >>> [g.params for g in filter_file(f, lambda g: g.n > 1).gemms.values()]
-    ['tn_8_4_2']
-    """
-    return TuningFile(dict(file.validators), {k: g for k, g in file.gemms.items() if keep(g)}, list(file.problems))
 
 
 def explain_validators(file: Mapping[str, str], here: Mapping[str, str]) -> list[str]:

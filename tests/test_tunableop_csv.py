@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rocm_guide.tunableop_csv import TuningFile, parse_text, read_file, write_file
 from rocm_guide.tunableop_gemm import DTYPE_NAMES, KINDS, Gemm, TunableFileError, parse_gemm
-from rocm_guide.tunableop_ops import compare, explain_validators, filter_file, merge, missing
+from rocm_guide.tunableop_ops import compare, explain_validators, merge, missing
 
 SAMPLES = Path(__file__).parent / "samples" / "tunableop"
 FILES = sorted(SAMPLES.glob("*.csv"))
@@ -215,10 +215,9 @@ def test_merge_refuses_other_validators_and_takes_untuned_files():
     assert merged.validators == a.validators and len(merged.gemms) == 2
 
 
-def test_filter_missing_compare_and_validators():
+def test_missing_compare_and_validators():
     a = parse_text("GemmTunableOp_Half_TN,tn_8_4_2,X,0.4\nGemmTunableOp_Half_TN,tn_8_1_2,X,0.3\n")
     b = parse_text("GemmTunableOp_Half_TN,tn_8_4_2,Y,0.2\nGemmTunableOp_Half_TN,tn_8_7_2,Y,0.2\n")
-    assert len(filter_file(a, lambda g: g.n == 1).gemms) == 1
     assert list(missing(a, b).gemms) == [("GemmTunableOp_Half_TN", "tn_8_1_2")]
     c = compare(a, b)
     assert (c.speed_up, c.only_before, c.only_after, len(c.rows)) == (2.0, 1, 1, 1)
