@@ -42,8 +42,9 @@ SWEEP = [(h, n, w, s, u) for h, n, w, s in itertools.product((16, 32, 64, 128), 
 
 
 def tile(heads, block, warps, stages, per_unit):
-    options = {"num_warps": warps, "num_stages": stages}
-    return {"least": 64, "tiles": {heads: {"block": block, "per_unit": per_unit, "options": options}}}
+    from rocm_guide.kernels.attention_decode_configs import DecodeTile
+
+    return {heads: DecodeTile(block, per_unit, least=64, warps=warps, stages=stages)}
 
 
 def problem(batch, heads, copies, keys=KEYS):

@@ -107,6 +107,7 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     """
     import torch
 
+    from rocm_guide.kernels.attention_decode_configs import DecodeTile
     from rocm_guide.kernels.mla_decode import launch_mla
     from rocm_guide.mi300x.dry_run import dry_run
 
@@ -115,13 +116,12 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
         return say(False, f"block={block!r}: a power of two from 16 to 128")
     if warps not in (1, 2, 4, 8, 16):
         return say(False, f"num_warps={warps!r}: a power of two from 1 to 16")
-    options = {"num_warps": warps, "num_stages": 1, "matrix_instr_nonkdim": 16}
     try:
         with dry_run(arch, device="meta") as run:
             q, rope = (torch.empty(1, 16, n, dtype=torch.bfloat16, device="cuda") for n in (512, 64))
             cache = torch.empty(1, 32768, 576, dtype=torch.bfloat16, device="cuda")
-            tile = {"least": 128, "tiles": {16: {"block": block, "per_unit": 2, "options": options}}}
-            launch_mla(q, rope, cache[..., :512], cache[..., 512:], None, 0.07, 8, tile)
+            tile = DecodeTile(block, per_unit=2, least=128, warps=warps)
+            launch_mla(q, rope, cache[..., :512], cache[..., 512:], None, 0.07, 8, {16: tile})
         r = run.launches[0].report
     except GuideError as e:
         return say(False, str(e))

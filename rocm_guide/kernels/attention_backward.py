@@ -21,7 +21,7 @@ from .attention_backward_q import attention_backward_q_kernel
 from .attention_configs import BACKWARD_CONFIGS, check_tile, descriptor_memory, fits_tma, pick_config
 from .attention_problem import AttentionProblem, attention_problem, heads_second
 from .attention_tile import head_start
-from .launch import KernelError, architecture, check_dtype, check_same_device, check_shape, compiler_options
+from .launch import KernelError, architecture, check_dtype, check_same_device, check_shape
 
 if TYPE_CHECKING:
     import torch
@@ -81,18 +81,17 @@ def launch_backward(
         c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
-            "D": d, "COLUMNS": problem.columns, "BLOCK_M": c["m"], "BLOCK_N": c["n"], "CAUSAL": problem.causal,
-            "TMA": bool(c.get("tma")) and all(fits_tma(x) for x in loaded), "HEADS_FIRST": arch.startswith("gfx9"),
-            "STAGES": c.get("stages", 1),
-            **compiler_options(arch, {"num_warps": c["warps"], "num_stages": c.get("stages", 1)}, matrix=True),
+            "D": d, "COLUMNS": problem.columns, "BLOCK_M": c.m, "BLOCK_N": c.n, "CAUSAL": problem.causal,
+            "TMA": c.tma and all(fits_tma(x) for x in loaded), "HEADS_FIRST": arch.startswith("gfx9"),
+            "STAGES": c.stages, **c.options(arch),
         }  # fmt: skip
         with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
             if part == "kv":
-                grid = (-(-max_k // c["n"]) * sequences * (heads // group),)
+                grid = (-(-max_k // c.n) * sequences * (heads // group),)
                 kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()),
                              problem.launch_sizes, problem.scale, problem.drop, **constants)  # fmt: skip
             else:
-                grid = (-(-max_q // c["m"]) * sequences * heads,)
+                grid = (-(-max_q // c.m) * sequences * heads,)
                 kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), problem.launch_sizes,
                              problem.scale, problem.drop, **constants)  # fmt: skip
     return given_dq, given_dk, given_dv, d_bias

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from .attention_decode_configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
 from .launch import (
     KernelError,
     architecture,
@@ -33,24 +34,14 @@ from .launch import (
     check_same_device,
     check_shape,
     choose,
-    compiler_options,
     next_power_of_2,
-    unit_count,
 )
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DECODE_CONFIGS", "attention_decode", "gfx942_cases", "launch_decode", "reference_attention_decode"]
+__all__ = ["attention_decode", "gfx942_cases", "launch_decode", "reference_attention_decode"]
 
-#: By architecture: keys per step, programs that share a compute unit, fewest keys per part, compiler options. On an
-#: H100 one program per multiprocessor was best by 2 to 4 % (16, 1 and 4 parts for 8, 128 and 32 tiles).
-DECODE_CONFIGS: dict[str, dict[str, Any]] = {
-    "gfx942": {"block": 64, "per_unit": 4, "least": 256, "options": {"num_warps": 4, "num_stages": 1}},
-    "sm_90": {"block": 64, "per_unit": 1, "least": 256, "options": {"num_warps": 4, "num_stages": 3}},
-    "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
-}
-MOST_PARTS = 512
 _LOG2E = 1.4426950408889634
 
 
@@ -157,17 +148,6 @@ def block_rows(group: int, heads: int) -> tuple[int, int]:
     return rows, heads * -(-group // rows)
 
 
-def keys_per_step(config: dict[str, Any], width: int) -> int:
-    """Heads above 128 take half as many keys, so that a tile needs the same registers."""
-    return config["block"] // 2 if width > 128 else config["block"]
-
-
-def parts_for(q: torch.Tensor, tokens: int, tiles: int, config: dict[str, Any]) -> int:
-    """How many parts to cut the keys into: as many as find a place on the GPU at once, none with too little to do."""
-    places = config["per_unit"] * unit_count(q)
-    return max(1, min(places // max(q.shape[0] * tiles, 1), -(-tokens // config["least"]), MOST_PARTS))
-
-
 def launch_decode(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -177,7 +157,7 @@ def launch_decode(
     table: torch.Tensor | None,
     scale: float,
     parts: int | None = None,
-    config: dict[str, Any] | None = None,
+    config: DecodeTile | None = None,
 ) -> torch.Tensor:
     """Launch both kernels on checked arguments: ``k`` and ``v`` are (batch or page, key, KV head, feature)."""
     import torch
@@ -198,7 +178,7 @@ def launch_decode(
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), table_width,
         GROUP=q_heads // heads, D=width, PAGE=page,
         BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
-        **compiler_options(arch, config["options"], matrix=True),
+        **config.options(arch),
     )  # fmt: skip
     if parts > 1:
         block_p = next_power_of_2(parts)

@@ -27,9 +27,8 @@ from .attention_decode import (
     block_rows,
     check_decode,
     check_parts,
-    keys_per_step,
-    parts_for,
 )
+from .attention_decode_configs import DecodeTile, keys_per_step, parts_for
 from .kv_quant import grid_shape
 from .launch import (
     KernelError,
@@ -40,7 +39,6 @@ from .launch import (
     check_same_device,
     check_shape,
     choose,
-    compiler_options,
     next_power_of_2,
 )
 
@@ -49,18 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["INT_CONFIGS", "attention_decode_int", "gfx942_cases"]
 
-#: As DECODE_CONFIGS, by architecture; "narrow" replaces options where a row has fewer than 64 bytes, so that every lane
-#: still has 16 of them to load.
-INT_CONFIGS: dict[str, dict[str, Any]] = {
-    "gfx942": {
-        "block": 64,
-        "per_unit": 4,
-        "least": 256,
-        "options": {"num_warps": 4, "num_stages": 1},
-        "narrow": {"num_warps": 2},
-    },
-    "sm_90": {"block": 64, "per_unit": 4, "least": 256, "options": {"num_warps": 2, "num_stages": 2}},
-    "interpreter": {"block": 16, "per_unit": 4, "least": 16, "options": {}},
+#: As DECODE_CONFIGS; fewer warps for narrow rows, so that every lane still has 16 bytes to load.
+INT_CONFIGS: dict[str, DecodeTile] = {
+    "gfx942": DecodeTile(block=64, per_unit=4, least=256, narrow_warps=2),
+    "sm_90": DecodeTile(block=64, per_unit=4, least=256, warps=2, stages=2),
+    "interpreter": DecodeTile(block=16, per_unit=4, least=16),
 }
 
 
@@ -172,7 +163,7 @@ def launch_decode_int(
     table: torch.Tensor | None,
     scale: float,
     parts: int | None = None,
-    config: dict[str, Any] | None = None,
+    config: DecodeTile | None = None,
 ) -> torch.Tensor:
     """Launch both kernels on checked arguments; ``codes`` and ``grids`` are those of keys and of values."""
     import torch
@@ -189,13 +180,12 @@ def launch_decode_int(
     part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=q.device) if parts > 1 else out
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
     block_d = max(16, next_power_of_2(k.shape[3]))
-    options = config["options"] | (config.get("narrow", {}) if k.shape[3] < 64 else {})
     _decode_int_part[(tiles, parts, batch)](
         q, k, v, *grids, lengths, table, part, lse,
         tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(0), table_width,
         GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits, EIGHTS=k.shape[1] % 8 == 0,
         BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
-        **compiler_options(arch, options, matrix=True),
+        **config.options(arch, k.shape[3]),
     )  # fmt: skip
     if parts > 1:
         shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}

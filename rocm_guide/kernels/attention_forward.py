@@ -26,7 +26,7 @@ import triton.language as tl
 from .attention_configs import FORWARD_CONFIGS, check_tile, descriptor_memory, fits_tma, pick_config, triton_type
 from .attention_problem import AttentionProblem, attention_problem
 from .attention_tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores, whole
-from .launch import KernelError, architecture, compiler_options, unit_count
+from .launch import KernelError, architecture, unit_count
 
 if TYPE_CHECKING:
     import torch
@@ -206,25 +206,22 @@ def launch_forward(
     arch = architecture(q)
     alone = schedule != "grid" or scales is not None
     config = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
-    tiles = -(-max_q // config["m"]) * sequences * heads
+    tiles = -(-max_q // config.m) * sequences * heads
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)
-        tma = bool(config.get("tma")) and aligned
-        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.get("per_unit", 1))
+        tma = config.tma and aligned
+        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.per_unit)
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
-        stages = config.get("stages", 1)
-        options = {"num_warps": config["warps"], "num_stages": stages}
-        options |= {name: config[name] for name in ("waves_per_eu", "maxnreg") if name in config}
         with descriptor_memory(q.device) if tma else nullcontext():
             attention_forward_kernel[(programs,)](
                 (q, k, v, out, lse), problem.extras[:3], scales,
                 (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
                 problem.launch_sizes, problem.scale, problem.drop, counter,
-                D=d, COLUMNS=problem.columns, BLOCK_M=config["m"], BLOCK_N=config["n"], CAUSAL=problem.causal,
+                D=d, COLUMNS=problem.columns, BLOCK_M=config.m, BLOCK_N=config.n, CAUSAL=problem.causal,
                 P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
-                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=bool(config.get("heads_first")),
-                STAGES=stages, SCHEDULE=schedule,
-                **compiler_options(arch, options, matrix=True),
+                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=config.heads_first,
+                STAGES=config.stages, SCHEDULE=schedule,
+                **config.options(arch),
             )  # fmt: skip
     return given, lse[0] if problem.layout == "thd" else lse
 

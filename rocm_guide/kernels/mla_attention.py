@@ -19,6 +19,7 @@ notebook 20. For one query over a long cache see mla_decode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -42,19 +43,26 @@ from .launch import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLA_PREFILL_CONFIGS", "gfx942_cases", "mla_attention", "reference_mla_absorbed", "reference_mla_naive"]
+__all__ = ["MLA_PREFILL_CONFIGS", "MlaTile", "gfx942_cases", "mla_attention", "reference_mla_absorbed",
+           "reference_mla_naive"]  # fmt: skip
 
-#: By architecture: queries and keys of a tile, rows of a weight multiplied at once, compiler options. (For gfx942 with
-#: Triton 3.9; 3.6 needs "m": 32 to keep everything in registers.)
-MLA_PREFILL_CONFIGS: dict[str, dict[str, Any]] = {
-    "gfx942": {
-        "m": 64,
-        "n": 32,
-        "chunk": 32,
-        "options": {"num_warps": 8, "num_stages": 1},
-    },
-    "sm_90": {"m": 64, "n": 64, "chunk": 32, "options": {"num_warps": 8, "num_stages": 2}},
-    "interpreter": {"m": 16, "n": 16, "chunk": 16, "options": {}},
+
+@dataclass(frozen=True)
+class MlaTile:
+    """Launch settings: queries and keys of a tile, rows of a weight multiplied at once."""
+
+    m: int
+    n: int
+    chunk: int
+    warps: int = 8
+    stages: int = 1
+
+
+#: By architecture. (For gfx942 with Triton 3.9; 3.6 needs m=32 to keep everything in registers.)
+MLA_PREFILL_CONFIGS: dict[str, MlaTile] = {
+    "gfx942": MlaTile(m=64, n=32, chunk=32),
+    "sm_90": MlaTile(m=64, n=64, chunk=32, stages=2),
+    "interpreter": MlaTile(m=16, n=16, chunk=16),
 }
 _LOG2E = 1.4426950408889634
 
@@ -203,7 +211,7 @@ def mla_attention(
     *,
     causal: bool = False,
     scale: float | None = None,
-    config: dict[str, Any] | None = None,
+    config: MlaTile | None = None,
 ) -> torch.Tensor:
     """Latent attention of many queries.
 
@@ -237,12 +245,12 @@ def mla_attention(
         return out
     arch = architecture(q_nope)
     config = config or choose(MLA_PREFILL_CONFIGS, arch)
-    _mla_attention[(-(-queries // config["m"]), heads, batch)](
+    _mla_attention[(-(-queries // config.m), heads, batch)](
         q_nope.contiguous(), q_pe.contiguous(), kv, k_pe, wkv_b, out,
         queries, keys, heads, scale * _LOG2E, kv.stride(), k_pe.stride(),
-        D=d, V=v, C=c, R=r, CAUSAL=bool(causal), CHUNK=config["chunk"], BLOCK_M=config["m"], BLOCK_N=config["n"],
+        D=d, V=v, C=c, R=r, CAUSAL=bool(causal), CHUNK=config.chunk, BLOCK_M=config.m, BLOCK_N=config.n,
         BLOCK_C=max(16, next_power_of_2(c)), BLOCK_R=max(16, next_power_of_2(r)),
-        **compiler_options(arch, config["options"], matrix=True),
+        **compiler_options(arch, {"num_warps": config.warps, "num_stages": config.stages}, matrix=True),
     )  # fmt: skip
     return out
 

@@ -18,13 +18,14 @@ notebook 20.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
-from .attention_decode import _combine, check_parts, parts_for
+from .attention_decode import _combine, check_parts
+from .attention_decode_configs import DecodeTile, parts_for
 from .launch import (
     architecture,
     check_dtype,
@@ -41,29 +42,21 @@ if TYPE_CHECKING:
 
 __all__ = ["MLA_CONFIGS", "gfx942_cases", "launch_mla", "mla_decode", "reference_mla_decode"]
 
-#: By architecture: fewest keys per part, options of the projections; then by heads of a tile: keys per step, programs
-#: that share a compute unit, compiler options.
-MLA_CONFIGS: dict[str, dict[str, Any]] = {
+#: By architecture and heads of a tile. Not one stage with 8 warps on sm_90: under Triton 3.6 an H100 reported an
+#: illegal memory access. The PTX has none (every address of it was followed, between guards), so the fault lies
+#: further down.
+MLA_CONFIGS: dict[str, dict[int, DecodeTile]] = {
     "gfx942": {
-        "least": 128,
-        "project": {"num_warps": 4, "num_stages": 1},
-        "tiles": {
-            16: {"block": 32, "per_unit": 2, "options": {"num_warps": 4, "num_stages": 1}},
-            32: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 1}},
-        },
+        16: DecodeTile(block=32, per_unit=2, least=128),
+        32: DecodeTile(block=64, per_unit=1, least=128, warps=8),
     },
     "sm_90": {
-        "least": 128,
-        "project": {"num_warps": 4, "num_stages": 2},
-        "tiles": {
-            # Not one stage with 8 warps: under Triton 3.6 an H100 reported an illegal memory access. The PTX has none
-            # (every address of it was followed, between guards), so the fault lies further down.
-            16: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
-            64: {"block": 64, "per_unit": 1, "options": {"num_warps": 8, "num_stages": 2}},
-        },
+        16: DecodeTile(block=64, per_unit=1, least=128, warps=8, stages=2),
+        64: DecodeTile(block=64, per_unit=1, least=128, warps=8, stages=2),
     },
-    "interpreter": {"least": 16, "project": {}, "tiles": {16: {"block": 16, "per_unit": 2, "options": {}}}},
+    "interpreter": {16: DecodeTile(block=16, per_unit=2, least=16)},
 }
+_PROJECTION_STAGES = {"gfx942": 1, "sm_90": 2}
 _LOG2E = 1.4426950408889634
 
 
@@ -147,7 +140,7 @@ def _multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     block_k, block_n = (min(128, max(16, next_power_of_2(size))) for size in (k, n))
     grid = (heads, -(-n // block_n), -(-batch // 16))
     arch = architecture(x)
-    options = compiler_options(arch, choose(MLA_CONFIGS, arch)["project"], matrix=True)
+    options = compiler_options(arch, {"num_warps": 4, "num_stages": choose(_PROJECTION_STAGES, arch)}, matrix=True)
     _per_head[grid](x, w, out, batch, heads, *w.stride(), K=k, N=n, BLOCK_K=block_k, BLOCK_N=block_n, **options)
     return out
 
@@ -160,7 +153,7 @@ def launch_mla(
     lengths: torch.Tensor | None,
     scale: float,
     parts: int | None = None,
-    config: dict[str, Any] | None = None,
+    config: Mapping[int, DecodeTile] | None = None,
 ) -> torch.Tensor:
     """Attend in latent space: (batch, heads, C) queries and results. Checked arguments."""
     import torch
@@ -168,9 +161,9 @@ def launch_mla(
     (batch, heads, c), r, tokens = latent.shape, q_pe.shape[2], kv.shape[1]
     arch = architecture(latent)
     config = config or choose(MLA_CONFIGS, arch)
-    rows = min((n for n in config["tiles"] if n >= heads), default=max(config["tiles"]))
-    tile, tiles = config["tiles"][rows], -(-heads // rows)
-    parts = parts or parts_for(latent, tokens, tiles, config | tile)
+    rows = min((n for n in config if n >= heads), default=max(config))
+    tile, tiles = config[rows], -(-heads // rows)
+    parts = parts or parts_for(latent, tokens, tiles, tile)
     out = torch.empty_like(latent)
     lse = torch.empty((batch, heads, parts), dtype=torch.float32, device=latent.device)
     part = torch.empty((batch, heads, parts, c), dtype=torch.float32, device=latent.device) if parts > 1 else out
@@ -178,8 +171,8 @@ def launch_mla(
     _mla_part[(tiles, parts, batch)](
         latent, q_pe, kv, k_pe, lengths, part, lse,
         tokens, scale * _LOG2E, heads, kv.stride(0), kv.stride(1), k_pe.stride(0), k_pe.stride(1),
-        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile["block"], BLOCK_C=block_c, BLOCK_R=block_r,
-        **compiler_options(arch, tile["options"], matrix=True),
+        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile.block, BLOCK_C=block_c, BLOCK_R=block_r,
+        **tile.options(arch),
     )  # fmt: skip
     if parts > 1:
         shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": next_power_of_2(parts)}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -110,9 +111,9 @@ def test_nothing_outside_is_touched(device, monkeypatch, shape):
 
     *sizes, parts = shape
     q, q_pe, kv, pe, w = (inside_nan(x) for x in inputs(*sizes, HALF, device))
-    d, tiles = q.shape[-1], MLA_CONFIGS["sm_90"]["tiles"] if device == "cuda" else {}
+    d, tiles = q.shape[-1], MLA_CONFIGS["sm_90"] if device == "cuda" else {}
     latent = inside_nan(torch.einsum("bhd,hdc->bhc", q, w[:, :d]))
-    for config in (None, *({"least": 64, "tiles": {rows: tile}} for rows, tile in tiles.items())):
+    for config in (None, *({rows: replace(tile, least=64)} for rows, tile in tiles.items())):
         with monkeypatch.context() as patch:
             patch.setattr(torch, "empty", empty)
             patch.setattr(torch, "empty_like", lambda x: empty(x.shape, x.dtype, x.device))
