@@ -91,6 +91,7 @@ def decoder_bits(model: Any, weights: int) -> float:
 def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> Iterator[tuple[Any, Any, list[int]]]:
     """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
         raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; the tiny data set has them")
@@ -100,9 +101,8 @@ def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> It
     rows.sort(key=lambda row: len(row[0]))
     for i in range(0, len(rows), 36):
         part = rows[i : i + 36]
-        width = len(part[-1][0])
-        ids = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in part])
-        mask = torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _ in part])
+        ids = pad_sequence([torch.tensor(ids) for ids, _ in part], batch_first=True)
+        mask = pad_sequence([torch.ones(len(ids), dtype=torch.long) for ids, _ in part], batch_first=True)
         yield ids, mask, [start for _, start in part]
 
 

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Device helpers and the house plots, on whatever machine this is."""
 
-import time
-
 import pytest
 import torch
 
-from rocm_guide import plots
+from rocm_guide import device, plots
 from rocm_guide.base import GuideError
-from rocm_guide.device import accelerator, peak_memory, pick_dtype, seed_all, time_call
+from rocm_guide.device import Timing, accelerator, clock, peak_memory, pick_dtype, seed_all, time_call
 
 
 def test_accelerator_describes_this_machine():
@@ -17,17 +15,29 @@ def test_accelerator_describes_this_machine():
     assert torch.__version__.split("+")[0] in found.label()
 
 
-def test_time_call_reports_the_median_without_warm_up():
-    calls = []
-
-    def work():
-        calls.append(1)
-        time.sleep(0.05 if len(calls) <= 2 else 0.002)
-
-    timing = time_call(work, runs=9, warmup=2, device="cpu")
-    assert len(calls) == 11 and 0.002 <= timing.median < 0.02 and timing.spread < timing.median
+def test_time_call_reports_the_median_without_warm_up(monkeypatch):
+    """The clock is a list: five runs of 1, 2, 3, 5 and 40 ms; the two calls before them are not looked at."""
+    calls, spans = [], [3e-3, 1e-3, 40e-3, 2e-3, 5e-3]
+    readings = iter([t for i, span in enumerate(spans) for t in (float(i), i + span)])
+    monkeypatch.setattr(device, "clock", lambda name=None: next(readings))
+    timing = time_call(lambda: calls.append(1), runs=5, warmup=2, device="cpu")
+    assert len(calls) == 7 and timing.runs == 5
+    assert timing.median == pytest.approx(3e-3) and timing.spread == pytest.approx((22.5e-3 - 1.5e-3) / 2)
     with pytest.raises(GuideError, match="runs=0"):
-        time_call(work, runs=0)
+        time_call(lambda: None, runs=0)
+
+
+def test_one_value_has_no_spread_and_three_have_half_their_range():
+    assert Timing.of([7.0]) == Timing(7.0, 0.0, 1)
+    assert Timing.of([1.0, 5.0, 2.0]) == Timing(2.0, 2.0, 3)
+
+
+def test_the_clock_waits_for_the_gpu_it_is_asked_about(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    assert clock("cpu") <= clock("cuda:1") <= clock()
+    assert waited == ["cuda:1", None]
 
 
 def test_peak_memory_sees_an_allocation_that_is_gone_again():

@@ -16,8 +16,9 @@ import time
 
 import pytest
 
+from rocm_guide import doctor
 from rocm_guide.system import apply_settings, reset_settings
-from rocm_guide.system_check import affinity_hints, check_system
+from rocm_guide.system_check import affinity_hints, check_numa, check_system
 from rocm_guide.system_machine import Machine, SystemSettingError
 from rocm_guide.system_pretend import ADDRESSES, photograph, pretend_machine
 from rocm_guide.system_settings import every_setting, wanted_settings
@@ -322,6 +323,15 @@ def test_check_sees_each_setting(tmp_path):
     assert lines(new)["kernargs"].status == "OK"
     bare = Machine(machine.root, str(tmp_path), {})
     assert lines(bare)["tools"].status == "FAIL"
+
+
+def test_numa_balancing_only_matters_with_a_gpu_and_nobody_is_told_to_write_it_by_hand(tmp_path):
+    machine = pretend_machine(tmp_path / "gpu")
+    assert "keep it only if your own run gets faster" in check_numa(machine).fix
+    (tmp_path / "none/proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "none/proc/sys/kernel/numa_balancing").write_text("1\n")
+    assert check_numa(Machine(tmp_path / "none")).status == "OK"
+    assert doctor.check_numa is check_numa
 
 
 def test_affinity_hints_name_node_and_cpus(tmp_path):
