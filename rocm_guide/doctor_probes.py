@@ -160,8 +160,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
     if amd or (nvidia and facts["cuda"]):
         fix = "add yourself to the groups video and render; in a container pass --device=/dev/kfd --device=/dev/dri"
         return Check("WARN", name, "a GPU is plugged in but torch cannot open it", fix if amd else "run nvidia-smi")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Check("OK", name, f"none, {cores} CPU cores: every notebook runs at tiny scale")
+    return Check("OK", name, f"none, {cores()} CPU cores: every notebook runs at tiny scale")
 
 
 def ask_torch(timeout: float) -> dict[str, object]:
