@@ -36,7 +36,7 @@ def _nearest(path: Path) -> Path:
     return path
 
 
-def out_file(text: str) -> Path:
+def out_file(text: str | Path) -> Path:
     """A file to write, refused before the work that fills it: no name, a folder, or a place that cannot be written.
 
     >>> out_file("")
@@ -44,7 +44,7 @@ def out_file(text: str) -> Path:
         ...
     typer._click.exceptions.BadParameter: no file named; give a path such as result.txt
     """
-    if not text.strip():
+    if not str(text).strip():
         raise typer.BadParameter("no file named; give a path such as result.txt")
     path = Path(text).expanduser()
     if path.is_dir():
@@ -53,16 +53,16 @@ def out_file(text: str) -> Path:
     return path
 
 
-def out_folder(text: str) -> Path:
+def out_folder(text: str | Path) -> Path:
     """A folder to write to; made later if it is not there."""
-    if not text.strip():
+    if not str(text).strip():
         raise typer.BadParameter("no folder named; give a path such as runs")
     path = Path(text).expanduser()
     _writable(path, text)
     return path
 
 
-def _writable(folder: Path, text: str) -> None:
+def _writable(folder: Path, text: str | Path) -> None:
     above = _nearest(folder.absolute())
     if not above.is_dir():
         raise typer.BadParameter(f"{text}: {above} is a file, not a folder; choose another path")
