@@ -42,7 +42,9 @@ def _defined_here(path: Path, parts: tuple[str, ...], root: Path) -> list[str]:
     """
     text = path.read_text(encoding="utf-8")
     listed = re.search(r"^__all__ = (\[[^\]]*\])", text, re.M)
-    plain = set(re.findall(r"^(?:(?:async )?def|class) (\w+)", text, re.M)) | set(re.findall(r"^(\w+)\b.*?=", text, re.M))
+    plain = set(re.findall(r"^(?:(?:async )?def|class) (\w+)", text, re.M)) | set(
+        re.findall(r"^(\w+)\b.*?=", text, re.M)
+    )
     try:
         names = ast.literal_eval(listed[1]) if listed else []
     except (ValueError, SyntaxError):

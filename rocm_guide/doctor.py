@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .base import GuideError, cache_folder
-from .doctor_machine import check_cache, check_disk, check_memory, check_numa, memory_available
+from .doctor_machine import check_cache, check_disk, check_host, check_memory, check_numa, memory_available
 from .doctor_probes import Check, check_accelerator, check_libraries, check_python, check_rocm_tools, pins
 from .torchtune_setup import check_torchtune
 
@@ -55,6 +55,7 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
     available, total = memory_available()
     return [
         check_python(),
+        *check_host(),
         *check_libraries(libraries(), pins()),
         check_torchtune(),
         check_accelerator(timeout=timeout),

@@ -12,7 +12,7 @@ import platform
 import re
 from pathlib import Path
 
-__all__ = ["cores", "cpu_model", "describe_cpu", "host_facts", "os_name"]
+__all__ = ["cores", "cpu_model", "describe_cpu", "gpu_possible", "host_facts", "os_name"]
 
 # What the course's compiled code and torch's CPU kernels ask a CPU for.
 _FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16", "asimd")
@@ -26,6 +26,18 @@ def cores() -> int:
     True
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_possible() -> bool:
+    """Whether this machine may have a GPU that torch can use: False only where Linux shows no driver for one.
+
+    It costs a look at three files, where importing torch to ask it takes seconds.
+
+    >>> gpu_possible() in (True, False)
+    True
+    """
+    nodes = ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")  # AMD, NVIDIA, either of them under Windows' Linux
+    return platform.system() != "Linux" or any(Path(n).exists() for n in nodes)
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -71,7 +71,9 @@ def fill_in(
             raise LaunchError(f"time={time!r}: only slurm files have a time limit; leave it out with {kind}")
         text = _replaced(text, "--time=04:00:00", f"--time={time}")
     if any(not word or set(word) & set("\n\r\0") for word in program):
-        raise LaunchError(f"program {list(program)!r}: an empty word, or one of several lines, cannot stand in a script")
+        raise LaunchError(
+            f"program {list(program)!r}: an empty word, or one of several lines, cannot stand in a script"
+        )
     if program and program[0].startswith("-") and (program[0] != "-m" or len(program) < 2):
         raise LaunchError(f"program {program[0]}: start with a script (train.py) or -m and a module")
     low, high = _node_range(nodes) if nodes is not None else (0, 0)
@@ -111,7 +113,9 @@ def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | N
         more = "--machine_rank 0 --main_process_ip node01 --main_process_port 29500"
         text = _replaced(text, line, line.replace("-m ", f"{more} \\\n#     -m "))
         start = text.index("# Two machines, on each")
-        text = text[:start] + "# with --machine_rank 1, 2, … on the others.\n" + text[text.index("compute_environment") :]
+        text = (
+            text[:start] + "# with --machine_rank 1, 2, … on the others.\n" + text[text.index("compute_environment") :]
+        )
     elif gpus is not None:
         text = text.replace("One machine with 8 GPUs", f"One machine with {each} GPUs")
         text = text.replace("--num_processes 16", f"--num_processes {2 * each}")

@@ -100,12 +100,15 @@ def _terminated(number: int, frame: Any) -> None:
 def run(
     numbers: Numbers = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", callback=between(1, 1024), help="Notebooks at a time; else one per core.")
+        int | None,
+        typer.Option("--jobs", "-j", callback=between(1, 1024), help="Notebooks at a time; else one per core."),
     ] = None,
     parameter: Annotated[list[str] | None, typer.Option("-p", metavar="NAME VALUE", help="Set a parameter.")] = None,
     out: Annotated[
         Path,
-        typer.Option("--out", parser=out_folder, metavar="FOLDER", help="Folder for executed notebooks and the report."),
+        typer.Option(
+            "--out", parser=out_folder, metavar="FOLDER", help="Folder for executed notebooks and the report."
+        ),
     ] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Run only what is missing, failed or stale.")] = False,
     notebooks: Folder = None,

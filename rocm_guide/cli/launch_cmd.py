@@ -16,7 +16,8 @@ _KINDS = ("torchrun", "slurm", "accelerate")
 
 def launch(
     kind: Annotated[
-        str, typer.Argument(help="torchrun, slurm or accelerate.", callback=choice(*_KINDS), autocompletion=lambda: _KINDS)
+        str,
+        typer.Argument(help="torchrun, slurm or accelerate.", callback=choice(*_KINDS), autocompletion=lambda: _KINDS),
     ],
     program: Annotated[
         list[str] | None,

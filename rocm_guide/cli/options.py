@@ -20,6 +20,7 @@ __all__ = [
     "Top",
     "between",
     "choice",
+    "existing_folder",
     "helper_names",
     "kernel_names",
     "model_names",
@@ -98,6 +99,13 @@ def between(least: float, most: float = 10**9) -> Callable[[float | None], float
         return value
 
     return check
+
+
+def existing_folder(value: Path | None) -> Path | None:
+    """A check for an option that names a folder to read."""
+    if value is not None and not value.is_dir():
+        raise typer.BadParameter(f"{str(value)!r}: no such folder")
+    return value
 
 
 def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:

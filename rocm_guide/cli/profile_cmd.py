@@ -22,7 +22,6 @@ trace = typer.Typer(no_args_is_help=True, add_completion=False, help="Read what 
 app.add_typer(trace, name="trace")
 
 
-
 @app.command("profile", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 def profile(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python script; with -m the name of a module.")],
@@ -172,6 +171,13 @@ def compare(
         typer.echo(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
 
 
+def _check_roofline(name: str, dtype: str) -> None:
+    """Before a large file is read: is there such a GPU, and has it a unit for this type?"""
+    from rocm_guide.hardware import gpu
+
+    gpu(name).peak_tflops(dtype)
+
+
 @trace.command()
 def kernels(
     file: Annotated[Path, typer.Argument(help="rocprofv3 CSV, JSON or .pftrace; rocprof or rocprof-compute CSV.")],
@@ -183,6 +189,7 @@ def kernels(
     """The longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
     from rocm_guide.profiling_read import read_profile, roofline_rows
 
+    _check_roofline(gpu, dtype)
     found = read_profile(file)
     points = roofline_rows(found, gpu=gpu, dtype=dtype)[:top]
     if as_json:
