@@ -55,12 +55,12 @@ def install_fix(libraries: Iterable[str], *, extra: str = "course") -> str:
     >>> "rocm-guide[" in install_fix(["torch"])
     False
     """
-    if clone := clone_folder():
+    names, known = list(dict.fromkeys(libraries)), _requirements()
+    clone = clone_folder()
+    if clone is not None and {*known, *_course_names()}.issuperset(names):
         shown = str(clone).replace(str(Path.home()), "~", 1)
-        made = {"course": "course", "lab": "lab"}.get(extra)
-        return f'in {shown}: pip install -e ".[{extra}]"' + (f" (or: make {made})" if made else "")
-    known = _requirements()
-    return "pip install " + " ".join(f'"{known[n]}"' if n in known else n for n in dict.fromkeys(libraries))
+        return f'pip install -e ".[{extra}]" in {shown}' + (f" (or: make {extra})" if extra != "dev" else "")
+    return "pip install " + " ".join(f'"{known[n]}"' if n in known else n for n in names)
 
 
 def missing_library(error: ImportError, needs: Iterable[str] = ()) -> str | None:
