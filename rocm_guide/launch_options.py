@@ -93,8 +93,8 @@ def fill_in(
     if own:
         # A program of one's own takes its folder by an option that we do not know: OUTPUT is exported to it.
         text = _replaced(text, f"{_OWN} ", f"{own} ")
-        text = text.replace("# What follows goes to the training program (see: python3 -m rocm_guide.elastic --help).",
-                            "# What follows goes to the training program, which finds OUTPUT in its environment.")  # fmt: skip
+        ours = "(see: python3 -m rocm_guide.elastic --help)"
+        text = text.replace(f"training program {ours}.", "training program, which finds OUTPUT in its environment.")
         text = text.replace("export OMP_NUM_THREADS=", "export OUTPUT\nexport OMP_NUM_THREADS=", 1)
     return text
 
