@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rocm_guide.host import describe_cpu, host_facts
+
 HERE = Path(__file__).parent
 SAMPLE = HERE.parent / "notebooks" / "recorded" / "train_b2.json.gz"
 CHILD = """
@@ -77,7 +79,8 @@ def main() -> None:
         "seconds": round(found["seconds"], 2),
         "peak_gib": round(found["peak_bytes"] / 2**30, 3),
         "kernels": found["launches"],
-        "machine": f"CPU {platform.machine()}, Python {platform.python_version()}",
+        "machine": f"{describe_cpu()}, Python {platform.python_version()}",
+        "host": host_facts(),
         "date": time.strftime("%Y-%m-%d"),
     }
     text = json.dumps(result, indent=1)

@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from rocm_guide.host import describe_cpu, host_facts
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
@@ -280,7 +282,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     gpu = args.device.startswith("cuda")
     report: dict = {
-        "hardware": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
+        "hardware": torch.cuda.get_device_name() if gpu else describe_cpu(),
+        "host": host_facts(),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "triton": triton.__version__,
                      "python": platform.python_version()},
         "dry": args.dry,

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rocm_guide.base import write_text
+from rocm_guide.host import host_facts
 
 
 def measure(method: str, model_spec: str, batch: int, length: int, steps: int, changes: dict) -> dict:
@@ -59,6 +60,7 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int, c
         "first_loss": run.losses[0],
         "last_loss": run.losses[-1],
         "hardware": where.label(),
+        "host": host_facts(),
         "versions": versions,
     }
 

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,14 +139,15 @@ def matmul_ceiling(dtype: torch.dtype = torch.bfloat16, n: int = 8192) -> float:
     return time_graph(lambda i: lambda: a @ b, 4 * n * n * dtype.itemsize, at_least_us=1).tflops(2 * n**3)
 
 
-def stamp() -> dict[str, str]:
-    """Hardware and versions, to stand in every result."""
+def stamp() -> dict[str, object]:
+    """Hardware, machine and versions, to stand in every result."""
     import triton
 
     from rocm_guide.device import accelerator
+    from rocm_guide.host import host_facts
 
     found = {"hardware": accelerator().label(), "torch": torch.__version__, "triton": triton.__version__,
-             "python": platform.python_version(), "runtime": f"ROCm {torch.version.hip}" if torch.version.hip else
+             "host": host_facts(), "runtime": f"ROCm {torch.version.hip}" if torch.version.hip else
              f"CUDA {torch.version.cuda}"}  # fmt: skip
     for name in ("liger_kernel", "transformers"):
         if name in sys.modules:

@@ -16,6 +16,7 @@ import torch
 
 from rocm_guide.base import write_text
 from rocm_guide.device import accelerator
+from rocm_guide.host import host_facts
 from rocm_guide.placement import STRATEGIES, plan_placement
 from rocm_guide.placement_explain import explain, memory_table, runs_of
 from rocm_guide.zoo import meta_model
@@ -142,6 +143,7 @@ def main() -> None:
         "spans": spans,
         "maps": {s: plan_placement(shapes, [int(0.9 * t) for t in totals], s).used for s in STRATEGIES},
         "hardware": accelerator().label(),
+        "host": host_facts(),
     }  # fmt: skip
     write_text(options.out / "place_70b.json", json.dumps(result) + "\n")
 

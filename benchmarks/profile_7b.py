@@ -17,6 +17,7 @@ import statistics
 import time
 from pathlib import Path
 
+from rocm_guide.host import describe_cpu, host_facts
 from rocm_guide.profiling import compare, summarize
 from rocm_guide.profiling_record import mark_modules, record
 from rocm_guide.trace_events import iter_events
@@ -107,7 +108,8 @@ def main() -> None:
     result: dict = {
         "model": "Llama-2-7B shape, random weights" if not options.tiny else "toy shape",
         "dtype": "bf16" if gpu else "fp32",
-        "hardware": torch.cuda.get_device_name() if gpu else "CPU",
+        "hardware": torch.cuda.get_device_name() if gpu else describe_cpu(),
+        "host": host_facts(),
         "torch": torch.__version__.split("+")[0],
         "transformers": transformers.__version__,
         "context": context,

@@ -197,6 +197,7 @@ def main() -> None:
     from transformers.utils import logging
 
     from rocm_guide.device import accelerator
+    from rocm_guide.host import host_facts
     from rocm_guide.quantization_libraries import add_libraries
 
     logging.disable_progress_bar()
@@ -204,7 +205,8 @@ def main() -> None:
     import transformers
 
     device = accelerator().device
-    report = {"question": __doc__.splitlines()[0], "hardware": accelerator().label(), "shape": args.shape,
+    report = {"question": __doc__.splitlines()[0], "hardware": accelerator().label(), "host": host_facts(),
+              "shape": args.shape,
               "versions": {"torch": torch.__version__, "transformers": transformers.__version__, **versions},
               "note": "Eager mode, random weights.", "cases": {}}  # fmt: skip
     args.out.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,8 @@ import time
 import traceback
 from pathlib import Path
 
+from rocm_guide.host import describe_cpu, host_facts
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
@@ -288,7 +290,9 @@ def main() -> None:
         "what": "dry run on a CPU" if args.dry else "planner against PYTORCH_TUNABLEOP_RECORD_UNTUNED=1",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
                      "python": sys.version.split()[0]},
-        "workers": "forked" if fork else "started", "hardware": "CPU" if args.dry else torch.cuda.get_device_name(),
+        "workers": "forked" if fork else "started",
+        "hardware": describe_cpu() if args.dry else torch.cuda.get_device_name(),
+        "host": host_facts(),
         "summary": summary, "cases": rows, "experiments": tried,
         "experiments_error": results["experiments"].get("error"),
     }  # fmt: skip

@@ -173,6 +173,8 @@ def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, st
 
 def _find(name: str, closure: _Closure) -> tuple[Module, str]:
     parts = name.removeprefix(f"{PACKAGE}.").split(".")
+    if not all(p.isidentifier() for p in parts):
+        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example base.write_text")
     module = closure.module(".".join((PACKAGE, *parts[:-1]))) if len(parts) > 1 and parts[0] != "cli" else None
     if module is not None and parts[-1] in module.public and parts[-1] in module.defined:
         return module, parts[-1]

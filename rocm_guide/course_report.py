@@ -7,7 +7,6 @@ import hashlib
 import html
 import importlib.metadata
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from .base import write_text
 from .doctor import libraries
 from .doctor_probes import ask_torch
+from .host import describe_cpu
 
 __all__ = ["hardware", "is_current", "load_report", "package_digest", "render", "save_report", "versions"]
 
@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware(*, cpu_only: bool = False) -> str:
-    """What the notebooks run on, in words: ``CPU, 2 cores`` or ``1 x AMD Instinct MI300X (gfx942)``.
+    """What the notebooks run on, in words: ``CPU, AMD EPYC 9654 Processor, 2 cores`` or ``1 x AMD Instinct MI300X``.
 
     >>> hardware(cpu_only=True).startswith("CPU, ")
     True
@@ -59,8 +59,7 @@ def hardware(*, cpu_only: bool = False) -> str:
             devices = []  # the doctor explains why; the run goes on, on the CPU
     if devices:
         return f"{len(devices)} x {devices[0]['name']} ({devices[0]['arch']})"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"CPU, {cores} core{'s' if cores > 1 else ''}"
+    return describe_cpu()
 
 
 def package_digest(folder: Path | None = None) -> str:
@@ -124,6 +123,7 @@ def render(report: dict[str, Any]) -> str:
     facts: Sequence[tuple[str, str]] = [
         ("Result", counts),
         ("Hardware", report["hardware"]),
+        ("Machine", _machine(report.get("host", {}))),
         ("Parameters", ", ".join(f"{k}={v}" for k, v in report["parameters"]) or "as in the notebooks"),
         ("At a time", str(report["jobs"])),
         ("Versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())),
@@ -136,6 +136,12 @@ def render(report: dict[str, Any]) -> str:
         "<table><thead><tr><th>No.</th><th>Notebook (bar: share of the longest)</th><th>Status</th>"
         f'<th class="n">Seconds</th><th class="n">Peak MiB</th></tr></thead><tbody>{rows}</tbody></table></html>\n'
     )
+
+
+def _machine(host: dict[str, Any]) -> str:
+    """CPU, operating system and C library in words; a report of an earlier release has none."""
+    words = [host.get(k) for k in ("cpu", "os", "libc")]
+    return ", ".join(str(w) for w in (*words, *host.get("features", [])) if w)
 
 
 def _count(statuses: Iterable[str]) -> str:

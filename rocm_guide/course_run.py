@@ -16,6 +16,8 @@ from .course import Lesson, read_notebook, source_hash
 from .course_params import parameters_for
 from .course_pool import Job, Pool, default_jobs
 from .course_report import hardware, is_current, load_report, package_digest, save_report, versions
+from .host import host_facts
+from .installation import install_fix
 
 __all__ = ["check_runnable", "check_writable", "refuse_interrupts", "run_course"]
 
@@ -48,7 +50,7 @@ def check_runnable() -> None:
     needed = ("papermill", "nbclient", "nbformat", "nbconvert", "latex2mathml", "ipykernel", "psutil")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        fix = 'pip install "rocm-guide[course]" (in a clone: make course)'
+        fix = install_fix([name.replace("_", "-") for name in missing])
         raise GuideError(f"{', '.join(missing)}: not installed, and needed to execute notebooks; {fix}")
 
 
@@ -110,6 +112,7 @@ def run_course(
     found, digest = versions(), package_digest()
     report: dict[str, Any] = {
         "hardware": hardware(),
+        "host": host_facts(),
         "versions": found,
         "parameters": [list(pair) for pair in given],
         "jobs": pool_size,

@@ -21,6 +21,7 @@ from .course import MEASURED, Lesson, catalogue, cell_source, read_notebook, sou
 from .course_pool import Job, Pool
 from .course_report import hardware, versions
 from .course_worker import strip_ansi
+from .host import host_facts
 
 __all__ = ["StoreError", "clean_notebook", "course_table", "normalise", "pictures", "store_course", "update_readme"]
 
@@ -139,6 +140,7 @@ def _stamped(nb: dict[str, Any], lesson: Lesson, event: dict[str, Any], found: d
         "seconds": event["seconds"],
         "peak_mib": event["peak_mib"],
         "hardware": words,
+        "host": host_facts(),
         "versions": found,
     }
     return nb

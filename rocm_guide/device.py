@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 from .base import GuideError
+from .host import cores, cpu_model
 
 __all__ = ["Accelerator", "PeakMemory", "Timing", "accelerator", "clock", "peak_memory", "pick_dtype",
            "seed_all", "time_call"]  # fmt: skip
@@ -29,7 +30,7 @@ class Accelerator:
     Attributes:
         kind: "cpu", "cuda" (NVIDIA) or "rocm" (AMD; torch still calls its devices "cuda").
         device: the torch device string, "cpu" or "cuda".
-        name: the product's name, as the driver gives it.
+        name: the product's name, as the driver gives it; the CPU's model.
         arch: "gfx942", "sm_90", … ; the processor architecture on a CPU.
         count: how many such devices torch sees.
         memory_bytes: memory of one device (of the machine on a CPU).
@@ -48,12 +49,12 @@ class Accelerator:
         return self.kind != "cpu"
 
     def label(self) -> str:
-        """One line for plots and reports, for example ``CPU x86_64, 2 cores, torch 2.13.0``."""
+        """One line for plots and reports, for example ``CPU AMD EPYC 9654 Processor, 2 cores, torch 2.13.0``."""
         import torch
 
         version = torch.__version__.split("+")[0]
         if not self.is_gpu:
-            return f"CPU {self.arch}, {self.count} cores, torch {version}"
+            return f"CPU {self.name}, {self.count} core{'s' if self.count > 1 else ''}, torch {version}"
         many = f"{self.count} x " if self.count > 1 else ""
         return f"{many}{self.name} ({self.arch}), torch {version}"
 
@@ -74,10 +75,8 @@ def accelerator() -> Accelerator:
         arch = props.gcnArchName.split(":")[0] if rocm else "sm_{}{}".format(*torch.cuda.get_device_capability(0))
         kind: Literal["cuda", "rocm"] = "rocm" if rocm else "cuda"
         return Accelerator(kind, "cuda", props.name, arch, torch.cuda.device_count(), props.total_memory)
-    # sched_getaffinity knows what a container or `taskset` leaves to us; cpu_count does not.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    return Accelerator("cpu", "cpu", platform.processor() or "CPU", platform.machine(), cores, memory)
+    return Accelerator("cpu", "cpu", cpu_model(), platform.machine(), cores(), memory)
 
 
 def pick_dtype(device: str | None = None) -> torch.dtype:

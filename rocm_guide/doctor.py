@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .base import GuideError, cache_folder
 from .checks import Check
-from .doctor_machine import check_cache, check_disk, check_memory, memory_available
+from .doctor_machine import check_cache, check_disk, check_host, check_memory, memory_available
 from .doctor_probes import check_accelerator, check_libraries, check_python, check_rocm_tools, pins
 from .system_check import check_numa
 from .torchtune_setup import check_torchtune
@@ -57,6 +57,7 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
     available, total = memory_available()
     return [
         check_python(),
+        *check_host(),
         *check_libraries(libraries(), pins()),
         check_torchtune(),
         check_accelerator(timeout=timeout),

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from .base import GuideError, write_bytes
 from .checks import Check
+from .host import host_facts
 
-__all__ = ["check_cache", "check_disk", "check_memory", "memory_available"]
+__all__ = ["check_cache", "check_disk", "check_host", "check_memory", "memory_available"]
 
 GIB = 2**30
 
@@ -81,3 +82,15 @@ def check_disk(folder: Path) -> Check:
         return Check("OK", "disk", text)
     fix = "free some space, or set ROCM_GUIDE_CACHE to another disk; 5 GiB are comfortable, 1 GiB is the least"
     return Check("WARN" if free >= GIB else "FAIL", "disk", text, fix)
+
+
+def check_host() -> list[Check]:
+    """The CPU with what it can compute, and the operating system with its C library: what a report has to name.
+
+    >>> [check.name for check in check_host()]
+    ['cpu', 'system']
+    """
+    facts = host_facts()
+    features = ", ".join(facts["features"]) or "none of those that kernels ask for"  # type: ignore[call-overload]
+    cpu = f"{facts['cpu']} ({facts['arch']}), {facts['cores']} cores; {features}"
+    return [Check("OK", "cpu", cpu), Check("OK", "system", f"{facts['os']}, {facts['libc']}")]

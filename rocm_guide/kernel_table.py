@@ -8,7 +8,6 @@ shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` co
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from importlib import resources
@@ -20,8 +19,8 @@ from .base import GuideError, write_text
 if TYPE_CHECKING:
     from .mi300x.dry_run import DryRun
 
-__all__ = ["KernelRow", "TableError", "compare_rows", "kernel_modules", "measure_module", "read_rows", "rows_text",
-           "write_rows"]  # fmt: skip
+__all__ = ["KernelRow", "TableError", "compare_rows", "kernel_modules", "measure_cases", "measure_module",
+           "read_rows", "rows_text", "write_rows"]  # fmt: skip
 
 
 class TableError(GuideError):
@@ -69,9 +68,9 @@ class KernelRow:
 
 def kernel_modules() -> list[str]:
     """Names of the modules of ``rocm_guide.kernels`` that bring cases for the table."""
-    package = importlib.import_module("rocm_guide.kernels")
-    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
-    return [n for n in names if hasattr(importlib.import_module(f"rocm_guide.kernels.{n}"), "gfx942_cases")]
+    # By their text: to import them all takes torch and Triton, which a look at the cached table does not need.
+    files = sorted((Path(__file__).parent / "kernels").glob("*.py"))
+    return [f.stem for f in files if "gfx942_cases" in f.read_text(encoding="utf-8")]
 
 
 def _widths(found: dict[int, int]) -> str:
@@ -110,21 +109,31 @@ def measure_module(name: str, arch: str = "gfx942") -> list[KernelRow]:
     Raises:
         TableError: no such module, or a case that launches nothing.
     """
-    from .mi300x.dry_run import dry_run
-
     if name not in kernel_modules():
         raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(kernel_modules())}")
+    return list(dict.fromkeys(row for rows in measure_cases(name, arch).values() for row in rows))
+
+
+def measure_cases(name: str, arch: str = "gfx942", part: int = 0, parts: int = 1) -> dict[int, list[KernelRow]]:
+    """The rows of every ``parts``-th case of a module, beginning with case ``part``, by the case's place.
+
+    Raises:
+        TableError: a case that launches nothing.
+    """
+    from .mi300x.dry_run import dry_run
+
     module = importlib.import_module(f"rocm_guide.kernels.{name}")
-    rows: list[KernelRow] = []
     with dry_run(arch, device="meta"):
         cases = list(module.gfx942_cases())
-    for label, thunk in cases:
+    rows: dict[int, list[KernelRow]] = {}
+    for i in range(part, len(cases), parts):
+        label, thunk = cases[i]
         with dry_run(arch, device="meta") as run:
             thunk()
         if not run.launches:
             raise TableError(f"{name}: the case {label!r} launched no kernel")
-        rows += _rows(f"{name}: {label}", run)
-    return list(dict.fromkeys(rows))
+        rows[i] = list(_rows(f"{name}: {label}", run))
+    return rows
 
 
 def rows_text(rows: Sequence[KernelRow]) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError, write_text
+from .base import write_text
+from .launch_options import LaunchError, fill_in
 from .loopback import require_loopback
 
 __all__ = [
@@ -36,15 +37,20 @@ LAUNCH_FILES = {
 }
 
 
-class LaunchError(GuideError):
-    """A launch that cannot be, or did not end well."""
-
-
-def launch_file(kind: str) -> str:
+def launch_file(
+    kind: str,
+    *,
+    nodes: str | None = None,
+    gpus: int | None = None,
+    time: str | None = None,
+    program: Sequence[str] = (),
+) -> str:
     """The text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
 
+    The options are those of :func:`~rocm_guide.launch_options.fill_in`; the file as it ships if there is none.
+
     Raises:
-        LaunchError: another kind.
+        LaunchError: another kind, or an option that cannot be.
 
     Introduced in notebook 05.
 
@@ -57,10 +63,14 @@ def launch_file(kind: str) -> str:
         raise LaunchError(f"{kind!r}: there is no such launch file; choose from {', '.join(LAUNCH_FILES)}")
     # Spelt out one by one, so that `rocm-guide copy` sees which files belong to this function.
     if kind == "torchrun":
-        return files("rocm_guide").joinpath("data", "launch_torchrun.sh").read_text(encoding="utf-8")
-    if kind == "slurm":
-        return files("rocm_guide").joinpath("data", "launch_slurm.sbatch").read_text(encoding="utf-8")
-    return files("rocm_guide").joinpath("data", "launch_accelerate_fsdp.yaml").read_text(encoding="utf-8")
+        text = files("rocm_guide").joinpath("data", "launch_torchrun.sh").read_text(encoding="utf-8")
+    elif kind == "slurm":
+        text = files("rocm_guide").joinpath("data", "launch_slurm.sbatch").read_text(encoding="utf-8")
+    else:
+        text = files("rocm_guide").joinpath("data", "launch_accelerate_fsdp.yaml").read_text(encoding="utf-8")
+    if nodes is None and gpus is None and time is None and not program:
+        return text
+    return fill_in(kind, text, nodes=nodes, gpus=gpus, time=time, program=program)
 
 
 def free_port() -> int:

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from rocm_guide.cli.options import OutFile, helper_names
 
 __all__ = ["copy"]
 
 
 def copy(
-    helper: Annotated[str | None, typer.Argument(help="MODULE.NAME, for example base.write_text.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of printing.")] = None,
+    helper: Annotated[
+        str | None, typer.Argument(help="MODULE.NAME, for example base.write_text.", autocompletion=helper_names)
+    ] = None,
+    out: OutFile = None,
     list_all: Annotated[bool, typer.Option("--list", help="Print the names of all helpers.")] = False,
 ) -> None:
     """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""

@@ -5,21 +5,30 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rocm_guide.base import GuideError
+from rocm_guide.cli.options import JSON, between, notebook_numbers, out_folder
 
-__all__ = ["lab", "list_", "run", "store"]
+if TYPE_CHECKING:
+    from rocm_guide.course import Lesson
+
+__all__ = ["lab", "list_", "resume_line", "run", "store"]
 
 Folder = Annotated[
     Path | None, typer.Option("--notebooks", help="Folder with the notebooks, if it is not the course's own.")
 ]
-Numbers = Annotated[list[str] | None, typer.Argument(metavar="[NN]...", help="Numbers of notebooks; all if left out.")]
+Numbers = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NN]...", help="Numbers of notebooks; all if left out.", autocompletion=notebook_numbers),
+]
 
 
 def prepare(arguments: list[str]) -> list[str]:
@@ -45,12 +54,24 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def list_(notebooks: Folder = None) -> None:
+def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     """List the notebooks: number, title, time and memory of their stored run, and whether its outputs are fresh."""
+    from rocm_guide.course import catalogue
+
+    lessons = catalogue(notebooks)
+    if as_json:
+        import json
+
+        rows = [
+            {"number": x.number, "topic": x.topic, "title": x.title, "path": str(x.path), "seconds": x.seconds,
+             "peak_mib": x.peak_mib, "covers": x.covers, "hardware": x.stamp.get("hardware"), "outputs": _state(x)}
+            for x in lessons
+        ]  # fmt: skip
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
     from rich.console import Console
     from rich.table import Table
-
-    from rocm_guide.course import catalogue
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("NN")
@@ -59,12 +80,17 @@ def list_(notebooks: Folder = None) -> None:
     table.add_column("memory", justify="right")
     table.add_column("covers", overflow="fold")
     table.add_column("outputs")
-    for x in catalogue(notebooks):
+    for x in lessons:
         seconds = f"{x.seconds:.0f} s" if x.seconds else ""
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
-        state = "fresh" if x.fresh else "stale" if x.stamp else "none"
-        table.add_row(x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), state)
+        # As Text: a square bracket in a title is no markup.
+        words = (x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), _state(x))
+        table.add_row(*map(Text, words))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _state(lesson: Lesson) -> str:
+    return "fresh" if lesson.fresh else "stale" if lesson.stamp else "none"
 
 
 def _terminated(number: int, frame: Any) -> None:
@@ -73,9 +99,17 @@ def _terminated(number: int, frame: Any) -> None:
 
 def run(
     numbers: Numbers = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Notebooks at a time; else one per core.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", callback=between(1, 1024), help="Notebooks at a time; else one per core."),
+    ] = None,
     parameter: Annotated[list[str] | None, typer.Option("-p", metavar="NAME VALUE", help="Set a parameter.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for executed notebooks and the report.")] = Path("runs"),
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", parser=out_folder, metavar="FOLDER", help="Folder for executed notebooks and the report."
+        ),
+    ] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Run only what is missing, failed or stale.")] = False,
     notebooks: Folder = None,
 ) -> None:
@@ -107,11 +141,30 @@ def run(
         errors.print(_headline(entry), style="red", markup=False)
     if report["interrupted"]:
         left = [e["number"] for e in entries if e["status"] in ("stopped", "missing")]
-        again = f"rocm-guide run --resume --out {out}"
+        again = resume_line(numbers, jobs, parameter, out, notebooks)
         errors.print(f"stopped; not done: {', '.join(left) or 'nothing'}; go on with: {again}", markup=False)
         raise typer.Exit(130)
     console.print(f"report: {out / 'report.html'}", markup=False)
     raise typer.Exit(1 if failed else 2 if refused else 0)
+
+
+def resume_line(
+    numbers: Sequence[str] | None, jobs: int | None, parameters: Sequence[str] | None, out: Path, notebooks: Path | None
+) -> str:
+    """The command that goes on with exactly this run, quoted for a shell.
+
+    >>> resume_line(["01", "25"], 2, ["MODEL=my model"], Path("runs"), None)
+    "rocm-guide run 01 25 --resume --jobs 2 -p MODEL 'my model' --out runs"
+    """
+    words = ["rocm-guide", "run", *(numbers or []), "--resume"]
+    words += ["--jobs", str(jobs)] if jobs is not None else []
+    for pair in parameters or []:
+        name, _, value = pair.partition("=")
+        # A value that looks like an option would be taken for one unless it hangs on the name.
+        words += ["-p", pair] if value.startswith("-") else ["-p", name, value]
+    words += ["--out", str(out)]
+    words += ["--notebooks", str(notebooks)] if notebooks is not None else []
+    return shlex.join(words)
 
 
 def _headline(entry: dict[str, Any]) -> str:
@@ -123,7 +176,9 @@ def _headline(entry: dict[str, Any]) -> str:
 
 def store(
     numbers: Numbers = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Notebooks at a time; one measures best.")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", callback=between(1, 1024), help="Notebooks at a time; one measures best.")
+    ] = 1,
     notebooks: Folder = None,
 ) -> None:
     """Re-execute notebooks on the CPU at tiny scale and keep them, outputs and stamp included, where they are.
@@ -168,7 +223,9 @@ def lab(
     if not folder.is_dir():
         raise GuideError(f"{folder}: no such folder; name the one that holds the NN_topic.ipynb files")
     if importlib.util.find_spec("jupyterlab") is None:
-        raise GuideError("jupyterlab is not installed; pip install 'rocm-guide[lab]' (in a clone: make lab)")
+        from rocm_guide.installation import install_fix
+
+        raise GuideError(f"jupyterlab is not installed; {install_fix(['jupyterlab'], extra='lab')}")
     environment = dict(os.environ, JUPYTER_PREFER_ENV_PATH="1")
     command = [sys.executable, "-m", "jupyter", "lab", f"--notebook-dir={folder}", *(arguments or [])]
     sys.stdout.flush()

@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.options import JSON, between
+
 __all__ = ["doctor"]
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for torch to find the GPUs.")] = 120,
+    as_json: JSON = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for torch to find the GPUs.", callback=between(0.1, 86_400))
+    ] = 120,
 ) -> None:
     """Check Python, libraries, accelerator, ROCm, memory, disk and cache; each finding with its fix.
 

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.options import JSON, existing_folder, out_file
+
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read GPU fault reports and debug-agent logs.")
-
-_JSON = typer.Option("--json", help="Print JSON and nothing else.")
 
 
 @app.command()
 def read(
     report: Annotated[Path, typer.Argument(help="What the ROCm debug agent printed.")],
-    code: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.")] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    code: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.", callback=existing_folder)] = None,
+    as_json: JSON = False,
 ) -> None:
     """Name the faulting kernel, the instruction, and the lanes that touched the page."""
     from rocm_guide.faults import read_report
@@ -33,7 +33,7 @@ def read(
 @app.command()
 def log(
     file: Annotated[Path, typer.Argument(help="A program's output, or the kernel log: sudo dmesg > dmesg.txt.")],
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: JSON = False,
 ) -> None:
     """Find GPU faults in a log and say what each means."""
     from dataclasses import asdict
@@ -57,21 +57,32 @@ def log(
 def code(
     uri: Annotated[str, typer.Argument(help="The line behind 'code object:'.")],
     pc: Annotated[str, typer.Option(help="Address inside the file: wave pc minus the start of 'loaded at'.")] = "",
-    folder: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the code object here.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of --save-code-objects.", callback=existing_folder)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the code object here.")
+    ] = None,
+    as_json: JSON = False,
 ) -> None:
     """Extract a code object and disassemble it around an address."""
     from rocm_guide.base import GuideError, write_bytes
     from rocm_guide.faults_code import disassemble, extract_code
 
-    data = extract_code(uri, folder=folder)
-    if out is not None:
-        typer.echo(f"{write_bytes(out, data)}: {len(data):,} bytes")
     try:
         at = int(pc, 0) if pc else None
     except ValueError as e:
         raise GuideError(f"pc={pc!r}: not an address; write it like 0x19a4") from e
+    data = extract_code(uri, folder=folder)
     listing = disassemble(data, pc=at)
+    written = write_bytes(out, data) if out is not None else None
+    if as_json:
+        rows = [{"address": i.address, "text": i.text} for i in listing.instructions]
+        found = {"bytes": len(data), "functions": list(listing.functions), "pc": at, "instructions": rows}
+        typer.echo(json.dumps(found, indent=1))
+        return
+    if written is not None:
+        typer.echo(f"{written}: {len(data):,} bytes")
     typer.echo("functions: " + ", ".join(listing.functions))
     everything = "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
     typer.echo(listing.around() if at is not None else everything)

@@ -89,15 +89,19 @@ def load_module(path: Path) -> ModuleType:
         parts.insert(0, top.name)
         top = top.parent
     sys.path[:0] = [str(top)] if str(top) not in sys.path else []
+    # What the file prints while it is imported must not get into --json.
+    printed = contextlib.redirect_stdout(sys.stderr)
     try:
         if len(parts) > 1:
-            return importlib.import_module(".".join(parts))
+            with printed:
+                return importlib.import_module(".".join(parts))
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
             raise InspectError(f"{path.name}: not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        with printed:
+            spec.loader.exec_module(module)
     except GuideError:
         raise
     except (Exception, SystemExit) as e:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocm_guide.cli.options import JSON, between, kernel_names
+
 if TYPE_CHECKING:
     from rocm_guide.kernel_table import KernelRow
 
@@ -22,29 +24,33 @@ def _group() -> None:
 
 @app.command("table")
 def table(
-    modules: Annotated[list[str] | None, typer.Argument(help="Kernel modules, such as softmax; all if none.")] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(help="Kernel modules, such as softmax; all if none.", autocompletion=kernel_names),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare with the committed table.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Replace the committed table's lines.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-) -> None:  # fmt: skip
-    """Compile every kernel for gfx942, on any machine, and show registers, LDS, occupancy and instruction widths."""
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Processes; else one per core.", callback=between(1, 1024))
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compile again what is in the cache.")] = False,
+    as_json: JSON = False,
+) -> None:
+    """Compile every kernel for gfx942, on any machine, and show registers, LDS, occupancy and instruction widths.
+
+    What was compiled before, from the same source by the same Triton, is read from the guide's cache folder.
+    """
     import json
     from dataclasses import asdict
 
-    import triton
-    from rich.console import Console
-
-    from rocm_guide.kernel_table import compare_rows, kernel_modules, measure_module, read_rows, write_rows
+    from rocm_guide.kernel_table import compare_rows, kernel_modules, read_rows, write_rows
+    from rocm_guide.kernel_table_cache import triton_version
 
     names = modules or kernel_modules()
-    out = Console(stderr=True)
-    rows = []
-    with out.status("compiling for gfx942") as status:
-        for name in names:
-            status.update(f"compiling for gfx942: {name}")
-            rows += measure_module(name)
+    here = triton_version()
+    rows = _measure(names, jobs, fresh)
     if as_json:
-        typer.echo(json.dumps({"triton": triton.__version__, "kernels": [asdict(r) for r in rows]}, indent=2))
+        typer.echo(json.dumps({"triton": here, "kernels": [asdict(r) for r in rows]}, indent=2))
     elif not (check or write):
         _print(rows)
     if check or write:
@@ -60,11 +66,34 @@ def table(
             typer.echo(line, err=as_json)
         if not as_json:
             agree = "agree" if not changes else "checked"
-            typer.echo(
-                f"{len(rows)} launches {agree}; table made with triton {version}, here triton {triton.__version__}"
-            )
+            typer.echo(f"{len(rows)} launches {agree}; table made with triton {version}, here triton {here}")
         if changes:
             raise typer.Exit(1)
+
+
+def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]:
+    """With a bar on stderr while something has to be compiled; nothing there where there is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from rocm_guide.kernel_table_cache import measure_modules
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("compiling for gfx942"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        return measure_modules(
+            names,
+            jobs=jobs,
+            fresh=fresh,
+            progress=lambda name, done, total: bar.update(task, description=name, completed=done, total=total),
+        )
 
 
 def _print(rows: list[KernelRow]) -> None:

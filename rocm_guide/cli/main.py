@@ -2,17 +2,18 @@
 """The command `rocm-guide`: finds its commands by name, and turns a GuideError into one line and exit code 2.
 
 A command's module is imported only when that command is called, so `rocm-guide --help` is quick and a command whose
-libraries are missing fails alone. To add one: write ``cli/<module>.py`` with a typer function (or a ``typer.Typer``
-called ``app``) and add its line to ``COMMANDS``.
+libraries are missing fails alone, in one line. To add one: write ``cli/<module>.py`` with a typer function (or a
+``typer.Typer`` called ``app``), add its line to ``COMMANDS`` and its examples to ``cli/examples.py``.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -20,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from rocm_guide import __version__
 from rocm_guide.base import GuideError
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["COMMANDS", "NEEDS", "app", "main"]
 
 # name -> (module in this folder, what it does)
 COMMANDS = {
@@ -40,6 +41,18 @@ COMMANDS = {
     "faults": ("faults_cmd", "Read GPU fault reports and debug-agent logs."),
     "system": ("system_cmd", "System settings of an MI300X machine: check, set, reset."),
 }
+
+# What a command needs beside the bare package: if one of them is missing, the others are looked for in the same breath.
+NEEDS = {
+    "fit": ("torch", "transformers"),
+    "inspect": ("torch", "triton"),
+    "kernels": ("torch", "triton"),
+    "tunable": ("torch", "transformers"),
+    "profile": ("torch",),
+}
+
+_COMPLETE = "_ROCM_GUIDE_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
 class LazyGroup(TyperGroup):
@@ -63,11 +76,13 @@ class LazyGroup(TyperGroup):
         module = importlib.import_module(f"rocm_guide.cli.{COMMANDS[command.name][0]}")
         # A module may rewrite its arguments, for what the option parser cannot express.
         prepare = getattr(module, "prepare", list)
-        return name, _command(module, command.name), prepare(rest)
+        return name, find_command(module, command.name), prepare(rest)
 
 
-def _command(module: ModuleType, name: str) -> Any:
-    """The typer function, or the group, that ``module`` has for the command ``name``."""
+def find_command(module: ModuleType, name: str) -> Any:
+    """The typer function, or the group, that ``module`` has for the command ``name``, with its examples."""
+    from rocm_guide.cli.examples import add_examples
+
     group = getattr(module, "app", None)
     if isinstance(group, typer.Typer):
         command = typer.main.get_command(group)
@@ -81,6 +96,7 @@ def _command(module: ModuleType, name: str) -> Any:
         single.command(name, context_settings=getattr(function, "context_settings", None))(function)
         command = typer.main.get_command(single)
     command.name = name
+    add_examples(command, name)
     return command
 
 
@@ -94,20 +110,65 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _top(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    show_completion: Annotated[
+        str | None, typer.Option(metavar="SHELL", help="Print the completion script of bash, zsh, fish or powershell.")
+    ] = None,
+    install_completion: Annotated[
+        str | None, typer.Option(metavar="SHELL", help="Install it for that shell, in your home folder.")
+    ] = None,
+) -> None:
     """Learn to fine-tune and speed up language models on AMD Instinct MI300X."""
     if version:
         typer.echo(f"rocm-guide {__version__}")
         raise typer.Exit
+    if shell := show_completion if show_completion is not None else install_completion:
+        _completion(shell, install=show_completion is None)
+        raise typer.Exit
+    if show_completion is not None or install_completion is not None:
+        _completion("", install=False)
+
+
+def _completion(shell: str, *, install: bool) -> None:
+    """Typer's own scripts; the shell is named, because a guess by parent process is wrong inside make and CI."""
+    from typer import completion
+
+    if shell not in _SHELLS:
+        raise GuideError(f"{shell!r}: no completion for this shell; choose from {', '.join(_SHELLS)}")
+    if install:
+        _, path = completion.install(shell=shell, prog_name="rocm-guide", complete_var=_COMPLETE)
+        typer.echo(f"{path}: completion for {shell}; open a new terminal to use it")
+    else:
+        typer.echo(completion.get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=shell))
 
 
 def main() -> None:
     """Entry point of `rocm-guide`."""
+    if _COMPLETE in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         code = app(prog_name="rocm-guide", standalone_mode=False)
+        sys.stdout.flush()
     except GuideError as e:
         _refuse(str(e))
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. Python would complain once more while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except ImportError as e:
+        from rocm_guide.installation import missing_library
+
+        called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
+        if (line := missing_library(e, NEEDS.get(called, ()))) is None:
+            raise
+        _refuse(line)
     except Exception as e:
+        if type(e).__name__ == "Abort":  # Ctrl-C, as the option parser passes it on
+            print("stopped", file=sys.stderr)
+            sys.exit(130)
         # What the option parser has to say. Typer brings a copy of click along, so its errors are known by their form.
         if not hasattr(e, "format_message"):
             raise

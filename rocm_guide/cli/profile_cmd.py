@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocm_guide.cli.options import JSON, Top, choice, out_file
+
 if TYPE_CHECKING:
     from rocm_guide.profiling import TraceSummary
 
@@ -19,40 +21,45 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 trace = typer.Typer(no_args_is_help=True, add_completion=False, help="Read what a profiler wrote.")
 app.add_typer(trace, name="trace")
 
-_JSON = typer.Option("--json", help="Print JSON and nothing else.")
-_TOP = typer.Option("--top", help="How many kernels to list.", min=1)
 
-
-@app.command("profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command("profile", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 def profile(
-    script: Annotated[Path, typer.Argument(help="A Python script.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python script; with -m the name of a module.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")] = Path("trace.json.gz"),
+    module: Annotated[bool, typer.Option("--module", "-m", help="Run a module, as python -m does.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Where to write the trace.")
+    ] = Path("trace.json.gz"),
 ) -> None:
-    """Run a script under torch.profiler and summarise its trace; options of profile go before the script.
+    """Run a script or module under torch.profiler and summarise its trace; options of profile go before the script.
 
-    The exit code is the script's own; a script that fails is summarised up to there.
+    The exit code is the script's own; a script that fails is summarised up to there. One that starts torch.profiler
+    itself is refused: a process can have only one.
     """
-    import runpy
     import sys
 
-    from rocm_guide.base import GuideError
     from rocm_guide.profiling import summarize
+    from rocm_guide.profiling_guard import NestedProfilerError, only_profiler
     from rocm_guide.profiling_record import record_block
 
-    if not script.is_file():
-        raise GuideError(f"{script}: no such script")
-    before, code = (sys.argv, sys.path[:]), 0
-    sys.argv, sys.path[0:0] = [str(script), *(arguments or [])], [str(script.resolve().parent)]
+    before, code, there = (sys.argv, sys.path[:]), 0, out.exists()
+    first = Path.cwd() if module else Path(script).resolve().parent
+    sys.argv, sys.path[0:0] = [script, *(arguments or [])], [str(first)]
+    file = script
     try:
-        with record_block(out):
-            runpy.run_path(str(script), run_name="__main__")
+        file = _module_file(script) if module else _script_file(script)
+        with record_block(out), only_profiler(script):
+            _run(script, module)
+    except NestedProfilerError:
+        if not there:
+            out.unlink(missing_ok=True)
+        raise
     except SystemExit as e:  # many scripts end with sys.exit(main())
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
         if isinstance(e.code, str):
             typer.echo(e.code, err=True)
     except Exception as e:  # noqa: BLE001 - whatever the script raises is shown as Python would
-        code = _show_failure(e, script)
+        code = _show_failure(e, file)
     finally:
         sys.argv, sys.path[:] = before
     _summary(summarize(out), 10)
@@ -60,15 +67,51 @@ def profile(
     raise typer.Exit(code)
 
 
-def _show_failure(error: Exception, script: Path) -> int:
+def _run(script: str, module: bool) -> None:
+    import runpy
+
+    if module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(script, run_name="__main__")
+
+
+def _script_file(script: str) -> str:
+    from rocm_guide.base import GuideError
+
+    if not Path(script).is_file():
+        module = ".".join(Path(script).with_suffix("").parts)
+        hint = f"; for a module: rocm-guide profile -m {module}" if not script.endswith(".py") else ""
+        raise GuideError(f"{script}: no such script{hint}")
+    return script
+
+
+def _module_file(name: str) -> str:
+    """The file that ``python -m name`` runs."""
+    from importlib.util import find_spec
+
+    from rocm_guide.base import GuideError
+
+    try:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = find_spec(f"{name}.__main__")
+    except (ImportError, ValueError, AttributeError) as e:
+        raise GuideError(f"-m {name}: cannot be found ({e}); run this where python -m {name} works") from e
+    if spec is None or spec.origin is None:
+        raise GuideError(f"-m {name}: no such module, or a package without __main__; run this where it can be imported")
+    return spec.origin
+
+
+def _show_failure(error: Exception, script: str) -> int:
     """Print the script's traceback without the frames of this command; 1, the exit code. Raises what is not its own."""
     import traceback
 
     inside = error.__traceback__
-    while inside is not None and inside.tb_frame.f_code.co_filename != str(script):
+    while inside is not None and inside.tb_frame.f_code.co_filename != script:
         inside = inside.tb_next
     if inside is None and not isinstance(error, SyntaxError):
-        raise error
+        raise error  # not the script's: this command's own line, or its fault
     typer.echo("".join(traceback.format_exception(error.with_traceback(inside))), err=True, nl=False)
     return 1
 
@@ -76,8 +119,8 @@ def _show_failure(error: Exception, script: Path) -> int:
 @trace.command()
 def summary(
     file: Annotated[Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of any size.")],
-    top: Annotated[int, _TOP] = 10,
-    as_json: Annotated[bool, _JSON] = False,
+    top: Top = 10,
+    as_json: JSON = False,
 ) -> None:
     """Where the time went: slices, kernels, idle gaps, and whether the CPU is the bottleneck."""
     from rocm_guide.profiling import summarize
@@ -109,9 +152,11 @@ def _summary(s: TraceSummary, top: int) -> None:
 def compare(
     a: Annotated[Path, typer.Argument(help="Profile A, the one before.")],
     b: Annotated[Path, typer.Argument(help="Profile B, the one after.")],
-    by: Annotated[str, typer.Option(help="slice, kernel or total.")] = "slice",
-    top: Annotated[int, _TOP] = 15,
-    as_json: Annotated[bool, _JSON] = False,
+    by: Annotated[
+        str, typer.Option(help="slice, kernel or total.", callback=choice("slice", "kernel", "total"))
+    ] = "slice",
+    top: Top = 15,
+    as_json: JSON = False,
 ) -> None:
     """Profile A against profile B, per step, the largest difference first."""
     from rocm_guide.profiling import compare as difference
@@ -126,17 +171,25 @@ def compare(
         typer.echo(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
 
 
+def _check_roofline(name: str, dtype: str) -> None:
+    """Before a large file is read: is there such a GPU, and has it a unit for this type?"""
+    from rocm_guide.hardware import gpu
+
+    gpu(name).peak_tflops(dtype)
+
+
 @trace.command()
 def kernels(
     file: Annotated[Path, typer.Argument(help="rocprofv3 CSV, JSON or .pftrace; rocprof or rocprof-compute CSV.")],
-    top: Annotated[int, _TOP] = 10,
+    top: Top = 10,
     gpu: Annotated[str, typer.Option(help="Whose roofline.")] = "MI300X",
     dtype: Annotated[str, typer.Option(help="Whose peak.")] = "bf16",
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: JSON = False,
 ) -> None:
     """The longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
     from rocm_guide.profiling_read import read_profile, roofline_rows
 
+    _check_roofline(gpu, dtype)
     found = read_profile(file)
     points = roofline_rows(found, gpu=gpu, dtype=dtype)[:top]
     if as_json:
@@ -157,12 +210,25 @@ def kernels(
         typer.echo(f"  {p.name[:50]}: {at}: {p.bound}-bound, {p.share:.0%} of what {p.gpu} allows")
 
 
+def _counter_names(incomplete: str) -> list[str]:
+    from rocm_guide.profiling_counters import COUNTERS
+
+    return [name for name in COUNTERS if name.startswith(incomplete)]
+
+
 @trace.command()
 def counters(
-    names: Annotated[list[str] | None, typer.Argument(help="Counters; all when none is given.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Counters; all when none is given.", autocompletion=_counter_names)
+    ] = None,
+    as_json: JSON = False,
 ) -> None:
     """Say what hardware counters mean."""
     from rocm_guide.profiling_counters import COUNTERS, explain
 
-    for name in names or COUNTERS:
-        typer.echo(f"{name}: {explain(name)}")
+    found = {name: explain(name) for name in names or COUNTERS}
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for name, meaning in found.items():
+        typer.echo(f"{name}: {meaning}")

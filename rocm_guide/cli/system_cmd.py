@@ -10,20 +10,26 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.options import JSON, between, choice, existing_folder, out_file
+
 __all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="System settings of an MI300X machine: check, set, reset."
 )
 
-_STATE = typer.Option("--state", help="File for the previous values, instead of the one in the state folder.")
-_JSON = typer.Option("--json", help="Print JSON and nothing else.")
+_STATE = typer.Option(
+    "--state",
+    parser=out_file,
+    metavar="FILE",
+    help="File for the previous values, instead of the one in the state folder.",
+)
 _DRY = typer.Option("--dry-run", help="Say what would be done, change nothing.")
-_ROOT = typer.Option("--root", help="Folder that holds proc and sys, for trying it out.")
+_ROOT = typer.Option("--root", help="Folder that holds proc and sys, for trying it out.", callback=existing_folder)
 
 
 @app.command()
-def check(as_json: Annotated[bool, _JSON] = False, root: Annotated[Path, _ROOT] = Path("/")) -> None:
+def check(as_json: JSON = False, root: Annotated[Path, _ROOT] = Path("/")) -> None:
     """Look at NUMA balancing, kernel arguments, IOMMU, huge pages, clocks, power caps, partitions. Needs no root.
 
     Exit code 1 if anything is [FAIL], else 0.
@@ -43,14 +49,25 @@ def check(as_json: Annotated[bool, _JSON] = False, root: Annotated[Path, _ROOT] 
 
 @app.command("set")
 def set_(
-    clock: Annotated[int, typer.Option(help="Clock limit in MHz for every GPU; 0 leaves the clocks alone.")] = 1900,
+    clock: Annotated[
+        int,
+        typer.Option(help="Clock limit in MHz for every GPU; 0 leaves the clocks alone.", callback=between(0, 10_000)),
+    ] = 1900,
     numa: Annotated[bool, typer.Option(help="Switch automatic NUMA balancing off.")] = True,
-    hugepages: Annotated[str | None, typer.Option(help="Transparent huge pages: always, madvise or never.")] = None,
-    power_cap: Annotated[int | None, typer.Option(help="Watts per GPU.")] = None,
-    partition: Annotated[str | None, typer.Option(help="Compute partition: SPX, DPX, QPX or CPX.")] = None,
+    hugepages: Annotated[
+        str | None,
+        typer.Option(
+            help="Transparent huge pages: always, madvise or never.", callback=choice("always", "madvise", "never")
+        ),
+    ] = None,
+    power_cap: Annotated[int | None, typer.Option(help="Watts per GPU.", callback=between(1, 10_000))] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(help="Compute partition: SPX, DPX, QPX or CPX.", callback=choice("SPX", "DPX", "QPX", "CPX")),
+    ] = None,
     dry_run: Annotated[bool, _DRY] = False,
     state: Annotated[Path | None, _STATE] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: JSON = False,
     root: Annotated[Path, _ROOT] = Path("/"),
 ) -> None:
     """Make the settings, after saving what was there before. Exit code 1 if one of them failed.
@@ -74,7 +91,7 @@ def reset(
     dry_run: Annotated[bool, _DRY] = False,
     force: Annotated[bool, typer.Option("--force", help="Also restore what somebody else changed since.")] = False,
     state: Annotated[Path | None, _STATE] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: JSON = False,
     root: Annotated[Path, _ROOT] = Path("/"),
 ) -> None:
     """Put back every value that `set` saved. Exit code 1 if one of them could not be restored."""

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.options import JSON, OutFile, Top, between, choice, model_names, out_file
 from rocm_guide.cli.output import write_or_print
 from rocm_guide.cli.tunable_model import (
     Attention,
@@ -28,25 +29,35 @@ from rocm_guide.cli.tunable_model import (
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read, compare and plan TunableOp results.")
-_JSON = typer.Option("--json", help="Print JSON and nothing else.")
+_NO_GPU = "tuning needs a GPU; on this machine `rocm-guide tunable plan` says what would be tuned"
+_DTYPES = ("float32", "float16", "bfloat16")
 _FILE = typer.Argument(help="A tunableop_*.csv file, results or untuned.")
-_OUT = typer.Option("--out", "-o", help="File to write; the screen if not given.")
 
 
 @app.command("plan")
 def plan_command(
-    model: Annotated[str, typer.Argument(help="A shape (random:llama-3-70b), a hub id, or a folder with config.json.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A shape (random:llama-3-70b), a hub id, or a folder with config.json.", autocompletion=model_names
+        ),
+    ],
     batch: Batch = 1,
     prompt: Prompt = "128",
     new_tokens: NewTokens = 128,
     pad: Pad = 1,
     cache: Cache = "dynamic",
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "bfloat16",
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.", callback=choice(*_DTYPES))] = "bfloat16",
     attention: Attention = "sdpa",
     platform: Platform = "rocm",
-    candidates: Annotated[int, typer.Option(help="Kernels tried per product, for the time estimate.")] = 1500,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the untuned file here.")] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    candidates: Annotated[
+        int, typer.Option(help="Kernels tried per product, for the time estimate.", callback=between(1, 10**6))
+    ] = 1500,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the untuned file here."),
+    ] = None,
+    as_json: JSON = False,
 ) -> None:
     """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
     from rocm_guide.base import GuideError, write_text
@@ -54,8 +65,6 @@ def plan_command(
     from rocm_guide.tunableop_cost import tuning_seconds
 
     rules = rules_of(platform)
-    if dtype not in ("float32", "float16", "bfloat16"):
-        raise GuideError(f"--dtype {dtype}: use float32, float16 or bfloat16")
     if attention not in ("sdpa", "eager"):
         raise GuideError(f"--attention {attention}: use sdpa or eager")
     found = plan(
@@ -94,15 +103,17 @@ def plan_command(
 
 
 @app.command()
-def check(file: Annotated[Path, _FILE], as_json: Annotated[bool, _JSON] = False) -> None:
+def check(file: Annotated[Path, _FILE], as_json: JSON = False) -> None:
     """Is a file well formed, and would PyTorch on this machine accept it?"""
     import importlib.util
 
+    from rocm_guide.host import gpu_possible
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_ops import explain_validators
 
     parsed, here = read_file(file, repair=True), None
-    if importlib.util.find_spec("torch"):
+    # Without a GPU there is nothing to ask torch for, and importing it takes seconds.
+    if parsed.validators and gpu_possible() and importlib.util.find_spec("torch"):
         import torch
 
         if torch.cuda.is_available():
@@ -138,6 +149,7 @@ def explain_command(
     cache: Cache = "dynamic",
     attention: Attention = "sdpa",
     platform: Platform = "rocm",
+    as_json: JSON = False,
 ) -> None:
     """What a line stands for: which product, of which layer, and why M and N changed places."""
     from rocm_guide.tunableop_csv import read_file
@@ -148,12 +160,18 @@ def explain_command(
     found = None
     if model:
         found = plan_for(gemms, model, batch, prompt, new_tokens, pad, cache, attention, platform)
-    for gemm in gemms:
-        typer.echo(f"{gemm.line()}\n{explain(gemm, found)}\n")
+    told = [(gemm, explain(gemm, found)) for gemm in gemms]
+    if as_json:
+        typer.echo(
+            json.dumps([{"line": g.line(), "op": g.op, "params": g.params, "text": t} for g, t in told], indent=1)
+        )
+        return
+    for gemm, text in told:
+        typer.echo(f"{gemm.line()}\n{text}\n")
 
 
 @app.command("merge")
-def merge_command(files: Annotated[list[Path], typer.Argument()], out: Annotated[Path | None, _OUT] = None) -> None:
+def merge_command(files: Annotated[list[Path], typer.Argument(help="Results files.")], out: OutFile = None) -> None:
     """One file out of several; the faster of two solutions stays, and no tuned line is lost."""
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_ops import merge
@@ -162,9 +180,7 @@ def merge_command(files: Annotated[list[Path], typer.Argument()], out: Annotated
 
 
 @app.command("missing")
-def missing_command(
-    untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: Annotated[Path | None, _OUT] = None
-) -> None:
+def missing_command(untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: OutFile = None) -> None:
     """What UNTUNED lists and RESULTS has no solution for."""
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_ops import missing
@@ -176,7 +192,7 @@ def missing_command(
 def compare_command(
     before: Annotated[Path, _FILE],
     after: Annotated[Path, _FILE],
-    top: Annotated[int, typer.Option(help="How many products to list.", min=1)] = 10,
+    top: Top = 10,
     model: Annotated[str | None, typer.Option(help="Weight each product by how often this model calls it.")] = None,
     batch: Batch = 1,
     prompt: Prompt = "128",
@@ -185,7 +201,7 @@ def compare_command(
     cache: Cache = "dynamic",
     attention: Attention = "sdpa",
     platform: Platform = "rocm",
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: JSON = False,
 ) -> None:
     """Speed-up per product between two results files, and in all; with --model weighted by its calls."""
     from rocm_guide.tunableop_csv import read_file
@@ -222,20 +238,25 @@ def compare_command(
 def tune_command(
     untuned: Annotated[Path, _FILE],
     results: Annotated[Path, typer.Argument(help="File to write, or to go on with.")],
-    gpus: Annotated[int, typer.Option(min=1)] = 1,
-    budget_ms: Annotated[int, typer.Option(help="Milliseconds per candidate.", min=1)] = 30,
+    gpus: Annotated[int, typer.Option(help="GPUs to tune on.", callback=between(1, 1024))] = 1,
+    budget_ms: Annotated[int, typer.Option(help="Milliseconds per candidate.", callback=between(1, 10**6))] = 30,
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
-    import torch
-    from rich.progress import Progress
-
     from rocm_guide.base import GuideError
+    from rocm_guide.host import gpu_possible
     from rocm_guide.tunableop_csv import read_file
     from rocm_guide.tunableop_offline import tune_file
     from rocm_guide.tunableop_ops import missing
 
+    out_file(results)
+    read_file(untuned)
+    if not gpu_possible():
+        raise GuideError(_NO_GPU)
+    import torch
+    from rich.progress import Progress
+
     if not torch.cuda.is_available():
-        raise GuideError("tuning needs a GPU; on this machine `rocm-guide tunable plan` says what would be tuned")
+        raise GuideError(_NO_GPU)
     if gpus > torch.cuda.device_count():
         raise GuideError(f"--gpus {gpus}: torch sees {torch.cuda.device_count()} here")
     with Progress() as bar:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""The examples at the end of every `--help`: command path -> (command line, what it is for)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["EXAMPLES", "add_examples"]
+
+EXAMPLES: dict[str, list[tuple[str, str]]] = {
+    "list": [("rocm-guide list", "number, title, time and memory"), ("rocm-guide list --json", "for a program")],
+    "run": [
+        ("rocm-guide run 01 02 --jobs 2", "two notebooks at a time"),
+        ("rocm-guide run 02 -p MODEL random:llama-2-7b --out runs/7b", "with a parameter of your own"),
+        ("rocm-guide run --resume", "only what is missing, failed or stale"),
+    ],
+    "lab": [("rocm-guide lab", "open the course"), ("rocm-guide lab -- --no-browser --port 9000", "on a server")],
+    "store": [("rocm-guide store 01", "execute notebook 01 and keep its outputs")],
+    "doctor": [("rocm-guide doctor", "each finding with its fix"), ("rocm-guide doctor --json", "for a program")],
+    "copy": [
+        ("rocm-guide copy lora.LoRALinear --out lora_linear.py", "one helper as a file"),
+        ("rocm-guide copy --list", "all names"),
+    ],
+    "fit": [
+        ("rocm-guide fit llama-3-70b --gpu MI300X --count 8 --fsdp", "full training on eight GPUs"),
+        ("rocm-guide fit llama-3-8b --method lora --batch 4 --seq 4096", "LoRA on one"),
+        ("rocm-guide fit llama-3-70b --method serve --batch 32 --json", "serving, for a program"),
+    ],
+    "launch": [
+        ("rocm-guide launch slurm --nodes 4 --gpus 8 --time 08:00:00 --out train.sbatch", "a Slurm job"),
+        ("rocm-guide launch torchrun --nodes 1:2 -- train.py --lr 1e-4", "your own program"),
+        ("rocm-guide launch accelerate --nodes 2 --out fsdp.yaml", "a configuration for Accelerate"),
+    ],
+    "inspect": [
+        ("rocm-guide inspect kernel.py::softmax", "launched by the file's own example()"),
+        ("rocm-guide inspect kernel.py::add --arg x=*fp16:16 --arg n=i32 --const BLOCK=1024", "by types"),
+        ("rocm-guide inspect kernel.s --html page.html", "an assembly dump, as a page"),
+    ],
+    "kernels": [("rocm-guide kernels table softmax", "one module")],
+    "kernels table": [
+        ("rocm-guide kernels table softmax gemm", "two modules"),
+        ("rocm-guide kernels table --check", "compare everything with the committed table"),
+    ],
+    "tunable": [("rocm-guide tunable plan random:llama-3-8b --batch 8", "what to tune")],
+    "tunable plan": [
+        ("rocm-guide tunable plan random:llama-3-70b --batch 8 --prompt 1:256 --out untuned.csv", "a file to tune"),
+        ("rocm-guide tunable plan random:llama-3-8b --json", "for a program"),
+    ],
+    "tunable check": [("rocm-guide tunable check tunableop_results0.csv", "is it whole, and accepted here?")],
+    "tunable explain": [
+        ("rocm-guide tunable explain 'GemmTunableOp_float_TN,tn_4096_1_4096'", "one line"),
+        ("rocm-guide tunable explain untuned.csv --model random:llama-2-7b", "each line with its layers"),
+    ],
+    "tunable merge": [("rocm-guide tunable merge a.csv b.csv --out both.csv", "the faster solution stays")],
+    "tunable missing": [("rocm-guide tunable missing untuned.csv results.csv --out left.csv", "what is left")],
+    "tunable compare": [
+        ("rocm-guide tunable compare before.csv after.csv --model random:llama-2-7b", "weighted by calls")
+    ],
+    "tunable tune": [("rocm-guide tunable tune untuned.csv results.csv --gpus 8", "on eight GPUs")],
+    "profile": [
+        ("rocm-guide profile --out step.json.gz train.py --steps 3", "a script and its arguments"),
+        ("rocm-guide profile -m package.train --steps 3", "a module"),
+    ],
+    "trace": [("rocm-guide trace summary trace.json.gz", "where the time went")],
+    "trace summary": [
+        ("rocm-guide trace summary trace.json.gz --top 20", "slices, kernels, idle gaps"),
+        ("rocm-guide trace summary trace.json.gz --json", "for a program"),
+    ],
+    "trace compare": [("rocm-guide trace compare before.json.gz after.json.gz --by kernel", "the largest first")],
+    "trace kernels": [("rocm-guide trace kernels results.csv --gpu MI300X --dtype fp8", "with the roofline")],
+    "trace counters": [("rocm-guide trace counters SQ_WAVES", "what a hardware counter means")],
+    "faults": [("rocm-guide faults read report.txt", "from the crash to the instruction")],
+    "faults read": [("rocm-guide faults read report.txt --code code_objects/", "with the saved code objects")],
+    "faults log": [("rocm-guide faults log dmesg.txt --json", "faults of the kernel log")],
+    "faults code": [
+        ("rocm-guide faults code 'file:///tmp/k.co#offset=0&size=9000' --pc 0x19a4", "the code around an address")
+    ],
+    "faults env": [
+        ("rocm-guide faults env --save-code code_objects", 'for eval "$(…)"'),
+        ("rocm-guide faults env --undo", "unset it all"),
+    ],
+    "system": [("rocm-guide system check", "needs no root")],
+    "system check": [("rocm-guide system check --json", "for a program")],
+    "system set": [("rocm-guide system set --clock 2100 --dry-run", "what would be done")],
+    "system reset": [("rocm-guide system reset", "put back what set has saved")],
+}
+
+
+def add_examples(command: Any, path: str) -> None:
+    """Give ``command`` and its subcommands the examples of their path as the last lines of their help."""
+    if path in EXAMPLES:
+        lines = [f"[cyan]{_plain(line)}[/]  # {_plain(what)}" for line, what in EXAMPLES[path]]
+        # An empty line between two: Rich would join them to one paragraph otherwise.
+        command.epilog = "\n\n".join(["Examples:", *lines])
+    for name, child in getattr(command, "commands", {}).items():
+        add_examples(child, f"{path} {name}")
+
+
+def _plain(text: str) -> str:
+    """Square brackets as they are: they would be Rich's markup."""
+    return text.replace("[", "\\[")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""What every stamp and report says about the machine itself: CPU model, cores, operating system, C library.
+
+A figure that was measured on a CPU means nothing without the CPU's name, and a fault that one instruction set or one
+C library has cannot be explained without them. Needs nothing but Python and starts no process.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+
+__all__ = ["cores", "cpu_model", "describe_cpu", "gpu_possible", "host_facts", "os_name"]
+
+# What the course's compiled code and torch's CPU kernels ask a CPU for.
+_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16", "asimd")
+_DECORATION = re.compile(r"\((?:R|TM|r|tm)\)|\bCPU\b|\s@.*$|\b\d+-Core\b|\bw/.*$|\bwith Radeon.*$")
+
+
+def cores() -> int:
+    """How many CPU cores this process may use: a container or ``taskset`` may leave it fewer than there are.
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_possible() -> bool:
+    """Whether this machine may have a GPU that torch can use: False only where Linux shows no driver for one.
+
+    It costs a look at three files, where importing torch to ask it takes seconds.
+
+    >>> gpu_possible() in (True, False)
+    True
+    """
+    nodes = ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")  # AMD, NVIDIA, either of them under Windows' Linux
+    return platform.system() != "Linux" or any(Path(n).exists() for n in nodes)
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor of ``/proc/cpuinfo``; empty where there is no such file."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def tidy_name(name: str) -> str:
+    """A CPU's name without trade marks, clock and number of cores.
+
+    >>> tidy_name("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"), tidy_name("AMD EPYC 9654 96-Core Processor")
+    ('Intel Xeon Platinum 8481C', 'AMD EPYC 9654 Processor')
+    """
+    return " ".join(_DECORATION.sub(" ", name).split())
+
+
+def cpu_model() -> str:
+    """The CPU's product name; where the system hides it (some virtual machines, ARM), also the numbers that it gives.
+
+    >>> bool(cpu_model())
+    True
+    """
+    found = _cpuinfo()
+    name = tidy_name(found.get("model name", "") or platform.processor() or "")
+    if any(c.isdigit() for c in name.replace(platform.machine(), "")):
+        return name
+    # "Intel Xeon Processor": the family and model tell what the name does not.
+    labels = ("cpu family", "model", "stepping", "cpu implementer", "cpu part")
+    numbers = [f"{label.removeprefix('cpu ')} {found[label]}" for label in labels if found.get(label)]
+    name = name or platform.machine() or "unknown CPU"
+    return f"{name} ({', '.join(numbers)})" if numbers else name
+
+
+def os_name() -> str:
+    """The operating system: its distribution and kernel on Linux.
+
+    >>> bool(os_name())
+    True
+    """
+    try:
+        pretty = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        pretty = ""
+    kernel = f"{platform.system()} {platform.release()}".strip()
+    return f"{pretty}, {kernel}" if pretty else platform.platform() or "unknown"
+
+
+def _libc() -> str:
+    # The C library that runs this process, asked directly: platform.libc_ver reads the whole executable instead.
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, ValueError, OSError):
+        return " ".join(filter(None, platform.libc_ver())) or ("musl" if platform.system() == "Linux" else "")
+
+
+def host_facts() -> dict[str, object]:
+    """The machine as plain data: ``cpu``, ``arch``, ``cores``, ``features``, ``os``, ``libc``, ``python``.
+
+    >>> sorted(host_facts())
+    ['arch', 'cores', 'cpu', 'features', 'libc', 'os', 'python']
+    """
+    found = _cpuinfo()
+    words = set((found.get("flags", "") or found.get("features", "")).split())
+    return {
+        "cpu": cpu_model(),
+        "arch": platform.machine(),
+        "cores": cores(),
+        "features": [f for f in _FEATURES if f in words],
+        "os": os_name(),
+        "libc": _libc() or "none known",
+        "python": platform.python_version(),
+    }
+
+
+def describe_cpu() -> str:
+    """The stamp of a figure measured on the CPU: its model and the cores it may use.
+
+    >>> describe_cpu().startswith("CPU, ")
+    True
+    """
+    count = cores()
+    return f"CPU, {cpu_model()}, {count} core{'s' if count > 1 else ''}"
