@@ -23,10 +23,6 @@ class FaultError(GuideError):
     rocm_guide.faults_report.FaultError: run.log: no wave in it; set HSA_TOOLS_LIB to the debug agent
     """
 
-    def __init__(self, message: str) -> None:
-        # Names come out of damaged files: whatever they hold, the message stays one line.
-        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
-
 
 @dataclass(frozen=True)
 class Instruction:

@@ -40,10 +40,6 @@ class TraceError(GuideError):
     rocm_guide.trace_events.TraceError: run.json: no traceEvents array; pass a trace written by torch.profiler
     """
 
-    def __init__(self, message: str) -> None:
-        # Names come out of damaged files: whatever they hold, the message stays one line.
-        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
-
 
 def open_text(path: str | os.PathLike[str]) -> TextIO:
     """Open a text file that may be gzipped (decided by its first two bytes, not by its name).
