@@ -24,6 +24,10 @@ class FaultError(GuideError):
     """
 
 
+#: Bytes of a report or log that are read. A fault makes hundreds of kilobytes, a day of a busy kernel log some MB.
+LARGEST_TEXT = 256_000_000
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One line of disassembly. ``offset`` counts bytes from the start of the function; ``marked`` is the wave's PC."""
