@@ -68,7 +68,7 @@ def parse_uri(uri: str) -> CodeUri:
         raise FaultError(f"uri={uri[:80]!r}: offset or size is out of range; copy the whole line")
     if scheme.lower() == "memory" and not (values["offset"] and values["size"]):
         raise FaultError(f"uri={uri[:80]!r}: a memory URI needs offset and size; copy the whole line")
-    decoded = unquote_to_bytes(path).decode("utf-8", "replace")
+    decoded = unquote_to_bytes(path.encode(errors="replace")).decode("utf-8", "replace")
     if "\0" in decoded:
         raise FaultError(f"uri={uri[:80]!r}: a path cannot hold a zero byte")
     return CodeUri(scheme.lower(), decoded, **values)

@@ -48,8 +48,10 @@ def _pair(text: str) -> tuple[str, str]:
 def list_(notebooks: Folder = None) -> None:
     """List the notebooks: number, title, time and memory of their stored run, and whether its outputs are fresh."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
+    from rocm_guide.base import shown
     from rocm_guide.course import catalogue
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -63,7 +65,8 @@ def list_(notebooks: Folder = None) -> None:
         seconds = f"{x.seconds:.0f} s" if x.seconds else ""
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
         state = "fresh" if x.fresh else "stale" if x.stamp else "none"
-        table.add_row(x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), state)
+        title, covers = (escape(shown(re.sub("[*`]", "", t))) for t in (x.title, x.covers))
+        table.add_row(x.number, title, seconds, memory, covers, state)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

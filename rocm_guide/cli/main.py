@@ -8,8 +8,11 @@ called ``app``) and add its line to ``COMMANDS``.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import io
+import os
 import sys
 from types import ModuleType
 from typing import Any, NoReturn
@@ -103,10 +106,17 @@ def _top(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Entry point of `rocm-guide`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
     try:
         code = app(prog_name="rocm-guide", standalone_mode=False)
     except GuideError as e:
         _refuse(str(e))
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE) or e.filename is not None:
+            raise
+        _disk_full(e)
     except Exception as e:
         # What the option parser has to say. Typer brings a copy of click along, so its errors are known by their form.
         if not hasattr(e, "format_message"):
@@ -114,7 +124,18 @@ def main() -> None:
         where = getattr(getattr(e, "ctx", None), "command_path", "rocm-guide")
         # Without any argument the help has been printed, and nothing is left to say.
         _refuse(f"{said.rstrip('.')}; see {where} --help" if (said := e.format_message()) else "")
+    try:
+        sys.stdout.flush()
+    except OSError as e:
+        _disk_full(e)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _disk_full(error: OSError) -> NoReturn:
+    """The output could not be written: said in one line, unless its reader has left on purpose (`| head`)."""
+    # What is still in the buffer would fail once more at exit, with a message of Python's own.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _refuse("" if error.errno == errno.EPIPE else f"the output cannot be written ({error.strerror}); free some space")
 
 
 def _refuse(line: str) -> NoReturn:
