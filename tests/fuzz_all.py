@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# ruff: noqa: E501
 """Damaged input to everything that reads what others wrote: a result or a GuideError, never anything else, never a hang.
 
     python tests/fuzz_all.py --count 10000              all targets, one line of figures for each
