@@ -91,7 +91,8 @@ def register_attention() -> str:
     >>> from transformers import AutoModelForCausalLM
     >>> small = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 64}
     >>> config = config_of("llama-2-7b", **small)
-    >>> model = AutoModelForCausalLM.from_config(config, attn_implementation=register_attention())
+    >>> ours = {"attn_implementation": register_attention(), "trust_remote_code": False}
+    >>> model = AutoModelForCausalLM.from_config(config, **ours)
     >>> model.config._attn_implementation
     'rocm_guide'
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, write_text
 
 if TYPE_CHECKING:
     import torch
@@ -185,7 +185,7 @@ def _aligned(meta: dict[str, Any]) -> list[tuple[int, ...]]:
 def _load(kernel: InductorKernel, folder: Path) -> Any:
     """The kernel with its launch choices, as inductor's own decorator builds it. Triton needs the source in a file."""
     path = folder / f"{kernel.name}_{abs(hash(kernel.source))}.py"
-    path.write_text(kernel.source)
+    write_text(path, kernel.source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     quiet = mock.patch("torch._inductor.runtime.triton_helpers.set_driver_to_gpu", lambda: None)

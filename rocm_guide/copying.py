@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .base import GuideError
+from .base import GuideError, shown
 from .copying_list import public_helpers
 from .copying_scan import (
     PACKAGE,
@@ -231,6 +231,8 @@ def copy_source(name: str, root: Path | None = None) -> str:
     """
     from . import __version__
 
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
+        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
     closure = _Closure(root or Path(__file__).parent)
     module, wanted = _find(name, closure)
     closure.need(module, wanted, examples=True)

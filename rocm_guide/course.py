@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError
+from .base import GuideError, read_regular
 
 __all__ = [
     "Lesson",
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 MEASURED = re.compile(r"(<!--\s*measured\s*-->).*?(<!--\s*/measured\s*-->)", re.S)
+#: Bytes of a notebook with all its pictures; the largest of the course has about one million.
+LARGEST_NOTEBOOK = 100_000_000
 _FILE = re.compile(r"(\d{2})_([a-z0-9_]+)\.ipynb")
 
 
@@ -85,14 +87,33 @@ def read_notebook(path: Path) -> dict[str, Any]:
         GuideError: it cannot be read, or is not a notebook.
     """
     try:
-        nb = json.loads(path.read_text(encoding="utf-8"))
+        nb = json.loads(read_regular(path, LARGEST_NOTEBOOK))
     except OSError as e:
         raise GuideError(f"{path}: cannot be read ({e.strerror}); check the path and its permissions") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise GuideError(f"{path}: not a notebook ({e}); restore it with git checkout") from e
     if not isinstance(nb, dict) or not isinstance(nb.get("cells"), list):
         raise GuideError(f"{path}: not a notebook (it has no cells); restore it with git checkout")
+    if not _well_formed(nb):
+        raise GuideError(f"{path}: not a notebook (a cell or its metadata is damaged); restore it with git checkout")
     return nb
+
+
+def _well_formed(nb: dict[str, Any]) -> bool:
+    """Whether what this module reads has the types of the notebook format."""
+    stamp = nb.get("metadata", {}).get("rocm_guide", {}) if isinstance(nb.get("metadata", {}), dict) else None
+    if not isinstance(stamp, dict) or any(
+        not isinstance(stamp.get(key), int | float | None) for key in ("seconds", "peak_mib")
+    ):
+        return False
+    for cell in nb["cells"]:
+        metadata = cell.get("metadata", {}) if isinstance(cell, dict) else None
+        source = cell.get("source", "") if isinstance(metadata, dict) else None
+        lines = source if isinstance(source, list) else [source]
+        tags = metadata.get("tags", []) if isinstance(metadata, dict) else None
+        if not isinstance(tags, list) or not all(isinstance(text, str) for text in (*lines, *tags)):
+            return False
+    return True
 
 
 def source_hash(nb: dict[str, Any]) -> str:
@@ -109,7 +130,7 @@ def source_hash(nb: dict[str, Any]) -> str:
     for cell in nb["cells"]:
         tags = sorted(cell.get("metadata", {}).get("tags", []))
         parts.append([cell.get("cell_type"), MEASURED.sub(r"\1\2", cell_source(cell)), tags])
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode(errors="backslashreplace")).hexdigest()
 
 
 def row_of_first_cell(text: str, label: str) -> str:

@@ -155,7 +155,7 @@ def _execute(pool: Pool, todo: Sequence[Job], report: dict[str, Any], out: Path,
             report["interrupted"] = True
             save_report(report, out)
     finally:
-        # A worker killed while it wrote leaves its temporary file behind (see base.write_bytes).
+        # A worker killed while it wrote leaves its temporary file behind (see base.whole_file).
         for job in todo:
-            for path in out.glob(f".{job.out.stem}.*.tmp"):
+            for path in out.glob(f".{job.out.stem[:60]}.*.tmp*"):
                 path.unlink(missing_ok=True)

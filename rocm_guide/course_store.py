@@ -34,6 +34,10 @@ _PROGRESS = re.compile(r"\d+%\|.*\||\d+(\.\d+)?it/s|\d+/\d+ \[\d+:\d+")
 class StoreError(GuideError):
     """A notebook cannot be stored: it failed, or its outputs hold something that readers must not see."""
 
+    def __init__(self, message: str) -> None:
+        # With the traceback of the failing cell, line by line: it comes from a notebook of this repository.
+        ValueError.__init__(self, message)
+
 
 def normalise(text: str, folders: Sequence[tuple[str, str]]) -> str:
     """Text with machine-bound parts taken out: the given folders, memory addresses, terminal colours.

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from .base import GuideError, write_bytes
+from .base import GuideError, check_private, own_folder, shown, write_bytes
 from .checks import Check
 from .host import host_facts
 
@@ -58,14 +60,26 @@ def check_memory(available: int, total: int) -> Check:
 
 
 def check_cache(folder: Path) -> Check:
-    """Can we write to the cache folder? Proved by writing there, since permissions alone do not tell (full disks)."""
-    shown = str(folder).replace(str(Path.home()), "~", 1)
+    """Can we write to the cache folder? Proved by writing there, since permissions alone do not tell (full disks).
+
+    A folder that is only read (an image, a class's shared disk) will do if it holds the tiny model; one that other
+    users can write to will not, whatever it holds.
+    """
+    name = shown(folder).replace(os.path.expanduser("~"), "~", 1)  # noqa: PTH111 - there may be no home
     try:
-        write_bytes(folder / f".probe-{os.getpid()}", b"x" * 4096).unlink()
+        check_private(folder)
+    except GuideError as e:
+        return Check("FAIL", "cache", str(e).partition(";")[0], "set ROCM_GUIDE_CACHE to a folder of your own")
+    try:
+        write_bytes(own_folder(folder) / f".probe-{os.getpid()}", b"x" * 4096).unlink()
     except GuideError as e:
         reason = str(e).split("(")[-1].split(")")[0]
-        return Check("FAIL", "cache", f"{shown}: {reason}", "set ROCM_GUIDE_CACHE to a folder you can write to")
-    return Check("OK", "cache", f"{shown} is writable")
+        if reason in map(os.strerror, (errno.EROFS, errno.EACCES, errno.EPERM)):
+            with suppress(OSError):
+                if any(folder.glob("tiny-seed0-*/manifest.json")):
+                    return Check("OK", "cache", f"{name} is read-only, and holds the tiny model")
+        return Check("FAIL", "cache", f"{name}: {reason}", "set ROCM_GUIDE_CACHE to a folder you can write to")
+    return Check("OK", "cache", f"{name} is writable")
 
 
 def check_disk(folder: Path) -> Check:

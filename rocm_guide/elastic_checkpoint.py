@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError, write_bytes
+from .base import GuideError, check_private, open_regular, write_bytes
 
 __all__ = ["load_checkpoint", "newest_checkpoint", "save_checkpoint"]
 
@@ -73,16 +73,21 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """What :func:`save_checkpoint` was given, with every tensor on the CPU.
 
     Raises:
-        GuideError: the file is not one of these checkpoints.
+        GuideError: the file is not one of these checkpoints, is damaged, or could have been written by another user.
     """
-    import pickle
-
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as e:
-        raise GuideError(f"{path}: cannot be read as a checkpoint ({type(e).__name__}); take another one") from e
+        with open_regular(check_private(path)) as f:
+            state = torch.load(f, map_location="cpu", weights_only=True)
+    except GuideError:
+        raise
+    except Exception as e:  # of a damaged file, torch and pickle raise whatever the step that fails happens to raise
+        reason = getattr(e, "strerror", None) or type(e).__name__
+        raise GuideError(f"{path}: cannot be read as a checkpoint ({reason}); it is damaged, take another one") from e
+    if not isinstance(state, dict):
+        raise GuideError(f"{path}: holds {type(state).__name__}, not what save_checkpoint writes; take another one")
+    return state
 
 
 def _step(path: Path) -> int:

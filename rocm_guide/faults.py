@@ -13,9 +13,9 @@ import os
 import re
 from array import array
 from collections.abc import Iterable
-from pathlib import Path
 
-from .faults_report import AgentReport, CodeLine, Disassembly, FaultError, Wave
+from .base import read_regular, shown
+from .faults_report import LARGEST_TEXT, AgentReport, CodeLine, Disassembly, FaultError, Wave
 
 __all__ = ["parse_report", "read_report"]
 
@@ -50,6 +50,9 @@ class _Reader:
         self.file = ""
 
     def line(self, number: int, text: str) -> None:
+        text = text.rstrip("\r\n")
+        if not text.isprintable():  # the names in it come from a program that went wrong
+            text = shown(text.expandtabs(), len(text) * 8)
         stripped = text.strip()
         if stripped.startswith(("Queue error (", "System event (")):
             self.report.events.append(stripped)
@@ -165,15 +168,14 @@ def read_report(path: str | os.PathLike[str]) -> AgentReport:
         FaultError: missing, or not a report.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from rocm_guide.faults_examples import fault_sample
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     report = read_report(fault_sample(Path(folder))[0])
     >>> report.kernel, report.faulting[0].reasons
     ('scale_rows', ('MEMORY_VIOLATION',))
     """
-    path = Path(path)
     try:
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            return parse_report(stream, str(path))
+        return parse_report(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"), str(path))
     except OSError as e:
         raise FaultError(f"{path}: cannot be read ({e.strerror or e}); check the path") from e

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from .base import open_regular
 from .faults_report import CodeLine, FaultError
 from .mi300x.isa_text import scan_text
 
@@ -68,7 +69,7 @@ def parse_uri(uri: str) -> CodeUri:
         raise FaultError(f"uri={uri[:80]!r}: offset or size is out of range; copy the whole line")
     if scheme.lower() == "memory" and not (values["offset"] and values["size"]):
         raise FaultError(f"uri={uri[:80]!r}: a memory URI needs offset and size; copy the whole line")
-    decoded = unquote_to_bytes(path).decode("utf-8", "replace")
+    decoded = unquote_to_bytes(path.encode(errors="replace")).decode("utf-8", "replace")
     if "\0" in decoded:
         raise FaultError(f"uri={uri[:80]!r}: a path cannot hold a zero byte")
     return CodeUri(scheme.lower(), decoded, **values)
@@ -83,13 +84,16 @@ def saved_name(uri: str) -> str:
     return re.sub(r"[:/#?&=]", "_", uri)
 
 
-def extract_code(uri: str, *, folder: str | os.PathLike[str] | None = None, proc: str = "/proc") -> bytes:
+def extract_code(
+    uri: str, *, folder: str | os.PathLike[str] | None = None, proc: str = "/proc", only_below: bool = False
+) -> bytes:
     """The bytes of a code object: from the folder where the agent saved it, else from where the URI points.
 
     Args:
         uri: the line behind "code object:".
         folder: where ``--save-code-objects=DIR`` wrote.
         proc: where process memory is found; a memory URI is read from a process that is still there.
+        only_below: open nothing outside ``folder``. For a URI that comes out of a report and that nobody has looked at.
 
     Raises:
         FaultError: not saved, not there any more, shorter than its URI says, or not an ELF file.
@@ -105,29 +109,33 @@ def extract_code(uri: str, *, folder: str | os.PathLike[str] | None = None, proc
     if folder is not None:
         saved = Path(folder) / saved_name(uri)
         if len(saved.name) <= 255 and saved.is_file():
-            return _elf(saved.read_bytes(), str(saved))
+            return _elf(saved, 0, 0)
         if where.scheme == "memory":
             raise FaultError(f"{folder}: no file {saved.name[:80]}; run again with --save-code-objects={folder}")
     source = Path(where.path) if where.scheme == "file" else Path(proc) / Path(where.path).name / "mem"
+    if only_below and not (folder and Path(os.path.realpath(source)).is_relative_to(os.path.realpath(folder))):
+        if where.scheme == "memory":
+            raise FaultError(f"{uri}: only process {where.path} had it; run again with --save-code-objects=DIR")
+        named = f"is not below {folder}" if folder else "you named no folder that it lies in"
+        raise FaultError(f"{source}: not opened, because it {named}; name its folder with --code")
+    return _elf(source, where.offset, where.size, memory=where.scheme == "memory")
+
+
+def _elf(source: Path, offset: int, size: int, memory: bool = False) -> bytes:
+    """The bytes there, read only when an ELF file begins there; of another file nothing is kept or shown."""
     try:
-        with source.open("rb") as f:
-            f.seek(where.offset)
-            data = f.read(where.size or LARGEST_CODE)
+        with open_regular(source) as f:
+            f.seek(offset)
+            head = f.read(4)
+            data = head + f.read((size or LARGEST_CODE) - 4) if head == b"\x7fELF" else b""
     except (OSError, ValueError, OverflowError) as e:
-        fix = "pass its copy from --save-code-objects as folder" if where.scheme == "memory" else "check the path"
+        fix = "pass its copy from --save-code-objects as folder" if memory else "check the path"
         raise FaultError(f"{source}: cannot be read ({getattr(e, 'strerror', None) or e}); {fix}") from e
-    if where.size and len(data) != where.size:
-        raise FaultError(
-            f"{source}: {len(data):,} bytes at offset {where.offset}, the URI says {where.size:,}; rebuilt?"
-        )
-    return _elf(data, str(source))
-
-
-def _elf(data: bytes, name: str) -> bytes:
-    if data[:4] != b"\x7fELF":
-        raise FaultError(
-            f"{name}: no ELF file there (begins with {data[:4]!r}); was the program rebuilt since the fault?"
-        )
+    if len(head) == 4 and not data:
+        raise FaultError(f"{source}: no ELF file at offset {offset}; was the program rebuilt since the fault?")
+    if len(data) < 4 or (size and len(data) != size):
+        found = len(data or head)
+        raise FaultError(f"{source}: {found:,} bytes at offset {offset}, the URI says {size:,}; rebuilt?")
     return data
 
 

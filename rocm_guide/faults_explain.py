@@ -65,7 +65,8 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
 
     Args:
         report: from :func:`~rocm_guide.faults.read_report`.
-        folder: where ``--save-code-objects`` wrote. With the code object the instructions before the program counter
+        folder: where ``--save-code-objects`` wrote, or where the program lies: nothing outside it is opened, whatever
+            the report names. With the code object the instructions before the program counter
             are known; without ``-ggdb`` the report itself begins at the counter, behind the access.
 
     >>> import tempfile
@@ -89,7 +90,7 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
         key = block.uri, wave.pc - block.loaded[0]
         try:
             if key not in listings:
-                found = disassemble(extract_code(block.uri, folder=folder), pc=key[1])
+                found = disassemble(extract_code(block.uri, folder=folder, only_below=True), pc=key[1])
                 listings[key] = list(found.instructions)
                 kernel = kernel or _function(found.functions, found.instructions, found.at)
             code[wave.number] = listings[key]

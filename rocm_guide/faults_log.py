@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from .faults_report import FaultError
+from .base import read_regular, shown
+from .faults_report import LARGEST_TEXT, FaultError
 
 __all__ = ["LogFault", "read_log", "scan_log"]
 
@@ -95,6 +95,8 @@ def scan_log(lines: Iterable[str]) -> list[LogFault]:
     last: LogFault | None = None
     for number, raw in enumerate(lines, 1):
         text = raw.rstrip()
+        if not text.isprintable():
+            text = shown(text.expandtabs(), len(text) * 8)
         if found := _RUNTIME.search(text):
             meaning = (
                 "the page is not mapped: an index out of range, or memory used after its free"
@@ -155,15 +157,14 @@ def read_log(path: str | os.PathLike[str]) -> list[LogFault]:
         FaultError: the file cannot be read.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "dmesg.txt"
     ...     _ = file.write_text("[ 9.1] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\\n")
     ...     [(f.kind, f.device) for f in read_log(file)]
     [('reset', '0000:c1:00.0')]
     """
-    path = Path(path)
     try:
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            return scan_log(stream)
+        return scan_log(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"))
     except OSError as e:
-        raise FaultError(f"{path}: cannot be read ({e.strerror or e}); try sudo dmesg > {path.name}") from e
+        raise FaultError(f"{path}: cannot be read ({e.strerror or e}); try sudo dmesg > dmesg.txt") from e

@@ -23,9 +23,9 @@ class FaultError(GuideError):
     rocm_guide.faults_report.FaultError: run.log: no wave in it; set HSA_TOOLS_LIB to the debug agent
     """
 
-    def __init__(self, message: str) -> None:
-        # Names come out of damaged files: whatever they hold, the message stays one line.
-        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
+
+#: Bytes of a report or log that are read. A fault makes hundreds of kilobytes, a day of a busy kernel log some MB.
+LARGEST_TEXT = 256_000_000
 
 
 @dataclass(frozen=True)

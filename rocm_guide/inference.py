@@ -96,7 +96,7 @@ def generate_timed(
     >>> from transformers import AutoModelForCausalLM
     >>> import torch
     >>> small = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 64}
-    >>> model = AutoModelForCausalLM.from_config(config_of("llama-2-7b", **small)).eval()
+    >>> model = AutoModelForCausalLM.from_config(config_of("llama-2-7b", **small), trust_remote_code=False).eval()
     >>> made = generate_timed(model, torch.tensor([[1, 5, 9]]), new_tokens=4)
     >>> tuple(made.new_ids.shape), len(made.step_seconds), made.first_token.median > 0
     ((1, 4), 4, True)

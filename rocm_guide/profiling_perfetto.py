@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .base import open_regular
 from .profiling_rocprof import Dispatch, RocprofReport, report_of
 from .trace_events import TraceError
 
@@ -140,7 +141,7 @@ def iter_slices(path: str | os.PathLike[str]) -> Iterator[Slice]:
     tracks: dict[int, str] = {}
     open_slices: dict[int, list[tuple[str, str, int]]] = {}
     try:
-        raw = path.open("rb")
+        raw = open_regular(path)
         magic = raw.read(2)
         raw.seek(0)
     except OSError as e:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .base import open_regular
 from .profiling_counters import RooflinePoint, place
 from .profiling_perfetto import read_pftrace
 from .profiling_rocpd import read_rocpd
@@ -37,7 +38,7 @@ def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
                 return read_csv(path / name)
         raise TraceError(f"{path}: no pmc_perf.csv in it; pass the workload folder that rocprof-compute wrote")
     try:
-        with path.open("rb") as f:
+        with open_regular(path) as f:
             head = f.read(4096)
     except OSError as e:
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError
+from .base import GuideError, whole_file
 from .trace_attribute import MARK
 from .trace_slices import module_slices
 
@@ -111,10 +111,8 @@ def record(
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():  # also true on ROCm, where CUDA means HIP
         activities.append(ProfilerActivity.CUDA)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
 
-    def run() -> None:
+    def run(part: Path) -> None:
         for _ in range(warmup):
             step()
         # The profiler's own start-up falls into its warm-up step, which is not recorded.
@@ -125,7 +123,7 @@ def record(
             record_shapes=shapes,
             with_stack=stacks,
             acc_events=True,  # there is one cycle; without it torch warns that events of earlier cycles are lost
-            on_trace_ready=lambda found: found.export_chrome_trace(str(path)),
+            on_trace_ready=lambda found: found.export_chrome_trace(str(part)),
         ) as profiler:
             for i in range(steps + 1):
                 step()
@@ -134,9 +132,9 @@ def record(
                     torch.cuda.synchronize()
                 profiler.step()
 
-    with mark_modules(model) if model is not None else nullcontext(), _quiet():
-        run()
-    return path
+    with mark_modules(model) if model is not None else nullcontext(), _quiet(), whole_file(path) as part:
+        run(part)
+    return Path(path)
 
 
 @contextmanager
@@ -154,17 +152,20 @@ def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
     from torch.profiler import ProfilerActivity, profile
 
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _quiet():
+    failure = None
+    # Opened first: a folder that cannot be written is said before the block runs, not after.
+    with _quiet(), whole_file(path) as part:
         found = profile(activities=activities)
         try:
             with found:
                 yield
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
-        finally:
-            found.export_chrome_trace(str(path))
+        except BaseException as e:  # noqa: BLE001 - the trace up to there is written, then it goes on its way
+            failure = e
+        found.export_chrome_trace(str(part))
+    if failure is not None:
+        raise failure
 
 
 @contextmanager

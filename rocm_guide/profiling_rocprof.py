@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .base import shown
 from .profiling_tables import Row, table_rows
 from .trace_events import TraceError
 
@@ -38,6 +39,11 @@ class Dispatch:
     accum_vgpr: int | None = None
     sgpr: int | None = None
     counters: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """A name comes from the profiled program, and is printed: escapes and line breaks in it are made visible."""
+        if not self.name.isprintable():
+            self.name = shown(self.name, len(self.name))
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from .profiling_rocprof import Dispatch, RocprofReport, report_of
-from .trace_events import TraceError, open_text
+from .trace_events import TraceError, limited, open_text
 
 __all__ = ["read_json"]
+
+#: Characters of a file that is read whole; a run of ten minutes makes some tens of megabytes.
+LARGEST_TEXT = 1 << 30
 
 
 def _get(value: Any, *keys: str) -> Any:
@@ -38,6 +41,11 @@ def _whole(value: Any, what: str, file: str) -> int:
 def _volume(value: Any) -> int | None:
     sides = [_get(value, axis) for axis in "xyz"]
     return sides[0] * sides[1] * sides[2] if all(type(s) is int for s in sides) else None
+
+
+def _count(value: Any) -> int | None:
+    """A number of registers or bytes; None where there is none, or something else stands there."""
+    return value if type(value) is int else None
 
 
 class _Process:
@@ -72,8 +80,8 @@ class _Process:
             agent=str(_get(info, "agent_id", "handle") or ""),
             workgroup=_volume(_get(info, "workgroup_size")),
             grid=_volume(_get(info, "grid_size")),
-            lds=_get(info, "group_segment_size"),
-            scratch=_get(info, "private_segment_size"),
+            lds=_count(_get(info, "group_segment_size")),
+            scratch=_count(_get(info, "private_segment_size")),
         )
 
     def add_counters(self, found: dict[Any, Dispatch]) -> bool:
@@ -86,8 +94,10 @@ class _Process:
             if dispatch is None:
                 # Collected without a kernel trace: the record then carries the times itself.
                 dispatch = found[key] = self.dispatch(data)
-            dispatch.vgpr, dispatch.accum_vgpr = _get(record, "arch_vgpr_count"), _get(record, "accum_vgpr_count")
-            dispatch.sgpr, lds = _get(record, "sgpr_count"), _get(record, "lds_block_size_v")
+            dispatch.vgpr = _count(_get(record, "arch_vgpr_count"))
+            dispatch.accum_vgpr = _count(_get(record, "accum_vgpr_count"))
+            dispatch.sgpr = _count(_get(record, "sgpr_count"))
+            lds = _count(_get(record, "lds_block_size_v"))
             dispatch.lds = lds if lds is not None else dispatch.lds
             for sample in _list(_get(record, "records")):
                 value = _get(sample, "value")
@@ -125,7 +135,7 @@ def read_json(path: str | os.PathLike[str]) -> RocprofReport:
     path = Path(path)
     try:
         with open_text(path) as stream:
-            document = json.load(stream)
+            document = json.loads(limited(stream, LARGEST_TEXT, str(path)))
     except (ValueError, RecursionError, OSError, EOFError, zlib.error) as e:
         if isinstance(e, TraceError):
             raise

@@ -11,9 +11,13 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from .base import shown
 from .trace_events import TraceError, open_text
 
 __all__ = ["Row", "table_rows"]
+
+#: Characters of a line that are read at once; a row of a profiler has a few thousand, with all counters.
+LONGEST_LINE = 1 << 22
 
 
 class Row:
@@ -84,7 +88,8 @@ def table_rows(path: Path) -> Iterator[Row]:
     """
     name = str(path)
     with open_text(path) as stream:
-        reader = csv.reader(stream)
+        # In pieces: a damaged or hostile file may be one line without end.
+        reader = csv.reader(iter(lambda: stream.readline(LONGEST_LINE), ""))
         try:
             header = [cell.strip() for cell in next(reader, [])]
             if len(header) < 2 or len(set(header)) != len(header):
@@ -97,6 +102,8 @@ def table_rows(path: Path) -> Iterator[Row]:
                         f"{name}, line {reader.line_num}: {len(cells)} cells, the header has {len(header)}; "
                         "the file is cut short or edited"
                     )
+                # Names come from the profiled program, and are printed.
+                cells = [c if c.isprintable() else shown(c, len(c)) for c in cells]
                 yield Row(name, reader.line_num, dict(zip(header, cells, strict=True)))
         except (csv.Error, OSError, EOFError, zlib.error) as e:
             raise TraceError(f"{name}: not a readable table ({e}); copy the file again") from e

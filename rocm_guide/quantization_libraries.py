@@ -24,6 +24,7 @@ from unittest import mock
 
 from .quantization import QuantizationError, check_grid
 from .quantization_data import calibration_samples
+from .zoo_trust import refuse_remote_code
 
 __all__ = ["add_libraries", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet"]
 
@@ -172,7 +173,7 @@ def gptqmodel_quantize(
     checked = [{k: v[0].tolist() for k, v in s.items()} for s in calibration_samples(samples)]
     if method not in ("gptq", "awq") or (method == "awq" and bits != 4) or bits not in (2, 3, 4, 5, 6, 7, 8):
         raise QuantizationError(f"method={method!r}, bits={bits!r}: choose 'gptq' with 2 to 8 bits, or 'awq' with 4")
-    shape = AutoConfig.from_pretrained(source)
+    shape = AutoConfig.from_pretrained(refuse_remote_code(source), trust_remote_code=False)
     for columns in {shape.hidden_size, shape.intermediate_size}:
         check_grid(columns, bits, group)
     fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method, "sym": False}
@@ -186,7 +187,9 @@ def gptqmodel_quantize(
             stack.enter_context(quiet())
         stack.enter_context(_small_rows())
         try:
-            model = GPTQModel.load(source, QuantizeConfig(**fields), dtype=dtype or torch.float16)
+            model = GPTQModel.load(
+                source, QuantizeConfig(**fields), dtype=dtype or torch.float16, trust_remote_code=False
+            )
             began = time.perf_counter()
             model.quantize(checked, batch_size=1, backend=_backend(backend))
             seconds = time.perf_counter() - began
@@ -208,9 +211,11 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
 
     if not (Path(folder) / "quantize_config.json").is_file():
         raise QuantizationError(f"{folder}: no quantize_config.json; name the folder that GPTQModel saved to")
+    refuse_remote_code(folder)
+    options = {"device": device, "dtype": dtype or torch.float16, "backend": _backend(backend)}
     with quiet():
         try:
-            loaded = GPTQModel.load(str(folder), device=device, dtype=dtype or torch.float16, backend=_backend(backend))
+            loaded = GPTQModel.load(str(folder), trust_remote_code=False, **options)
         except (ValueError, NotImplementedError, AssertionError) as error:
             fix = "; backend='auto' takes a kernel that runs there" if backend != "auto" else ""
             raise QuantizationError(f"{backend} on {device} failed: {_first_line(error)}{fix}") from error

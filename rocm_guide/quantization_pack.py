@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .base import whole_file
 from .quantization import QuantizationError, Quantized
 
 __all__ = ["PackedLinear", "pack_bits", "save_packed", "unpack_bits"]
@@ -117,6 +118,6 @@ def save_packed(model: torch.nn.Module, folder: str | Path) -> Path:
     from safetensors.torch import save_model
 
     path = Path(folder) / "model.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_model(model, str(path))
+    with whole_file(path) as part:
+        save_model(model, str(part))
     return path

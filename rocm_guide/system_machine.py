@@ -30,10 +30,6 @@ class SystemSettingError(GuideError):
     rocm_guide.system_machine.SystemSettingError: numa_balancing: no permission to write; run with sudo
     """
 
-    def __init__(self, message: str) -> None:
-        # Names come out of damaged files: whatever they hold, the message stays one line.
-        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
-
 
 @dataclass(frozen=True)
 class Gpu:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .base import write_text
+from .base import read_regular, write_text
 from .system_machine import Machine, SystemSettingError
 
 __all__ = ["alone", "load_state", "save_state", "state_path"]
@@ -48,7 +48,7 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, 1_000_000).decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as e:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError, write_text
+from .base import GuideError, check_private, write_text
 from .loopback import require_loopback
 from .torchtune_config import write_config
 from .torchtune_result import read_metrics
@@ -53,7 +53,7 @@ def _environment() -> dict[str, str]:
     if status.status != "OK":
         raise TuneMissingError(f"torchtune: {status.found} -> {status.fix}")
     here = Path(__file__).resolve().parent.parent
-    path = [str(torchtune_folder()), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(check_private(torchtune_folder())), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default too, without a warning
     return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}

@@ -145,11 +145,12 @@ def model_on_disk(spec: str, folder: str | Path) -> Path:
     """
     from .zoo import load_model
     from .zoo_tiny import tiny_folder
+    from .zoo_trust import refuse_remote_code
 
     if spec == "tiny":
         return tiny_folder()
     if Path(spec).is_dir():
-        return Path(spec)
+        return Path(refuse_remote_code(spec))
     if not spec.startswith("random:"):
         from huggingface_hub import snapshot_download
 

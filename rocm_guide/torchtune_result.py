@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from .base import GuideError
+from .base import GuideError, whole_file
 
 __all__ = ["read_metrics", "split_epoch"]
 
@@ -60,5 +60,6 @@ def split_epoch(epoch: str | Path, output: str | Path) -> tuple[Path, Path]:
             try:
                 os.link(file, folder / file.name)
             except OSError:
-                shutil.copy2(file, folder / file.name)
+                with whole_file(folder / file.name) as part:
+                    shutil.copy2(file, part)
     return folders

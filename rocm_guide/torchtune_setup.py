@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .base import GuideError, cache_folder
+from .base import GuideError, cache_folder, own_folder
 from .checks import Check
 
 __all__ = ["REQUIREMENTS", "TuneMissingError", "check_torchtune", "install_torchtune", "torchtune_folder"]
@@ -85,7 +85,7 @@ def install_torchtune() -> Path:
     work = folder.with_name(f"{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check", "--no-deps"]
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        own_folder(folder.parent)
         done = subprocess.run([*command, "--target", str(work), *REQUIREMENTS], capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from .base import GuideError
+from .base import GuideError, open_regular
 
 __all__ = ["TraceError", "iter_events", "iter_text_events", "open_text"]
 
@@ -40,10 +40,6 @@ class TraceError(GuideError):
     rocm_guide.trace_events.TraceError: run.json: no traceEvents array; pass a trace written by torch.profiler
     """
 
-    def __init__(self, message: str) -> None:
-        # Names come out of damaged files: whatever they hold, the message stays one line.
-        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
-
 
 def open_text(path: str | os.PathLike[str]) -> TextIO:
     """Open a text file that may be gzipped (decided by its first two bytes, not by its name).
@@ -55,13 +51,28 @@ def open_text(path: str | os.PathLike[str]) -> TextIO:
     """
     path = Path(path)
     try:
-        raw = path.open("rb")
+        raw = open_regular(path)
         magic = raw.read(2)
         raw.seek(0)
     except OSError as e:
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
     binary: Any = gzip.GzipFile(fileobj=raw) if magic == b"\x1f\x8b" else raw
     return io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="")
+
+
+def limited(stream: TextIO, most: int, name: str) -> str:
+    """All of an open text, if it has no more than ``most`` characters: a small gzip file can unfold without end.
+
+    >>> limited(io.StringIO("short"), 10, "x")
+    'short'
+
+    Raises:
+        TraceError: it is longer.
+    """
+    text = stream.read(most + 1)
+    if len(text) > most:
+        raise TraceError(f"{name}: more than {most:,} characters; record fewer steps, or cut the file")
+    return text
 
 
 class _Window:

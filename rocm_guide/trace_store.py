@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .base import shown
 from .trace_events import TraceError, iter_events
 
 __all__ = ["Columns", "Timeline", "load_timeline", "timeline_of"]
@@ -117,6 +118,8 @@ def timeline_of(events: Iterable[dict]) -> Timeline:
         if event.get("ph") != "X":
             continue
         category, name, args = event.get("cat"), event.get("name"), event.get("args")
+        if not isinstance(category, str):
+            continue
         start, duration = event.get("ts"), event.get("dur")
         if type(start) not in (float, int) or type(duration) not in (float, int) or not isinstance(name, str):
             line.skipped += 1
@@ -133,7 +136,7 @@ def timeline_of(events: Iterable[dict]) -> Timeline:
         at = index.get(name)
         if at is None:
             at = index[name] = len(line.names)
-            line.names.append(name)
+            line.names.append(name if name.isprintable() else shown(name, len(name)))
         if category in DEVICE_WORK:
             line.device.add(at, start, duration, _lane(args.get("stream"), lanes), _integer(args.get("correlation")))
         elif category == "cpu_op":
@@ -145,7 +148,7 @@ def timeline_of(events: Iterable[dict]) -> Timeline:
             if name.startswith("ProfilerStep"):
                 line.steps += 1
             line.marks.add(at, start, duration, _lane(event.get("tid"), lanes))
-        elif isinstance(category, str) and category.endswith(("_runtime", "_driver", "Runtime")):
+        elif category.endswith(("_runtime", "_driver", "Runtime")):
             correlation = _integer(args.get("correlation"))
             if correlation != NONE:
                 line.launches.add(at, start, duration, _lane(event.get("tid"), lanes), correlation)

@@ -13,10 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_guide.base import write_text
+from rocm_guide.base import read_regular, write_text
 from rocm_guide.tunableop_gemm import Gemm, TunableFileError, parse_gemm
 
 __all__ = ["TuningFile", "parse_text", "read_file", "write_file"]
+
+#: Bytes; a line has about a hundred, and the largest model asks for some thousands of products.
+LARGEST_FILE = 100_000_000
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ def parse_text(text: str, *, name: str = "text", repair: bool = False) -> Tuning
         if not line:
             continue
         try:
+            if not line.isprintable():
+                raise TunableFileError(f"{line[:60]!r}: holds characters that cannot be printed; the file is damaged")
             if line.split(",", 1)[0] == "Validator":
                 columns = line.split(",")
                 if len(columns) != 3 or not columns[1] or not columns[2]:
@@ -85,7 +90,7 @@ def read_file(path: str | os.PathLike[str], *, repair: bool = False) -> TuningFi
         TunableFileError: the file is missing, no text, or has a line that PyTorch would not have written.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = read_regular(path, LARGEST_FILE).decode("utf-8")
     except UnicodeDecodeError as e:
         raise TunableFileError(f"{path}: byte {e.start} is not UTF-8 text; TunableOp files are plain text") from None
     except OSError as e:

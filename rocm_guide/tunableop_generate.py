@@ -57,7 +57,8 @@ def meta_model(config: Any, dtype: str = "bfloat16", attention: str = "sdpa") ->
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
+        options = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
     return model.eval()
 
 

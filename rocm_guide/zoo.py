@@ -17,6 +17,7 @@ from .base import GuideError
 from .zoo_data import question_answer_splits
 from .zoo_shapes import config_of
 from .zoo_tiny import tiny_folder
+from .zoo_trust import refuse_remote_code
 
 if TYPE_CHECKING:
     import torch
@@ -49,12 +50,15 @@ def load_model(
         options: passed to ``from_pretrained`` for a hub id or a folder (``attn_implementation``, ``device_map``, …).
 
     Raises:
-        GuideError: the spec means nothing, or the hub cannot be reached and the model is not in its cache.
+        GuideError: the spec means nothing, the model brings Python code of its own, or the hub cannot be reached and
+            the model is not in its cache.
 
     Introduced in notebook 00.
     """
     from .device import accelerator, pick_dtype
 
+    if options.pop("trust_remote_code", False):
+        raise GuideError(f"{spec}: trust_remote_code=True: Python code of a model is never run here; leave it out")
     device = device or accelerator().device
     dtype = dtype or pick_dtype(device)
     if spec.startswith("random:"):
@@ -62,11 +66,10 @@ def load_model(
     from transformers import AutoModelForCausalLM
 
     source = str(tiny_folder(seed)) if spec == "tiny" else _checked(spec)
+    options |= {"dtype": dtype, **_reach(source)}
     with _hub_errors(spec):
-        if "device_map" in options:
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_reach(source), **options)
-        else:
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **_reach(source), **options).to(device)
+        model = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=False, **options)
+        model = model if "device_map" in options else model.to(device)
     # Every seed of the tiny model has the same tokenizer: take the one at hand.
     return model.eval(), load_tokenizer(source)
 
@@ -84,7 +87,9 @@ def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
     ours = spec == "tiny" or spec.startswith("random:")
     with _hub_errors(spec):
         source = str(tiny_folder()) if ours else _checked(spec)
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **_reach(source))
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, padding_side="left", trust_remote_code=False, **_reach(source)
+        )
     if tokenizer.pad_token is None:
         # Llama has no padding token. Its unknown token never occurs in text, so masking it in the loss costs nothing.
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
@@ -136,9 +141,9 @@ def meta_model(spec: str, **changes: Any) -> PreTrainedModel:
     else:
         with _hub_errors(spec):
             source = str(tiny_folder()) if spec == "tiny" else _checked(spec)
-            config = AutoConfig.from_pretrained(source, **_reach(source), **changes)
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **_reach(source), **changes)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config)
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:
@@ -150,7 +155,7 @@ def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, option
     with torch.random.fork_rng(devices=devices), torch.device(device):
         torch.manual_seed(seed)
         config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-        return AutoModelForCausalLM.from_config(config, dtype=dtype, **options).eval()
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
 
 
 def _format(path: str) -> str:
@@ -171,7 +176,7 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
     if spec and path.is_dir():
         if wanted and not (path / wanted).is_file():
             raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
-        return str(path)
+        return refuse_remote_code(path) if wanted else str(path)
     if spec and path.is_file():
         if wanted:
             raise GuideError(f"{spec}: is a file; name the folder of the model, with {wanted} and its weights")
@@ -209,6 +214,9 @@ def _hub_errors(spec: str) -> Iterator[None]:
         while chain is not None:
             text += f"{type(chain).__name__} {chain} "
             chain = chain.__cause__ or chain.__context__
+        if "trust_remote_code" in text or "scripts are no longer supported" in text:
+            fix = "which is never run here; take one of an architecture or format that the libraries have"
+            raise GuideError(f"{spec}: needs Python code of its own, {fix}") from error
         if full := re.search("No space left on device|Disk quota exceeded|File too large", text):
             fix = "free some space, or set HF_HOME to a folder on another disk"
             raise GuideError(f"{spec}: {full[0]} while it was read or downloaded; {fix}") from error

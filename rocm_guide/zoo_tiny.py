@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .base import GuideError, cache_folder, write_text
+from .base import GuideError, cache_folder, check_private, own_folder, write_text
 from .zoo_data import pretraining_texts, question_answer_splits
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
     a new folder and never mixes with an old one. Safe for any number of processes at once. Introduced in notebook 00.
 
     Raises:
-        GuideError: the cache folder cannot be written.
+        GuideError: the cache folder cannot be written, or somebody else can write to it.
     """
     root = root or cache_folder()
     texts = [pretraining_texts(), question_answer_splits()]
     recipe = json.dumps([SHAPE, RECIPE, VOCABULARY, CHAT_TEMPLATE, seed, texts])
     digest = hashlib.sha256(recipe.encode())
     folder = root / f"tiny-seed{seed}-{digest.hexdigest()[:12]}"
-    if _intact(folder):
+    if _intact(check_private(folder)):  # before it is written to: a cache may be read-only
         return folder
     with _lock(root, folder.name):
         if not _intact(folder):  # another process may have built it while we waited
@@ -109,8 +109,7 @@ def _lock(root: Path, name: str) -> Iterator[None]:
     import fcntl
 
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        handle = (root / f"{name}.lock").open("a")
+        handle = (own_folder(root) / f"{name}.lock").open("a")
     except OSError as e:
         raise GuideError(f"{root}: cannot be written ({e.strerror}); set ROCM_GUIDE_CACHE to a folder you own") from e
     with handle:

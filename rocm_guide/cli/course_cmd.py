@@ -73,6 +73,8 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from rocm_guide.base import shown
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("NN")
     table.add_column("notebook", overflow="fold")
@@ -85,7 +87,7 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
         # As Text: a square bracket in a title is no markup.
         words = (x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), _state(x))
-        table.add_row(*map(Text, words))
+        table.add_row(*(Text(shown(word)) for word in words))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

@@ -18,14 +18,14 @@ _FULL = 3  # kernels that get a full report on the terminal; all are in the over
 
 
 def _read(path: Path) -> bytes:
-    from rocm_guide.base import GuideError
+    from rocm_guide.base import GuideError, read_regular
 
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise GuideError(f"{path}: larger than {_MAX_BYTES // 1_000_000} MB; cut out the kernel that you mean")
-        return path.read_bytes()
+        return read_regular(path, _MAX_BYTES)
     except OSError as e:
-        raise GuideError(f"{path}: cannot be read ({e.strerror or e}); give a file that exists") from e
+        raise GuideError(
+            f"{path}: cannot be read ({e.strerror or e}); give a file with the kernel that you mean"
+        ) from e
 
 
 def _dump(path: Path, lds: int | None, waves: int | None) -> list[Inspection]:
@@ -42,9 +42,9 @@ def _dump(path: Path, lds: int | None, waves: int | None) -> list[Inspection]:
 
 
 def _options(words: list[str], warps: int | None, stages: int | None) -> dict[str, Any]:
-    from .inspect_file import _split, literal
+    from .inspect_arguments import compile_option
 
-    found = {k: literal(v) for k, v in (_split(w, "--option") for w in words)}
+    found = dict(compile_option(w) for w in words)
     if warps is not None:
         found["num_warps"] = warps
     if stages is not None:
@@ -73,7 +73,7 @@ def inspect(
     A Python file is imported and its kernels are compiled, never launched; no GPU is needed. How a kernel is launched
     comes from --call, else from --arg and --const, else from a function example() in the file.
     """
-    from rich.console import Console
+    from .output import plain_console
 
     name, _, kernel = target.partition("::")
     path = Path(name)
@@ -99,7 +99,7 @@ def inspect(
         return
     from .inspect_text import print_inspection, print_overview
 
-    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    console = plain_console()
     if len(found) > 1:
         print_overview(console, found)
     for one in found[:_FULL]:

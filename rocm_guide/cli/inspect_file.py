@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import importlib.util
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +20,9 @@ from rocm_guide.mi300x.dry_run import dry_run
 from rocm_guide.mi300x.inspection import Inspection, inspect_launch
 from rocm_guide.mi300x.report import report
 
-__all__ = ["HowTo", "InspectError", "inspect_python"]
+from .inspect_arguments import InspectError, argument, literal, split
 
-
-class InspectError(GuideError):
-    """The file cannot be inspected as asked: no such kernel, no way given to launch it, or its own code failed."""
+__all__ = ["HowTo", "inspect_python"]
 
 
 @dataclass
@@ -40,47 +36,6 @@ class HowTo:
     meta: bool = False
 
 
-def _split(text: str, option: str) -> tuple[str, str]:
-    name, eq, value = text.partition("=")
-    if not eq or not name.strip().isidentifier():
-        raise InspectError(f"{option} {text}: write NAME=VALUE, for example {option} n=4096")
-    return name.strip(), value.strip()
-
-
-def literal(text: str) -> Any:
-    """A constant: a Python literal, ``tl.float16`` and the like, or the text itself."""
-    if text.startswith("tl."):
-        import triton.language as tl
-
-        found = getattr(tl, text[3:], None)
-        if found is None:
-            raise InspectError(f"{text}: triton.language has no such name")
-        return found
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-_TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
-_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "i8": "int8", "i16": "int16",
-           "i32": "int32", "i64": "int64", "u8": "uint8", "i1": "bool", "fp8e4nv": "float8_e4m3fn",
-           "fp8e4b8": "float8_e4m3fnuz", "fp8e5": "float8_e5m2", "fp8e5b16": "float8_e5m2fnuz"}  # fmt: skip
-
-
-def argument(text: str) -> Any:
-    """A run-time argument: ``fp16[4096,4096]`` (a tensor), ``4096`` or ``2.0`` (a value), or a type of Triton's."""
-    if m := _TENSOR.fullmatch(text):
-        import torch
-
-        dtype = getattr(torch, _DTYPES.get(m[1], m[1]), None)
-        if not isinstance(dtype, torch.dtype):
-            raise InspectError(f"{text}: {m[1]} is no tensor type; write for example fp16[4096,4096]")
-        return torch.empty([int(n) for n in m[2].split(",") if n.strip()], dtype=dtype, device="meta")
-    value = literal(text)
-    return value if isinstance(value, (bool, int, float)) else text
-
-
 def load_module(path: Path) -> ModuleType:
     """Import a file; a file inside a package is imported by its dotted name so that its relative imports work."""
     path = path.resolve()
@@ -88,18 +43,23 @@ def load_module(path: Path) -> ModuleType:
     while (top / "__init__.py").exists():
         parts.insert(0, top.name)
         top = top.parent
-    sys.path[:0] = [str(top)] if str(top) not in sys.path else []
+    # A package's own clone goes before an installed copy of it; the neighbours of a single file go last, so that a
+    # file called types.py or torch.py stands in for no library.
+    if str(top) not in sys.path:
+        sys.path.insert(0 if len(parts) > 1 else len(sys.path), str(top))
+    taken = path.stem in sys.modules or importlib.util.find_spec(path.stem.partition(".")[0]) is not None
+    name = f"{path.stem}_inspected" if taken else path.stem
     # What the file prints while it is imported must not get into --json.
     printed = contextlib.redirect_stdout(sys.stderr)
     try:
         if len(parts) > 1:
             with printed:
                 return importlib.import_module(".".join(parts))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise InspectError(f"{path.name}: not a Python file")
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
+        sys.modules[name] = module
         with printed:
             spec.loader.exec_module(module)
     except GuideError:
@@ -137,8 +97,8 @@ def _hint(path: Path, name: str, kernel: Any) -> str:
 
 def _compile_typed(kernel: Any, how: HowTo, arch: str) -> Iterator[Compiled]:
     """Compile by types; an autotuned kernel once for each configuration that leaves the given constants as they are."""
-    arguments = {k: argument(v) for k, v in (_split(t, "--arg") for t in how.arguments)}
-    constants = {k: literal(v) for k, v in (_split(t, "--const") for t in how.constants)}
+    arguments = {k: argument(v) for k, v in (split(t, "--arg") for t in how.arguments)}
+    constants = {k: literal(v) for k, v in (split(t, "--const") for t in how.constants)}
     missing = [p for p in unwrap_kernel(kernel).params if p.name not in arguments and p.name not in constants]
     configs = getattr(kernel, "configs", None) or []
     tuned = [p.name for p in missing if p.is_constexpr and not p.has_default]

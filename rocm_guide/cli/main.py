@@ -8,8 +8,10 @@ libraries are missing fails alone, in one line. To add one: write ``cli/<module>
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import io
 import os
 import sys
 from types import ModuleType
@@ -149,6 +151,9 @@ def main() -> None:
         from typer.completion import completion_init
 
         completion_init()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
     try:
         code = app(prog_name="rocm-guide", standalone_mode=False)
         sys.stdout.flush()
@@ -158,6 +163,10 @@ def main() -> None:
         # The reader (head, less) has seen enough. Python would complain once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT) or e.filename is not None:
+            raise
+        _disk_full(e)
     except ImportError as e:
         from rocm_guide.installation import missing_library
 
@@ -176,6 +185,13 @@ def main() -> None:
         # Without any argument the help has been printed, and nothing is left to say.
         _refuse(f"{said.rstrip('.')}; see {where} --help" if (said := e.format_message()) else "")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _disk_full(error: OSError) -> NoReturn:
+    """The output could not be written: said in one line."""
+    # What is still in the buffer would fail once more at exit, with a message of Python's own.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _refuse(f"the output cannot be written ({error.strerror}); free some space")
 
 
 def _refuse(line: str) -> NoReturn:

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rocm_guide.base import write_text
+from rocm_guide.base import shown, write_text
 
-__all__ = ["write_or_print"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["plain_console", "write_or_print"]
 
 
 def write_or_print(text: str, out: Path | None) -> None:
@@ -18,4 +22,20 @@ def write_or_print(text: str, out: Path | None) -> None:
         typer.echo(text, nl=False)
     else:
         write_text(out, text)
-        typer.echo(f"{out}: {len(text.splitlines())} lines")
+        typer.echo(f"{shown(out)}: {len(text.splitlines())} lines")
+
+
+def plain_console() -> Console:
+    """A console for text that holds names from outside: no markup, and what cannot be printed is shown escaped."""
+    from rich.console import Console as RichConsole
+
+    class Plain(RichConsole):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(_visible(str(o)) for o in objects), **options)
+
+    return Plain(highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def _visible(text: str) -> str:
+    """:func:`shown` for each line."""
+    return text if text.isprintable() else "\n".join(shown(line.expandtabs(), len(text)) for line in text.split("\n"))

@@ -35,6 +35,9 @@ Cache = Annotated[str, typer.Option(help="dynamic or static.")]
 Attention = Annotated[str, typer.Option(help="sdpa (fused kernels) or eager (matrix products).")]
 Platform = Annotated[str, typer.Option(help="rocm or cuda: which rules decide about fused bias.")]
 
+#: Tokens of the longest prompt that is planned for; no model of today takes more.
+LONGEST = 10_000_000
+
 _TYPES = {"float": "float32", "tf32": "float32", "Half": "float16", "BFloat16": "bfloat16"}
 
 
@@ -44,15 +47,20 @@ def lengths_of(text: str) -> list[int]:
     >>> lengths_of("1:3"), lengths_of("5,12")
     ([1, 2, 3], [5, 12])
     """
-    from rocm_guide.base import GuideError
+    from rocm_guide.base import GuideError, shown
 
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
-            return list(range(first, last + 1))
-        return [int(part) for part in text.split(",")]
+            found: range | list[int] = range(first, last + 1)
+        else:
+            found = [int(part) for part in text.split(",")]
     except ValueError:
-        raise GuideError(f"--prompt {text}: a length (100), several (5,12,100) or a range (1:256)") from None
+        raise GuideError(f"--prompt {shown(text, 60)}: a length (100), several (5,12,100) or a range (1:256)") from None
+    ends = (found[:1], found[-1:]) if isinstance(found, range) else (found, found)  # a range may be endless
+    if not found or min(ends[0]) < 1 or max(ends[1]) > LONGEST:
+        raise GuideError(f"--prompt {shown(text, 60)}: lengths are 1 to {LONGEST:,}, the first one not above the last")
+    return list(found)
 
 
 def rules_of(platform: str) -> BlasRules:

@@ -33,7 +33,7 @@ def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
     config = config_of("llama-2-7b", **small, intermediate_size=48, vocab_size=96, eos_token_id=None, pad_token_id=0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(config).eval()
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False).eval()
     ids, new = torch.tensor([[1, 5, 9, 23, 42, 7, 7, 61]]), 6
     with torch.inference_mode():
         wanted = model.generate(ids, max_new_tokens=new, do_sample=False)

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import cache_folder
+from rocm_guide.base import cache_folder, own_folder
 
 from .toolchain import HipError, write_sources
 
@@ -33,7 +33,7 @@ def extension_sources(folder: str | os.PathLike[str] | None = None) -> list[Path
     Raises:
         GuideError: the folder cannot be written.
     """
-    written = write_sources(folder or cache_folder() / "hip" / "sources")
+    written = write_sources(folder or own_folder(cache_folder() / "hip" / "sources"))
     return [written[n] for n in ("binding.cpp", "rmsnorm_fp8.hip", "skinny_gemm.hip", "swiglu_fp8.hip")]
 
 

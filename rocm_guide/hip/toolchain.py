@@ -20,7 +20,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder, write_bytes, write_text
+from rocm_guide.base import GuideError, cache_folder, own_folder, write_bytes, write_text
 
 __all__ = ["HipError", "build_cpu", "clang_version", "compile_hip", "find_clang", "sources", "write_sources"]
 
@@ -98,7 +98,8 @@ def clang_version() -> str:
 
 
 def _run(command: list[str], what: str) -> None:
-    caches = {name: str(cache_folder() / "zig") for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+    zig = str(own_folder(cache_folder() / "zig"))
+    caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), zig)
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **caches})
     if run.returncode:
         lines = [x for x in run.stderr.splitlines() if "error" in x] or run.stderr.splitlines() or ["no message"]
@@ -151,5 +152,5 @@ def build_cpu(name: str | os.PathLike[str]) -> Path:
             # zig cc knows where the C library is; its bare clang does not.
             command = [*clang[:-1], "cc", "-fno-sanitize=undefined"] if "ziglang" in clang else clang
             _run([*command, *_FOR_CPU, f"-I{folder}", str(path), "-lm", "-o", str(target)], f"{path.name} for the CPU")
-            write_bytes(library, target.read_bytes())
+            write_bytes(own_folder(library.parent) / library.name, target.read_bytes())
     return library

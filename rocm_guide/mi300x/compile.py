@@ -33,6 +33,8 @@ __all__ = [
 # Releases whose compiler, options and launch path were checked against this module, test by test.
 SUPPORTED_TRITON = ("3.6", "3.9")
 OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "enable_fp_fusion")
+_VALUES = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": range(33), "waves_per_eu": range(11),
+           "matrix_instr_nonkdim": (0, 4, 16, 32)}  # fmt: skip
 _TYPES = re.compile(
     r"(?:\*k?)?(?:i1|[iu](?:8|16|32|64)|u1|fp(?:16|32|64)|bf16|fp8e4nv|fp8e4b8|fp8e5|fp8e5b16|fp8e4b15)"
 )
@@ -149,7 +151,7 @@ def _bind(
     values = {name: 7 if name in typed else value for name, value in arguments.items()}
     try:
         bound, special, _ = binder(**values, **options)
-    except TypeError as e:
+    except Exception as e:  # whatever the JIT's specialisation does with a value that no kernel takes
         missing = [p.name for p in fn.params if p.name not in arguments and not p.has_default]
         hint = f"no type or value for {', '.join(missing)}" if missing else str(e)
         raise SignatureError(f"{fn.__name__}: {hint}; its parameters: {', '.join(fn.arg_names)}") from e
@@ -218,6 +220,9 @@ def compile_kernel(
     backend = make_backend(target)
     # Said explicitly because the default is about to change between Triton releases.
     chosen = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **options}
+    for name, value in chosen.items():  # Triton takes any of these without a word, and compiles something else
+        if name in _VALUES and (type(value) is not int or value not in _VALUES[name]):
+            raise CompileError(f"{fn.__name__}: {name}={value!r}: use {', '.join(map(str, _VALUES[name]))}")
     bound, special = _bind(fn, backend, arguments, set(constants or {}), chosen)
     try:
         parsed, types, constexprs, attrs = fn._pack_args(backend, chosen, bound, special, {})

@@ -10,6 +10,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rocm_guide.base import GuideError
+
 from .arch import find_arch
 from .compile import Compiled
 from .elf import read_code_objects
@@ -156,6 +158,9 @@ def _with_resources(
     static = resources.lds_static or 0
     total = static if lds is None else lds
     threads = (waves or 0) * 64 or resources.max_workgroup_size
+    if waves is not None and not 0 < waves * 64 <= (resources.max_workgroup_size or 1024):
+        most = (resources.max_workgroup_size or 1024) // 64
+        raise GuideError(f"{name}: {waves} waves per workgroup, and its code is for 1 to {most}; leave --warps out")
     occ, findings = None, []
     if resources.vgprs_allocated and threads and _known(arch):
         row = find_arch(arch)

@@ -95,7 +95,7 @@ def _grid_findings(grid: Sequence[int], threads: int, workgroups_per_cu: int, ar
         found.append(Finding("error", "grid", text, "the launch packet counts in 32 bits: loop inside the kernel"))
     if total < row.cus:
         text = f"{total} workgroups on {row.cus} CUs: {row.cus - total} CUs stay idle"
-        found.append(Finding("warning", "grid", text, "smaller tiles, or split the reduction (split-K)"))
+        found.append(Finding("warning", "grid", text, "smaller tiles; for a matrix product also split-K"))
     elif total < ENOUGH_WORKGROUPS:
         text = f"{total} workgroups; {ENOUGH_WORKGROUPS} or more hide latency better on {row.cus} CUs"
         found.append(Finding("note", "grid", text, "smaller tiles or split-K, if the work allows it"))

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E501
+"""Damaged input to everything that reads what others wrote: a result or a GuideError, never anything else, never a hang.
+
+    python tests/fuzz_all.py --count 10000              all targets, one line of figures for each
+    python tests/fuzz_all.py --count 100000 checkpoint  one of them
+
+The same seed gives the same inputs on every machine. tests/test_fuzz.py runs a few of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rocm_guide.base import GuideError
+
+HERE = Path(__file__).resolve().parent
+PROFILING, ISA, DATA = (
+    HERE.parent / "notebooks" / "recorded",
+    HERE / "mi300x" / "samples",
+    HERE.parent / "rocm_guide" / "data",
+)
+#: CPU seconds for one input; real ones take milliseconds.
+PATIENCE = 30
+TOKENS = (
+    *(b'"', b",", b"{", b"}", b"[", b"]", b":", b"\n", b"\r", b"\0", b"-1", b"1e999", b"NaN", b"null", b"true", b"{}"),
+    *(b"\xff\xfe", b"0x", b"99999999999999999999", b"9" * 5000, b"4294967295", b"\x1b[2J", b"\n[OK]   fine", b"[/red]"),
+    *(b'"ts": "x"', b'"\\ud800"', b"wave_1: pc=0xffffffffffffffffff", b"=> ", b"[0] ", b"()", b"\xe2\x80\xae", b"[" * 3000),
+    *(b"\\frac", b"\\begin{", b"\\end{", b"\\left", b"\\right", b"^", b"_", b"&", b"\\\\", b"$", b"tl.", b"*fp16", b"=", b"%"),
+    *(b"\x7fELF", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 40, b"loc(#loc1)", b".amdgpu_metadata\n"),
+    *(b"file:///etc/shadow", b"file:///dev/zero", b"memory://self#", b"../", b"%00", b"%2e%2e/", b"&size=2147483648"),
+)  # fmt: skip
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """One to five edits: change, flip, cut, double, delete, insert a token, swap two lines."""
+    work = bytearray(data)
+    for _ in range(rng.randrange(1, 6)):
+        at, kind = rng.randrange(len(work) + 1), rng.randrange(8)
+        if kind == 0 and work:
+            work[at % len(work)] = rng.randrange(256)
+        elif kind == 1 and work:
+            work[at % len(work)] ^= 1 << rng.randrange(8)
+        elif kind == 2 and rng.random() < 0.3:
+            del work[at:]
+        elif kind in (3, 4):
+            work[at:at] = rng.choice(TOKENS)
+        elif kind == 5:
+            del work[at : at + rng.randrange(1, 60)]
+        elif kind == 6:
+            work[at:at] = work[at : at + rng.randrange(1, 200)]
+        else:
+            lines = work.split(b"\n")
+            i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
+            lines[i], lines[j] = lines[j], lines[i]
+            work = bytearray(b"\n".join(lines))
+    return bytes(work)
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+# ---- what is read, and how ------------------------------------------------------------------------------------------
+
+
+def head(path: Path, size: int = 3000) -> bytes:
+    """The first whole lines of a file, so that each mutation is read quickly."""
+    return path.read_bytes()[:size].rsplit(b"\n", 1)[0]
+
+
+def traces() -> list[bytes]:
+    """The first events of each kind of two real traces."""
+    found = []
+    for name in ("torch_cpu_train.json.gz", "decode_b1.json.gz"):
+        chosen, kinds = [], {}
+        for event in json.loads(gzip.decompress((PROFILING / name).read_bytes()))["traceEvents"]:
+            kinds[event.get("cat")] = kinds.get(event.get("cat"), 0) + 1
+            if event.get("ph") == "X" and kinds[event["cat"]] <= 10:
+                chosen.append(event)
+        document = {"schemaVersion": 1, "deviceProperties": [{"name": "x"}], "traceEvents": chosen}
+        found.append(json.dumps(document, indent=1).encode())
+    return found
+
+
+def read_trace(data: bytes, _: Path) -> None:
+    from rocm_guide.trace_attribute import device_work, idle_gaps
+    from rocm_guide.trace_events import iter_text_events
+    from rocm_guide.trace_store import timeline_of
+
+    line = timeline_of(iter_text_events(io.StringIO(data.decode("utf-8", "replace")), "t", {}))
+    if len(line.device) or len(line.ops):
+        device_work(line)
+        idle_gaps(line)
+    assert all(name.isprintable() for name in line.names)
+
+
+def profile(suffix: str) -> Callable[[bytes, Path], None]:
+    def read(data: bytes, folder: Path) -> None:
+        from rocm_guide.profiling_read import read_profile, roofline_rows
+
+        file = folder / f"x{suffix}"
+        file.write_bytes(data)
+        found = read_profile(file)
+        roofline_rows(found)
+        assert all(t.name.isprintable() for t in found.totals)
+
+    return read
+
+
+def read_assembly(data: bytes, _: Path) -> None:
+    from rocm_guide.mi300x.inspection import inspect_assembly
+
+    for one in inspect_assembly(data.decode("utf-8", "replace"), lds=1024, waves=2):
+        one.to_dict()
+
+
+def read_ir(data: bytes, _: Path) -> None:
+    from rocm_guide.mi300x.inspection import inspect_ir
+
+    for one in inspect_ir(data.decode("utf-8", "replace")):
+        one.to_dict()
+
+
+def read_elf(data: bytes, _: Path) -> None:
+    from rocm_guide.mi300x.inspection import inspect_code_object
+
+    for one in inspect_code_object(data):
+        one.to_dict()
+
+
+def read_faults(data: bytes, folder: Path) -> None:
+    from rocm_guide.faults import read_report
+    from rocm_guide.faults_explain import explain_report
+
+    (folder / "report.txt").write_bytes(data)
+    text = explain_report(read_report(folder / "report.txt"), folder=folder).text()
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def read_fault_log(data: bytes, folder: Path) -> None:
+    from rocm_guide.faults_log import read_log
+
+    (folder / "log.txt").write_bytes(data)
+    assert all(f"{f.text}{f.process}{f.device}".isprintable() for f in read_log(folder / "log.txt"))
+
+
+def read_tunable(data: bytes, folder: Path) -> None:
+    from rocm_guide.tunableop_csv import parse_text, read_file
+
+    (folder / "t.csv").write_bytes(data)
+    once = read_file(folder / "t.csv").text()
+    assert parse_text(once).text() == once
+
+
+def read_gemm(data: bytes, _: Path) -> None:
+    from rocm_guide.tunableop_explain import explain
+    from rocm_guide.tunableop_gemm import parse_gemm
+
+    explain(parse_gemm(text_of(data)))
+
+
+def read_state(data: bytes, folder: Path) -> None:
+    from rocm_guide.system_state import load_state
+
+    (folder / "state.json").write_bytes(data)
+    load_state(folder / "state.json")
+
+
+def read_lengths(data: bytes, _: Path) -> None:
+    from rocm_guide.cli import tunable_model
+
+    with mock.patch.object(tunable_model, "LONGEST", 10_000):  # lists of ten million lengths are right, and slow
+        tunable_model.lengths_of(text_of(data))
+
+
+def read_list(data: bytes, folder: Path) -> None:
+    from rocm_guide.cli.course_cmd import list_
+
+    (folder / "notebooks").mkdir(exist_ok=True)
+    (folder / "notebooks" / "01_topic.ipynb").write_bytes(data)
+    with mock.patch("sys.stdout", io.TextIOWrapper(io.BytesIO(), "utf-8")):
+        list_(folder / "notebooks")
+
+
+@cache
+def kernel() -> object:
+    from rocm_guide.mi300x.examples_tuning import scale_rows
+
+    return scale_rows
+
+
+def read_arguments(data: bytes, _: Path) -> None:
+    """Four words: two arguments, a constant, an option. All are bound as for a launch; the compiler itself is left out."""
+    from rocm_guide.cli.inspect_arguments import compile_option
+    from rocm_guide.cli.inspect_file import HowTo, _compile_typed
+
+    words = [*text_of(data).split("\t"), "", "", ""][:4]
+    run_time = [p.name for p in kernel().params if not p.is_constexpr]
+    constant = next(p.name for p in kernel().params if p.is_constexpr)
+    how = HowTo(
+        arguments=[f"{n}={w}" for n, w in zip(run_time, (words[0], words[0], words[1], words[1]), strict=False)],
+        constants=[f"{constant}={words[2]}"],
+        options=dict([compile_option(words[3])]) if words[3] else {},
+    )
+    with mock.patch("triton.compiler.compile", side_effect=RuntimeError("left out")):
+        list(_compile_typed(kernel(), how, "gfx942"))
+
+
+def read_uri(only_below: bool) -> Callable[[bytes, Path], None]:
+    def read(data: bytes, folder: Path) -> None:
+        from rocm_guide.faults_code import extract_code
+
+        extract_code(text_of(data), folder=folder, proc=str(folder), only_below=only_below)
+
+    return read
+
+
+def read_latex(data: bytes, _: Path) -> None:
+    from rocm_guide.course_html import math_to_markup
+
+    math_to_markup(f"${data.decode('utf-8', 'replace')}$")
+
+
+@cache
+def checkpoints() -> list[bytes]:
+    import torch
+
+    from rocm_guide.elastic_checkpoint import save_checkpoint
+
+    state = {"step": 3, "run": {"a": [1, 2.5, "x"]}, "model": {"w": torch.arange(12.0).reshape(3, 4)}, "none": None}
+    with tempfile.TemporaryDirectory() as folder:
+        return [save_checkpoint(folder, 3, state).read_bytes()]
+
+
+def read_checkpoint(data: bytes, folder: Path) -> None:
+    from rocm_guide.elastic_checkpoint import load_checkpoint
+
+    (folder / "step.pt").write_bytes(data)
+    load_checkpoint(folder / "step.pt")
+
+
+def notebook() -> list[bytes]:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# 01 · A *title*\n", "\n", "| Covers | S0 |\n"]},
+        {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "N = 3", "outputs": []},
+    ]
+    stamp = {"rocm_guide": {"seconds": 3.5, "peak_mib": 300, "source": "x"}}
+    return [json.dumps({"cells": cells, "metadata": stamp, "nbformat": 4}, indent=1).encode()]
+
+
+CSV = ("rocprofv3_kernel_trace.csv", "rocprofv3_counter_collection.csv", "rocprofv3_kernel_stats.csv",
+       "rocprof_results.csv", "rocprofv2_results.csv", "rocprof_compute/pmc_perf.csv",
+       "rocprof_compute/2.1_System_Speed-of-Light.csv")  # fmt: skip
+URI = [b"memory://4242#offset=0x7f1e10c3e0a0&size=4648", b"file:///opt/app/test#offset=14309&size=31336"]
+LATEX = [rb"\frac{1}{\sqrt{d}} \sum_{i=0}^{n-1} e^{x_i - m}", rb"\begin{pmatrix} a & b \\ c & d \end{pmatrix}^{T}",
+         rb"\left( W + \Delta W \right) x = \text{rank } r", rb"\mathrm{softmax}(QK^\top)_{ij} \le 1 \cdot \infty"]  # fmt: skip
+#: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
+TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
+    "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
+    "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
+    "rocpd": (lambda: [(PROFILING / "rocprofv3_results.db").read_bytes()], profile(".db"), 0.02),
+    "assembly": (lambda: [head(ISA / n, 2500) for n in ("nested_t39.amdgcn", "hip_clang22.s")]
+                 + [(ISA / "softmax_t39.amdgcn").read_bytes()[-6000:]], read_assembly, 0.01),
+    "ir": (lambda: [(ISA / "softmax_t39.ttgir").read_bytes(), head(ISA / "int4kv_t31.ttgir", 4000)], read_ir, 0.02),
+    "elf": (lambda: [(ISA / n).read_bytes() for n in ("gemm_t39.hsaco", "hip_clang22.co")], read_elf, 0.02),
+    "faults-read": (lambda: [(DATA / "fault_report.txt").read_bytes()[-5000:],
+                             (HERE / "samples" / "faults" / "assert_trap.txt").read_bytes()[:5000]], read_faults, 0),
+    "faults-log": (lambda: [(HERE / "samples" / "faults" / "dmesg.txt").read_bytes()], read_fault_log, 0),
+    "tunable-csv": (lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
+                    read_tunable, 0.05),
+    "gemm-line": (lambda: [b"GemmTunableOp_Half_TN,tn_4096_128_4096_ld_4096_4096_4096,Gemm_Hipblaslt_TN_572,0.0123",
+                           b"GemmStridedBatchedTunableOp_BFloat16_NT,nt_8_4_2_B_16_ld_8_4_8,Default,0.01"], read_gemm, 0.05),
+    "state-file": (lambda: [b'{"version": 1, "saved": {"numa_balancing": {"before": "1", "set": "0"}}}'],
+                   read_state, 0.05),
+    "prompt-lengths": (lambda: [b"1:256", b"5,12,100", b"128"], read_lengths, 0.05),
+    "torch-trace": (traces, read_trace, 0.05),
+    "rocprof-json": (lambda: [(PROFILING / "rocprofv3_results.json").read_bytes()], profile(".json"), 0.05),
+    "notebook-list": (notebook, read_list, 0.05),
+    "inspect-arguments": (lambda: [b"*fp16:16:2g\t4096\t128\twaves_per_eu=2", b"fp16[4096,4096]\ti32:16\t1024\tkpack=2",
+                                   b"*bf16\t2.0\ttl.float16\tmatrix_instr_nonkdim=16", b"*k?fp8e4b8\ti64\tTrue\t"],
+                          read_arguments, 0.05),
+    "fault-uri": (lambda: URI, read_uri(only_below=False), 0.5),
+    "fault-uri-in-report": (lambda: URI, read_uri(only_below=True), 0.5),
+    "latex": (lambda: LATEX, read_latex, 0),
+    "checkpoint": (checkpoints, read_checkpoint, 0.05),
+}  # fmt: skip
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"more than {PATIENCE} s of CPU for one input")
+
+
+def campaign(name: str, count: int, seed: int = 0) -> dict[str, object]:
+    """``count`` damaged inputs to one target: how many were read, refused, and what else happened (input and error)."""
+    samples, read, _ = TARGETS[name]
+    originals, rng = samples(), random.Random(f"{name} {seed}")
+    refused, slowest, wrong, began = 0, 0.0, [], time.perf_counter()
+    before = signal.signal(signal.SIGVTALRM, _too_long)
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            for _ in range(count):
+                data = mutate(rng.choice(originals), rng)
+                start = time.process_time()
+                signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+                try:
+                    read(data, Path(place))
+                except GuideError as e:
+                    refused += 1
+                    said = str(e)
+                    if not said or not said.isprintable() or len(said) > 16_000:
+                        wrong.append((data, f"message of {len(said)} characters: {said[:200]!r}"))
+                except (Exception, SystemExit) as e:  # noqa: BLE001 - the finding
+                    wrong.append((data, f"{type(e).__name__}: {e}"[:300]))
+                finally:
+                    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                slowest = max(slowest, time.process_time() - start)
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+    figures = {
+        "target": name,
+        "inputs": count,
+        "refused": refused,
+        "unnamed": len(wrong),
+        "slowest_s": round(slowest, 2),
+    }
+    return {**figures, "seconds": round(time.perf_counter() - began, 1), "wrong": wrong}
+
+
+def main() -> int:
+    """The command line: exit code 1 when anything but a result or a GuideError came out."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"of {', '.join(TARGETS)}; all if left out")
+    parser.add_argument("--count", type=int, default=1000, help="damaged inputs for each target")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if unknown := [t for t in options.targets if t not in TARGETS]:
+        parser.error(f"{unknown[0]}: no such target; choose from {', '.join(TARGETS)}")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    total = bad = 0
+    for name in options.targets or TARGETS:
+        found = campaign(name, options.count, options.seed)
+        total, bad = total + options.count, bad + int(str(found["unnamed"]))
+        wrong = found.pop("wrong")
+        print(json.dumps(found), flush=True)
+        for data, error in wrong[:3]:  # type: ignore[index]
+            print(f"    {error}   from {data[:300]!r}", flush=True)
+    print(f"{total:,} damaged inputs, {bad} unnamed errors", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""A few damaged inputs to every reader (tests/fuzz_all.py runs as many as you like)."""
+
+import pytest
+from fuzz_all import TARGETS, campaign, mutate
+
+from rocm_guide.base import GuideError
+
+COUNT = 60
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_input_gives_a_result_or_a_named_error(name):
+    found = campaign(name, COUNT)
+    assert not found["wrong"], found["wrong"][:3]
+    least = TARGETS[name][2]
+    assert found["refused"] >= COUNT * least / 2, "the mutator hardly ever breaks anything"
+
+
+@pytest.mark.parametrize("name", [n for n in TARGETS if not n.startswith("fault-uri")])
+def test_the_samples_themselves_are_read(name, tmp_path):
+    samples, read, _ = TARGETS[name]
+    for data in samples():
+        try:
+            read(data, tmp_path)
+        except GuideError as e:
+            assert name == "inspect-arguments" and "left out" in str(e), e  # all but the compiler
+
+
+def test_a_reader_that_lets_an_error_through_is_found(monkeypatch):
+    def read(data, _):
+        data.decode()
+
+    monkeypatch.setitem(TARGETS, "broken", (lambda: [b"text" * 20], read, 0))
+    found = campaign("broken", 200)
+    assert found["unnamed"] and "UnicodeDecodeError" in found["wrong"][0][1]
+
+
+def test_the_same_seed_gives_the_same_inputs():
+    import random
+
+    assert [mutate(b"abc" * 9, random.Random(3)) for _ in range(2)] == [mutate(b"abc" * 9, random.Random(3))] * 2

@@ -1,0 +1,654 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: E501
+"""Shared and hostile places: what another user planted is not loaded, what is no file is not replaced or read."""
+
+import ast
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.base import GuideError, check_private, own_folder, shown, whole_file, write_bytes, write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "rocm_guide"
+AS_ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can give a file to another user")
+
+
+def guide(*arguments, **more):
+    command = [sys.executable, "-m", "rocm_guide.cli.main", *map(str, arguments)]
+    more.setdefault("timeout", 240)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **more)
+
+
+def one_line(done, *words):
+    assert done.returncode == 2, (done.returncode, done.stderr[-600:])
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def as_user(number, function):
+    """What ``function()`` returns or the text of its GuideError, in a child with another user's rights."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(number)
+            os.setuid(number)
+            answer = str(function())
+        except GuideError as e:
+            answer = f"GuideError: {e}"
+        except BaseException as e:  # noqa: BLE001 - told to the parent, which fails
+            answer = repr(e)
+        os.write(theirs, answer.encode())
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as f:
+        answer = f.read()
+    os.waitpid(child, 0)
+    return answer
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_mode_and_link_of_the_old_file_stay(tmp_path):
+    target, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to("real.txt")
+    write_text(link, "new")
+    assert link.is_symlink() and target.read_text() == "new" and stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.txt", "real.txt"]
+
+
+def test_a_link_to_nothing_gets_its_target(tmp_path):
+    (tmp_path / "link").symlink_to("later/file")
+    write_text(tmp_path / "link", "x")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "later" / "file").read_text() == "x"
+
+
+def test_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_bytes(pipe, b"through")
+    reader.join(30)
+    assert got == [b"through"] and stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def device(folder, name, minor):
+    """A device of our own like /dev/null (3) or /dev/full (7), so that a mistake destroys no real one."""
+    try:
+        os.mknod(folder / name, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+        with (folder / name).open("wb"):
+            return folder / name
+    except PermissionError:
+        pytest.skip("device files cannot be made or opened here: needs root, and a file system without nodev")
+
+
+def test_devices_are_written_to_and_stay_devices(tmp_path):
+    null, full = device(tmp_path, "null", 3), device(tmp_path, "full", 7)
+    write_text(null, "x")
+    with pytest.raises(GuideError, match=r"full: cannot be written .No space left on device.") as caught:
+        write_text(full, "x")
+    assert "\n" not in str(caught.value)
+    with whole_file(null) as part:
+        part.write_bytes(b"for a library that wants a name")
+    assert stat.S_ISCHR(null.stat().st_mode) and stat.S_ISCHR(full.stat().st_mode)
+    one_line(guide("copy", "base.shown", "-o", full), "No space left")
+    assert guide("copy", "base.shown", "-o", null).returncode == 0
+    assert stat.S_ISCHR(null.stat().st_mode) and stat.S_ISCHR(full.stat().st_mode)
+
+
+def test_an_error_while_a_file_is_filled_leaves_the_old_one(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), whole_file(tmp_path / "a.bin") as part:
+        part.write_bytes(b"half")
+        1 / 0
+    assert (tmp_path / "a.bin").read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    code = f"""
+import os, signal
+from rocm_guide.base import whole_file
+with whole_file({str(tmp_path / "a.txt")!r}) as part:
+    part.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT)
+    assert done.returncode == -9 and (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_out_that_names_nothing_is_one_line():
+    one_line(guide("copy", "base.shown", "-o", ""), "cannot be written")
+
+
+def test_a_full_disk_at_standard_output_is_one_line(tmp_path):
+    full = device(tmp_path, "full", 7)
+    for words in (["list"], ["copy", "base.shown"], ["faults", "env"], ["--help"]):
+        with full.open("w") as out:
+            command = [sys.executable, "-m", "rocm_guide.cli.main", *words]
+            done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120)
+        one_line(done, "No space left on device")
+
+
+# Writers that are none of ours: (module, what it writes).
+ALLOWED = {
+    "base.py": "the one place",
+    "device.py": "/proc/self/clear_refs",
+    "elastic.py": "a log, line by line",
+    "launch.py": "a child's output, as it comes",
+    "course_pool.py": "a worker's stderr, below its own scratch folder",
+    "zoo_tiny.py": "a lock, which stays empty",
+    "system_state.py": "a lock, which stays empty",
+    "system_machine.py": "settings below /sys and /proc, which take no rename",
+    "system_pretend.py": "a pretended machine in a temporary folder",
+    "sharding.py": "a script in a temporary folder",
+    "faults_code.py": "a code object in a temporary folder, for llvm-objdump",
+    "interpret.py": "tensors for a child, in a temporary folder",
+    "anywhere.py": "tensors for a child, in a temporary folder",
+}
+
+
+def writes(tree):
+    """Calls that write a file under a name: Path.write_text, open(…, "w"), torch.save to a path, …"""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        mode = texts + [k.value.value for k in node.keywords if k.arg == "mode" and isinstance(k.value, ast.Constant)]
+        if name == "open" and any(re.fullmatch(r"[rwaxbt+]{1,3}", m) and set(m) & set("wax+") for m in mode):
+            yield node.lineno, name
+        if name in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
+            yield node.lineno, name
+        if name in ("to_csv", "save_file", "save_model", "export_chrome_trace", "copyfile", "copy2") and "part" not in [
+            n.id for a in node.args for n in ast.walk(a) if isinstance(n, ast.Name)
+        ]:
+            yield node.lineno, name
+
+
+def test_every_writer_goes_through_base():
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        found[path.name] = [*writes(ast.parse(path.read_text())), *found.get(path.name, [])]
+    odd = {name: where for name, where in found.items() if where and name not in ALLOWED}
+    assert not odd, odd
+    assert not [name for name in ALLOWED if not found.get(name) and name != "base.py"], "an exception without a cause"
+    assert list(writes(ast.parse("path.write_text(x)\nopen(p, 'wb')\nframe.to_csv(p)\nopen(p)\nopen(p, 'r')"))) == [
+        (1, "write_text"),
+        (2, "open"),
+        (3, "to_csv"),
+    ]
+
+
+# ---- text from outside ----------------------------------------------------------------------------------------------
+
+
+def test_errors_are_one_printable_line_of_bounded_length():
+    for text in ("a\nb", "x\x1b[31mred", "\ud800", "‮reversed", "k" * 100_000, "\r[OK]   fine"):
+        said = str(GuideError(f"name={text}: bad; mend it"))
+        assert said.isprintable() and len(said) < 2_000 and said.endswith("mend it"), said[:100]
+    assert shown("plain ✓ é") == "plain ✓ é"
+
+
+FORGED = "gemm\x1b[2K\r\n[OK]   all is well\x07"
+
+
+@pytest.mark.parametrize("kind", ["trace", "csv", "json", "log", "report"])
+def test_a_name_cannot_forge_a_line_of_ours(kind, tmp_path):
+    file, name = tmp_path / f"x.{'csv' if kind == 'csv' else 'json'}", json.dumps(FORGED + "\ud800")
+    if kind == "trace":
+        event = f'{{"ph": "X", "cat": "kernel", "name": {name}, "ts": 1, "dur": 5, "args": {{"stream": 1}}}}'
+        file.write_text(f'{{"traceEvents": [{event}]}}')
+        words = ["trace", "summary", file]
+    elif kind == "csv":
+        file.write_text(f'"Kind","Kernel_Name","Start_Timestamp","End_Timestamp"\n"K","{FORGED}",1000,1700\n')
+        words = ["trace", "kernels", file]
+    elif kind == "json":
+        run = {"kernel_symbols": [{"kernel_id": 7, "formatted_kernel_name": FORGED + "\ud800"}]}
+        times = {"start_timestamp": 1, "end_timestamp": 9, "dispatch_info": {"kernel_id": 7, "dispatch_id": 1}}
+        run["buffer_records"] = {"kernel_dispatch": [times]}
+        file.write_text(json.dumps({"rocprofiler-sdk-tool": [run]}))
+        words = ["trace", "kernels", file]
+    elif kind == "log":
+        file.write_text("amdgpu 0000:c1:00.0: [gfxhub0] page fault\n Process \x1b[2K\x07evil pid 12 thread x\n")
+        words = ["faults", "log", file]
+    else:
+        file.write_text("wave_0: pc=0x10 (kernel_code_entry=0x8 <k\x1b[2K\x07>) (stopped, reason: MEMORY_VIOLATION)\n")
+        words = ["faults", "read", file]
+    done = guide(*words)
+    assert done.returncode == 0, done.stderr
+    assert "\\x1b[2K" in done.stdout and "\x1b" not in done.stdout and "\x07" not in done.stdout
+    assert not any(line.startswith("[OK]") for line in done.stdout.splitlines())
+
+
+def test_markup_in_a_title_is_text(make_notebook):
+    path = make_notebook("01_topic", "x = 1")
+    path.write_text(path.read_text().replace("# 01 · topic", "# 01 · a [/red] title"))
+    done = guide("list", "--notebooks", path.parent)
+    assert done.returncode == 0 and "a [/red] title" in done.stdout
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+READERS = (["inspect"], ["faults", "log"], ["faults", "read"], ["trace", "summary"], ["trace", "kernels"],
+           ["tunable", "check"])  # fmt: skip
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_devices_and_pipes_are_not_read(words, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", tmp_path / "pipe"):
+        one_line(guide(*words, path, timeout=60), "not a regular file")
+
+
+def test_what_is_read_counts_and_not_the_size(tmp_path):
+    from rocm_guide.base import read_regular
+
+    assert Path("/proc/self/status").stat().st_size == 0 and read_regular("/proc/self/status", 100_000)
+    with pytest.raises(OSError, match="larger than"):
+        read_regular("/proc/self/status", 10)
+
+
+def test_a_fault_report_opens_nothing_that_was_not_named(tmp_path):
+    from rocm_guide.faults_code import extract_code
+    from rocm_guide.faults_report import FaultError
+
+    named, other = tmp_path / "named", tmp_path / "other"
+    for folder in (named, other):
+        folder.mkdir()
+        (folder / "app").write_bytes(b"\x7fELFcode")
+    (other / "secret").write_bytes(b"root:x:0:0")
+    (named / "link").symlink_to(other / "app")
+    assert extract_code(f"file://{named}/app", folder=named, only_below=True) == b"\x7fELFcode"
+    for path in (other / "app", named / "link", named / ".." / "other" / "app"):
+        with pytest.raises(FaultError, match="not opened"):
+            extract_code(f"file://{path}", folder=named, only_below=True)
+        with pytest.raises(FaultError, match="not opened"):
+            extract_code(f"file://{path}", only_below=True)
+    with pytest.raises(FaultError, match="only process self had it"):
+        extract_code("memory://self#offset=4096&size=64", only_below=True)
+    with pytest.raises(FaultError, match="no ELF file") as caught:
+        extract_code(f"file://{other}/secret")
+    assert "root" not in str(caught.value)
+    for path in ("/dev/zero", "/dev/null"):
+        with pytest.raises(FaultError, match="not a regular file"):
+            extract_code(f"file://{path}")
+
+
+def test_a_report_names_no_file_for_us_to_open(tmp_path):
+    (tmp_path / "app").write_bytes(b"\x7fELF not really")
+    report = tmp_path / "report.txt"
+    report.write_text(f"""wave_0: pc=0x1010 (stopped, reason: MEMORY_VIOLATION)
+Disassembly for function k:
+    code object: file://{tmp_path}/app
+    loaded at: [0x1000-0x2000]
+End of disassembly.
+""")
+    done = guide("faults", "read", report)
+    assert done.returncode == 0 and "not opened" in done.stdout and "--code" in done.stdout
+
+
+# ---- what others could have written ---------------------------------------------------------------------------------
+
+
+def test_a_folder_of_ours_in_a_sticky_one_is_fine(tmp_path):
+    common = tmp_path / "tmp"
+    common.mkdir()
+    common.chmod(0o1777)
+    folder = own_folder(common / "cache" / "deep")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700 == stat.S_IMODE(folder.parent.stat().st_mode)
+    (folder / "lib.so").write_bytes(b"x")
+    assert check_private(folder / "lib.so") == folder / "lib.so"
+
+
+def test_a_folder_that_all_can_write_is_refused(tmp_path):
+    (tmp_path / "open" / "cache").mkdir(parents=True)
+    (tmp_path / "open" / "cache" / "lib.so").write_bytes(b"x")
+    (tmp_path / "open").chmod(0o777)
+    for path in ("open", "open/cache", "open/cache/lib.so", "open/cache/not-yet"):
+        with pytest.raises(GuideError, match=r"open: other users can write to it .mode 777."):
+            check_private(tmp_path / path)
+    (tmp_path / "open").chmod(0o755)
+    (tmp_path / "open" / "cache" / "lib.so").chmod(0o666)
+    with pytest.raises(GuideError, match=r"lib.so: other users"):
+        check_private(tmp_path / "open" / "cache" / "lib.so")
+    (tmp_path / "link.so").symlink_to(tmp_path / "open" / "cache" / "lib.so")
+    with pytest.raises(GuideError, match=r"lib.so: other users"):
+        check_private(tmp_path / "link.so")
+
+
+@needs_root
+def test_what_belongs_to_another_user_is_refused(tmp_path):
+    common = tmp_path / "tmp"
+    common.mkdir()
+    common.chmod(0o1777)
+    (common / "planted.so").write_bytes(b"x")
+    os.chown(common / "planted.so", 12345, 12345)
+    with pytest.raises(GuideError, match=r"planted.so: belongs to another user .number 12345."):
+        check_private(common / "planted.so")
+    (common / "theirs").mkdir(mode=0o755)
+    (common / "theirs" / "ours").write_text("x")
+    os.chown(common / "theirs", 12345, 12345)
+    with pytest.raises(GuideError, match="theirs: belongs to another user"):
+        check_private(common / "theirs" / "ours")
+
+
+@needs_root
+def test_a_group_with_other_members_counts_as_others(tmp_path, monkeypatch):
+    from rocm_guide import base
+
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team").chmod(0o2775)
+    os.chown(tmp_path / "team", 0, 54321)
+    base._others_in.cache_clear()
+    with pytest.raises(GuideError, match="team: other users"):
+        check_private(tmp_path / "team")
+    os.chown(tmp_path / "team", 0, 0)  # the group of root
+    check_private(tmp_path / "team")
+
+
+LIBRARY = """
+__attribute__((constructor)) static void planted(void) {{ __builtin_trap(); }}
+"""
+
+
+@needs_root
+def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
+    from rocm_guide.hip import on_cpu
+
+    opened = []
+    planted = tmp_path / "hip" / "ladder-0000.so"
+    planted.parent.mkdir()
+    planted.write_bytes(b"\x7fELF planted")
+    os.chown(planted, 12345, 12345)
+    monkeypatch.setattr(on_cpu, "build_cpu", lambda _: planted)
+    monkeypatch.setattr(on_cpu.ctypes, "CDLL", lambda path: opened.append(path))
+    on_cpu._library.cache_clear()
+    with pytest.raises(GuideError, match="belongs to another user"):
+        on_cpu.load_counts("ladder")
+    assert not opened
+
+
+def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
+    from rocm_guide.doctor_machine import check_cache
+    from rocm_guide.elastic_checkpoint import load_checkpoint, save_checkpoint
+    from rocm_guide.hip.toolchain import build_cpu
+    from rocm_guide.torchtune import _environment
+    from rocm_guide.torchtune_setup import REQUIREMENTS, torchtune_folder
+    from rocm_guide.zoo_tiny import tiny_folder
+
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(cache))
+    monkeypatch.delenv("ROCM_GUIDE_TORCHTUNE", raising=False)
+    for name in REQUIREMENTS:
+        (torchtune_folder() / (name.replace("-", "_").replace("==", "-") + ".dist-info")).mkdir(parents=True)
+    _environment()
+    saved = save_checkpoint(cache / "checkpoints", 1, {"step": 1})
+    assert load_checkpoint(saved) == {"step": 1}
+    cache.chmod(0o777)
+    for load in (tiny_folder, _environment, lambda: load_checkpoint(saved), lambda: build_cpu("ladder")):
+        with pytest.raises(GuideError, match="cache: other users can write to it"):
+            load()
+    assert check_cache(cache).status == "FAIL" and "other users" in check_cache(cache).found
+    assert not (cache / "hip").exists() and not (cache / "zig").exists()
+
+
+@needs_root
+def test_a_read_only_cache_with_the_tiny_model_will_do(tmp_path):
+    from rocm_guide.doctor_machine import check_cache
+
+    for folder in [tmp_path, *list(tmp_path.parents)[:3]]:  # pytest's folders are for root alone
+        if folder.stat().st_uid == 0 and folder.name.startswith("pytest"):
+            folder.chmod(0o755)
+    tmp_path.chmod(0o755)
+    cache = tmp_path / "cache"
+    (cache / "tiny-seed0-abc").mkdir(parents=True)
+    assert "FAIL" in as_user(23456, lambda: check_cache(cache))
+    (cache / "tiny-seed0-abc" / "manifest.json").write_text("{}")
+    assert (
+        as_user(23456, lambda: check_cache(cache))
+        == f"[OK]   cache        {cache} is read-only, and holds the tiny model"
+    )
+
+
+# ---- a model's own Python -------------------------------------------------------------------------------------------
+
+LOADERS = ("from_pretrained", "from_config")
+
+
+def unguarded(tree):
+    """Calls of transformers' Auto classes and pipelines by name without trust_remote_code=False."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function, owner = node.func, getattr(getattr(node.func, "value", None), "id", "")
+        automatic = isinstance(function, ast.Attribute) and function.attr in LOADERS and owner.startswith("Auto")
+        automatic = automatic and owner not in ("AutoHfQuantizer", "AutoPeftModelForCausalLM")
+        automatic |= isinstance(function, ast.Attribute) and owner == "GPTQModel" and function.attr == "load"
+        if isinstance(function, ast.Name) and function.id == "pipeline":
+            automatic = not any(k.arg == "model" and isinstance(k.value, ast.Name) for k in node.keywords)
+        said = [k.value for k in node.keywords if k.arg == "trust_remote_code"]
+        if automatic and not any(isinstance(v, ast.Constant) and v.value is False for v in said):
+            yield node.lineno, ast.unparse(node)[:90]
+
+
+def sources():
+    for folder in (PACKAGE, ROOT / "benchmarks"):
+        for path in folder.rglob("*.py"):
+            yield path.name, path.read_text()
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                text = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+                yield path.name, re.sub(r"^\s*[%!].*$", "pass", text, flags=re.M)
+
+
+def test_every_load_says_trust_remote_code_false():
+    found = [(name, *place) for name, text in sources() for place in unguarded(ast.parse(text))]
+    assert not found, found
+    assert list(unguarded(ast.parse("AutoConfig.from_pretrained(x, trust_remote_code=True)")))
+    assert list(unguarded(ast.parse("pipeline('text-generation', model='hub/id')")))
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """A model folder whose configuration names Python that leaves a mark when it runs."""
+    folder, mark = tmp_path / "remote", tmp_path / "ran"
+    folder.mkdir()
+    code = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": code}))
+    (folder / "theirs.py").write_text(f"open({str(mark)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
+    return folder, mark
+
+
+@pytest.mark.parametrize("words", [["fit"], ["tunable", "plan"]], ids=" ".join)
+def test_a_model_with_code_of_its_own_is_refused_by_the_commands(words, remote):
+    folder, mark = remote
+    done = guide(*words, folder, input="y\ny\ny\n")
+    one_line(done, "auto_map", "never run")
+    assert not mark.exists()
+
+
+def test_a_model_with_code_of_its_own_is_refused_by_every_loader(remote):
+    from rocm_guide.torchtune_config import model_on_disk
+    from rocm_guide.zoo import load_model, load_tokenizer, meta_model
+
+    folder, mark = remote
+    for load in (load_model, load_tokenizer, meta_model, lambda f: model_on_disk(f, "unused")):
+        with pytest.raises(GuideError, match=r"auto_map: theirs.Config"):
+            load(str(folder))
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["theirs.Tokenizer", null]}}')
+    with pytest.raises(GuideError, match=r"tokenizer_config.json names"):
+        load_tokenizer(str(folder))
+    with pytest.raises(GuideError, match="trust_remote_code=True"):
+        load_model("tiny", trust_remote_code=True)
+    assert not mark.exists()
+
+
+# ---- words on the command line --------------------------------------------------------------------------------------
+
+WORDS = ["e", "tl.float\x04", "tl.", "*fp3:16", "9999999999999999999999999", "9223372036854775808", "a\nb", "fp32[-1]",
+         "fp16[4294967295,4294967295]", "fp16[1024,9223372036854775808]", "x" * 5000, "{[]}", "fp16[" + "9" * 5000 + "]"]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS, ids=lambda w: ascii(w[:24]))
+def test_odd_arguments_of_inspect_are_one_line(word):
+    from rocm_guide.cli.inspect_file import HowTo, _compile_typed
+    from rocm_guide.mi300x.examples_tuning import scale_rows
+
+    names = [p.name for p in scale_rows.params]
+    good = [f"{names[0]}=*fp16:16", f"{names[1]}=*fp16:16", "n=4096"]
+    for how in (
+        HowTo("", [f"{names[0]}={word}", *good[1:]], [f"{names[-1]}=2048"]),
+        HowTo("", [*good[:1], f"{names[1]}={word}"], [f"{names[-1]}={word}"]),
+    ):
+        with pytest.raises(GuideError) as caught:
+            list(_compile_typed(scale_rows, how, "gfx942"))
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 1_600
+
+
+@pytest.mark.parametrize(
+    "word", ["waves_per_eu=abc", "waves_per_eu=-1", "matrix_instr_nonkdim=17", "arch=gfx90a", "no_such=1", "kpack=True",
+             "num_stages=-1", "=", "waves_per_eu"])  # fmt: skip
+def test_options_that_mean_nothing_are_refused(word):
+    from rocm_guide.cli.inspect_arguments import InspectError, compile_option
+
+    with pytest.raises(InspectError, match="--option"):
+        compile_option(word)
+    assert compile_option("matrix_instr_nonkdim=16") == ("matrix_instr_nonkdim", 16)
+
+
+def test_the_compiler_refuses_what_it_would_take_without_effect():
+    from rocm_guide.mi300x.compile import CompileError, compile_kernel
+    from rocm_guide.mi300x.examples_tuning import scale_rows
+
+    for options in ({"num_stages": -1}, {"num_warps": 3}, {"waves_per_eu": "abc"}, {"matrix_instr_nonkdim": 17}):
+        with pytest.raises(CompileError, match=next(iter(options))):
+            compile_kernel(scale_rows, ["*fp16", "*fp16", "fp32", "i32"], {"BLOCK": 64}, **options)
+
+
+def test_waves_beyond_the_workgroup_of_a_dump_are_questioned():
+    sample = ROOT / "tests" / "mi300x" / "samples" / "softmax_t39.amdgcn"
+    most = int(re.search(r"\.max_flat_workgroup_size:\s*(\d+)", sample.read_text())[1]) // 64
+    one_line(guide("inspect", sample, "--warps", most * 2), f"{most * 2} waves per workgroup")
+    assert guide("inspect", sample, "--warps", most).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["types", "torch", "inspect"])
+def test_a_kernel_file_may_bear_the_name_of_a_library(name, tmp_path):
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef copy(x, y, N: tl.constexpr):\n"
+    text += "    i = tl.arange(0, N)\n    tl.store(y + i, tl.load(x + i))\n"
+    (tmp_path / f"{name}.py").write_text(text)
+    types = ["--arg", "x=*fp16:16", "--arg", "y=*fp16:16", "--const", "N=256"]
+    done = guide("inspect", tmp_path / f"{name}.py", *types)
+    assert done.returncode == 0 and "copy for gfx942" in done.stdout, done.stderr[-400:]
+
+
+@pytest.mark.parametrize("text", ["1:99999999999", "0:5", "5:1", "-3", "99999999999", "", "1,0", "1:" + "9" * 5000])
+def test_prompt_lengths_are_checked_before_a_list_is_made(text):
+    from rocm_guide.cli.tunable_model import lengths_of
+
+    with pytest.raises(GuideError, match="--prompt") as caught:
+        lengths_of(text)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "base.", ".base", "base.write_text\n", "a b", "/etc/passwd", ""])
+def test_copy_takes_names_only(name):
+    from rocm_guide.copying import CopyError, copy_source
+
+    with pytest.raises(CopyError):
+        copy_source(name)
+
+
+# ---- damaged files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("latex", [r"\frac{1}", r"\left(", r"\begin{matrix} a", r"a^", r"\\", "{", "}", r"\sqrt[", "&"])
+def test_a_slip_in_a_formula_leaves_it_readable(latex):
+    from rocm_guide.course_html import math_to_markup
+
+    assert math_to_markup(f"so ${latex}$ it is")
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    from rocm_guide.elastic_checkpoint import load_checkpoint, save_checkpoint
+
+    good = save_checkpoint(tmp_path, 1, {"step": 1}).read_bytes()
+    for data in (
+        b"",
+        b"PK\x03\x04",
+        good[:50],
+        good[:-30],
+        b"\x80\x02\xff.",
+        b"\x80\x05\x95\xff\xff\xff\xff",
+        b"cos\nsystem\n",
+    ):
+        (tmp_path / "bad.pt").write_bytes(data)
+        with pytest.raises(GuideError, match=r"bad.pt: cannot be read as a checkpoint"):
+            load_checkpoint(tmp_path / "bad.pt")
+    with pytest.raises(GuideError, match="No such file"):
+        load_checkpoint(tmp_path / "gone.pt")
+
+
+def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/ran",)
+
+    from rocm_guide.elastic_checkpoint import load_checkpoint
+
+    (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(GuideError, match="cannot be read as a checkpoint"):
+        load_checkpoint(tmp_path / "evil.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_damaged_notebook_is_named(tmp_path):
+    from rocm_guide.course import catalogue
+
+    for text in ('{"cells": [3]}', '{"cells": [{"source": 5}]}', '{"cells": [], "metadata": []}', "[" * 100_000,
+                 '{"cells": [{"metadata": {"tags": [{}]}}]}', '{"cells": [], "metadata": {"rocm_guide": {"seconds": "x"}}}'):  # fmt: skip
+        (tmp_path / "01_topic.ipynb").write_text(text)
+        with pytest.raises(GuideError, match=r"01_topic.ipynb: not a notebook"):
+            catalogue(tmp_path)
+
+
+# ---- poor places ----------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_has_a_place_without_a_home(monkeypatch):
+    from rocm_guide.base import cache_folder
+
+    for name in ("HOME", "ROCM_GUIDE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    done = as_user(23457, cache_folder) if AS_ROOT else str(cache_folder())
+    assert Path(done).is_absolute() and "rocm-guide" in done
+
+
+def test_eight_cold_processes_make_one_folder(tmp_path):
+    code = "from rocm_guide.base import own_folder, write_text; import sys\n"
+    code += "write_text(own_folder(sys.argv[1] + '/a/b/c') / 'x', 'whole' * 1000)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    children = [subprocess.Popen(command, cwd=ROOT) for _ in range(8)]
+    assert [c.wait(120) for c in children] == [0] * 8
+    assert [p.name for p in (tmp_path / "a/b/c").iterdir()] == ["x"]
+    assert (tmp_path / "a/b/c/x").read_text() == "whole" * 1000
