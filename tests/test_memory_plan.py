@@ -15,11 +15,14 @@ from transformers import AutoConfig
 import rocm_guide.memory_activations as activations
 from rocm_guide.base import GuideError
 from rocm_guide.memory_plan import fit, generate_moments
-from rocm_guide.memory_shapes import SEVEN, FitError, Work, shape_of
+from rocm_guide.memory_work import FitError, Work
 from rocm_guide.memory_sharded import sharded_moments
-from rocm_guide.memory_step import NF4_BYTES, adapter_parameters, step_moments, stored_bytes
+from rocm_guide.memory_step import step_moments, work_states
 from rocm_guide.zoo import meta_model
+from rocm_guide.zoo_quantized import NF4_BYTES
 from rocm_guide.zoo_shapes import SHAPES, config_of
+from rocm_guide.zoo_sizes import LORA_TARGETS as SEVEN
+from rocm_guide.zoo_sizes import sizes_of
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 LLAMAS = [name for name, fields in SHAPES.items() if fields["model_type"] in ("llama", "mistral", "qwen2", "gemma")]
@@ -29,12 +32,12 @@ QV = ("q_proj", "v_proj")
 @pytest.mark.parametrize("name", LLAMAS)
 def test_parameter_count_is_the_models_own(name: str) -> None:
     model = meta_model(f"random:{name}", num_hidden_layers=2)
-    assert shape_of(model.config).parameters == sum(p.numel() for p in model.parameters())
+    assert sizes_of(model.config).parameters == sum(p.numel() for p in model.parameters())
 
 
 def test_attention_bias_of_llama_is_counted() -> None:
     model = meta_model("random:llama-2-7b", num_hidden_layers=1, attention_bias=True)
-    assert shape_of(model.config).parameters == sum(p.numel() for p in model.parameters())
+    assert sizes_of(model.config).parameters == sum(p.numel() for p in model.parameters())
 
 
 def small(layers: int = 6, vocab: int = 512):
@@ -67,7 +70,7 @@ def test_saved_bytes_of_a_layer_are_exactly_those_of_a_real_forward_pass(name: s
     four, two = (training_step(small(layers), work) for layers in (4, 2))
     # Two models that differ by two layers: whatever lies outside the layers cancels.
     per_layer = ((four["forward"] - four["rest"]) - (two["forward"] - two["rest"])) / 2
-    assert sum(activations.layer_saved(shape_of(small()), work).values()) == per_layer
+    assert sum(activations.layer_saved(sizes_of(small()), work).values()) == per_layer
 
 
 @pytest.mark.parametrize("tokens", [(4, 256), (1, 16)], ids=["activations", "states"])
@@ -77,13 +80,13 @@ def test_peak_of_a_real_step(name: str, tokens: tuple[int, int], checkpointing: 
     # On a CPU the tile of the loss goes through several fp32 copies that the GPU's kernel does not make: 10 %.
     work = replace(CASES[name], batch=tokens[0], seq=tokens[1], checkpointing=checkpointing)
     found = training_step(small(), work)
-    peak = max(sum(parts.values()) for parts in step_moments(shape_of(small()), work).values())
+    peak = max(sum(parts.values()) for parts in step_moments(sizes_of(small()), work).values())
     assert peak == pytest.approx(found["peak"], rel=0.10)
 
 
 def test_states_at_rest(small_tiles) -> None:
     for work in CASES.values():
-        stored = stored_bytes(shape_of(small()), work)
+        stored = work_states(sizes_of(small()), work)
         stored.pop("gradients")
         # One fp32 counter of steps for each trained tensor, and the ids, lie beside them.
         assert sum(stored.values()) == pytest.approx(training_step(small(), work)["rest"], rel=0.03)
@@ -177,7 +180,7 @@ def test_more_of_anything_needs_more_memory() -> None:
 
 
 def test_accumulated_gradients_stay_during_the_forward_pass() -> None:
-    shape = shape_of(config_of("llama-2-7b"))
+    shape = sizes_of(config_of("llama-2-7b"))
     once, twice = (step_moments(shape, Work("full", 8, 2048, accumulation=n)) for n in (1, 2))
     assert once["loss"]["gradients"] == 0 and twice["loss"]["gradients"] == 2 * shape.parameters
 
@@ -218,7 +221,7 @@ def test_a_plot_gives_a_kind_the_same_colour_in_every_plan() -> None:
 
 
 def test_shards_shrink_with_the_number_of_gpus() -> None:
-    shape, work = shape_of(config_of("llama-2-13b")), Work("full", 1, 512, precision="mixed")
+    shape, work = sizes_of(config_of("llama-2-13b")), Work("full", 1, 512, precision="mixed")
     two, eight = (sharded_moments(shape, work, n)["optimizer"] for n in (2, 8))
     assert sum(two.values()) == pytest.approx(4 * sum(eight.values()), rel=1e-6)
     whole = fit(config_of("llama-2-13b"), work, count=4)
@@ -226,11 +229,11 @@ def test_shards_shrink_with_the_number_of_gpus() -> None:
 
 
 def test_adapters_and_four_bits() -> None:
-    shape = shape_of(config_of("llama-2-7b"))
-    assert adapter_parameters(shape, Work("lora", rank=64, targets=QV)) == 33_554_432
-    assert adapter_parameters(shape, Work("full")) == 0
+    shape = sizes_of(config_of("llama-2-7b"))
+    assert shape.lora_parameters(QV, 64) == 33_554_432
+    assert "adapter" not in work_states(shape, Work("full"))
     assert pytest.approx(4.127, abs=1e-3) == 8 * NF4_BYTES
-    four = stored_bytes(shape, Work("qlora", adapter_fp32=False))["parameters"]
+    four = work_states(shape, Work("qlora", adapter_fp32=False))["parameters"]
     assert 3.6e9 < four < 4.0e9
 
 
@@ -238,7 +241,7 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
     from rocm_guide.inference_cost import kv_cache_bytes
 
     config = config_of("llama-3-8b")
-    parts = generate_moments(shape_of(config), Work("serve", batch=3, seq=100))["decode"]
+    parts = generate_moments(sizes_of(config), Work("serve", batch=3, seq=100))["decode"]
     assert parts["KV cache"] == kv_cache_bytes(config, 100, batch=3)
 
 
