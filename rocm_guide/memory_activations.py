@@ -80,6 +80,8 @@ def layer_saved(sizes: Sizes, work: Work, layer: Layer | None = None) -> dict[st
             inputs += 2 * t * work.rank * len(trained)
             if _casts_adapters(work):
                 casts += sum(2 * work.rank * sum(layer.matrices[name]) for name in trained)
+        if sizes.family == "opt" and "fc2" in there and full:
+            copies = 0  # the result of ReLU, counted as the MLP's
         if group == _FROM_ATTENTION and (full or not (_casts_adapters(work) or work.dropout)):
             copies = 0  # the attention's own output, counted above
         inputs += 2 * t * width * copies
@@ -106,6 +108,10 @@ def _norms(sizes: Sizes, work: Work, layer: Layer) -> int:
 def _attention(sizes: Sizes, work: Work, layer: Layer) -> int:
     """Bytes of queries, keys, values and output, and one fp32 number a head and token."""
     kept = work.tokens * (2 * (layer.q + layer.k + layer.v) + 2 * _output(layer) + 4 * sizes.heads)
+    if sizes.family == "phi3":  # values are a part of the fused product, which stays as a whole
+        kept += 2 * work.tokens * (layer.q + layer.k)
+    if "kv_b_proj" in layer.matrices:  # so are those of multi-head latent attention
+        kept += 2 * work.tokens * (layer.matrices["kv_b_proj"][1] - layer.v)
     if is_casting(sizes):
         kept += work.tokens * sizes.hidden * 2  # the masks of the two dropouts on the residual stream, a byte each
     return kept
@@ -121,7 +127,9 @@ def _experts(sizes: Sizes, work: Work, layer: Layer) -> int:
     rows, full = work.tokens * layer.top_k, work.method == "full"
     kept = rows * (6 * layer.expert_inner + 2 * sizes.hidden)
     if full:
-        kept += rows * (2 * sizes.hidden + 2 * layer.expert_inner)
+        kept += (
+            rows * (2 * sizes.hidden + 2 * layer.expert_inner) + 2 * work.tokens * sizes.hidden
+        )  # the router's input
     scores = 4 * work.tokens * layer.experts
     return kept + scores + rows * 24  # indices of 8 bytes: the order, its inverse, the choice
 
@@ -148,7 +156,8 @@ def layer_transient(sizes: Sizes, work: Work, layer: Layer | None = None) -> int
     wide = t * layer.inner
     held = 2 * wide
     if not fused(sizes, work):
-        held = max(held, (4 if full else 6) * wide)
+        # GPT-2's GELU, written out, goes back through five fp32 tensors of which two and a half are there at once
+        held = max(held, (10 if sizes.family == "gpt2" else 4 if full else 6) * wide)
     if not full and {"down_proj", "fc2"} & set(targets):
         held = max(held, (2 + 2 + 4 if _casts_adapters(work) else 2 + 2 + 2) * wide)
     if layer.experts:
@@ -161,7 +170,7 @@ def layer_transient(sizes: Sizes, work: Work, layer: Layer | None = None) -> int
 def _experts_transient(sizes: Sizes, work: Work, layer: Layer) -> int:
     """The gradient of the weighted outputs in fp32 in two orders, and then those of the experts' own tensors."""
     rows = work.tokens * layer.top_k
-    return max(rows * 10 * sizes.hidden, rows * (6 * layer.expert_inner + 2 * sizes.hidden))
+    return max(rows * 8 * sizes.hidden, rows * (4 * layer.expert_inner + 3 * sizes.hidden))
 
 
 def head_bytes(sizes: Sizes, work: Work) -> tuple[int, int]:

@@ -42,4 +42,4 @@ def layer_norm_bytes(sizes: Sizes, work: Work) -> int:
 
 def layer_norm_mlp(sizes: Sizes, work: Work, layer: Layer) -> int:
     """Bytes kept by the MLP of GPT-2 (GELU written out in single operations) and OPT (ReLU, its result only)."""
-    return work.tokens * layer.inner * (16 if sizes.family == "gpt2" else 2)
+    return work.tokens * layer.inner * (14 if sizes.family == "gpt2" else 2)

@@ -116,7 +116,9 @@ def fit(
     share = count if work.method == "serve" else 1
     layer = round(shape.largest_layer * per_weight / share)
     if layer > budget:
-        raise FitError(f"one layer needs {layer / 1e9:.2f} GB and one {name} has {budget / 1e9:.4g}: no split of layers can fit")
+        raise FitError(
+            f"one layer needs {layer / 1e9:.2f} GB and one {name} has {budget / 1e9:.4g}: no split of layers can fit"
+        )
     moments = _moments(shape, work, count, fsdp)
     top = max(moments, key=lambda name: sum(moments[name].values()))
     parts = {name: size for name, size in moments[top].items() if size}
@@ -141,7 +143,9 @@ def _budget(gpu: str, memory_gb: float | None) -> tuple[str, int]:
         spec = spec_of(gpu)
         return spec.name, spec.memory_bytes // spec.devices
     if not 0 < memory_gb < 1e6:
-        raise FitError(f"memory={memory_gb:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million")
+        raise FitError(
+            f"memory={memory_gb:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million"
+        )
     try:
         return spec_of(gpu).name, round(memory_gb * 1e9)
     except HardwareError:
@@ -158,17 +162,29 @@ def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
         raise FitError(f"count={count}: a plan needs one GPU or more")
     training = work.method in ("full", "lora", "qlora")
     if fsdp and (count < 2 or not training):
-        raise FitError(f"fsdp with count={count}, method={work.method}: sharding is planned for training on 2 or more GPUs")
-    if work.method == "serve" and count > 1 and (sizes.heads % count or (sizes.kv_heads % count and count % sizes.kv_heads)):
-        fitting = [n for n in range(1, 129) if sizes.heads % n == 0 and (sizes.kv_heads % n == 0 or n % sizes.kv_heads == 0)]
+        raise FitError(
+            f"fsdp with count={count}, method={work.method}: sharding is planned for training on 2 or more GPUs"
+        )
+    if (
+        work.method == "serve"
+        and count > 1
+        and (sizes.heads % count or (sizes.kv_heads % count and count % sizes.kv_heads))
+    ):
+        fitting = [
+            n for n in range(1, 129) if sizes.heads % n == 0 and (sizes.kv_heads % n == 0 or n % sizes.kv_heads == 0)
+        ]
         raise FitError(
             f"count={count}: tensor parallelism has to divide the {sizes.heads} heads and {sizes.kv_heads} KV heads of "
             f"this model; serve it on {', '.join(map(str, fitting))}"
         )
     if work.method == "full" and sizes.quantised:
-        raise FitError(f"method=full with weights stored as {sizes.stored_as}: they cannot be trained; take lora, or the bf16 model")
+        raise FitError(
+            f"method=full with weights stored as {sizes.stored_as}: they cannot be trained; take lora, or the bf16 model"
+        )
     if training and sizes.family == "gemma2":
-        raise FitError("gemma2: its attention keeps all scores (softcapping), which these formulae do not count; plan inference or serve")
+        raise FitError(
+            "gemma2: its attention keeps all scores (softcapping), which these formulae do not count; plan inference or serve"
+        )
 
 
 def largest_batch(shape: Sizes, work: Work, budget: int, count: int = 1, fsdp: bool = False) -> int:

@@ -64,7 +64,7 @@ class Work:
         if unknown := [t for t in self.targets if t not in _TARGETS]:
             raise FitError(f"targets={unknown}: choose from {', '.join(_TARGETS)}")
         if len(set(self.targets)) < len(self.targets):
-            raise FitError(f"targets={list(self.targets)}: name each matrix once")
+            raise FitError(f"targets={list(self.targets)}: name at least one matrix, and each of them once")
 
     @property
     def tokens(self) -> int:

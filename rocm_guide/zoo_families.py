@@ -79,7 +79,9 @@ def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, int], list[Layer], d
     tied = get.flag("tie_word_embeddings")
     reader = {"gpt2": _gpt2, "opt": _opt, "deepseek_v3": _deepseek}.get(family, _llama)
     sizes, layers, beside = reader(get)
-    table = get("vocab_size") * (get("word_embed_proj_dim", default=sizes["hidden"]) if family == "opt" else sizes["hidden"])
+    table = get("vocab_size") * (
+        get("word_embed_proj_dim", default=sizes["hidden"]) if family == "opt" else sizes["hidden"]
+    )
     if images is not None:
         beside += _image_encoder(images, sizes["hidden"])
     outside = {"embedding": table, "output": 0 if tied else table, "beside": beside}
@@ -201,7 +203,11 @@ def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     norms = 4 * hidden if get.flag("layer_norm_elementwise_affine", True) else 0
     layer = Layer(matrices, bias, norms, hidden, hidden, hidden, 2 * hidden, inner)
     table = get("word_embed_proj_dim", default=hidden)
-    last = 2 * hidden if norms and get.flag("do_layer_norm_before", True) and not get.flag("_remove_final_layer_norm") else 0
+    last = (
+        2 * hidden
+        if norms and get.flag("do_layer_norm_before", True) and not get.flag("_remove_final_layer_norm")
+        else 0
+    )
     projections = 2 * table * hidden if table != hidden else 0
     beside = (get("max_position_embeddings") + 2) * hidden + last + projections
     return {"hidden": hidden, "heads": heads, "kv_heads": heads}, [layer] * get("num_hidden_layers"), beside

@@ -13,7 +13,6 @@ from rocm_guide.zoo_shapes import config_of
 from rocm_guide.zoo_sizes import LORA_TARGETS, lora_parameters
 
 
-
 @pytest.mark.parametrize(
     ("targets", "r", "alpha"), [(("q_proj", "v_proj"), 4, 16), (LORA_TARGETS, 3, 5), (("down_proj",), 1, 2)]
 )

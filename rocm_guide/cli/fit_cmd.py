@@ -33,10 +33,14 @@ def fit(
     precision: Annotated[str, typer.Option(help="Of full training: bf16 (all of it) or mixed (fp32 states).")] = "bf16",
     kernels: Annotated[str, typer.Option(help="liger (fused) or torch.")] = "liger",
     rank: Annotated[int, typer.Option(help="Rank of LoRA.")] = 16,
-    targets: Annotated[str, typer.Option(help="Matrices of LoRA, as q_proj,v_proj; all linear layers by default.")] = "all",
+    targets: Annotated[
+        str, typer.Option(help="Matrices of LoRA, as q_proj,v_proj; all linear layers by default.")
+    ] = "all",
     dropout: Annotated[float, typer.Option(help="Dropout of LoRA.")] = 0.0,
     accumulation: Annotated[int, typer.Option(help="Forward passes for each optimizer step.")] = 1,
-    memory: Annotated[float | None, typer.Option(help="GB (10^9 bytes) of one GPU, instead of its driver's figure.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="GB (10^9 bytes) of one GPU, instead of its driver's figure.")
+    ] = None,
     device_map: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
