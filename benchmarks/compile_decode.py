@@ -28,14 +28,14 @@ def build(layers: int, dry: bool, device: str, dtype):
     import torch
     from transformers import LlamaConfig
 
-    from rocm_guide.tunableop_generate import meta_model
+    from rocm_guide.zoo import meta_model
 
     shrink = 16 if dry else 1
     config = LlamaConfig(
         hidden_size=4096 // shrink, intermediate_size=11008 // shrink, num_attention_heads=32 // min(shrink, 8),
         num_hidden_layers=layers, vocab_size=32000 // shrink, max_position_embeddings=4096,
     )  # fmt: skip
-    model = meta_model(config, str(dtype).removeprefix("torch."))
+    model = meta_model(config, dtype=str(dtype).removeprefix("torch."), attention="sdpa").eval()
     model.to_empty(device=device)
     generator = torch.Generator(device=device).manual_seed(0)
     with torch.no_grad():

@@ -11,7 +11,7 @@ LATER = ("7b-lora-largest", "7b-lora-over", "7b-qlora-largest", "tiny-largest", 
 def predict(row: dict):
     """What `fit` says about a measured case, on a GPU with as much memory as the one that ran it had."""
     from rocm_guide.memory_plan import fit
-    from rocm_guide.memory_shapes import SEVEN, Work
+    from rocm_guide.memory_work import Work
     from rocm_guide.zoo_shapes import config_of
 
     case = row["case"]
@@ -24,7 +24,7 @@ def predict(row: dict):
         checkpointing=case.get("checkpointing", False),
         kernels="liger" if case.get("liger", True) else "torch",
         rank=case.get("rank", 16),
-        targets=tuple(case.get("targets", SEVEN)),
+        targets=tuple(case.get("targets", ())),
         dropout=case.get("dropout", 0.0),
         adapter_fp32=case["method"] != "qlora",
     )

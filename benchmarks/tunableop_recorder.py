@@ -106,12 +106,13 @@ def run_case(case: dict, args) -> dict:
     """One case: the planner's lines, then the recorded ones."""
     import torch
 
-    from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_prompt
+    from rocm_guide.tunableop_generate import generate_fixed, padded_prompt
     from rocm_guide.tunableop_matrix import CUDA_RULES
     from rocm_guide.tunableop_trace import record_gemms
+    from rocm_guide.zoo import meta_model
 
     config = configs(8 if args.dry else 1)[case["model"]]
-    meta = meta_model(config, case["dtype"], case["attention"])
+    meta = meta_model(config, dtype=case["dtype"], attention=case["attention"]).eval()
     set_bias(meta, case["bias"])
     ids, mask = padded_prompt(case["batch"], PROMPT, PAD if case["pad"] else 1)
     with record_gemms(meta, CUDA_RULES) as trace:

@@ -100,7 +100,7 @@ def draw_gpu(spec: GpuSpec, ax: Axes | None = None) -> Axes:
     top = 4.6 - (-(-spec.dies // columns) - 1) * 2.9
     if spec.l3_mib:
         _box(ax, 0, top - 0.9, width, 0.7, f"Infinity Cache {spec.l3_mib} MiB, shared by all dies", PALETTE[2])
-    memory = f"memory {spec.memory_gb} GB, {spec.bandwidth_tb_s:g} TB/s"
+    memory = f"memory {spec.memory_gib} GiB, {spec.bandwidth_tb_s:g} TB/s"
     _box(ax, 0, top - (1.8 if spec.l3_mib else 0.9), width, 0.7, memory, PALETTE[1])
     ax.set_xlim(-0.2, width + 0.2)
     ax.set_ylim(top - 2.0, 7.5)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import GuideError
+from .zoo_sizes import sizes_of
 
 __all__ = ["forward_flops", "kv_cache_bytes"]
 
@@ -18,24 +19,23 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
     A causal kernel that skips the masked half is assumed; norms and activations are left out.
     Introduced in notebook 03.
 
-    Raises:
-        GuideError: the configuration lacks one of Llama's fields, so the model has other layers than are counted here.
+    Of a mixture of experts the ``top_k`` experts of a token are counted.
 
-    >>> from rocm_guide.zoo_shapes import config_of
-    >>> forward_flops(config_of("llama-2-7b"), new=1) / 1e9
+    Raises:
+        GuideError: the model has other layers than are counted here.
+
+    >>> from rocm_guide.zoo_shapes import SHAPES
+    >>> forward_flops(SHAPES["llama-2-7b"], new=1) / 1e9
     13.21467904
     """
-    wanted = ("num_key_value_heads", "intermediate_size", "hidden_size", "vocab_size", "num_hidden_layers")
-    if missing := [name for name in wanted if not hasattr(config, name)]:
-        model = getattr(config, "model_type", type(config).__name__)
-        raise GuideError(f"{model}: its configuration has no {missing[0]}; give a Llama, Mistral, Qwen or Gemma")
-    head = _head_size(config)
-    q, kv = config.num_attention_heads * head, config.num_key_value_heads * head
-    hidden = config.hidden_size
-    layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * config.intermediate_size
+    sizes = sizes_of(config)
+    if sizes.family in ("gpt2", "opt"):
+        fix = "its layers are not counted here; give a Llama, Mistral, Qwen or Gemma"
+        raise GuideError(f"{sizes.family}: its configuration has no num_key_value_heads and {fix}")
+    weights = sizes.over_layers(lambda layer: layer.linear + layer.router + layer.top_k * layer.expert)
     pairs = new * past + new * (new + 1) // 2
-    attention = 4 * q * pairs
-    return config.num_hidden_layers * (2 * layer * new + attention) + 2 * hidden * config.vocab_size
+    attention = 2 * sizes.over_layers(lambda layer: layer.q + layer.v) * pairs
+    return 2 * weights * new + attention + 2 * sizes.hidden * sizes.vocab
 
 
 def kv_cache_bytes(config: Any, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
@@ -43,14 +43,8 @@ def kv_cache_bytes(config: Any, tokens: int, *, batch: int = 1, bytes_per_number
 
     A model without grouped queries (OPT, GPT-2) keeps a key and a value for every head. Introduced in notebook 03.
 
-    >>> from rocm_guide.zoo_shapes import config_of
-    >>> kv_cache_bytes(config_of("llama-2-7b"), 4096) / 2**30
+    >>> from rocm_guide.zoo_shapes import SHAPES
+    >>> kv_cache_bytes(SHAPES["llama-2-7b"], 4096) / 2**30
     2.0
     """
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * _head_size(config) * tokens * batch * bytes_per_number
-
-
-def _head_size(config: Any) -> int:
-    # Some models (Gemma) name a head size that is not hidden size / heads.
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return sizes_of(config).kv_cache_bytes(tokens, batch=batch, bytes_per_number=bytes_per_number)

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .base import GuideError
 
-__all__ = ["LoRALinear", "add_lora", "lora_parameters", "low_rank", "rank_for_energy", "weight_updates"]
+__all__ = ["LoRALinear", "add_lora", "low_rank", "rank_for_energy", "weight_updates"]
 
 
 class LoRALinear(torch.nn.Module):
@@ -76,38 +74,6 @@ def add_lora(model: torch.nn.Module, targets: tuple[str, ...], r: int = 8, alpha
         parent = model.get_submodule(name.rpartition(".")[0])
         setattr(parent, name.rpartition(".")[2], LoRALinear(model.get_submodule(name), r, alpha))
     return found
-
-
-def lora_parameters(config: Any, targets: tuple[str, ...], r: int) -> int:
-    """Parameters that LoRA adds to a Llama-like model: r (in + out) for each targeted matrix of each layer.
-
-    Args:
-        config: a transformers configuration with Llama's field names.
-        targets: any of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
-        r: the rank.
-
-    Raises:
-        GuideError: a target is not one of the seven.
-
-    >>> from rocm_guide.zoo_shapes import config_of
-    >>> lora_parameters(config_of("llama-2-7b"), ("q_proj", "v_proj"), 64)
-    33554432
-    """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    head = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-    q, kv = head * config.num_attention_heads, head * config.num_key_value_heads
-    in_plus_out = {
-        "q_proj": hidden + q,
-        "k_proj": hidden + kv,
-        "v_proj": hidden + kv,
-        "o_proj": q + hidden,
-        "gate_proj": hidden + inner,
-        "up_proj": hidden + inner,
-        "down_proj": inner + hidden,
-    }
-    if unknown := [t for t in targets if t not in in_plus_out]:
-        raise GuideError(f"targets={unknown}: choose from {', '.join(in_plus_out)}")
-    return config.num_hidden_layers * r * sum(in_plus_out[t] for t in targets)
 
 
 def weight_updates(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hardware import GPUS, HardwareError
-from .memory_shapes import FitError, Shape, Work, shape_of
+from .hardware import HardwareError
+from .hardware import gpu as spec_of
 from .memory_sharded import sharded_moments
-from .memory_step import NF4_BYTES, step_moments
+from .memory_step import frozen_bytes, step_moments
+from .memory_work import FitError, Work
+from .zoo_sizes import Layer, Sizes, sizes_of
 
-__all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
+__all__ = ["Fit", "check_split", "fit", "generate_moments", "largest_batch"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
@@ -35,6 +37,8 @@ class Fit:
         moments: peak at each moment of the step; ``moment`` is the name of the largest.
         budget: memory of one GPU.
         largest_batch: the largest batch that fits, 0 if not even one row does.
+        fsdp: whether parameters, gradients and states are sharded.
+        stored_as: how the weights are stored: "bf16", or the format of a quantised checkpoint.
     """
 
     work: Work
@@ -46,6 +50,8 @@ class Fit:
     gpu: str
     count: int
     largest_batch: int
+    fsdp: bool = False
+    stored_as: str = "bf16"
 
     @property
     def peak(self) -> int:
@@ -56,6 +62,11 @@ class Fit:
     def total(self) -> int:
         """Peak and overhead: what the device must have."""
         return self.peak + sum(self.overhead.values())
+
+    @property
+    def reserved(self) -> int:
+        """What ``torch.cuda.max_memory_reserved()`` is planned to be: the peak and the allocator's unusable pieces."""
+        return self.peak + self.overhead["fragmentation"]
 
     @property
     def fits(self) -> bool:
@@ -76,41 +87,39 @@ def fit(
 
     Several GPUs without ``fsdp`` train as data-parallel copies: each holds everything, and DDP's buckets hold every
     gradient once more (PyTorch documentation, DistributedDataParallel, ``gradient_as_bucket_view``). With ``fsdp``
-    parameters, gradients and states are sharded. For inference and serving the model and its cache are split evenly.
+    parameters, gradients and states are sharded. For inference the layers and their cache are split evenly (a device
+    map); a server splits every layer over the GPUs (tensor parallelism), which has to divide the attention heads.
 
     Args:
-        config: a transformers configuration of the Llama family.
+        config: a transformers configuration, or the fields of a config.json.
         work: method, batch and sequence per GPU.
-        gpu: a name in :data:`rocm_guide.hardware.GPUS`. The data sheet's GB count as 10^9 bytes, which errs on the safe
-            side: an H100 of "80 GB" reports 85.0 x 10^9 bytes, and amd-smi shows 196,592 MiB for an MI300X, 206 x 10^9.
-            An MI250X is two devices of half its memory.
+        gpu: a name in :data:`rocm_guide.hardware.GPUS`, in any case of letters; the budget is what its driver shows of
+            its memory, 206.1 x 10^9 bytes (191.98 GiB) for an MI300X. An MI250X is two devices of half its memory.
         count: number of such devices.
-        memory_gb: memory of one GPU, instead of the data sheet's: ``torch.cuda.mem_get_info()[1] / 1e9``.
+        memory_gb: memory of one GPU in 10^9 bytes, instead of the table's: ``torch.cuda.mem_get_info()[1] / 1e9``.
+            With it, ``gpu`` may be any name.
 
     Raises:
-        FitError, HardwareError: an unknown GPU or family, no GPU, no memory, or a layer larger than a device.
+        FitError, SizesError, HardwareError: an unknown GPU or family, no GPU, no memory, a layer larger than a device,
+            a split that the heads do not allow, or quantised weights that cannot be trained.
 
-    >>> from rocm_guide.zoo_shapes import config_of
-    >>> plan = fit(config_of("llama-2-7b"), Work("full", batch=4, seq=512))
+    >>> from rocm_guide.zoo_shapes import SHAPES
+    >>> plan = fit(SHAPES["llama-2-7b"], Work("full", batch=4, seq=512))
     >>> plan.fits, plan.moment, round(plan.peak / 2**30, 1)
     (True, 'optimizer', 50.3)
     """
-    shape = shape_of(config)
-    if gpu not in GPUS:
-        raise HardwareError(f"gpu={gpu}: not in the table; it has {', '.join(GPUS)}")
-    if not isinstance(count, int) or count < 1:
-        raise FitError(f"count={count}: a plan needs one GPU or more")
-    memory = GPUS[gpu].memory_gb / GPUS[gpu].devices if memory_gb is None else memory_gb
-    if not 0 < memory < 1e6:
-        raise FitError(f"memory={memory:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million")
-    if fsdp and (count < 2 or work.method != "full"):
-        raise FitError(
-            f"fsdp with count={count}, method={work.method}: sharding is planned for full training on 2 or more GPUs"
-        )
-    budget = round(memory * 1e9)
-    layer = round(shape.layer * (NF4_BYTES if work.method == "qlora" else 4 if work.wide and not fsdp else 2))
+    shape = sizes_of(config)
+    name, budget = _budget(gpu, memory_gb)
+    check_split(shape, work, count, fsdp)
+    per_weight = 4 if work.wide and not fsdp else 2
+    if work.method != "full":
+        per_weight = frozen_bytes(shape, work) / shape.parameters
+    share = count if work.method == "serve" else 1
+    layer = round(shape.largest_layer * per_weight / share)
     if layer > budget:
-        raise FitError(f"one layer needs {layer / 1e9:.2f} GB and one {gpu} has {memory:g}: no split of layers can fit")
+        raise FitError(
+            f"one layer needs {layer / 1e9:.2f} GB and one {name} has {budget / 1e9:.4g}: no split of layers can fit"
+        )
     moments = _moments(shape, work, count, fsdp)
     top = max(moments, key=lambda name: sum(moments[name].values()))
     parts = {name: size for name, size in moments[top].items() if size}
@@ -121,13 +130,65 @@ def fit(
         moments={name: sum(sizes.values()) for name, sizes in moments.items()},
         moment=top,
         budget=budget,
-        gpu=gpu,
+        gpu=name,
         count=count,
         largest_batch=largest_batch(shape, work, budget, count, fsdp),
+        fsdp=fsdp,
+        stored_as="NF4" if work.method == "qlora" and not shape.quantised else shape.stored_as,
     )
 
 
-def largest_batch(shape: Shape, work: Work, budget: int, count: int = 1, fsdp: bool = False) -> int:
+def _budget(gpu: str, memory_gb: float | None) -> tuple[str, int]:
+    """(name, bytes of one device)."""
+    if memory_gb is None:
+        spec = spec_of(gpu)
+        return spec.name, spec.memory_bytes // spec.devices
+    if not 0 < memory_gb < 1e6:
+        raise FitError(
+            f"memory={memory_gb:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million"
+        )
+    try:
+        return spec_of(gpu).name, round(memory_gb * 1e9)
+    except HardwareError:
+        return gpu, round(memory_gb * 1e9)
+
+
+def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
+    """Refuse what cannot run, whatever the memory.
+
+    Raises:
+        FitError: see :func:`fit`.
+    """
+    if not isinstance(count, int) or count < 1:
+        raise FitError(f"count={count}: a plan needs one GPU or more")
+    training = work.method in ("full", "lora", "qlora")
+    if fsdp and (count < 2 or not training):
+        raise FitError(
+            f"fsdp with count={count}, method={work.method}: sharding is planned for training on 2 or more GPUs"
+        )
+    if (
+        work.method == "serve"
+        and count > 1
+        and (sizes.heads % count or (sizes.kv_heads % count and count % sizes.kv_heads))
+    ):
+        fitting = [
+            n for n in range(1, 129) if sizes.heads % n == 0 and (sizes.kv_heads % n == 0 or n % sizes.kv_heads == 0)
+        ]
+        raise FitError(
+            f"count={count}: tensor parallelism has to divide the {sizes.heads} heads and {sizes.kv_heads} KV heads of "
+            f"this model; serve it on {', '.join(map(str, fitting))}"
+        )
+    if work.method == "full" and sizes.quantised:
+        raise FitError(
+            f"method=full with weights stored as {sizes.stored_as}: they cannot be trained; take lora, or the bf16 model"
+        )
+    if training and sizes.family == "gemma2":
+        raise FitError(
+            "gemma2: its attention keeps all scores (softcapping), which these formulae do not count; plan inference or serve"
+        )
+
+
+def largest_batch(shape: Sizes, work: Work, budget: int, count: int = 1, fsdp: bool = False) -> int:
     """The largest batch whose total stays within ``budget`` bytes; 0 if there is none.
 
     The total grows with the batch, so doubling and then halving the interval finds it.
@@ -147,7 +208,7 @@ def largest_batch(shape: Shape, work: Work, budget: int, count: int = 1, fsdp: b
     return low
 
 
-def generate_moments(shape: Shape, work: Work, count: int = 1) -> dict[str, dict[str, int]]:
+def generate_moments(shape: Sizes, work: Work, count: int = 1) -> dict[str, dict[str, int]]:
     """Bytes by part while the prompt is read ("prefill") and while the last token is made ("decode").
 
     Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
@@ -155,14 +216,17 @@ def generate_moments(shape: Shape, work: Work, count: int = 1) -> dict[str, dict
     only the last position is turned into logits, BV in fp32. A server reads prompts in pieces of at most 8,192 tokens
     (vLLM's ``max_num_batched_tokens``). transformers' growing cache copies one layer's keys when it appends.
 
-    Source: notebook 03 and :func:`rocm_guide.inference_cost.kv_cache_bytes`. Introduced in notebook 04.
+    A server splits every head's cache; where there are fewer KV heads than GPUs, each GPU holds a copy of one.
+    Experts hold the same for top_k rows a token. Source: notebook 03 and
+    :meth:`rocm_guide.zoo_sizes.Sizes.kv_cache_bytes`. Introduced in notebook 04.
     """
-    weights = 2 * shape.parameters // count
-    cache = 2 * shape.layers * shape.kv * 2 * work.tokens // count
-    piece = min(work.tokens, 8192) if work.method == "serve" else work.tokens
-    prefill = piece * (6 * shape.inner + 6 * shape.hidden)
+    weights = frozen_bytes(shape, work) // count
+    serve = work.method == "serve"
+    cache = shape.kv_cache_bytes(work.seq, batch=work.batch) // (min(count, shape.kv_heads) if serve else count)
+    piece = min(work.tokens, 8192) if serve else work.tokens
+    prefill = piece * shape.most(lambda layer: _widest(shape, layer))
     logits = 4 * work.batch * shape.vocab
-    append = 0 if work.method == "serve" else 2 * shape.kv * work.tokens
+    append = 0 if serve else shape.most(lambda layer: layer.cached) * work.tokens
     base = {"parameters": weights, "KV cache": cache}
     return {
         "prefill": {**base, "activations": prefill, "logits": logits},
@@ -170,7 +234,14 @@ def generate_moments(shape: Shape, work: Work, count: int = 1) -> dict[str, dict
     }
 
 
-def _moments(shape: Shape, work: Work, count: int, fsdp: bool) -> dict[str, dict[str, int]]:
+def _widest(sizes: Sizes, layer: Layer) -> int:
+    """Bytes a token that one layer holds while it reads the prompt."""
+    dense = 6 * layer.inner + 6 * sizes.hidden
+    experts = layer.top_k * (6 * layer.expert_inner + 6 * sizes.hidden) + 4 * sizes.hidden
+    return max(dense, experts if layer.experts else 0)
+
+
+def _moments(shape: Sizes, work: Work, count: int, fsdp: bool) -> dict[str, dict[str, int]]:
     if work.method in ("inference", "serve"):
         moments = generate_moments(shape, work, count)
     elif fsdp:
@@ -178,7 +249,7 @@ def _moments(shape: Shape, work: Work, count: int, fsdp: bool) -> dict[str, dict
     else:
         moments = step_moments(shape, work)
         if count > 1:
-            buckets = moments["optimizer"]["gradients"]
+            buckets = moments["optimizer"].get("gradients", 0)
             moments = {name: {**sizes, "DDP buckets": buckets} for name, sizes in moments.items()}
     workspace = WORKSPACE_BYTES // (2 if work.method in ("inference", "serve") else 1)
     return {name: {**sizes, "workspace": workspace} for name, sizes in moments.items()}

@@ -3,54 +3,66 @@
 
 from __future__ import annotations
 
+from .memory import training_state_bytes
 from .memory_activations import head_bytes, layer_saved, layer_transient, loss_tile
-from .memory_shapes import Shape, Work
+from .memory_work import Work
+from .zoo_quantized import NF4_BYTES
+from .zoo_sizes import Sizes
 
-__all__ = ["NF4_BYTES", "adapter_parameters", "step_moments", "stored_bytes"]
-
-#: Bytes of one NF4 weight with double quantisation: 4 bits, an 8-bit scale for each 64, an fp32 scale for each 256 of
-#: those. Source: Dettmers et al., "QLoRA", arXiv:2305.14314, section 3 (0.127 bits for the scales).
-NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+__all__ = ["adapter_parameters_of", "frozen_bytes", "step_moments", "work_states"]
 
 
-def adapter_parameters(shape: Shape, work: Work) -> int:
-    """Numbers in all LoRA matrices: r (in + out) for each target of each layer; 0 without LoRA."""
+def adapter_parameters_of(sizes: Sizes, work: Work) -> int:
+    """Numbers in all LoRA matrices of this work; 0 without LoRA."""
     if work.method not in ("lora", "qlora"):
         return 0
-    return shape.layers * work.rank * sum(sum(shape.matrices[m]) for m in work.targets)
+    return sizes.lora_parameters(work.targets or sizes.lora_targets(), work.rank)
 
 
-def stored_bytes(shape: Shape, work: Work) -> dict[str, int]:
+def frozen_bytes(sizes: Sizes, work: Work) -> int:
+    """Bytes of all weights that are not trained, or only read: bf16, the checkpoint's own format, or NF4 for QLoRA.
+
+    >>> from rocm_guide.zoo_shapes import SHAPES
+    >>> from rocm_guide.zoo_sizes import sizes_of
+    >>> frozen_bytes(sizes_of(SHAPES["llama-2-7b"]), Work("inference")) / 1e9
+    13.476831232
+    """
+    if work.method != "qlora" or sizes.quantised:
+        return sizes.stored_bytes
+    linear = sizes.over_layers(lambda layer: layer.linear)  # bitsandbytes replaces linear layers, and no experts
+    return 2 * sizes.parameters + round(linear * (NF4_BYTES - 2))
+
+
+def work_states(sizes: Sizes, work: Work) -> dict[str, int]:
     """Bytes of parameters, gradients and AdamW states; gradients as they are when all are there.
 
     full, bf16: 2 + 2 + (2 + 2) bytes a parameter, because torch keeps AdamW's states in the parameter's type. full,
     mixed: 4 + 4 + (4 + 4) (ZeRO, arXiv:1910.02054, counts the same 16 bytes as 2 + 2 + 12; under autocast the bf16
-    copy of the weights is temporary, see :func:`~rocm_guide.memory_activations.layer_saved`). LoRA: 2 for a frozen
-    weight, and 16 (fp32) or 8 (bf16) for one of the adapter's. QLoRA: :data:`NF4_BYTES` for a weight of the seven
-    matrices and 2 for the others.
+    copy of the weights is temporary, see :func:`~rocm_guide.memory_activations.layer_saved`). LoRA: a frozen weight as
+    it is stored, and 16 (fp32) or 8 (bf16) for one of the adapter's. QLoRA: :data:`~rocm_guide.zoo_quantized.NF4_BYTES`
+    for a weight of the linear layers and 2 for the others.
 
     Introduced in notebook 04.
 
-    >>> from rocm_guide.zoo_shapes import config_of
-    >>> from rocm_guide.memory_shapes import shape_of
-    >>> shape = shape_of(config_of("llama-2-7b"))
-    >>> sum(stored_bytes(shape, Work("full")).values()) == 8 * shape.parameters
+    >>> from rocm_guide.zoo_shapes import SHAPES
+    >>> from rocm_guide.zoo_sizes import sizes_of
+    >>> sizes = sizes_of(SHAPES["llama-2-7b"])
+    >>> sum(work_states(sizes, Work("full")).values()) == 8 * sizes.parameters
     True
     """
     if work.method == "full":
-        size = 4 if work.wide else 2
-        total = size * shape.parameters
-        return {"parameters": total, "gradients": total, "optimizer": 2 * total}
-    base = 2 * shape.parameters
-    if work.method == "qlora":
-        base += round(shape.layers * shape.layer_matrices * (NF4_BYTES - 2))
-    adapter = adapter_parameters(shape, work) * (4 if work.method == "lora" and work.adapter_fp32 else 2)
-    if not adapter:
+        kind = "autocast" if work.wide else "bf16"
+        weights, gradients, moments = training_state_bytes(sizes.parameters, kind=kind).values()
+        return {"parameters": weights, "gradients": gradients, "optimizer": moments}
+    base, numbers = frozen_bytes(sizes, work), adapter_parameters_of(sizes, work)
+    if not numbers:
         return {"parameters": base}
-    return {"parameters": base, "adapter": adapter, "gradients": adapter, "optimizer": 2 * adapter}
+    kind = "autocast" if work.method == "lora" and work.adapter_fp32 else "bf16"
+    adapter, gradients, moments = training_state_bytes(numbers, kind=kind).values()
+    return {"parameters": base, "adapter": adapter, "gradients": gradients, "optimizer": moments}
 
 
-def step_moments(shape: Shape, work: Work) -> dict[str, dict[str, int]]:
+def step_moments(sizes: Sizes, work: Work) -> dict[str, dict[str, int]]:
     """Bytes by part at each moment of a step that can be its peak (from the second step on, when states exist).
 
     Activations shrink while gradients grow, so the two are never at their largest together:
@@ -66,29 +78,44 @@ def step_moments(shape: Shape, work: Work) -> dict[str, dict[str, int]]:
 
     Introduced in notebook 04.
     """
-    stored = stored_bytes(shape, work)
+    stored = work_states(sizes, work)
     gradients = stored.pop("gradients", 0)
-    one = layer_saved(shape, work)
-    casts, saved = one.pop("weight casts"), sum(one.values())
-    kept, moment = head_bytes(shape, work)
-    stream = (4 if work.wide else 2) * work.tokens * shape.hidden
-    per = gradients // shape.parameters if work.method == "full" else 0
-    head = per * shape.vocab * shape.hidden
-    late = gradients - (0 if shape.tied else head) - per * shape.layer
-    layers = shape.layers
-    everything, again, kept_casts = layers * saved, 0, layers * casts
+    saved, casts = _each(sizes, work)
+    first, last = sizes.groups[0][0], sizes.groups[-1][0]
+    kept, moment = head_bytes(sizes, work)
+    stream = (4 if work.wide else 2) * work.tokens * sizes.hidden
+    per = gradients // sizes.parameters if work.method == "full" else 0
+    head = per * sizes.vocab * sizes.hidden
+    late = gradients - (0 if sizes.tied else head) - per * first.parameters
+    everything = sum(saved[layer] * count for layer, count in _counted(sizes))
+    all_casts = kept_casts = sum(casts[layer] * count for layer, count in _counted(sizes))
+    again = 0
     if work.checkpointing:
-        everything, again, kept_casts = layers * stream, saved + casts, 0
+        everything, again, kept_casts = sizes.layers * stream, saved[id(last)] + casts[id(last)], 0
     before = gradients if work.accumulation > 1 else 0
-    held = layer_transient(shape, work) + stream
+    held_last, held_first = (layer_transient(sizes, work, layer) + stream for layer in (last, first))
     return {
         # autocast keeps every cast that it made until the forward pass, which includes the loss, is over
-        "forward": _moment(stored, before, everything, layers * casts, kept + loss_tile(shape, work)),
+        "forward": _moment(stored, before, everything, all_casts, kept + loss_tile(sizes, work)),
         "loss": _moment(stored, before, everything, kept_casts, kept + moment),
-        "last layer": _moment(stored, max(before, head), everything + again + held, kept_casts, 0),
-        "first layer": _moment(stored, max(before, late), saved + held, casts, 0),
+        "last layer": _moment(stored, max(before, head), everything + again + held_last, kept_casts, 0),
+        "first layer": _moment(stored, max(before, late), saved[id(first)] + held_first, casts[id(first)], 0),
         "optimizer": _moment(stored, gradients, 0, 0, 0),
     }
+
+
+def _counted(sizes: Sizes) -> list[tuple[int, int]]:
+    return [(id(layer), count) for layer, count in sizes.groups]
+
+
+def _each(sizes: Sizes, work: Work) -> tuple[dict[int, int], dict[int, int]]:
+    """For each kind of layer the bytes that it keeps, and those of autocast's casts among them."""
+    saved, casts = {}, {}
+    for layer, _ in sizes.groups:
+        one = layer_saved(sizes, work, layer)
+        casts[id(layer)] = one.pop("weight casts")
+        saved[id(layer)] = sum(one.values())
+    return saved, casts
 
 
 def _moment(stored: dict[str, int], gradients: int, activations: int, casts: int, loss: int) -> dict[str, int]:

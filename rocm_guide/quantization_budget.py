@@ -7,7 +7,8 @@ Everything here is arithmetic; nothing is measured. Introduced in notebook 06.
 from __future__ import annotations
 
 from .quantization import QuantizationError
-from .zoo_shapes import config_of
+from .zoo_shapes import SHAPES
+from .zoo_sizes import Sizes, sizes_of
 
 __all__ = ["decode_bound", "linear_weights", "serving_bytes"]
 
@@ -21,13 +22,16 @@ def linear_weights(shape: str) -> int:
     >>> linear_weights("llama-2-7b")
     6476005376
     """
-    config = config_of(shape)
-    if not hasattr(config, "num_key_value_heads") or not hasattr(config, "intermediate_size"):
+    return _sizes(shape).linear
+
+
+def _sizes(shape: str) -> Sizes:
+    if shape not in SHAPES:
+        raise QuantizationError(f"{shape!r}: no such shape; choose one of {', '.join(SHAPES)}")
+    sizes = sizes_of(SHAPES[shape])
+    if sizes.family in ("gpt2", "opt"):
         raise QuantizationError(f"{shape!r}: its layers are not those of a Llama; try 'llama-2-7b' or 'llama-3-70b'")
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    queries, keys = head * config.num_attention_heads, head * config.num_key_value_heads
-    attention = config.hidden_size * (2 * queries + 2 * keys)
-    return config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
+    return sizes
 
 
 def serving_bytes(shape: str, bits: float, *, rows: int = 1, length: int = 4096) -> dict[str, float]:
@@ -50,13 +54,11 @@ def serving_bytes(shape: str, bits: float, *, rows: int = 1, length: int = 4096)
     """
     if bits <= 0 or rows < 1 or length < 1:
         raise QuantizationError(f"bits={bits}, rows={rows}, length={length}: all of them are positive")
-    config = config_of(shape)
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
+    sizes = _sizes(shape)
     return {
-        "linear layers": linear_weights(shape) * bits / 8,
-        "embeddings, head": tables * config.vocab_size * config.hidden_size * 2.0,
-        "KV cache": 2.0 * 2 * config.num_hidden_layers * config.num_key_value_heads * head * rows * length,
+        "linear layers": sizes.linear * bits / 8,
+        "embeddings, head": (sizes.embedding + sizes.output) * 2.0,
+        "KV cache": float(sizes.kv_cache_bytes(length, batch=rows)),
     }
 
 
@@ -69,6 +71,7 @@ def decode_bound(shape: str, bits: float, bandwidth_tb_s: float) -> float:
     >>> round(decode_bound("llama-2-7b", 16, 5.3))
     401
     """
-    config = config_of(shape)
-    read = linear_weights(shape) * bits / 8 + config.vocab_size * config.hidden_size * 2
+    sizes = _sizes(shape)
+    read = sizes.over_layers(lambda layer: layer.linear + layer.top_k * layer.expert) * bits / 8
+    read += sizes.vocab * sizes.hidden * 2
     return bandwidth_tb_s * 1e12 / read

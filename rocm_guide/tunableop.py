@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
-from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_length, padded_prompt
+from rocm_guide.tunableop_generate import generate_fixed, padded_length, padded_prompt
 from rocm_guide.tunableop_matrix import BlasRules
 from rocm_guide.tunableop_trace import Trace, record_gemms
 
@@ -52,13 +52,14 @@ class PlannedGemm:
 class Plan:
     """The products of a workload in the order of first use, keyed as PyTorch keys them.
 
-    ``untunable`` counts products outside TunableOp (grouped products of a mixture of experts, for example);
-    ``pattern``: one repetition of the layers was seen to predict the whole model.
+    ``untunable`` counts products outside TunableOp; ``assumed`` says what a plan takes for granted (experts are chosen
+    equally often); ``pattern``: one repetition of the layers was seen to predict the whole model.
     """
 
     gemms: dict[tuple[str, str], PlannedGemm] = field(default_factory=dict)
     untunable: dict[str, int] = field(default_factory=dict)
     pattern: bool = False
+    assumed: list[str] = field(default_factory=list)
 
     def add(self, trace: Trace, step: int, times: int = 1, layers: float = 1.0, phase: str = "decode") -> None:
         """Add one traced step ``times`` over; ``layers`` multiplies what belongs to a numbered layer."""
@@ -79,6 +80,7 @@ class Plan:
             ours.prefill += theirs.prefill
             ours.decode += theirs.decode
             ours.modules += [m for m in theirs.modules if m not in ours.modules]
+        self.assumed += [words for words in other.assumed if words not in self.assumed]
         for name, count in other.untunable.items():
             self.untunable[name] = self.untunable.get(name, 0) + count
 
@@ -163,8 +165,11 @@ def plan_model(
     how = {"new_tokens": new_tokens, "cache": cache}
     look = min(new_tokens, 4)
 
+    from rocm_guide.zoo import meta_model
+
     def run(cfg: Any, **more: Any) -> Trace:
-        return _traced(meta_model(cfg, dtype, attention), rules, batch, prompt, pad, **how, **more)
+        model = meta_model(cfg, dtype=dtype, attention=attention).eval()
+        return _traced(model, rules, batch, prompt, pad, **how, **more)
 
     small, repeats = _fewer_layers(config) or (config, 1.0)
     trace = run(small, stop_after=look) if trust_pattern else None
@@ -175,7 +180,7 @@ def plan_model(
         factor = 1.0
     else:
         factor = repeats
-    result = Plan(untunable={name: round(n * factor) for name, n in trace.untunable.items()})
+    result = Plan(untunable={name: round(n * factor) for name, n in trace.untunable.items()}, assumed=trace.assumed)
     result.pattern = small is not config
     result.add(trace, 0, layers=factor, phase="prefill")
     steps = {tuple(_signature(trace, i)) for i in range(1, look)}
@@ -203,8 +208,8 @@ def plan(
 ) -> Plan:
     """Plan a model for one prompt length or many; lengths that pad to the same are traced once and counted each.
 
-    ``model`` is a shape known to the course (``random:llama-3-70b``), a hub id or folder with a config.json, or a
-    transformers configuration. Sizes are in tokens, ``dtype`` is torch's name. ``progress`` draws a bar.
+    ``model`` is a shape known to the course (``llama-3-70b``, ``random:llama-3-70b``), a hub id or folder with a
+    config.json, or a transformers configuration. Sizes are in tokens, ``dtype`` is torch's name. ``progress`` draws a bar.
 
     Raises:
         GuideError: see :func:`plan_model`; or the model is not known.
@@ -214,9 +219,9 @@ def plan(
     (10, [1, 8, 16])
     """
     if isinstance(model, str):
-        from rocm_guide.zoo import meta_model as zoo_model
+        from rocm_guide.zoo import meta_model
 
-        model = zoo_model(model).config
+        model = meta_model(model).config
     lengths = [prompt] if isinstance(prompt, int) else list(prompt)
     if not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths):
         raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rocm_guide.hardware import gpu
+
 if TYPE_CHECKING:
     from rocm_guide.tunableop_gemm import Gemm
 
@@ -15,16 +17,25 @@ _BYTES = {"float": 4, "tf32": 4, "double": 8, "c10::complex<float>": 8, "c10::co
 
 
 def call_seconds(
-    g: Gemm, *, tflops: float = 1307.4, bandwidth_tb_s: float = 5.3, efficiency: float = 0.5, launch_us: float = 10.0
+    g: Gemm,
+    *,
+    tflops: float | None = None,
+    bandwidth_tb_s: float | None = None,
+    efficiency: float = 0.5,
+    launch_us: float = 10.0,
 ) -> float:
     """An estimate of one call: max(FLOPs / peak, bytes / bandwidth) / efficiency + launch.
 
-    The defaults are MI300X's dense bfloat16 peak and memory bandwidth; half of either is a usual share to reach.
+    Without ``tflops`` and ``bandwidth_tb_s`` they are MI300X's dense bfloat16 peak and its memory bandwidth, from
+    :mod:`rocm_guide.hardware`; half of either is a usual share to reach.
 
     >>> from rocm_guide.tunableop_gemm import parse_gemm
     >>> f"{call_seconds(parse_gemm('GemmTunableOp_BFloat16_TN,tn_4096_1_4096_ld_4096_4096_4096')) * 1e6:.1f} us"
     '22.7 us'
     """
+    machine = gpu("MI300X")
+    tflops = machine.peak_tflops("bf16") if tflops is None else tflops
+    bandwidth_tb_s = machine.bandwidth_tb_s if bandwidth_tb_s is None else bandwidth_tb_s
     width = _BYTES.get(g.dtypes[0], 1 if g.dtypes[0].startswith("Float8") else 2)
     moved = width * (g.batch or 1) * (g.m * g.k + g.k * g.n + g.m * g.n)
     return max(g.flops / (tflops * 1e12), moved / (bandwidth_tb_s * 1e12)) / efficiency + launch_us * 1e-6

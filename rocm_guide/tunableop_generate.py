@@ -15,7 +15,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["generate_fixed", "meta_model", "padded_length", "padded_prompt", "random_llama"]
+__all__ = ["generate_fixed", "padded_length", "padded_prompt", "random_llama"]
 
 
 def padded_length(length: int, multiple: int) -> int:
@@ -45,23 +45,6 @@ def padded_prompt(batch: int, length: int, multiple: int = 1, device: str = "cpu
     return ids.to(device), mask.to(device)
 
 
-def meta_model(config: Any, dtype: str = "bfloat16", attention: str = "sdpa") -> torch.nn.Module:
-    """A transformers causal language model without weights, on the meta device: sizes only, no memory.
-
-    >>> from transformers import LlamaConfig
-    >>> model = meta_model(LlamaConfig(hidden_size=64, num_hidden_layers=1, vocab_size=100, intermediate_size=128))
-    >>> model.device.type
-    'meta'
-    """
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        options = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
-    return model.eval()
-
-
 def random_llama(
     hidden_size: int, layers: int, *, vocab_size: int = 1024, dtype: str = "float32", device: str = "cpu"
 ) -> torch.nn.Module:
@@ -74,6 +57,8 @@ def random_llama(
     import torch
     from transformers import LlamaConfig
 
+    from rocm_guide.zoo import meta_model
+
     config = LlamaConfig(
         hidden_size=hidden_size,
         intermediate_size=int(hidden_size * 2.75) // 8 * 8,
@@ -81,7 +66,7 @@ def random_llama(
         num_hidden_layers=layers,
         vocab_size=vocab_size,
     )
-    model = meta_model(config, dtype).to_empty(device=device)
+    model = meta_model(config, dtype=dtype).eval().to_empty(device=device)
     torch.manual_seed(0)
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):

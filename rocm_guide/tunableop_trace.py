@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.tunableop_blas import addmm_gemm, bmm_gemm, mm_gemm, mv_gemm, scaled_mm_gemm
+from rocm_guide.tunableop_experts import ASSUMED, expert_products
 from rocm_guide.tunableop_gemm import Gemm
 from rocm_guide.tunableop_matrix import BlasRules, matrix_of, torch_type_name
 
@@ -35,10 +36,14 @@ class Call:
 
 @dataclass(slots=True)
 class Trace:
-    """Everything recorded: ``calls`` in order; ``untunable`` counts products that TunableOp never sees, by name."""
+    """Everything recorded: ``calls`` in order; ``untunable`` counts products that TunableOp never sees, by name.
+
+    ``assumed`` says in words what was taken for granted where a product depends on the weights (experts).
+    """
 
     calls: list[Call] = field(default_factory=list)
     untunable: dict[str, int] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
     step: int = -1
 
     def lines(self) -> list[str]:
@@ -150,6 +155,16 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         with_bias = None if bias is None else torch_type_name(bias.dtype)
         note(scaled_mm_gemm(mat(a), mat(b), out, rules, rowwise=rowwise, bias=with_bias))
 
+    def grouped(args: Any) -> None:
+        products = expert_products(args[0], args[1], rules, mat)
+        if products is None:
+            record.untunable["_grouped_mm"] = record.untunable.get("_grouped_mm", 0) + 1
+            return
+        for gemm in products:
+            note(gemm)
+        if ASSUMED not in record.assumed:
+            record.assumed.append(ASSUMED)
+
     watched: dict[Any, Callable[[Any, Any], None]] = {
         aten.mm: lambda a, k: note(mm_gemm(mat(a[0]), mat(a[1]), rules)),
         aten.addmm: addmm,
@@ -161,8 +176,9 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         aten._scaled_mm: scaled,
         aten.mv: lambda a, k: mv(a[0], a[1]),
         aten.addmv: lambda a, k: mv(a[1], a[2]),
+        aten._grouped_mm: lambda a, k: grouped(a),
     }
-    others = {getattr(aten, n, None) for n in ("_grouped_mm", "_int_mm", "_scaled_grouped_mm", "convolution", "dot")}
+    others = {getattr(aten, n, None) for n in ("_int_mm", "_scaled_grouped_mm", "convolution", "dot")}
 
     # What chooses a token: its result is a number that nothing in the shapes depends on, so zeros will do.
     chooses = {aten.argmax, aten.argmin, aten.multinomial, aten.topk, aten.sort}
@@ -184,7 +200,14 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             packet = func.overloadpacket
-            if packet in watched:
+            if packet is aten.histc and not args[0].is_floating_point():
+                args = (
+                    args[0].float(),
+                    *args[1:],
+                )  # transformers counts tokens this way on a GPU; a CPU has no such sum
+            if str(packet) == "transformers.grouped_mm_fallback":
+                grouped(args)
+            elif packet in watched:
                 watched[packet](args, kwargs)
             elif packet in others:
                 record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1

@@ -15,14 +15,14 @@ from urllib.request import getproxies
 
 from .base import GuideError
 from .zoo_data import question_answer_splits
-from .zoo_shapes import config_of
+from .zoo_shapes import SHAPES, config_of
 from .zoo_tiny import tiny_folder
 from .zoo_trust import refuse_remote_code
 
 if TYPE_CHECKING:
     import torch
     from datasets import DatasetDict
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["load_dataset", "load_model", "load_tokenizer", "meta_model"]
 
@@ -124,8 +124,16 @@ def load_dataset(spec: str = "tiny") -> DatasetDict:
     return data if "test" in data else data["train"].train_test_split(test_size=0.1, seed=0)
 
 
-def meta_model(spec: str, **changes: Any) -> PreTrainedModel:
+def meta_model(
+    spec: str | PretrainedConfig, *, dtype: str | None = None, attention: str | None = None, **changes: Any
+) -> PreTrainedModel:
     """The model of ``spec`` on the meta device: every shape and parameter count, not one byte of weights.
+
+    Args:
+        spec: a name as for :func:`load_model`, a shape's name alone (``llama-2-7b``), or a transformers configuration.
+        dtype: torch's name of the type, such as "bfloat16"; the configuration's own if None.
+        attention: "sdpa" or "eager"; what transformers chooses if None.
+        changes: fields of the configuration to replace.
 
     Raises:
         GuideError: as :func:`load_model`.
@@ -136,14 +144,19 @@ def meta_model(spec: str, **changes: Any) -> PreTrainedModel:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if spec.startswith("random:"):
+    if not isinstance(spec, str):
+        config = spec
+    elif spec.removeprefix("random:") in SHAPES or spec.startswith("random:"):
         config = config_of(spec.removeprefix("random:"), **changes)
     else:
         with _hub_errors(spec):
             source = str(tiny_folder()) if spec == "tiny" else _checked(spec)
             config = AutoConfig.from_pretrained(source, trust_remote_code=False, **_reach(source), **changes)
+    options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
+    if attention is not None:
+        options["attn_implementation"] = attention
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:

@@ -44,6 +44,38 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "gemma",
         "hidden_act": "gelu_pytorch_tanh",
     },
+    "qwen3-8b": {**_llama(4096, 36, 32, 8, 12288, 151936, head_dim=128), "model_type": "qwen3"},
+    "qwen3-0.6b": {
+        **_llama(1024, 28, 16, 8, 3072, 151936, head_dim=128, tie_word_embeddings=True),
+        "model_type": "qwen3",
+    },
+    "phi-3-mini": {**_llama(3072, 32, 32, 32, 8192, 32064), "model_type": "phi3"},
+    "gemma-3-1b": {
+        **_llama(1152, 26, 4, 1, 6912, 262144, head_dim=256, sliding_window=512),
+        "model_type": "gemma3_text",
+        "max_position_embeddings": 32768,
+    },
+    "mixtral-8x7b": {
+        **_llama(4096, 32, 32, 8, 14336, num_local_experts=8, num_experts_per_tok=2),
+        "model_type": "mixtral",
+    },
+    "qwen3-30b-a3b": {
+        **_llama(2048, 48, 32, 4, 6144, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8),
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+    },
+    "deepseek-v3": {
+        **_llama(7168, 61, 128, 128, 18432, 129280, kv_lora_rank=512, q_lora_rank=1536, v_head_dim=128),
+        "model_type": "deepseek_v3",
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 3,
+    },
     "gpt2": {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257},
     "opt-1.3b": {
         "model_type": "opt",

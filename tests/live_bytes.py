@@ -10,6 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from rocm_guide.zoo_sizes import sizes_of
+
 
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of every storage that an operation makes, until it is let go."""
@@ -52,7 +54,7 @@ def training_step(config: Any, work: Any) -> dict[str, int]:
         if work.checkpointing:
             model.gradient_checkpointing_enable()
         if work.method != "full":
-            model = _adapted(model, work)
+            model = _adapted(model, work, sizes_of(config).lora_targets())
         model.train()
         add_fused_lm_head(base, outputs=("log_probs", "entropy", "is_top1"))
         for parameter in model.parameters():
@@ -75,10 +77,10 @@ def training_step(config: Any, work: Any) -> dict[str, int]:
     return found
 
 
-def _adapted(model: Any, work: Any) -> Any:
+def _adapted(model: Any, work: Any, linear: tuple[str, ...]) -> Any:
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=work.rank, target_modules=list(work.targets), task_type="CAUSAL_LM")
+    config = LoraConfig(r=work.rank, target_modules=list(work.targets or linear), task_type="CAUSAL_LM")
     model = get_peft_model(model, config)
     if not work.adapter_fp32:
         for parameter in model.parameters():

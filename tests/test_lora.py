@@ -6,16 +6,15 @@ import torch
 
 from rocm_guide.base import GuideError
 from rocm_guide.finetune import trainable_parameters
-from rocm_guide.lora import LoRALinear, add_lora, lora_parameters, low_rank, rank_for_energy, weight_updates
+from rocm_guide.lora import LoRALinear, add_lora, low_rank, rank_for_energy, weight_updates
 from rocm_guide.memory import training_state_bytes
 from rocm_guide.zoo import load_model, meta_model
 from rocm_guide.zoo_shapes import config_of
-
-SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+from rocm_guide.zoo_sizes import LORA_TARGETS, lora_parameters
 
 
 @pytest.mark.parametrize(
-    ("targets", "r", "alpha"), [(("q_proj", "v_proj"), 4, 16), (SEVEN, 3, 5), (("down_proj",), 1, 2)]
+    ("targets", "r", "alpha"), [(("q_proj", "v_proj"), 4, 16), (LORA_TARGETS, 3, 5), (("down_proj",), 1, 2)]
 )
 def test_equals_peft(targets, r, alpha):
     from peft import LoraConfig, get_peft_model
@@ -60,7 +59,7 @@ def test_starts_as_the_layer_itself_and_only_a_and_b_learn():
 
 @pytest.mark.parametrize(
     ("shape", "targets", "r"),
-    [("llama-2-7b", ("q_proj", "v_proj"), 8), ("llama-3-8b", SEVEN, 16), ("gemma-2b", SEVEN, 4)],
+    [("llama-2-7b", ("q_proj", "v_proj"), 8), ("llama-3-8b", LORA_TARGETS, 16), ("gemma-2b", LORA_TARGETS, 4)],
 )
 def test_counts_equal_peft_on_the_meta_device(shape, targets, r):
     from peft import LoraConfig, get_peft_model

@@ -17,9 +17,10 @@ from rocm_guide.tunableop_blas import addmm_gemm, bmm_gemm, mm_gemm
 from rocm_guide.tunableop_cost import call_seconds, tuning_seconds
 from rocm_guide.tunableop_explain import explain
 from rocm_guide.tunableop_gemm import parse_gemm
-from rocm_guide.tunableop_generate import generate_fixed, meta_model, padded_prompt
+from rocm_guide.tunableop_generate import generate_fixed, padded_prompt
 from rocm_guide.tunableop_matrix import CUDA_RULES, BlasRules, Matrix
 from rocm_guide.tunableop_trace import record_gemms, sdpa_needs_gemms
+from rocm_guide.zoo import meta_model
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -30,7 +31,7 @@ RECORDED = json.loads((Path(__file__).parent / "samples" / "tunableop" / "record
 
 
 def _planned(case):
-    model = meta_model(tunableop_recorder.configs()[case["model"]], case["dtype"], case["attention"])
+    model = meta_model(tunableop_recorder.configs()[case["model"]], dtype=case["dtype"], attention=case["attention"])
     tunableop_recorder.set_bias(model, case["bias"])
     ids, mask = padded_prompt(case["batch"], RECORDED["prompt"], tunableop_recorder.PAD if case["pad"] else 1)
     with record_gemms(model, CUDA_RULES) as trace:
@@ -81,7 +82,7 @@ def test_shapes_alone_equal_real_tensors(name, cache, attention):
     ids, mask = padded_prompt(2, 5, 4)
     lines = []
     for device in ("meta", "cpu"):
-        model = meta_model(config, "float32", attention)
+        model = meta_model(config, dtype="float32", attention=attention)
         if device == "cpu":
             model.to_empty(device="cpu")
             with torch.no_grad():
@@ -110,7 +111,7 @@ def test_recording_leaves_real_results_alone():
         with record_gemms(model) as trace:
             recorded = generate_fixed(model, ids, mask, 6, cache=cache)
         assert torch.equal(recorded, plain)
-        with record_gemms(meta := meta_model(config, "float32", "sdpa")) as planned:
+        with record_gemms(meta := meta_model(config, dtype="float32", attention="sdpa")) as planned:
             generate_fixed(meta, ids, mask, 6, cache=cache)
         assert trace.lines() == planned.lines()
         # Even where this machine's attention is made of products, they are not the GPU's.
@@ -130,7 +131,7 @@ def _config(**changes):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_the_shortcut_counts_what_a_full_trace_counts(cache, attention):
     config = _config()
-    model = meta_model(config, "bfloat16", attention)
+    model = meta_model(config, dtype="bfloat16", attention=attention)
     with record_gemms(model) as trace:
         generate_fixed(model, *padded_prompt(2, 6, 4), 9, cache=cache)
     counts = {}
@@ -154,7 +155,7 @@ def test_layers_that_differ_are_traced_in_full():
         vocab_size=50, use_sliding_window=True, sliding_window=8, max_window_layers=1, layer_types=kinds,
     )  # fmt: skip
     found = plan_model(config, prompt=6, new_tokens=8, attention="eager")
-    model = meta_model(config, "bfloat16", "eager")
+    model = meta_model(config, dtype="bfloat16", attention="eager")
     with record_gemms(model) as trace:
         generate_fixed(model, *padded_prompt(1, 6), 8)
     assert found.lines() == trace.lines()
@@ -260,3 +261,50 @@ def test_seventy_billion_parameters_in_twenty_seconds_and_four_gib(cache, attent
     assert products == count
     assert kib < 4 * 2**20
     assert seconds < 20
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"])
+def test_a_mixture_of_experts_has_a_plan(name):
+    """Every token meets its top-k experts: rows and operations of the expert products are those of the model."""
+    from rocm_guide.zoo_shapes import config_of
+    from rocm_guide.zoo_sizes import sizes_of
+
+    config = config_of(name, num_hidden_layers=2, **({"first_k_dense_replace": 0} if name == "deepseek-v3" else {}))
+    found = plan_model(config, prompt=24, new_tokens=2)
+    experts = [e for e in found.gemms.values() if any(m.endswith("mlp.experts") for m in e.modules)]
+    layer = sizes_of(config).groups[0][0]
+    rows = 24 * layer.top_k
+    prefill = [e for e in experts if e.prefill and any(m.endswith("experts") for m in e.modules)]
+    flops = sum(e.prefill * e.gemm.flops for e in prefill)
+    assert flops == 2 * 2 * rows * layer.expert, "two layers, one multiply and one add for each weight and row"
+    assert all(e.gemm.n == rows // layer.experts or rows % layer.experts for e in prefill)
+    assert len(found.assumed) == 1 and "equally often" in found.assumed[0]
+
+
+def test_experts_of_a_real_model_multiply_as_often(monkeypatch):
+    """The eager loop on real weights, where the router decides: as many rows in all, in other portions."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=1,
+        vocab_size=100, num_local_experts=4, num_experts_per_tok=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = MixtralForCausalLM(config).eval()
+    model.set_experts_implementation("eager")
+    ids, mask = padded_prompt(1, 16)
+    with record_gemms(model) as real, torch.inference_mode():
+        model(ids, attention_mask=mask)
+    planned = plan_model(config, prompt=16, new_tokens=1, dtype="float32")
+
+    def rows(gemms):
+        return sum(times * g.n for g, times in gemms if (g.m, g.k) == (256, 64))
+
+    assert rows((c.gemm, 1) for c in real.calls) == 32
+    assert rows((e.gemm, e.prefill) for e in planned.gemms.values()) == 32
+
+
+def test_a_shape_by_its_bare_name():
+    assert (
+        plan("qwen3-0.6b", prompt=4, new_tokens=2).lines() == plan("random:qwen3-0.6b", prompt=4, new_tokens=2).lines()
+    )

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocm_guide.cli.fit_advice import advice_for
+
 if TYPE_CHECKING:
     from rocm_guide.memory_plan import Fit
-    from rocm_guide.memory_shapes import Work
+    from rocm_guide.memory_work import Work
     from rocm_guide.placement import Placement
 
 __all__ = ["fit"]
@@ -20,8 +22,8 @@ BAR = 46
 
 
 def fit(
-    model: Annotated[str, typer.Argument(help="A shape (llama-2-7b), a hub id, or a folder.")],
-    gpu: Annotated[str, typer.Option(help="MI300X, MI325X, H100, …")] = "MI300X",
+    model: Annotated[str, typer.Argument(help="A shape (llama-2-7b), a hub id, a folder, or a config.json.")],
+    gpu: Annotated[str, typer.Option(help="MI300X, mi325x, H100, A100-40GB, RTX4090, …")] = "MI300X",
     count: Annotated[int, typer.Option(help="Number of GPUs.")] = 1,
     method: Annotated[str, typer.Option(help="full, lora, qlora, inference or serve.")] = "full",
     batch: Annotated[int, typer.Option(help="Rows on each GPU.")] = 1,
@@ -31,37 +33,43 @@ def fit(
     precision: Annotated[str, typer.Option(help="Of full training: bf16 (all of it) or mixed (fp32 states).")] = "bf16",
     kernels: Annotated[str, typer.Option(help="liger (fused) or torch.")] = "liger",
     rank: Annotated[int, typer.Option(help="Rank of LoRA.")] = 16,
-    targets: Annotated[str, typer.Option(help="Matrices of LoRA, as q_proj,v_proj; all seven by default.")] = "all",
+    targets: Annotated[
+        str, typer.Option(help="Matrices of LoRA, as q_proj,v_proj; all linear layers by default.")
+    ] = "all",
     dropout: Annotated[float, typer.Option(help="Dropout of LoRA.")] = 0.0,
     accumulation: Annotated[int, typer.Option(help="Forward passes for each optimizer step.")] = 1,
-    memory: Annotated[float | None, typer.Option(help="GB (10^9) of one GPU, instead of the data sheet's.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="GB (10^9 bytes) of one GPU, instead of its driver's figure.")
+    ] = None,
     device_map: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Bytes of one GPU at the peak, by part, whether they fit, and the largest batch that does. Exit code 1: no."""
     from rocm_guide.memory_plan import fit as plan_fit
-    from rocm_guide.memory_shapes import SEVEN, Work
+    from rocm_guide.memory_work import Work
+    from rocm_guide.zoo_config import config_fields
 
-    chosen = SEVEN if targets == "all" else tuple(t.strip() for t in targets.split(","))
+    chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
     work = Work(
         method, batch, seq, precision, checkpointing, kernels, accumulation, rank, chosen, dropout, method != "qlora"
     )
     _check_options(work, fsdp, device_map)
-    plan = plan_fit(_config(model), work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
+    fields = config_fields(model)
+    plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
     placement = _placement(model, plan, device_map) if device_map else None
     if plot is not None:
         _draw(plan, model, plot)
     if as_json:
         typer.echo(json.dumps(_as_dict(plan, model, placement), indent=1))
     else:
-        _print(plan, model, placement, fsdp)
+        _print(plan, model, placement, fields)
     raise typer.Exit(0 if plan.fits else 1)
 
 
 def _check_options(work: Work, fsdp: bool, device_map: str | None) -> None:
     """Refuse options that would have no effect: a plan that leaves them out silently is another plan."""
-    from rocm_guide.memory_shapes import FitError
+    from rocm_guide.memory_work import FitError
 
     if work.precision == "mixed" and work.method != "full":
         raise FitError(
@@ -75,21 +83,11 @@ def _check_options(work: Work, fsdp: bool, device_map: str | None) -> None:
         )
 
 
-def _config(model: str) -> Any:
-    from rocm_guide.zoo import meta_model
-    from rocm_guide.zoo_shapes import SHAPES, config_of
-
-    name = model.removeprefix("random:")
-    return config_of(name) if name in SHAPES or model.startswith("random:") else meta_model(model).config
-
-
 def _placement(model: str, plan: Fit, strategy: str) -> Placement:
     from rocm_guide.placement import plan_placement
     from rocm_guide.zoo import meta_model
-    from rocm_guide.zoo_shapes import SHAPES
 
-    spec = f"random:{model}" if model in SHAPES else model
-    return plan_placement(meta_model(spec).bfloat16(), [plan.budget] * plan.count, strategy)
+    return plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
 
 
 def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, Any]:
@@ -99,10 +97,13 @@ def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, An
         "model": model,
         "gpu": plan.gpu,
         "count": plan.count,
+        "fsdp": plan.fsdp,
+        "weights": plan.stored_as,
         "work": asdict(plan.work),
         "parts_bytes": plan.parts,
         "overhead_bytes": plan.overhead,
         "peak_bytes": plan.peak,
+        "reserved_bytes": plan.reserved,
         "total_bytes": plan.total,
         "budget_bytes": plan.budget,
         "moments_bytes": plan.moments,
@@ -116,65 +117,31 @@ def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, An
     return found
 
 
-def _print(plan: Fit, model: str, placement: Placement | None, fsdp: bool) -> None:
+def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str, Any]) -> None:
     work = plan.work
     many = f"{plan.count} x " if plan.count > 1 else ""
-    how = (
-        [work.method] + [f"{work.precision} states"] * (work.method == "full") + ["checkpointing"] * work.checkpointing
-    )
+    how = [work.method] + [f"{work.precision} states"] * (work.method == "full") + ["FSDP"] * plan.fsdp
+    how += ["checkpointing"] * work.checkpointing + [f"weights: {plan.stored_as}"] * (plan.stored_as != "bf16")
     typer.echo(f"{model} on {many}{plan.gpu}: {', '.join(how)}; batch {work.batch} x {work.seq} tokens on each GPU")
     for name, size in {**plan.parts, **plan.overhead}.items():
         bar = "#" * round(BAR * size / max(plan.total, plan.budget))
         typer.echo(f"  {name:<16}{size / 1e9:9.2f} GB  {bar}".rstrip())
     typer.echo(
-        f"  {'total':<16}{plan.total / 1e9:9.2f} GB of {plan.budget / 1e9:.0f} GB; the peak is at: {plan.moment}"
+        f"  {'total':<16}{plan.total / 1e9:9.2f} GB of {plan.budget / 1e9:.2f} GB ({plan.budget / 2**30:.2f} GiB); "
+        f"the peak is at: {plan.moment}"
     )
-    most = (
-        f"at most {plan.largest_batch} {'sequences at once' if work.method == 'serve' else 'rows'} of {work.seq} tokens"
-    )
+    typer.echo(f"  torch: {plan.peak / 1e9:.2f} GB allocated at the peak, {plan.reserved / 1e9:.2f} GB reserved")
+    rows = "sequences at once" if work.method == "serve" else "rows"
+    most = f"at most {plan.largest_batch} {rows} of {work.seq} tokens"
     if plan.fits:
         typer.echo(f"[OK]   fits; {most}")
     else:
-        advice = most if plan.largest_batch else _advice(plan, _config(model), fsdp)
+        advice = most if plan.largest_batch else advice_for(plan, fields)
         typer.echo(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
     if placement:
         from rocm_guide.placement_explain import explain
 
         typer.echo("\n".join([f"device map {placement.strategy!r}:", *explain(placement)]))
-
-
-def _advice(plan: Fit, config: Any, fsdp: bool) -> str:
-    """What would fit instead, when not even one row does: each suggestion was computed."""
-    from dataclasses import replace
-
-    from rocm_guide.memory_plan import fit as plan_fit
-
-    work = plan.work
-
-    def fits(count: int = plan.count, fsdp: bool = fsdp, **change: Any) -> bool:
-        changed = replace(work, **change)
-        return plan_fit(config, changed, gpu=plan.gpu, count=count, fsdp=fsdp, memory_gb=plan.budget / 1e9).fits
-
-    training = work.method not in ("inference", "serve")
-    # Every change is tried alone and, where that is another thing, together with checkpointing.
-    ways: dict[str, dict[str, Any]] = {"": {}}
-    if training and not work.checkpointing:
-        ways[" --checkpointing"] = {"checkpointing": True}
-    options = [text.strip() for text, change in ways.items() if change and fits(**change)]
-    for method in ("lora", "qlora") if training else ():
-        adapter = {"method": method, "precision": "bf16", "adapter_fp32": method == "lora", "fsdp": False}
-        texts = [f"--method {method}{text}" for text, change in ways.items() if fits(**adapter, **change)]
-        options += texts[:1] if method != work.method else []
-    shards = " --fsdp" if work.method == "full" else ""
-    counts = [c for c in (2, 4, 8, 16, 32, 64) if c > plan.count and work.method not in ("lora", "qlora")]
-    for count, (text, change) in ((c, way) for c in counts for way in ways.items()):
-        if fits(count=count, fsdp=bool(shards), **change):
-            options.append(f"--count {count}{shards}{text}")
-            break
-    if not options and fits(seq=1):
-        options.append(f"--seq {max(2**k for k in range(work.seq.bit_length()) if fits(seq=2**k))}")
-    found = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
-    return f"not even one row does; {found}"
 
 
 def _draw(plan: Fit, model: str, path: Path) -> None:
@@ -189,7 +156,7 @@ def _draw(plan: Fit, model: str, path: Path) -> None:
     ax = draw_fit({f"{model}\n{plan.work.method}": plan})
     kind = path.suffix.lstrip(".").lower() or "png"
     if kind not in ("png", "svg"):
-        from rocm_guide.memory_shapes import FitError
+        from rocm_guide.memory_work import FitError
 
         raise FitError(f"{path}: give a file ending in .png or .svg")
     picture = io.BytesIO()

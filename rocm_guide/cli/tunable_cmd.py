@@ -85,6 +85,7 @@ def plan_command(
             "flops": found.flops,
             "tuning_s": [low, high],
             "untunable": found.untunable,
+            "assumed": found.assumed,
         }
         typer.echo(json.dumps({**summary, "gemms": rows}))
         return
@@ -96,6 +97,8 @@ def plan_command(
         typer.echo(f"  … and {len(entries) - 60} more (--out FILE writes all)")
     typer.echo(f"{len(entries)} products to tune, {found.flops / 1e12:.2f} TFLOP in all")
     typer.echo(f"tuning on an MI300X: {span(low, high)} (computed, for {candidates} candidates per product)")
+    for words in found.assumed:
+        typer.echo(f"assumed: {words}")
     for name, count in found.untunable.items():
         typer.echo(f"{count} calls of {name}: outside TunableOp")
     if out is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
 from rocm_guide.memory_plan import fit
-from rocm_guide.memory_shapes import Work
+from rocm_guide.memory_work import Work
 from rocm_guide.pipeline import busy_share, pipeline_schedule
 from rocm_guide.placement import plan_placement
 from rocm_guide.zoo import meta_model

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import say
-from rocm_guide.lora import LoRALinear, lora_parameters
+from rocm_guide.lora import LoRALinear
 from rocm_guide.memory import training_state_bytes
 from rocm_guide.zoo_shapes import config_of
+from rocm_guide.zoo_sizes import LORA_TARGETS, lora_parameters
 
 __all__ = ["check_all_linear", "check_largest_rank", "check_merge"]
-
-SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def check_all_linear(parameters: Any) -> bool:
@@ -25,7 +24,7 @@ def check_all_linear(parameters: Any) -> bool:
     False
     """
     config = config_of("llama-3-8b")
-    expected = lora_parameters(config, SEVEN, 16)
+    expected = lora_parameters(config, LORA_TARGETS, 16)
     if parameters == lora_parameters(config, ("q_proj", "v_proj"), 16):
         return say(False, "that is q_proj and v_proj only; add the other five matrices of every layer")
     if parameters == config.num_hidden_layers * 16 * (4 * 2 * 4096 + 3 * (4096 + 14336)):
@@ -78,7 +77,7 @@ def check_largest_rank(rank: Any, budget_gb: float = 192.0) -> bool:
         return say(False, f"rank={rank!r}: give a power of two")
 
     def gigabytes(r: int) -> float:
-        base, extra = 68_976_648_192, lora_parameters(config_of("llama-2-70b"), SEVEN, r)
+        base, extra = 68_976_648_192, lora_parameters(config_of("llama-2-70b"), LORA_TARGETS, r)
         return sum(training_state_bytes(base + extra, extra).values()) / 1e9
 
     if gigabytes(rank) > budget_gb:

@@ -54,7 +54,12 @@ def test_does_not_fit_and_says_what_would(run) -> None:
         (("llama-2-70b",), "--method lora --checkpointing, --method qlora"),
         (("llama-2-70b", "--method", "inference", "--gpu", "H100"), "these would: --count 2"),
         (("llama-2-7b", "--method", "serve", "--seq", "100000000"), "these would: --seq 262144"),
-        (("llama-2-70b", "--method", "qlora", "--memory", "16"), "take a smaller model"),
+        (("llama-2-70b", "--method", "qlora", "--memory", "16"), "these would: --count 8 --fsdp --checkpointing"),
+        (("llama-3.1-405b", "--method", "qlora", "--memory", "4"), "take a smaller model"),
+        (("llama-3-70b", "--count", "8"), "these would: --fsdp,"),
+        (("llama-3-70b", "--count", "4"), "these would: --fsdp,"),
+        (("llama-3-70b", "--count", "4", "--memory", "175"), "these would: --fsdp --checkpointing,"),
+        (("llama-3.1-405b", "--method", "serve"), "these would: --count 8"),
     ],
 )
 def test_what_is_advised_does_fit(run, words: tuple[str, ...], told: str) -> None:
@@ -114,7 +119,9 @@ def test_plot(run, tmp_path: Path) -> None:
         (("llama-3.1-405b", "--memory", "2"), "no split of layers"),
         (("llama-2-7b", "--targets", "qkv"), "q_proj"),
         (("llama-2-7b", "--count", "2", "--map", "best"), "balanced_low_0"),
-        (("gpt2",), "llama"),
+        (("llama-3.1-405b", "--method", "serve", "--count", "5"), "has to divide the 128 heads and 8 KV heads"),
+        (("llama-2-7b", "--gpu", "RTX", "--method", "lora"), "gpu=RTX"),
+        (("mixtral-8x7b", "--method", "lora", "--targets", "down_proj"), "q_proj"),
         (("llama-9000",), "llama-2-7b"),
     ],
 )
@@ -122,3 +129,64 @@ def test_impossible_plans_take_one_line_and_exit_code_2(run, words: tuple[str, .
     done = run(*words)
     assert done.returncode == 2 and not done.stdout
     assert told in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_names_of_gpus_in_any_case_and_memory_of_any_gpu(run) -> None:
+    for name in ("mi300x", "MI300X", "Mi300x"):
+        assert "on MI300X:" in run("llama-2-7b", "--method", "lora", "--gpu", name).stdout
+    assert "on A100-80GB:" in run("llama-2-7b", "--gpu", "a100", "--memory", "80").stdout
+    done = run("gpt2", "--gpu", "W7900", "--memory", "48")
+    assert done.returncode == 0 and "of 48.00 GB (44.70 GiB)" in done.stdout
+
+
+def test_bytes_are_decimal_and_binary_and_reserved_memory_stands_beside_the_peak(run) -> None:
+    done = run("llama-2-7b", "--method", "lora", "--batch", "1", "--seq", "512")
+    assert "of 206.14 GB (191.98 GiB)" in done.stdout
+    assert "allocated at the peak" in done.stdout and "GB reserved" in done.stdout
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "qwen3-8b", "phi-3-mini", "gemma-3-1b", "gpt2", "opt-13b", "tiny"])
+def test_every_family_and_both_spellings_of_a_shape(run, model: str) -> None:
+    plain = run(model, "--method", "serve", "--seq", "512")
+    assert plain.returncode == 0, plain.stderr
+    if model != "tiny":
+        assert run(f"random:{model}", "--method", "serve", "--seq", "512").stdout == plain.stdout.replace(
+            model, f"random:{model}", 1
+        )
+
+
+def test_a_quantised_folder_and_one_with_code_of_its_own(run, tmp_path: Path) -> None:
+    from rocm_guide.zoo_shapes import SHAPES
+
+    fields = {**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    done = run(str(tmp_path), "--method", "serve", "--seq", "512", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["weights"] == "awq, 4 bits"
+    assert json.loads(done.stdout)["parts_bytes"]["parameters"] < 4.0e9
+    (tmp_path / "mine.py").write_text("raise SystemExit('it ran')")
+    own = {**fields, "model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    done = run(str(tmp_path))
+    assert done.returncode == 2 and "model type 'mine'" in done.stderr and len(done.stderr.splitlines()) == 1
+    for text in ("[1]", "{", '{"model_type": "llama"}', '{"model_type": "llama", "hidden_size": -4}'):
+        (tmp_path / "config.json").write_text(text)
+        done = run(str(tmp_path))
+        assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, text
+
+
+def test_a_plan_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    from rocm_guide.zoo_shapes import SHAPES
+
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["mixtral-8x7b"]))
+    code = (
+        "import sys; from rocm_guide.cli.main import main; sys.argv = ['rocm-guide', 'fit', MODEL, '--method', 'serve']\n"
+        "try: main()\nexcept SystemExit as e: assert not e.code, e.code\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'huggingface_hub'} & set(sys.modules); assert not heavy, heavy"
+    )
+    for model in ("llama-3-8b", str(tmp_path)):
+        program = code.replace("MODEL", repr(model))
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr[-500:]
