@@ -2,8 +2,8 @@
 """The HIP sources of this folder as libraries for the CPU: built once, kept in the cache, opened in one place.
 
 A library is built for the oldest processor that torch runs on, not for the one at hand: the nodes of a cluster share a
-cache, and an instruction that the next node lacks would kill the process there. Its numbers are the same everywhere too:
-products and sums are not contracted, and 16-bit arithmetic is rounded after every operation, as on the GPU.
+cache, and an instruction that the next node lacks would kill the process there. Its numbers are the same everywhere,
+too: products and sums are not contracted, and 16-bit arithmetic is rounded after every operation, as on the GPU.
 Introduced in notebook 19 (fused_fp8_kernels).
 """
 
