@@ -15,6 +15,22 @@
 #define GUIDE_DEVICE static inline
 #define GUIDE_KERNEL(threads) static void
 
+// Where the processor has no instruction that makes a bf16, clang calls these functions. Some compilers' run-time
+// libraries lack them (that of zig 0.17, libgcc before 13), so they stand here: to nearest, ties to even.
+#define GUIDE_HELPER extern "C" __attribute__((weak, visibility("hidden")))
+GUIDE_HELPER bf16 __truncsfbf2(float x) {
+    const u32 bits = __builtin_bit_cast(u32, x);
+    const u32 rounded = x == x ? (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40u;  // a NaN stays one
+    return __builtin_bit_cast(bf16, (unsigned short)rounded);
+}
+GUIDE_HELPER bf16 __truncdfbf2(double x) {
+    // To the neighbour in fp32 whose last bit is 1 first: it keeps on which side of a tie x lies.
+    const float nearest = (float)x;
+    u32 bits = __builtin_bit_cast(u32, nearest);
+    if (x == x && nearest != x && !(bits & 1)) bits += fabs((double)nearest) < fabs(x) ? 1u : -1u;
+    return __truncsfbf2(__builtin_bit_cast(float, bits));
+}
+
 namespace cpu {
 constexpr int MAX_THREADS = 1024, STACK = 48 << 10, RECORDED = 256, LINE = 128;
 constexpr int PATIENCE = 3000;  // rounds without progress before we call it a deadlock

@@ -11,6 +11,7 @@ Introduced in notebook 19 (fused_fp8_kernels).
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,11 @@ def build_extension(verbose: bool = False) -> Any:
     if not torch.version.hip:
         raise HipError(f"torch {torch.__version__} is not built for ROCm: the extension needs a ROCm build and hipcc")
     files = [str(p) for p in extension_sources()]
+    # torch keeps the build under this name for good, so it says what the build is for. The host's half is compiled for
+    # the oldest processor that its compiler knows, which is what compilers do unless they are told otherwise.
+    name = re.sub(r"\W", "_", "_".join(("rocm_guide_hip", *ARCHITECTURES, torch.__version__, torch.version.hip)))
     try:
-        cpp_extension.load(
-            "rocm_guide_hip", files, extra_cuda_cflags=HIPCC_FLAGS, is_python_module=False, verbose=verbose
-        )
+        cpp_extension.load(name, files, extra_cuda_cflags=HIPCC_FLAGS, is_python_module=False, verbose=verbose)
     except (OSError, RuntimeError) as e:
         raise HipError(f"hipcc: {str(e).splitlines()[0]}; run build_extension(verbose=True) to see all of it") from e
     return torch.ops.rocm_guide

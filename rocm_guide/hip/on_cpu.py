@@ -13,9 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_guide.base import check_private
-
-from .toolchain import HipError, build_cpu
+from .cpu_library import open_cpu
+from .toolchain import HipError
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +40,7 @@ class LoadCounts:
 
 @lru_cache(maxsize=16)
 def _library(name: str | Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(check_private(build_cpu(name))))
+    library = open_cpu(name)
     library.guide_failure.restype = ctypes.c_char_p
     return library
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Compile the HIP sources of this folder without ROCm: to gfx942 assembly, which is read, and for the CPU, which runs.
+"""Compile the HIP sources of this folder without ROCm: to gfx942 assembly, which is read.
 
 All it takes is a recent clang, because AMD's back end is part of LLVM. The ``ziglang`` wheel carries one (clang 22);
-a clang of the system or of ROCm does as well. Introduced in notebook 19 (fused_fp8_kernels).
+a clang of the system or of ROCm does as well. ``cpu_library.py`` builds them with it for the CPU, where
+they run. Introduced in notebook 19 (fused_fp8_kernels).
 Source: "User Guide for AMDGPU Backend", LLVM, https://llvm.org/docs/AMDGPUUsage.html; "HIP Support", Clang,
 https://clang.llvm.org/docs/HIPSupport.html.
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import importlib.util
 import os
 import re
@@ -20,22 +21,20 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder, own_folder, write_bytes, write_text
+from rocm_guide.base import GuideError, cache_folder, own_folder, write_text
 
-__all__ = ["HipError", "build_cpu", "clang_version", "compile_hip", "find_clang", "sources", "write_sources"]
+__all__ = ["HipError", "clang_version", "compile_hip", "find_clang", "sources", "write_sources"]
 
 _OLDEST = 19  # fences for LDS alone
 _CANDIDATES = ("clang", *(f"clang-{n}" for n in range(24, _OLDEST - 1, -1)), "/opt/rocm/llvm/bin/clang")
 _FOR_GPU = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-DGUIDE_BARE", "-std=c++17", "-O3", "-S")
-_FOR_CPU = ("-x", "c++", "-DGUIDE_CPU", "-std=c++17", "-O1", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti",
-            "-fno-threadsafe-statics", "-nostdlib++")  # fmt: skip
 
 
 class HipError(GuideError):
     """No usable compiler, or a source that it refuses."""
 
 
-def _texts() -> dict[str, str]:
+def source_texts() -> dict[str, str]:
     return {
         "guide.h": files("rocm_guide").joinpath("hip", "guide.h").read_text(encoding="utf-8"),
         "cpu.h": files("rocm_guide").joinpath("hip", "cpu.h").read_text(encoding="utf-8"),
@@ -53,7 +52,7 @@ def sources() -> dict[str, str]:
     >>> sorted(sources())
     ['ladder', 'rmsnorm_fp8', 'skinny_gemm', 'swiglu_fp8']
     """
-    return {name.removesuffix(".hip"): text for name, text in _texts().items() if name.endswith(".hip")}
+    return {name.removesuffix(".hip"): text for name, text in source_texts().items() if name.endswith(".hip")}
 
 
 def write_sources(folder: str | os.PathLike[str]) -> dict[str, Path]:
@@ -62,15 +61,21 @@ def write_sources(folder: str | os.PathLike[str]) -> dict[str, Path]:
     Raises:
         GuideError: the folder cannot be written.
     """
-    return {name: write_text(Path(folder) / name, text) for name, text in _texts().items()}
+    return {name: write_text(Path(folder) / name, text) for name, text in source_texts().items()}
 
 
-def _version(command: list[str]) -> int:
+@functools.lru_cache(maxsize=32)
+def banner(command: tuple[str, ...]) -> str:
+    """The first line that a compiler says about itself; empty where it cannot be run."""
     try:
         text = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r"clang version (\d+)", text)
+        return ""
+    return text.partition("\n")[0].strip()
+
+
+def _version(command: list[str]) -> int:
+    found = re.search(r"clang version (\d+)", banner(tuple(command)))
     return int(found[1]) if found else 0
 
 
@@ -97,7 +102,12 @@ def clang_version() -> str:
     return f"clang {_version(find_clang())}"
 
 
-def _run(command: list[str], what: str) -> None:
+def run_clang(command: list[str], what: str) -> None:
+    """Run a compiler; ``what`` is being compiled for which target.
+
+    Raises:
+        HipError: it refuses; ``what`` and its first error.
+    """
     zig = str(own_folder(cache_folder() / "zig"))
     caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), zig)
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **caches})
@@ -106,7 +116,7 @@ def _run(command: list[str], what: str) -> None:
         raise HipError(f"{what}: {lines[0].strip()}")
 
 
-def _source(name: str | os.PathLike[str], folder: str) -> Path:
+def source_file(name: str | os.PathLike[str], folder: str) -> Path:
     """The file to compile; our own sources and headers are written to ``folder``."""
     written = write_sources(folder)
     path = written.get(f"{name}.hip") or Path(name)
@@ -128,29 +138,7 @@ def compile_hip(name: str | os.PathLike[str], arch: str = "gfx942") -> str:
     Introduced in notebook 19.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path, target = _source(name, folder), Path(folder) / "kernel.s"
+        path, target = source_file(name, folder), Path(folder) / "kernel.s"
         command = [*find_clang(), *_FOR_GPU, f"--offload-arch={arch}", f"-I{folder}", str(path), "-o", str(target)]
-        _run(command, f"{path.name} for {arch}")
+        run_clang(command, f"{path.name} for {arch}")
         return target.read_text()
-
-
-def build_cpu(name: str | os.PathLike[str]) -> Path:
-    """A shared library that runs the kernels of a HIP source on this CPU, one fiber per thread (see ``cpu.h``).
-
-    Built once and kept in the cache, under the hash of everything that goes into it.
-
-    Raises:
-        HipError: as :func:`compile_hip`.
-    """
-    clang = find_clang()
-    with tempfile.TemporaryDirectory() as folder:
-        path, target = _source(name, folder), Path(folder) / "kernel.so"
-        parts = (path.read_text(), _texts()["guide.h"], _texts()["cpu.h"], repr((clang, _version(clang), _FOR_CPU)))
-        key = hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
-        library = cache_folder() / "hip" / f"{path.stem}-{key}.so"
-        if not library.exists():
-            # zig cc knows where the C library is; its bare clang does not.
-            command = [*clang[:-1], "cc", "-fno-sanitize=undefined"] if "ziglang" in clang else clang
-            _run([*command, *_FOR_CPU, f"-I{folder}", str(path), "-lm", "-o", str(target)], f"{path.name} for the CPU")
-            write_bytes(own_folder(library.parent) / library.name, target.read_bytes())
-    return library

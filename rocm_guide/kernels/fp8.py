@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .launch import KernelError
+from .launch import KernelError, architecture
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FP8", "Fp8Format", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_format"]
+__all__ = ["FP8", "Fp8Format", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_format", "fp8_here"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,22 @@ def fp8_format(kind: str, arch: str) -> Fp8Format:
         raise KernelError(f"fp8 kind {kind!r}: give 'e4m3' or 'e5m2'; the architecture decides its form")
     fnuz = arch in ("gfx940", "gfx941", "gfx942")
     return FP8[f"{kind}fnuz" if fnuz else {"e4m3": "e4m3fn", "e5m2": "e5m2"}[kind]]
+
+
+def fp8_here(kind: str = "e4m3") -> Fp8Format:
+    """The form of ``kind`` to use on this machine: its GPU's, or OCP without one (Triton's interpreter takes both).
+
+    What asks only whether this is ROCm gets MI355X wrong, and what asks only whether there is a GPU gets MI300X wrong.
+
+    Raises:
+        KernelError: another kind.
+
+    Introduced in notebook 18 (gemm_kernels).
+    """
+    import torch
+
+    on_gpu = torch.cuda.is_available()
+    return fp8_format(kind, architecture(torch.empty(0, device="cuda")) if on_gpu else "interpreter")
 
 
 def fp8_dtype(fmt: Fp8Format) -> torch.dtype:

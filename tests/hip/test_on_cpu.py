@@ -8,8 +8,9 @@ import ctypes
 import pytest
 import torch
 
+from rocm_guide.hip.cpu_library import open_cpu
 from rocm_guide.hip.on_cpu import cpu_rmsnorm_fp8, cpu_skinny_gemm, cpu_swiglu_fp8, load_counts
-from rocm_guide.hip.toolchain import HipError, build_cpu, sources
+from rocm_guide.hip.toolchain import HipError, sources
 from rocm_guide.kernels.fp8 import FP8, decode_fp8, encode_fp8
 from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8
 from rocm_guide.kernels.swiglu_fp8 import reference_swiglu_fp8
@@ -67,7 +68,7 @@ def test_the_conversion_by_hand_is_the_instruction(tmp_path):
         "    for (int i = 0; i < n; ++i) { hand[i] = fp8_by_hand(x[i]); chip[i] = cpu::fp8_code(saturate(x[i])); }\n"
         "}\n"
     )
-    library = ctypes.CDLL(str(build_cpu(source)))
+    library = open_cpu(source)
     codes = decode_fp8(torch.arange(0x80, dtype=torch.uint8), FNUZ)
     middles = (codes[1:] + codes[:-1]) / 2
     spread = torch.arange(0, 2**31, 7919, dtype=torch.int64).to(torch.int32).view(torch.float32)

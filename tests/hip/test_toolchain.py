@@ -107,7 +107,7 @@ def test_gfx950_compiles_too_with_its_own_maximum():
 def test_the_launchers_are_valid_host_code(tmp_path):
     for path in (p for name, p in write_sources(tmp_path).items() if name.endswith(".hip")):
         command = [*find_clang(), "-x", "hip", "--cuda-host-only", "--offload-arch=gfx942", "-nogpulib", "-nogpuinc"]
-        toolchain._run(
+        toolchain.run_clang(
             [*command, "-DGUIDE_BARE", "-std=c++17", "-fsyntax-only", "-Werror", "-Wall", str(path)], path.name
         )
 

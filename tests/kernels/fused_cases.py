@@ -7,7 +7,7 @@ import random
 
 import torch
 
-from rocm_guide.kernels.fp8 import FP8, decode_fp8, encode_fp8
+from rocm_guide.kernels.fp8 import decode_fp8, encode_fp8, fp8_here
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 COLUMNS = (1, 2, 3, 7, 8, 16, 31, 64, 100, 127, 128, 129, 255, 256, 500, 512, 640, 777, 1000, 1024, 1025, 2048, 2050)
@@ -25,14 +25,9 @@ def cases(count: int, seed: int) -> list[tuple[int, int, torch.dtype, float | No
     return sorted(found, key=str)
 
 
-def form() -> str:
-    """The e4m3 form that the kernels write here."""
-    return "e4m3fnuz" if torch.version.hip else "e4m3fn"
-
-
 def check_fp8(q: torch.Tensor, wanted: torch.Tensor, error: torch.Tensor) -> None:
     """``q`` is what some number within ``error`` of ``wanted`` (float64, already divided by the scale) rounds to."""
-    fmt = FP8[form()]
+    fmt = fp8_here()
     assert q.dtype == getattr(torch, f"float8_{fmt.name}") and q.shape == wanted.shape
     got = decode_fp8(q.cpu().view(torch.uint8), fmt).double()
     wanted, error = wanted.cpu(), error.cpu()

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 
 import torch
-import triton
+from this_machine import INTERPRETED, OCP, eight_bit, hopper
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 FLOATS = [torch.float16, torch.float32]
-OCP = [torch.float8_e4m3fn, torch.float8_e5m2]
-FNUZ = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
-if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8):
-    FNUZ = []  # the interpreter does not know these types before
-TYPES = [*FLOATS, *OCP, *(FNUZ if INTERPRETED else [torch.bfloat16]), torch.int8]
+BRAIN = [] if INTERPRETED else [torch.bfloat16]  # which the interpreter multiplies wrongly
+TYPES = [*FLOATS, *eight_bit(), *BRAIN, torch.int8]
 SIZES = (1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 100, 127, 128, 129)
 LARGE = (1, 5, 16, 64, 100, 128, 255, 256, 257, 300, 384, 512, 777, 1000, 1024)
 
@@ -48,8 +43,7 @@ class Case:
     @property
     def narrow(self) -> bool:
         """Whether this product is added with few bits."""
-        hopper = not INTERPRETED and torch.cuda.get_device_capability() == (9, 0)
-        return hopper and self.a.dtype in OCP and not self.full_sums
+        return not INTERPRETED and hopper() and self.a.dtype in OCP and not self.full_sums
 
 
 def full_sums(monkeypatch, c: Case, modules) -> None:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
+from this_machine import INTERPRETED
 
 from rocm_guide.kernels.attention_quantized import attention_quantized, dequantize_heads, gfx942_cases, quantize_heads
 from rocm_guide.kernels.attention_reference import reference_attention
+from rocm_guide.kernels.fp8 import fp8_dtype, fp8_here
 from rocm_guide.kernels.launch import KernelError
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HALF = torch.float16
 #: batch, heads, KV heads, queries, keys, head size
 SHAPES = [(2, 4, 2, 35, 35, 32), (1, 2, 1, 20, 50, 80)]
@@ -20,14 +19,14 @@ if not INTERPRETED:
     SHAPES += [(2, 4, 2, 1000, 1000, 128), (1, 4, 4, 1024, 1024, 64), (1, 2, 1, 333, 777, 112), (1, 8, 2, 1, 2000, 128)]
 
 
-def prepared(shape, kind, device, size=1.0):
-    """Codes, named scales, and q, k, v as the codes stand for in float64."""
+def prepared(shape, kind, device, size=1.0, form=None):
+    """Codes (of this machine's e4m3, or of ``form``), named scales, and q, k, v as the codes stand for in float64."""
     batch, heads, kv_heads, rows, keys, width = shape
     gen = torch.Generator().manual_seed(0)
     q = (torch.randn(batch, heads, rows, width, generator=gen) * size).to(device)
     k, v = (torch.randn(batch, kv_heads, keys, width, generator=gen).to(device) for _ in range(2))
     k[:, 0] *= 3.0  # heads of different size have scales of their own
-    dtype = torch.int8 if "int8" in kind else torch.float8_e4m3fn
+    dtype = torch.int8 if "int8" in kind else form or fp8_dtype(fp8_here())
     (kc, ks), (vc, vs) = quantize_heads(k, dtype), quantize_heads(v, dtype)
     named = {"k_scale": ks, "v_scale": vs}
     if kind == "int8 kv":
@@ -105,7 +104,7 @@ def hopper_scores(q, k):
 
 def first_heads(shape, causal, size):
     """Codes, scale, q and k, scores and allowed deviations of the heads that share the first KV head."""
-    (qc, kc, _), named, (q, k, _) = prepared(shape, "fp8", "cpu", size)
+    (qc, kc, _), named, (q, k, _) = prepared(shape, "fp8", "cpu", size, torch.float8_e4m3fn)
     heads, (queries, keys, width) = shape[1] // shape[2], shape[3:]
     q, k = q[:1, :heads], k[:1, :1]
     hidden = torch.ones(queries, keys).triu(keys - queries + 1) > 0 if causal else torch.zeros(queries, keys) > 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gemm_cases import INTERPRETED, case, values
+from gemm_cases import BRAIN, case, values
 
 from rocm_guide.kernels.gemm_linear import linear, reference_linear
 from rocm_guide.kernels.launch import KernelError
 
-TYPES = [torch.float32, torch.float16] + ([] if INTERPRETED else [torch.bfloat16])
+TYPES = [torch.float32, torch.float16, *BRAIN]
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -7,13 +7,14 @@ import dataclasses
 
 import pytest
 import torch
-from gemm_cases import FNUZ, INTERPRETED, OCP, case
+from gemm_cases import BRAIN, case
+from this_machine import INTERPRETED, eight_bit
 
 from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny, reference_skinny
 from rocm_guide.kernels.gemm_skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.launch import KernelError, architecture, unit_count
 
-TYPES = [torch.float16, *OCP, *(FNUZ if INTERPRETED else (torch.bfloat16,))]
+TYPES = [torch.float16, *eight_bit(), *BRAIN]
 DEPTHS = (1, 5, 16, 32, 64, 100, 128, 256, 257, 300)
 
 

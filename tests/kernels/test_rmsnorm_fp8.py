@@ -13,6 +13,7 @@ from fused_cases import cases, check_fp8, poison
 from rocm_guide.kernel_table import measure_module
 from rocm_guide.kernels import rmsnorm_fp8 as module
 from rocm_guide.kernels import swiglu_fp8 as swiglu_module
+from rocm_guide.kernels.fp8 import fp8_here
 from rocm_guide.kernels.launch import KernelError
 from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.mi300x.dry_run import dry_run
@@ -33,7 +34,7 @@ def check(x, residual, weight, scale, eps=1e-6, **options):
         y, _ = reference_rmsnorm_fp8(s, torch.zeros_like(s), weight, eps)
     assert torch.equal(updated.nan_to_num(7), s.nan_to_num(7)) and updated.dtype == x.dtype
     if scale is None:
-        wanted = y.abs().amax(-1, keepdim=True).clamp(min=1e-30) / (240 if torch.version.hip else 448)
+        wanted = y.abs().amax(-1, keepdim=True).clamp(min=1e-30) / fp8_here().maximum
         assert scales.shape == (x.shape[0], 1) and scales.dtype == torch.float32
         torch.testing.assert_close(scales.double(), wanted, rtol=1e-5, atol=0)
         y = y / scales.double()

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""The kernel tests as they would choose on an MI300X: nothing that they ask for is refused before a launch."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from rocm_guide.kernels.fp8 import fp8_here
+from rocm_guide.mi300x.dry_device import pretend_torch_device
+
+HERE = Path(__file__).parent
+#: Those that choose among the 8-bit types.
+FILES = ("gemm", "gemm_skinny", "gemm_stream_k", "gemm_split_k", "attention_quantized", "fp8_ladder")
+
+
+def test_each_gpu_has_its_form_of_fp8():
+    forms = {}
+    for arch in ("gfx942", "gfx950"):
+        with pretend_torch_device(arch):
+            forms[arch] = [fp8_here(kind).name for kind in ("e4m3", "e5m2")]
+    assert forms == {"gfx942": ["e4m3fnuz", "e5m2fnuz"], "gfx950": ["e4m3fn", "e5m2"]}
+
+
+def test_no_kernel_test_is_refused():
+    """The tests run in a process in which PyTorch answers as on an MI300X, each up to its first launch."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET" and not k.startswith("PYTEST_")}
+    environment |= {"PRETENDED_GPU": "gfx942", "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), str(HERE)])}
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "pretend_gpu"]
+    files = [str(HERE / f"test_{name}.py") for name in FILES]
+    run = subprocess.run([*command, *files], cwd=HERE.parent.parent, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", run.stdout)[1]) > 500, run.stdout[-300:]

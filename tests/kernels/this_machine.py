@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""What kernel tests run on, and which 8-bit floats its GEMMs take.
+
+``rocm_guide.kernels.fp8.fp8_here`` says in which form kernels write e4m3 here.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import triton
+
+from rocm_guide.kernels.gemm import eight_bit_floats
+from rocm_guide.kernels.launch import architecture
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
+FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
+
+def here() -> str:
+    """The key of the configuration tables: ``gfx942``, ``sm_90``, ``interpreter``.
+
+    Without a GPU the tests run in a child process, in the interpreter; this process only collects them.
+    """
+    return architecture(torch.empty(0, device="cuda")) if torch.cuda.is_available() else "interpreter"
+
+
+def eight_bit() -> list[torch.dtype]:
+    """The fp8 types that a GEMM test may use: FNUZ on MI300X, OCP on later GPUs of AMD and on NVIDIA's."""
+    found = list(eight_bit_floats(here()))
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8) and here() == "interpreter":
+        return [t for t in found if t in OCP]  # the interpreter does not know the others before
+    return found
+
+
+def hopper() -> bool:
+    """Whether this is NVIDIA's Hopper. The capability alone does not say it: AMD's MI200 answers (9, 0) too."""
+    return here() == "sm_90"
