@@ -26,6 +26,7 @@ __all__ = [
     "check_libraries",
     "check_python",
     "check_rocm_tools",
+    "gpu_nodes",
     "pins",
     "torch_facts",
 ]
@@ -162,6 +163,15 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
         return Check("WARN", name, "a GPU is plugged in but torch cannot open it", fix if amd else "run nvidia-smi")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Check("OK", name, f"none, {cores} CPU cores: every notebook runs at tiny scale")
+
+
+def gpu_nodes() -> list[Path]:
+    """The device files through which torch reaches a GPU (AMD, NVIDIA, either one under Windows) that are here.
+
+    >>> all(node.exists() for node in gpu_nodes())
+    True
+    """
+    return [p for p in map(Path, ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")) if p.exists()]
 
 
 def ask_torch(timeout: float) -> dict[str, object]:

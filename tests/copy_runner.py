@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Run by test_copy.py in a process where rocm_guide cannot be imported: executes copies and their examples.
 
-Usage: python copy_runner.py FOLDER [LIBRARY...]; every FOLDER/*.py is the copy of the helper whose name stands after the
-last "__". Of all that is installed, only the named libraries and what their distributions require can be imported, as in
-an environment made for the copies. Prints one JSON object: file name -> what went wrong.
+Usage: python copy_runner.py FOLDER [LIBRARY...]; every FOLDER/*.py is the copy of the helper whose name stands after
+the last "__". Of all that is installed, only the named libraries and what their distributions require can be imported,
+as in an environment made for the copies. Prints one JSON object: file name -> what went wrong.
 """
 
 import contextlib

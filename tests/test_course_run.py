@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
 def cli(*arguments, **more):
     """Run the command as a user would; output captured."""
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+    return subprocess.run(command, capture_output=True, text=True, **more)
 
 
 def report_of(out):
@@ -50,7 +50,7 @@ def test_results_report_and_resume(make_notebook, tmp_path):
     }  # fmt: skip
     report = report_of(out)
     good, bad = report["notebooks"]["01"], report["notebooks"]["02"]
-    assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and 0 < good["seconds"] < 60
+    assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and good["seconds"] > 0
     assert good["parameters"] == {"RANK": 8} and "rank 8" in (out / "01_good.ipynb").read_text()
     assert "rank 8" in (out / "01_good.html").read_text()
     assert (bad["status"], bad["failure"]["cell"], bad["failure"]["error"]) == ("failed", 5, "ZeroDivisionError")
@@ -192,10 +192,8 @@ else:
 """
 
 
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+def wait_for(condition):
+    while not condition():  # pytest's own limit ends it
         time.sleep(0.05)
 
 
@@ -219,7 +217,7 @@ def test_stopping_kills_kernels_keeps_results_and_can_be_resumed(make_notebook, 
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=env)
     wait_for(pids.exists)
     process.send_signal(number)
-    errors = process.communicate(timeout=30)[1]
+    errors = process.communicate()[1]
     assert process.returncode == 130
     assert all(gone(int(pid)) for pid in pids.read_text().split())
     assert "not done: 02, 03" in errors and "--resume" in errors
@@ -240,7 +238,7 @@ def test_nothing_survives_a_killed_command(make_notebook, tmp_path):
     wait_for(pids.exists)
     process.kill()
     process.wait()
-    wait_for(lambda: all(gone(int(pid)) for pid in pids.read_text().split()), seconds=20)
+    wait_for(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
 
 
 @pytest.mark.slow
@@ -267,7 +265,7 @@ def test_needs_no_network_and_bears_long_temporary_paths(make_notebook, tmp_path
     folder = make_notebook("01_good", "x = 1").parent
     command = [*alone, *COMMAND, "run", "--notebooks", str(folder), "--out", str(tmp_path / "out")]
     env = dict(os.environ, TMPDIR=str(scratch)) if depth else None
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
 
 
