@@ -33,30 +33,50 @@ x = p["optional-dependencies"]; seen = [*p["dependencies"], *x["course"], *x[sys
 own = ("torch>", "triton>", "rocm-guide", "liger"); print("\n".join(r for r in seen if not r.startswith(own)))
 endef
 
+IMPORTED := import torch._dynamo, torch._inductor.compile_fx, triton.compiler, trl, peft, matplotlib.pyplot, papermill, \
+	nbconvert, ipykernel.ipkernel, transformers.models.llama.modeling_llama; from trl import SFTTrainer
+
 ifeq ($(VENV),none)
 BIN :=
 RUN := python3 -m rocm_guide.cli.main
 PY := python3
 STATE := build/own-environment
+OWN_BUILD :=
 else
 BIN := $(VENV)/bin/
 RUN := $(BIN)rocm-guide
 PY := $(BIN)python
 STATE := $(VENV)/installed
+# The venv has the setuptools that builds this package; pip need not make a second environment for it each time.
+OWN_BUILD := --no-build-isolation
 endif
 OWN_TORCH := $(or $(filter none,$(VENV)),$(filter-out file,$(origin ROCM_GUIDE_TORCH)))
-PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check
+# Byte-compiling every module of torch and transformers takes longer than copying them, and a course imports few of them:
+# those are compiled when they are first imported ($(STATE)/imported does that for most).
+PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check --no-compile
 DEFINED := pyproject.toml rocm_guide/data/constraints.txt
 QUANTIZATION := $(STATE)/quantization
+BESIDE := $(STATE)/imported $(QUANTIZATION)/complete torchtune
+
+# What is not there yet is installed first: folders of their own side by side, one after the other what goes into one.
+# A recipe that installs something leaves $(STATE)/news; the seconds are printed, and the report of a run shows them.
+define ready
+@began=$$(date +%s); rm -f $(STATE)/news $(STATE)/seconds; \
+$(MAKE) --no-print-directory -j 3 $(1); \
+if [ -e $(STATE)/news ]; then \
+	echo $$(($$(date +%s) - began)) > $(STATE)/seconds; echo "installed in $$(cat $(STATE)/seconds) s"; fi
+endef
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-course: $(STATE)/course $(QUANTIZATION)/complete torchtune
-	@$(RUN) run $(RUN_OPTIONS)
+course:
+	$(call ready,$(STATE)/course $(BESIDE))
+	@export ROCM_GUIDE_INSTALLED_IN=$$(cat $(STATE)/seconds 2>/dev/null || true); $(RUN) run $(RUN_OPTIONS)
 
 test: export OMP_NUM_THREADS = 1
-test: $(STATE)/test $(QUANTIZATION)/complete torchtune
+test:
+	$(call ready,$(STATE)/test $(BESIDE))
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
@@ -65,17 +85,23 @@ test: $(STATE)/test $(QUANTIZATION)/complete torchtune
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 
-lab: $(STATE)/lab $(QUANTIZATION)/complete torchtune
+lab:
+	$(call ready,$(STATE)/lab $(BESIDE))
 	@$(RUN) lab
 
-install: $(STATE)/course $(STATE)/test $(STATE)/lab $(QUANTIZATION)/complete torchtune
+install:
+	$(call ready,$(STATE)/course $(STATE)/test $(STATE)/lab $(BESIDE))
 
-notebooks: $(STATE)/course $(QUANTIZATION)/complete torchtune
+notebooks:
+	$(call ready,$(STATE)/course $(BESIDE))
 	@$(RUN) store
 
 ifeq ($(VENV),none)
-$(STATE)/torch:
+$(STATE)/python:
 	@mkdir -p $(STATE)
+	@touch $@
+
+$(STATE)/torch: | $(STATE)/python
 	@$(PY) -c 'import torch' || { echo "VENV=none uses your own torch, and python3 has none; install it first" >&2; exit 2; }
 	@touch $@
 else
@@ -85,7 +111,8 @@ $(STATE)/python:
 	@echo "making $(VENV) with $$($(PYTHON) -c 'import sys; print("Python", sys.version.split()[0])')"
 	@$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STATE)
-	@touch $@
+	@$(PIP) $$(grep -E '^(pip|setuptools)==' rocm_guide/data/constraints.txt)
+	@touch $@ $(STATE)/news
 
 # torch comes first and alone: whatever build it is, the rest is then resolved around it.
 $(STATE)/torch: $(STATE)/python
@@ -93,7 +120,7 @@ $(STATE)/torch: $(STATE)/python
 		echo "an AMD GPU is here; for its build of torch see environment.yml, or make course VENV=none"; fi
 	@echo "installing $(ROCM_GUIDE_TORCH) (once)"
 	@$(PIP) $(ROCM_GUIDE_TORCH)
-	@touch $@
+	@touch $@ $(STATE)/news
 endif
 
 # A ROCm build of torch brings a triton under another project name; the one from the package index must not be put
@@ -101,27 +128,33 @@ endif
 $(STATE)/%: $(STATE)/torch $(DEFINED)
 	@echo "installing what $* needs$(if $(OWN_TORCH), beside your torch) (once)"
 ifeq ($(OWN_TORCH),)
-	@$(PIP) -c rocm_guide/data/constraints.txt -e ".[$*]"
+	@$(PIP) $(OWN_BUILD) -c rocm_guide/data/constraints.txt -e ".[$*]"
 else
 	@grep -vE '^(torch|triton)==' rocm_guide/data/constraints.txt > $(STATE)/constraints.txt
 	@$(PY) -c '$(OTHERS)' $* > $(STATE)/$*.txt
 	@$(PIP) -c $(STATE)/constraints.txt -r $(STATE)/$*.txt
-	@$(PIP) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e .
+	@$(PIP) $(OWN_BUILD) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e .
 	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
 endif
+	@touch $@ $(STATE)/news
+
+# Notebooks that run side by side would each byte-compile the same libraries; and a reader whose environment is read-only
+# would do so every time. One import beforehand does it for most of them, while the other folders are installed.
+$(STATE)/imported: $(STATE)/course
+	@$(PY) -c '$(IMPORTED)'
 	@touch $@
 
 # GPTQModel and bitsandbytes lie in a folder of their own: PEFT and TRL import them wherever they find them, which costs
 # every notebook seconds and a banner. Notebooks 06 to 08 add the folder (rocm_guide.quantization_libraries).
-$(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/torch
+$(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/python
 	@echo "installing the quantisation libraries (once)"
 	@rm -rf $(QUANTIZATION)
 	@$(PIP) --no-deps --target $(QUANTIZATION) -r $< || { \
 		echo "pip's reason stands above; if it is pypcre, that one is built from source:" \
 		"it needs a C compiler and libpcre2-8" >&2; exit 2; }
-	@touch $@
+	@touch $@ $(STATE)/news
 
 # torchtune needs another torchao than the one of today, so it has a folder of its own in the cache too; only the
-# processes of notebook 05 that run it see that. Done in a blink when it is there.
-torchtune: | $(STATE)/course
+# processes of notebook 05 that run it see that. Done in a blink when it is there; it needs no library of the course.
+torchtune: | $(STATE)/python
 	@$(PY) -m rocm_guide.torchtune_setup

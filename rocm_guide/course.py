@@ -160,18 +160,21 @@ def _read_lesson(path: Path) -> Lesson:
 
 
 def notebooks_folder(start: Path | None = None) -> Path:
-    """The course's ``notebooks`` folder: seen from the current folder upward, else beside the installed package.
+    """The course's ``notebooks`` folder: seen from the current folder upward, else that of the installed package.
+
+    A clone has it beside the package, a wheel has a copy of it inside.
 
     Raises:
-        GuideError: there is none; the package was installed without a clone of the course.
+        GuideError: there is none; the package was installed without them.
     """
     start = (start or Path.cwd()).resolve()
     beside = Path(__file__).resolve().parent.parent
-    for folder in (start, *start.parents, beside):
+    for folder in (start, *start.parents, beside, Path(__file__).resolve().parent):
         for candidate in (folder, folder / "notebooks"):
             if candidate.name == "notebooks" and any(_FILE.fullmatch(p.name) for p in candidate.glob("*.ipynb")):
                 return candidate
-    raise GuideError(f"{start}: no folder notebooks/ here or above; run this inside a clone of the course")
+    fix = "run this inside a clone of the course, or name its folder with --notebooks"
+    raise GuideError(f"{start}: no folder notebooks/ here or above; {fix}")
 
 
 def catalogue(folder: Path | None = None) -> list[Lesson]:

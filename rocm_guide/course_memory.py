@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Peak memory of the processes that a notebook starts."""
+"""Peak memory and processor time of the processes that a notebook starts."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
+from .course_cpu import CpuTime, cpu_time
+
 __all__ = ["MemoryMeter"]
 
 
 class MemoryMeter:
-    """Peak memory of every process below this one (kernels and what they start), looked at ten times a second.
+    """Peak memory and processor time of every process below this one (kernels and what they start).
+
+    They are looked at ten times a second.
 
     One process counts with its resident memory; several with their proportional share, so that pages which forked
     processes have in common are not counted twice.
@@ -25,6 +29,7 @@ class MemoryMeter:
     def __init__(self, interval: float = 0.1) -> None:
         self.peak = 0
         self.interval = interval
+        self._times: dict[tuple[int, float], CpuTime] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -38,6 +43,11 @@ class MemoryMeter:
         self._over.set()
         self._thread.join()
 
+    @property
+    def cpu(self) -> CpuTime:
+        """Seconds of all those processes on a core, and waiting for one."""
+        return sum(self._times.values(), CpuTime())
+
     def look(self) -> None:
         """Look once, now: at the end of a cell, say, before its kernel goes away."""
         import psutil
@@ -46,6 +56,7 @@ class MemoryMeter:
         total = 0
         for process in below:
             try:
+                self._times[process.pid, process.create_time()] = cpu_time(process.pid)
                 total += process.memory_info().rss if len(below) == 1 else _share(process)
             except psutil.Error:
                 continue  # it ended while we were looking

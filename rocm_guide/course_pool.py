@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError
+from .base import GuideError, cache_folder
+from .doctor_probes import gpu_nodes
 
 __all__ = ["Event", "Job", "Pool", "child_environment", "default_jobs"]
 
@@ -48,9 +52,8 @@ def default_jobs(notebooks: int) -> int:
     >>> default_jobs(1)
     1
     """
-    gpu = Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if gpu else max(1, min(cores, notebooks))
+    return 1 if gpu_nodes() else max(1, min(cores, notebooks))
 
 
 def child_environment(scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False) -> dict[str, str]:
@@ -69,10 +72,31 @@ def child_environment(scratch: Path, mark: str, *, one_thread: bool, fresh: bool
     if one_thread:
         # Models this small lose more to waiting threads than they gain, and several notebooks share the cores.
         env.setdefault("OMP_NUM_THREADS", "1")
+    if kept := _inductor_folder():
+        env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
     if fresh:
         env.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="", ROCR_VISIBLE_DEVICES="")
         env.update(TRITON_CACHE_DIR=str(scratch / "triton"), TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"))
     return env
+
+
+def _inductor_folder() -> Path | None:
+    """Where torch.compile keeps its results for all notebooks; its own choice is TMPDIR, which goes away with each.
+
+    Triton and zig keep theirs in the user's folder anyway, by a digest of source, target and compiler; all three write
+    to a temporary file and rename it, so notebooks may share them while they run. Inductor compiles C++ for the
+    processor at hand, and a home folder may be served to several machines: each kind has a folder of its own.
+
+    None where the cache cannot be written.
+    """
+    try:
+        told = re.search(r"^(flags|Features)\b.*$", Path("/proc/cpuinfo").read_text(), re.M)
+        kind = hashlib.sha256(f"{platform.machine()} {told[0] if told else platform.node()}".encode()).hexdigest()[:12]
+        folder = cache_folder() / "inductor" / kind
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _short_folder(scratch: Path) -> Path | None:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from .base import write_text
+from .course_cpu import CpuTime, busy_note
 from .doctor import libraries
-from .doctor_probes import ask_torch
+from .doctor_probes import ask_torch, gpu_nodes
 from .host import describe_cpu
 
-__all__ = ["hardware", "is_current", "load_report", "package_digest", "render", "save_report", "versions"]
+__all__ = ["hardware", "is_current", "load_report", "package_digest", "render", "save_report", "times_of", "versions"]
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
@@ -52,7 +53,7 @@ def hardware(*, cpu_only: bool = False) -> str:
     True
     """
     devices: list[dict[str, Any]] = []
-    if not cpu_only:
+    if not cpu_only and gpu_nodes():
         try:
             devices = ask_torch(120)["devices"]  # type: ignore[assignment]
         except (RuntimeError, OSError, subprocess.TimeoutExpired):
@@ -98,7 +99,7 @@ def _failure(entry: dict[str, Any]) -> str:
     # The line says all about bad input; a defect is looked for in the traceback.
     state = " open" if entry["status"] == "failed" else ""
     opened = f"<details{state}><summary>{summary}</summary><pre>{html.escape(text)}</pre></details>"
-    return f'<tr><td></td><td colspan="4">{opened if text else summary}</td></tr>'
+    return f'<tr><td></td><td colspan="6">{opened if text else summary}</td></tr>'
 
 
 def _row(entry: dict[str, Any], longest: float) -> str:
@@ -110,6 +111,7 @@ def _row(entry: dict[str, Any], longest: float) -> str:
     return (
         f'<tr><td>{entry["number"]}</td><td>{title}{bar}</td><td class="{entry["status"]}">{entry["status"]}</td>'
         f'<td class="n">{f"{seconds:.1f}" if seconds else "–"}</td>'
+        f'<td class="n">{_tenth(entry, "cpu_seconds")}</td><td class="n">{_tenth(entry, "waited_seconds")}</td>'
         f'<td class="n">{f"{peak:,}" if peak else "–"}</td></tr>'
     )
 
@@ -126,6 +128,7 @@ def render(report: dict[str, Any]) -> str:
         ("Machine", _machine(report.get("host", {}))),
         ("Parameters", ", ".join(f"{k}={v}" for k, v in report["parameters"]) or "as in the notebooks"),
         ("At a time", str(report["jobs"])),
+        ("Time", times_of(report)),
         ("Versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())),
     ]
     listed = "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in facts)
@@ -134,7 +137,8 @@ def render(report: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width">'
         f"<style>{_STYLE}</style><h1>ROCm LLM Guide: run</h1><dl>{listed}</dl>"
         "<table><thead><tr><th>No.</th><th>Notebook (bar: share of the longest)</th><th>Status</th>"
-        f'<th class="n">Seconds</th><th class="n">Peak MiB</th></tr></thead><tbody>{rows}</tbody></table></html>\n'
+        '<th class="n">Seconds</th><th class="n">on a core</th><th class="n">waiting for one</th>'
+        f'<th class="n">Peak MiB</th></tr></thead><tbody>{rows}</tbody></table></html>\n'
     )
 
 
@@ -142,6 +146,27 @@ def _machine(host: dict[str, Any]) -> str:
     """CPU, operating system and C library in words; a report of an earlier release has none."""
     words = [host.get(k) for k in ("cpu", "os", "libc")]
     return ", ".join(str(w) for w in (*words, *host.get("features", [])) if w)
+
+
+def _tenth(entry: dict[str, Any], key: str) -> str:
+    return f"{entry[key]:.1f}" if entry.get(key) is not None else "–"
+
+
+def times_of(report: dict[str, Any]) -> str:
+    """Where the time of a run went, in words, with a note if the machine was busy with other things.
+
+    >>> entry = {"cpu_seconds": 50.0, "waited_seconds": 10.0}
+    >>> times_of({"installed_in": 95.0, "ran_in": 61.0, "notebooks": {"01": entry}})
+    'installed in 95 s, ran in 61 s; the notebooks were 50 s on a core and waited 10 s for one'
+    """
+    parts = [f"{word} in {report[key]:.0f} s" for word, key in (("installed", "installed_in"), ("ran", "ran_in"))
+             if report.get(key) is not None]  # fmt: skip
+    told = [e for e in report["notebooks"].values() if e.get("cpu_seconds")]
+    total = sum((CpuTime(e["cpu_seconds"], e["waited_seconds"]) for e in told), CpuTime())
+    if told:
+        parts = [", ".join(parts)] if parts else []
+        parts.append(f"the notebooks were {total.ran:.0f} s on a core and waited {total.waited:.0f} s for one")
+    return "; ".join(filter(None, [*parts, busy_note(total)])) if told else ", ".join(parts)
 
 
 def _count(statuses: Iterable[str]) -> str:

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -116,6 +119,8 @@ def run_course(
         "versions": found,
         "parameters": [list(pair) for pair in given],
         "jobs": pool_size,
+        "installed_in": _installed_in(),
+        "ran_in": None,
         "interrupted": False,
         "notebooks": {},
     }
@@ -123,7 +128,9 @@ def run_course(
     entries: dict[str, dict[str, Any]] = report["notebooks"]
     entries.update(earlier)
     todo = []
-    for lesson in lessons:
+    # The longest first, so that all jobs end at about the same time; one after the other, in the reading order.
+    longest = sorted(lessons, key=lambda x: -(x.seconds or math.inf)) if pool_size > 1 else lessons
+    for lesson in longest:
         wanted = _wanted(lesson, taken[lesson.number], found, digest)
         if resume and is_current(earlier.get(lesson.number), wanted, out):
             listener(lesson.number, {"event": "kept"})
@@ -136,8 +143,17 @@ def run_course(
     return report
 
 
+def _installed_in() -> float | None:
+    """The seconds that `make course` spent on the installation just now; None if all was there."""
+    try:
+        return float(os.environ.get("ROCM_GUIDE_INSTALLED_IN", ""))
+    except ValueError:
+        return None
+
+
 def _execute(pool: Pool, todo: Sequence[Job], report: dict[str, Any], out: Path, listener: Listener) -> None:
     entries, files = report["notebooks"], {job.number: job for job in todo}
+    began = time.monotonic()
     try:
         with closing(pool.run(todo)) as events:
             for number, event in events:
@@ -147,6 +163,7 @@ def _execute(pool: Pool, todo: Sequence[Job], report: dict[str, Any], out: Path,
                     entries[number].update({k: v for k, v in event.items() if k not in ("event", "written")})
                     if event.get("written"):
                         entries[number].update(notebook=files[number].out.name, html=f"{files[number].out.stem}.html")
+                    report["ran_in"] = round(time.monotonic() - began, 1)
                     save_report(report, out)
                 listener(number, event)
     except KeyboardInterrupt:

@@ -30,6 +30,7 @@ from .course_memory import MemoryMeter
 __all__ = ["execute", "failure_of", "guide_error_names", "headings", "strip_ansi"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PATIENCE = 900  # seconds for a kernel to start, and for the last output of a cell that has ended to arrive
 Emit = Callable[[dict[str, Any]], None]
 
 
@@ -147,6 +148,9 @@ def execute(
         input_path=None,
         output_path=None,
         progress_bar=False,
+        # Both have limits of seconds otherwise, which a starved machine exceeds without anything being wrong.
+        start_timeout=_PATIENCE,
+        iopub_timeout=_PATIENCE,
         config=Config({"KernelManager": _connection()}),
     )
 
@@ -175,6 +179,7 @@ def _run(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
             nb, failure = None, {"error": "DeadKernelError", "message": str(e), "traceback": ""}
             failure["message"] = "the kernel died; if the machine ran out of memory, use --jobs 1"
     done = {"event": "done", "seconds": round(time.monotonic() - began, 1), "peak_mib": round(memory.peak / 2**20)}
+    done |= {"cpu_seconds": round(memory.cpu.ran, 1), "waited_seconds": round(memory.cpu.waited, 1)}
     status = "ok" if failure is None else "refused" if _is_refusal(failure) else "failed"
     if nb is not None:
         if job["html"]:

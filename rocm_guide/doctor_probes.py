@@ -27,6 +27,7 @@ __all__ = [
     "check_libraries",
     "check_python",
     "check_rocm_tools",
+    "gpu_nodes",
     "pins",
     "torch_facts",
     "torch_on_disk",
@@ -167,6 +168,15 @@ def torch_on_disk(timeout: float) -> dict[str, object]:
     if done.returncode or not libraries or "__version__" not in found:
         return ask_torch(timeout)
     return {"version": found["__version__"], "hip": found.get("hip"), "cuda": found.get("cuda"), "devices": []}
+
+
+def gpu_nodes() -> list[Path]:
+    """The device files through which torch reaches a GPU (AMD, NVIDIA, either one under Windows) that are here.
+
+    >>> all(node.exists() for node in gpu_nodes())
+    True
+    """
+    return [p for p in map(Path, ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")) if p.exists()]
 
 
 def ask_torch(timeout: float) -> dict[str, object]:

@@ -172,9 +172,9 @@ def fine_tune(
             nothing to train on or to resume, or ``adapter_dtype`` without an adapter.
     """
     import datasets
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+    from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+    from transformers.trainer_callback import PrinterCallback
     from transformers.trainer_utils import get_last_checkpoint
-    from transformers.utils.notebook import NotebookProgressCallback
     from trl import SFTTrainer
 
     if hasattr(model, "peft_config"):
@@ -209,7 +209,8 @@ def fine_tune(
         for parameter in trainer.model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(adapter_dtype)
-    for reporter in (PrinterCallback, ProgressCallback, NotebookProgressCallback):
+    # Which progress bar it is depends on where this runs; that of a notebook can be imported only where IPython is.
+    for reporter in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
         trainer.remove_callback(reporter)
     device = "cpu" if settings.use_cpu else "cuda"
     with peak_memory(device) as peak:

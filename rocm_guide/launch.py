@@ -153,7 +153,7 @@ class LocalNode:
         psutil.wait_procs(doomed, timeout=10)
         return len(doomed)
 
-    def finish(self, timeout: float = 120) -> None:
+    def finish(self, timeout: float = 1200) -> None:
         """Wait for a good end.
 
         Raises:
@@ -212,7 +212,7 @@ def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | No
         return LocalNode(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log)
 
 
-def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 120, every: float = 0.05) -> float:
+def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 1200, every: float = 0.05) -> float:
     """Seconds until ``condition()`` became true.
 
     Raises:

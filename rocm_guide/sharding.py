@@ -17,7 +17,7 @@ from .loopback import require_loopback
 __all__ = ["compare_sharded", "run_sharded"]
 
 
-def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: float = 240) -> list[dict[str, Any]]:
+def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: float = 1200) -> list[dict[str, Any]]:
     """Train the tiny model for a few steps with ``fully_shard`` in several processes; what each one held and saw.
 
     The processes talk through gloo on a CPU and through NCCL (RCCL on ROCm) when there is a GPU for each. All rows of

@@ -59,7 +59,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def tune(*arguments: str, folder: str | Path = ".", timeout: float = 600) -> str:
+def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> str:
     """The output of ``tune ARGUMENTS``, run in ``folder``.
 
     Raises:

@@ -84,6 +84,7 @@ def install_torchtune() -> Path:
         return folder
     work = folder.with_name(f"{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--no-compile"]  # torchao is large, and few of its modules are ever imported
     try:
         own_folder(folder.parent)
         done = subprocess.run([*command, "--target", str(work), *REQUIREMENTS], capture_output=True, text=True)

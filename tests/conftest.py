@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from rocm_guide.course_cpu import CpuTime, busy_note, cpu_time
 from rocm_guide.loopback import switch_on_loopback
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
@@ -23,6 +24,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # In a network namespace of its own (`unshare -n`) a machine starts with even the loopback interface off; processes that
 # train together need it. Where it cannot be switched on, each of those tests says so itself.
 switch_on_loopback()
+
+
+WORKERS = pytest.StashKey[list]()
+
+
+def pytest_sessionfinish(session):
+    """A worker of pytest-xdist tells what the processor gave it."""
+    if hasattr(session.config, "workeroutput"):
+        own = cpu_time()
+        session.config.workeroutput["cpu"] = own.ran, own.waited
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    told = getattr(node, "workeroutput", {}).get("cpu")
+    if told:
+        node.config.stash.setdefault(WORKERS, []).append(CpuTime(*told))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """A failure or a slow test on a machine that had no time for us is to be seen in that light."""
+    if not hasattr(config, "workeroutput"):
+        total = sum(config.stash.get(WORKERS, []) or [cpu_time()], CpuTime())
+        terminalreporter.write_line(busy_note(total, "tests") or f"the tests got {100 * total.share:.0f} % of the "
+                                    "processor time that they asked for")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -15,27 +15,87 @@ from rocm_guide.copying_scan import names_used
 
 RUNNER = Path(__file__).parent / "copy_runner.py"
 HELPERS = public_helpers()
-BATCHES = 2
+PURE = set(sys.stdlib_module_names)
+TRAIN = {"accelerate", "datasets", "huggingface_hub", "peft", "tokenizers", "transformers", "trl"}
+KERNELS = {"flash_attn", "numpy", "psutil", "safetensors", "torch", "tqdm", "triton", "xformers"}
+# One process for all copies that need no more than these, so that torch is imported three times and not 900 times.
+ENVIRONMENTS = {"python": set(), "kernels": KERNELS, "training": KERNELS | TRAIN, "everything": None}
 
 
-def run_copies(folder):
+def run_copies(folder, needs=()):
     """What went wrong with the copies in ``folder``, by file name."""
-    done = subprocess.run([sys.executable, str(RUNNER), str(folder)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, str(RUNNER), str(folder), *needs], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def stated(text):
+    """The libraries that a copy imports, at its top or in its functions."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {a.name.split(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module.split(".")[0])
+    return found - PURE
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_every_public_helper_stands_alone(tmp_path, batch):
-    names = HELPERS[batch::BATCHES]
-    assert len(names) > 50
-    for name in names:
+def test_every_public_helper_stands_alone(tmp_path):
+    """Each in the smallest environment that has what it states."""
+    needs = {e: set() for e in ENVIRONMENTS}
+    for name in HELPERS:
         text = copy_source(name)
         assert text.startswith("# SPDX-License-Identifier: MIT\n")
-        (tmp_path / f"{name.replace('.', '__')}.py").write_text(text, encoding="utf-8")
-    wrong = run_copies(tmp_path)
+        place = next(e for e, has in ENVIRONMENTS.items() if has is None or stated(text) <= has)
+        needs[place] |= stated(text)
+        path = tmp_path / place / f"{name.replace('.', '__')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert all(len(list((tmp_path / e).iterdir())) > 10 for e in ENVIRONMENTS) and "IPython" not in needs["training"]
+    wrong = {k: v for e in ENVIRONMENTS for k, v in run_copies(tmp_path / e, sorted(needs[e])).items()}
     assert not wrong, "\n\n".join(f"{k}:\n{v}" for k, v in wrong.items())
+
+
+TRAINING = """
+import sys
+sys.path.insert(0, RUNNER)
+from copy_runner import only
+only(NEEDS)
+from importlib.util import find_spec
+assert find_spec("IPython") is find_spec("matplotlib") is None and find_spec("trl")
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from finetune__fine_tune import fine_tune
+from finetune__sft_settings import sft_settings
+
+words = {w: i for i, w in enumerate(["<pad>", "<eos>", "one", "two", "three", "four"])}
+inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>")
+shape = dict(vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+model = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=2, pad_token_id=0, eos_token_id=1))
+rows = Dataset.from_list([{"prompt": "one two ", "completion": "three four"}] * 8)
+settings = sft_settings("out", device="cpu", max_steps=3, max_length=8, learning_rate=0.05)
+done = fine_tune(model, tokenizer, rows, settings)
+assert len(done.losses) == 3 and done.losses[-1] < done.losses[0], done
+print("trained")
+"""
+
+
+@pytest.mark.slow
+def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_path):
+    needs = set()
+    for name in ("finetune.fine_tune", "finetune.sft_settings"):
+        text = copy_source(name)
+        needs |= stated(text)
+        (tmp_path / f"{name.replace('.', '__')}.py").write_text(text, encoding="utf-8")
+    assert "IPython" not in needs and "trl" in needs
+    code = TRAINING.replace("RUNNER", repr(str(RUNNER.parent))).replace("NEEDS", repr(sorted(needs)))
+    (tmp_path / "train.py").write_text(code)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.endswith("trained\n"), done.stderr[-3000:]
 
 
 def test_every_module_is_covered():
@@ -190,6 +250,17 @@ def test_unknown_helpers_are_one_line(name):
 def test_a_near_miss_is_suggested():
     with pytest.raises(CopyError, match=r"did you mean base\.write_text"):
         copy_source("base.write_tex")
+
+
+def test_a_library_that_the_copy_does_not_state_is_not_there(tmp_path):
+    """Neither by an import, nor for a library that looks whether it is installed."""
+    look = "from importlib.metadata import distributions\nfrom importlib.util import find_spec\nf = 1\n"
+    look += "assert find_spec('torch') is None and 'torch' not in {d.metadata['Name'] for d in distributions()}\n"
+    (tmp_path / "a__f.py").write_text(look)
+    (tmp_path / "b__f.py").write_text("import torch\nf = 1\n")
+    (tmp_path / "c__f.py").write_text("import rich.console\nimport pygments\nf = 1\n")
+    wrong = run_copies(tmp_path, ["rich"])
+    assert set(wrong) == {"b__f.py"} and "No module named 'torch'" in wrong["b__f.py"]
 
 
 def test_the_runner_would_notice(tmp_path):

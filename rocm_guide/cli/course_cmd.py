@@ -123,6 +123,7 @@ def run(
 
     from rocm_guide.cli.course_progress import RunDisplay
     from rocm_guide.course import catalogue, find_lessons
+    from rocm_guide.course_report import times_of
     from rocm_guide.course_run import run_course
 
     lessons = find_lessons(numbers or [], catalogue(notebooks))
@@ -146,6 +147,7 @@ def run(
         again = resume_line(numbers, jobs, parameter, out, notebooks)
         errors.print(f"stopped; not done: {', '.join(left) or 'nothing'}; go on with: {again}", markup=False)
         raise typer.Exit(130)
+    console.print(times_of(report), markup=False)
     console.print(f"report: {out / 'report.html'}", markup=False)
     raise typer.Exit(1 if failed else 2 if refused else 0)
 

@@ -29,7 +29,7 @@ for module, name, arguments, options in torch.load(sys.argv[1], weights_only=Fal
     answers.append(getattr(importlib.import_module(module), name)(*arguments, **options))
 torch.save(answers, sys.argv[2])
 """
-_SECONDS = 600
+_SECONDS = 1800
 
 
 def call_all(calls: Sequence[Call]) -> list[Any]:

@@ -25,7 +25,7 @@ for module, name, grid, arguments, meta in calls:
 torch.save([[a for a in call[3] if isinstance(a, torch.Tensor)] for call in calls], sys.argv[2])
 """
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
-_SECONDS = 600
+_SECONDS = 1800
 
 
 class InterpretError(GuideError):

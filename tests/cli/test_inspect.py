@@ -46,7 +46,7 @@ def example():
 
 def run(*args, cwd=None):
     command = [sys.executable, "-W", "ignore", "-m", "rocm_guide.cli.main", "inspect", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def mutated(samples: list[bytes], count: int, seed: int) -> Iterator[bytes]:
 
 
 def campaign(parse: Callable[[bytes], object], allowed: type[Exception], inputs: Iterator[bytes]) -> dict[str, float]:
-    """Parse every input; only ``allowed`` may come out, none may take over 2 s, memory may not grow by 300 MB."""
+    """Parse every input; only ``allowed`` may come out, memory may not grow by 300 MB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     n = refused = 0
     slowest = 0.0
@@ -76,7 +76,6 @@ def campaign(parse: Callable[[bytes], object], allowed: type[Exception], inputs:
         except allowed:
             refused += 1
         slowest = max(slowest, time.perf_counter() - t)
-        assert slowest < 2, f"an input of {len(data)} bytes took {slowest:.1f} s"
         n += 1
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown < 300, f"memory grew by {grown:.0f} MB"

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
+from counted import assert_linear
 from mi300x_mutate import SAMPLES, budget, campaign, mutated
 
 from rocm_guide.mi300x.ir import IrError, parse_ir
@@ -255,14 +255,10 @@ def test_nothing_to_read_is_a_named_error():
         parse_ir("%1 = arith.addi %0, %0 : i32\n" + "%2 = scf.if %1 -> (i32) {\n" * 500)
 
 
-def test_time_grows_linearly():
-    seconds = []
-    for copies in (20, 80):
-        data = text("gemm_t39.ttgir") * copies
-        start = time.process_time()
-        assert len(parse_ir(data)) == copies
-        seconds.append(time.process_time() - start)
-    assert seconds[1] < 4 * 1.8 * seconds[0] + 0.2
+def test_work_grows_linearly():
+    one = text("gemm_t39.ttgir")
+    assert len(parse_ir(one * 12)) == 12
+    assert_linear(parse_ir, one * 3, one * 12, times=4)
 
 
 def test_truncated_anywhere():

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The course itself: every notebook keeps the rules, is stored fresh, and runs from top to bottom at tiny scale."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rocm_guide.course import catalogue
 from rocm_guide.course_lint import lint_notebook
+from rocm_guide.course_run import run_course
 from rocm_guide.course_store import TABLE, course_table, pictures
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
@@ -51,11 +49,9 @@ def test_readme_shows_pictures_of_the_course():
 @pytest.mark.parametrize("lesson", LESSONS, ids=IDS)
 def test_runs_from_top_to_bottom(lesson, tmp_path):
     before = set(FOLDER.iterdir())
-    command = [sys.executable, "-m", "rocm_guide.cli.main", "run", lesson.number, "--out", str(tmp_path)]
-    done = subprocess.run([*command, "--notebooks", str(FOLDER)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    entry = json.loads((tmp_path / "report.json").read_text())["notebooks"][lesson.number]
-    assert entry["status"] == "ok" and entry["peak_mib"] <= 4096
+    entry = run_course([lesson], tmp_path)["notebooks"][lesson.number]
+    assert entry["status"] == "ok", (entry["failure"]["message"], entry["failure"]["traceback"])
+    assert entry["peak_mib"] <= 4096
     page = (tmp_path / entry["html"]).read_text(encoding="utf-8")
     assert lesson.title.split("&")[0][:20] in page
     assert set(FOLDER.iterdir()) - before == set(), "a notebook leaves nothing beside itself"

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""The pinned set installs on every supported Python, the first patch release of each included."""
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_guide.torchtune_setup import REQUIREMENTS, torchtune_folder
+
+ROOT = Path(__file__).parent.parent
+PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0")
+
+
+def pinned(file):
+    """Name -> version, for every line NAME==VERSION of a list of requirements."""
+    lines = (ROOT / "rocm_guide" / "data" / file).read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in found}
+
+
+PINS = pinned("constraints.txt")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def refused(distribution):
+    """Supported Pythons that a distribution does not take."""
+    wanted = distribution.metadata["Requires-Python"]
+    return [p for p in PYTHONS if wanted and not SpecifierSet(wanted).contains(p)]
+
+
+def test_every_pinned_distribution_takes_every_supported_python():
+    checked, wrong = set(), []
+    for one in importlib.metadata.distributions():
+        name = canonicalize_name(one.metadata["Name"])
+        if name in PINS and name not in checked:
+            checked.add(name)
+            # A ROCm build says 2.13.0+rocm7.2 for the pinned 2.13.0.
+            if Version(one.version).public != PINS[name] and name != "pip":
+                wrong.append(f"{name}: {one.version} is installed, {PINS[name]} is pinned; run make install")
+            if where := refused(one):
+                wrong.append(f"{name} {one.version} does not take Python {', '.join(where)}; pin an older version")
+    assert len(checked) > 100
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["quantization", "torchtune"])
+def test_the_folders_of_their_own_take_every_supported_python(folder):
+    import sys
+
+    if folder == "torchtune":
+        place, wanted = torchtune_folder(), len(REQUIREMENTS)
+    else:
+        place, wanted = Path(sys.prefix, "installed", "quantization"), len(pinned("quantization.txt"))
+    found = list(importlib.metadata.distributions(path=[str(place)]))
+    if not found:
+        pytest.skip(f"{folder}'s libraries are not installed; make install puts them there")
+    assert len(found) >= wanted
+    wrong = {one.metadata["Name"]: refused(one) for one in found}
+    assert not any(wrong.values()), {n: w for n, w in wrong.items() if w}
+
+
+def environment(python):
+    return {"python_version": python.rsplit(".", 1)[0], "python_full_version": python, "extra": ""}
+
+
+def test_what_a_pinned_distribution_requires_on_any_supported_python_is_pinned():
+    """A requirement with a marker that holds on one Python only must not be left open there, nor contradict a pin."""
+    wrong = set()
+    for one in importlib.metadata.distributions():
+        if canonicalize_name(one.metadata["Name"]) not in PINS:
+            continue
+        for line in one.requires or ():
+            wanted = Requirement(line)
+            name = canonicalize_name(wanted.name)
+            held = [p for p in PYTHONS if wanted.marker is None or wanted.marker.evaluate(environment(p))]
+            if held and name not in PINS and not name.startswith(("nvidia-", "cuda-", "triton-rocm")):
+                wrong.add(f"{one.metadata['Name']} needs {name} on Python {', '.join(held)}: pin it")
+            elif held and not wanted.specifier.contains(PINS.get(name, ""), prereleases=True):
+                wrong.add(f"{one.metadata['Name']} needs {line} on Python {', '.join(held)}; {PINS[name]} is pinned")
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_the_project_itself_says_which_pythons():
+    wanted = SpecifierSet(PROJECT["requires-python"])
+    assert all(wanted.contains(p) for p in PYTHONS) and not wanted.contains("3.10.9") and not wanted.contains("3.14.0")
+
+
+def test_every_direct_requirement_is_pinned_within_its_bounds():
+    extras = PROJECT["optional-dependencies"]
+    for line in [*PROJECT["dependencies"], *(r for group in extras.values() for r in group)]:
+        wanted = Requirement(line)
+        name = canonicalize_name(wanted.name)
+        assert name == "rocm-guide" or wanted.specifier.contains(PINS.get(name, "0")), f"{line}: {PINS.get(name)}"
+
+
+def test_conda_gets_the_same_versions():
+    lines = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    same = {canonicalize_name(n): v for n, v in re.findall(r"^ +- ([\w-]+)==([\w.]+)", lines, re.M)}
+    assert len(same) > 15 and {n: PINS[n] for n in same} == same
+
+
+def test_the_makefile_brings_its_own_pip_and_setuptools():
+    assert "^(pip|setuptools)==" in (ROOT / "Makefile").read_text(encoding="utf-8") and {"pip", "setuptools"} <= set(
+        PINS
+    )
