@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,10 +52,8 @@ def quiet() -> Iterator[None]:
 def add_libraries(*names: str) -> dict[str, str]:
     """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
 
-    What stays changed is what that means: their folder is the last on ``sys.path``, and transformers and PEFT look for
-    them again. Environment variables and loggers are as before.
-
-    Call it before transformers or PEFT are first asked to quantise: they remember what they did not find.
+    Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
+    changed: the folder is last on ``sys.path``, and both look again. Environment and loggers are as before.
 
     Raises:
         QuantizationError: a library is not installed.
@@ -75,8 +74,7 @@ def add_libraries(*names: str) -> dict[str, str]:
                 if module in sys.modules and hasattr(value, "cache_clear"):
                     value.cache_clear()
         if find_spec("torchao") is not None:
-            # PEFT imports it as soon as it finds it, and it reports every library that does not fit this machine.
-            with quiet():
+            with quiet():  # PEFT imports it when it finds it, and it reports all that does not fit this machine
                 importlib.import_module("torchao")
     versions = {}
     for name in names:
@@ -89,16 +87,11 @@ def add_libraries(*names: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
-    """What GPTQModel reads from the environment when it is imported or packs; what you set yourself stays.
-
-    It would compile a C++ helper for half a minute, which pays from a billion weights on, and on two cores it plans
-    with too few workers.
-    """
-    wanted = {
-        "GPTQMODEL_DISABLE_PACK_EXT": "1",
-        "GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2))),
-    }
-    with mock.patch.dict(os.environ, {name: value for name, value in wanted.items() if name not in os.environ}):
+    """What GPTQModel reads from the environment when it is imported or packs; what you set yourself stays."""
+    # It would compile a C++ helper for half a minute, which pays from a billion weights on, and on two cores it plans
+    # with too few workers.
+    wanted = {"GPTQMODEL_DISABLE_PACK_EXT": "1", "GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2)))}
+    with mock.patch.dict(os.environ, wanted | os.environ):
         yield
 
 
@@ -220,8 +213,6 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
     """GPTQModel writes a folder logs/ wherever the process stands."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         yield
 
