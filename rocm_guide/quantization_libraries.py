@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +53,8 @@ def quiet() -> Iterator[None]:
 def add_libraries(*names: str) -> dict[str, str]:
     """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
 
-    What stays changed is what that means: their folder is the last on ``sys.path``, and transformers and PEFT look for
-    them again. Environment variables and loggers are as before.
-
-    Call it before transformers or PEFT are first asked to quantise: they remember what they did not find.
+    Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
+    changed: the folder is last on ``sys.path``, both look again, and GPTQModel packs without its C++ helper.
 
     Raises:
         QuantizationError: a library is not installed.
@@ -64,6 +63,9 @@ def add_libraries(*names: str) -> dict[str, str]:
     True
     """
     names = names or ("gptqmodel", "bitsandbytes")
+    # GPTQModel reads this whenever it packs, in your own calls too. It would compile a C++ helper for half a minute,
+    # which pays from a billion weights on.
+    os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
     if find_spec(names[0]) is None:
         here = Path(__file__).resolve().parents[1] / "build" / "own-environment"
         for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
@@ -76,31 +78,17 @@ def add_libraries(*names: str) -> dict[str, str]:
                 if module in sys.modules and hasattr(value, "cache_clear"):
                     value.cache_clear()
         if find_spec("torchao") is not None:
-            # PEFT imports it as soon as it finds it, and it reports every library that does not fit this machine.
-            with quiet():
+            with quiet():  # PEFT imports it when it finds it, and it reports all that does not fit this machine
                 importlib.import_module("torchao")
     versions = {}
     for name in names:
         if find_spec(name) is None:
             raise QuantizationError(f"{name} is not installed; {_FILLED_BY}")
-        with quiet(), _settings():
+        # Read at import: left alone, GPTQModel plans with too few workers on two cores. What you set yourself stays.
+        workers = {"GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2)))}
+        with quiet(), mock.patch.dict(os.environ, workers | os.environ):
             versions[name] = importlib.import_module(name).__version__
     return versions
-
-
-@contextlib.contextmanager
-def _settings() -> Iterator[None]:
-    """What GPTQModel reads from the environment when it is imported or packs; what you set yourself stays.
-
-    It would compile a C++ helper for half a minute, which pays from a billion weights on, and on two cores it plans
-    with too few workers.
-    """
-    wanted = {
-        "GPTQMODEL_DISABLE_PACK_EXT": "1",
-        "GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2))),
-    }
-    with mock.patch.dict(os.environ, {name: value for name, value in wanted.items() if name not in os.environ}):
-        yield
 
 
 def _backend(name: str) -> Any:
@@ -182,7 +170,6 @@ def gptqmodel_quantize(
     source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
     with contextlib.ExitStack() as stack:
         stack.enter_context(_own_folder())
-        stack.enter_context(_settings())
         if silent:
             stack.enter_context(quiet())
         stack.enter_context(_small_rows())
@@ -225,8 +212,6 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
     """GPTQModel writes a folder logs/ wherever the process stands."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         yield
 

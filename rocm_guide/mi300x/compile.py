@@ -18,17 +18,8 @@ from rocm_guide.base import GuideError
 from .arch import find_arch
 from .isa import Kernel, parse_asm
 
-__all__ = [
-    "CompileError",
-    "Compiled",
-    "SignatureError",
-    "TritonVersionError",
-    "check_triton",
-    "compile_kernel",
-    "compiled_from_triton",
-    "name_constants",
-    "unwrap_kernel",
-]
+__all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "check_triton", "compile_kernel",
+           "compiled_from_triton", "name_constants", "unwrap_kernel"]  # fmt: skip
 
 # Releases whose compiler, options and launch path were checked against this module, test by test.
 SUPPORTED_TRITON = ("3.6", "3.9")
