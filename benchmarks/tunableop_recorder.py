@@ -105,9 +105,9 @@ def run_case(case: dict, args) -> dict:
     import torch
 
     from rocm_guide.tunableop_generate import generate_fixed, padded_prompt
-    from rocm_guide.zoo import meta_model
     from rocm_guide.tunableop_matrix import CUDA_RULES
     from rocm_guide.tunableop_trace import record_gemms
+    from rocm_guide.zoo import meta_model
 
     config = configs(8 if args.dry else 1)[case["model"]]
     meta = meta_model(config, dtype=case["dtype"], attention=case["attention"]).eval()

@@ -15,9 +15,9 @@ from transformers import AutoConfig
 import rocm_guide.memory_activations as activations
 from rocm_guide.base import GuideError
 from rocm_guide.memory_plan import fit, generate_moments
-from rocm_guide.memory_work import FitError, Work
 from rocm_guide.memory_sharded import sharded_moments
 from rocm_guide.memory_step import step_moments, work_states
+from rocm_guide.memory_work import FitError, Work
 from rocm_guide.zoo_quantized import NF4_BYTES
 from rocm_guide.zoo_shapes import SHAPES, config_of
 from rocm_guide.zoo_sizes import LORA_TARGETS as SEVEN
