@@ -41,7 +41,9 @@ def fields_of_case(case: dict) -> dict:
     if "layers" in case:
         fields["num_hidden_layers"] = case["layers"]
     if case.get("quantised") == "int8":
-        fields["quantization_config"] = {"quant_method": "fbgemm_fp8"}  # a byte a weight, a float a row: as torch's int8
+        fields["quantization_config"] = {
+            "quant_method": "fbgemm_fp8"
+        }  # a byte a weight, a float a row: as torch's int8
     return fields
 
 
