@@ -3,8 +3,8 @@
 """`fit` against the memory that real training steps took on a GPU: table, plot and errors.
 
     PYTHONPATH=. python benchmarks/fit_cases.py measure --out FOLDER [--only SUBSTRING] [--gpus 1]
-    PYTHONPATH=. python benchmarks/fit_cases.py measure --out benchmarks/results --group families  # 10 cases, 6 min
-    PYTHONPATH=. python benchmarks/fit_cases.py dry --group families   # the same cases in miniature, on a CPU
+    PYTHONPATH=. python benchmarks/fit_cases.py measure --out benchmarks/results/fit_families --group families
+    PYTHONPATH=. python benchmarks/fit_cases.py dry --group families   # the same ten cases in miniature, on a CPU
     PYTHONPATH=. python benchmarks/fit_cases.py compare --out FOLDER
 
 What is committed lies in benchmarks/results; take another folder for another GPU.
