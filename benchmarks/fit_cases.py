@@ -3,6 +3,8 @@
 """`fit` against the memory that real training steps took on a GPU: table, plot and errors.
 
     PYTHONPATH=. python benchmarks/fit_cases.py measure --out FOLDER [--only SUBSTRING] [--gpus 1]
+    PYTHONPATH=. python benchmarks/fit_cases.py measure --out benchmarks/results/fit_families --group families
+    PYTHONPATH=. python benchmarks/fit_cases.py dry --group families   # the same ten cases in miniature, on a CPU
     PYTHONPATH=. python benchmarks/fit_cases.py compare --out FOLDER
 
 What is committed lies in benchmarks/results; take another folder for another GPU.
@@ -61,14 +63,26 @@ CASES: dict[str, dict] = {
     "13b-fsdp4": {"model": "llama-2-13b", "method": "full", "batch": 4, "seq": 1024, "precision": "mixed", "gpus": 4, "checkpointing": True},
     "7b-fsdp4-limit": {"model": "llama-2-7b", "method": "full", "batch": 9, "seq": 2048, "precision": "mixed", "gpus": 4, "liger": False},  # of an H200; not measured yet
     "7b-fsdp4-torch": {"model": "llama-2-7b", "method": "full", "batch": 2, "seq": 2048, "precision": "mixed", "gpus": 4, "liger": False},
+    # Other families (`--group families`), within 6 minutes on one GPU. "layers" keeps so many of the model's own;
+    # "experts" so many experts.
+    "qwen3-full": {"model": "qwen3-0.6b", "method": "full", "batch": 8, "seq": 2048, "group": "families"},
+    "qwen3-lora-ckpt": {"model": "qwen3-8b", "method": "lora", "batch": 8, "seq": 2048, "checkpointing": True, "group": "families"},
+    "phi3-lora": {"model": "phi-3-mini", "method": "lora", "batch": 4, "seq": 2048, "group": "families"},
+    "gemma3-lora": {"model": "gemma-3-1b", "method": "lora", "batch": 8, "seq": 512, "liger": False, "group": "families"},
+    "gpt2-full": {"model": "gpt2", "method": "full", "batch": 16, "seq": 1024, "liger": False, "group": "families"},
+    "opt-lora": {"model": "opt-1.3b", "method": "lora", "batch": 8, "seq": 1024, "liger": False, "group": "families"},
+    "mixtral-lora": {"model": "mixtral-8x7b", "method": "lora", "batch": 4, "seq": 1024, "layers": 8, "liger": False, "group": "families"},
+    "qwen3moe-lora-ckpt": {"model": "qwen3-30b-a3b", "method": "lora", "batch": 8, "seq": 1024, "layers": 16, "liger": False, "checkpointing": True, "group": "families"},
+    "int8-generate": {"model": "qwen3-8b", "method": "generate", "batch": 8, "seq": 4096, "new": 8, "quantised": "int8", "group": "families"},
+    "qwen3-serve": {"model": "qwen3-8b", "method": "generate", "batch": 64, "seq": 2048, "new": 8, "group": "families"},
 }  # fmt: skip
 
 
 class Child:
     """One case's process: imports at once, waits for :meth:`go` before it touches the GPU."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.case = name, CASES[name]
+    def __init__(self, name: str, dry: bool = False) -> None:
+        self.name, self.case = name, {**CASES[name], **({"dry": True} if dry else {})}
         gpus = self.case.get("gpus", 1)
         launch = [sys.executable] if gpus == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]  # fmt: skip
         command = [*launch, str(HERE / "fit_measure.py"), json.dumps(self.case)]
@@ -103,9 +117,28 @@ class Child:
         return {"name": self.name, "case": self.case, "outcome": "failed", "error": "".join(self.errors)[-3000:]}
 
 
-def measure(out: Path, only: str, gpus: int, ahead: int, timeout: float) -> None:
+def chosen(only: str, gpus: int, group: str) -> list[str]:
     names = [n for n, c in CASES.items() if (c.get("gpus", 1) > 1) == (gpus > 1) and c.get("gpus", 1) <= gpus]
-    names = [n for n in names if not only or any(part in n for part in only.split(","))]
+    names = [n for n in names if not group or CASES[n].get("group") == group]
+    return [n for n in names if not only or any(part in n for part in only.split(","))]
+
+
+def dry(only: str, group: str, timeout: float) -> int:
+    """Every step of `measure` but the GPU: small models of the same families, one after the other; how many failed."""
+    from fit_report import predict
+
+    failed = 0
+    for name in chosen(only, 1, group):
+        row = Child(name, dry=True).go(timeout)
+        failed += row["outcome"] != "ran"
+        plan = predict({**row, "case": CASES[name], "hardware": "H200", "device_bytes": 150_109_880_320})
+        said = f"{plan.peak / 1e9:8.2f} GB predicted for the true size, peak at: {plan.moment}"
+        print(f"{name:18s} {row['outcome']:8s} {row.get('wall', 0):6.1f} s  {said}  {row.get('error', '')}", flush=True)
+    return failed
+
+
+def measure(out: Path, only: str, gpus: int, ahead: int, timeout: float, group: str) -> None:
+    names = chosen(only, gpus, group)
     ahead = 1 if gpus > 1 else ahead  # processes of an FSDP case do not wait for their turn
     out.mkdir(parents=True, exist_ok=True)
     waiting = list(names)
@@ -143,15 +176,18 @@ def compare(out: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("measure", "compare"))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("what", choices=("measure", "compare", "dry"))
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--group", default="", help="families: the ten cases of other families")
     parser.add_argument("--only", default="")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--ahead", type=int, default=6, help="processes that import while one measures")
     parser.add_argument("--timeout", type=float, default=60)
     options = parser.parse_args()
     if options.what == "measure":
-        measure(options.out, options.only, options.gpus, options.ahead, options.timeout)
+        measure(options.out, options.only, options.gpus, options.ahead, options.timeout, options.group)
+    elif options.what == "dry":
+        sys.exit(1 if dry(options.only, options.group, options.timeout) else 0)
     else:
         sys.exit(1 if compare(options.out) else 0)
 

@@ -16,7 +16,6 @@ import tempfile
 import time
 import warnings
 
-SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS = 3  # the optimizer's state exists from the second step on
 
 
@@ -40,17 +39,70 @@ def text_rows(rows: int, length: int):
     return datasets.Dataset.from_list([{"text": t} for t in texts])
 
 
-def random_model(shape: str, dtype, quantised: bool):
+#: What the cases become on a machine without a GPU: every step of the script, small.
+DRY = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+       "num_hidden_layers": 2, "vocab_size": 1024, "moe_intermediate_size": 32, "num_experts": 8,
+       "num_local_experts": 4, "n_embd": 64, "n_head": 4, "n_layer": 2, "ffn_dim": 96,
+       "word_embed_proj_dim": 64}  # fmt: skip
+
+
+def config_for(case: dict):
+    """The configuration of a case: a shape, with fewer layers if it says so, in miniature for a dry run."""
+    from rocm_guide.zoo_shapes import SHAPES, config_of
+
+    changes = {"num_hidden_layers": case["layers"]} if "layers" in case else {}
+    if case.get("dry"):
+        changes = {name: value for name, value in DRY.items() if name in SHAPES[case["model"]]}
+    return config_of(case["model"], bos_token_id=1, eos_token_id=2, pad_token_id=0, **changes)
+
+
+def device_of(case: dict) -> str:
+    return "cpu" if case.get("dry") else "cuda"
+
+
+class Gpu:
+    """The calls of torch.cuda that are used here; on a CPU they do nothing and count nothing."""
+
+    def __init__(self, case: dict) -> None:
+        import torch
+
+        self.cuda = None if case.get("dry") else torch.cuda
+
+    def __getattr__(self, name: str):
+        return getattr(self.cuda, name) if self.cuda else lambda *a: (0, 0) if name == "mem_get_info" else 0
+
+
+def int8_linears(model):
+    """Every linear layer of the layers as int8 with an fp32 scale a row, unpacked to bf16 for each product."""
+    import torch
+
+    class Int8(torch.nn.Module):
+        def __init__(self, like) -> None:
+            super().__init__()
+            scale = like.weight.abs().amax(1, keepdim=True).float() / 127
+            self.register_buffer("weight", (like.weight / scale).round().to(torch.int8))
+            self.register_buffer("scale", scale)
+
+        def forward(self, x):
+            return torch.nn.functional.linear(x, self.weight.to(x.dtype).mul_(self.scale))
+
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            model.set_submodule(name, Int8(layer))
+    gc.collect()
+    return model
+
+
+def random_model(case: dict, dtype):
     """The shape with random weights on the GPU; for QLoRA its linear layers as NF4 with double quantisation."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rocm_guide.zoo_shapes import config_of
-
-    config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-    if not quantised:
-        with torch.device("cuda"):
-            return AutoModelForCausalLM.from_config(config, dtype=dtype)
+    config = config_for(case)
+    if case["method"] != "qlora":
+        with torch.device(device_of(case)):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        return int8_linears(model) if case.get("quantised") == "int8" else model
     import bitsandbytes as bnb
     from transformers import BitsAndBytesConfig
     from transformers.quantizers import AutoHfQuantizer
@@ -92,9 +144,8 @@ def random_model(shape: str, dtype, quantised: bool):
     return model
 
 
-def phases():
+def phases(gpu):
     """A callback that notes allocated and peak bytes at each step's three moments."""
-    import torch
     from transformers import TrainerCallback
 
     class Phases(TrainerCallback):
@@ -102,14 +153,12 @@ def phases():
             self.rows = []
 
         def note(self, what, state):
-            torch.cuda.synchronize()
-            self.rows.append(
-                [state.global_step, what, torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()]
-            )
+            gpu.synchronize()
+            self.rows.append([state.global_step, what, gpu.memory_allocated(), gpu.max_memory_allocated()])
 
         def on_train_begin(self, args, state, control, **_):
             self.note("prepared", state)
-            torch.cuda.reset_peak_memory_stats()
+            gpu.reset_peak_memory_stats()
             self.note("begin", state)
 
         def on_pre_optimizer_step(self, args, state, control, **_):
@@ -129,23 +178,26 @@ def train(case: dict, tokenizer, rows) -> dict:
     from peft import LoraConfig
 
     from rocm_guide.finetune import fine_tune, sft_settings
+    from rocm_guide.zoo_sizes import sizes_of
 
     precision = case.get("precision", "bf16")
     dtype = torch.float32 if precision == "mixed" else torch.bfloat16
     method = case["method"]
-    model = random_model(case["model"], dtype, method == "qlora")
+    gpu, dry = Gpu(case), bool(case.get("dry"))
+    model = random_model(case, dtype)
     adapter = None
     if method != "full":
         adapter = LoraConfig(
             r=case.get("rank", 16), lora_alpha=32, lora_dropout=case.get("dropout", 0.0),
-            target_modules=case.get("targets", SEVEN), task_type="CAUSAL_LM",
+            target_modules=case.get("targets") or list(sizes_of(model.config).lora_targets()), task_type="CAUSAL_LM",
         )  # fmt: skip
     changes = {
         "per_device_train_batch_size": case["batch"],
         "max_length": case["seq"],
         "max_steps": STEPS,
         "bf16": True,
-        "use_liger_kernel": case.get("liger", True),
+        "use_liger_kernel": case.get("liger", True) and not dry,
+        "use_cpu": dry,
         "dataloader_num_workers": 0,
         "learning_rate": 1e-5,
     }
@@ -154,15 +206,17 @@ def train(case: dict, tokenizer, rows) -> dict:
         own = bool(case.get("checkpointing"))  # FSDP's own checkpointing gathers each layer once less
         changes["fsdp_config"] = {"version": 2, "reshard_after_forward": True, "activation_checkpointing": own}
         changes["average_tokens_across_devices"] = False
-    watch = phases()
+    watch = phases(gpu)
     with tempfile.TemporaryDirectory() as folder:
         settings = sft_settings(folder, **changes)
         name = "activation_checkpointing" if hasattr(settings, "activation_checkpointing") else "gradient_checkpointing"
         if case.get("checkpointing") and case.get("gpus", 1) == 1:
             with warnings.catch_warnings():
                 settings = sft_settings(folder, **changes, **{name: True})
-        torch.cuda.reset_peak_memory_stats()
+        gpu.reset_peak_memory_stats()
         run = fine_tune(model, tokenizer, rows, settings, adapter=adapter, callbacks=[watch])
+    if dry:
+        return {"peak": 0, "trainable": run.trainable, "total": run.total, "losses": run.losses}
     return {
         "peak": max(run.peak_bytes, max(r[3] for r in watch.rows[1:])) if case.get("gpus", 1) == 1 else max(
             r[3] for r in watch.rows[1:]
@@ -178,22 +232,26 @@ def train(case: dict, tokenizer, rows) -> dict:
 def generate(case: dict, tokenizer, rows) -> dict:
     import torch
 
-    model = random_model(case["model"], torch.bfloat16, case["method"] == "qlora").eval()
-    prompt = torch.randint(3, 1000, (case["batch"], case["seq"]), device="cuda")
-    torch.cuda.synchronize()
-    start = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
+    gpu = Gpu(case)
+    model = random_model(case, torch.bfloat16).eval()
+    gpu.empty_cache()
+    prompt = torch.randint(3, 1000, (case["batch"], case["seq"]), device=device_of(case))
+    gpu.synchronize()
+    start = gpu.memory_allocated()
+    gpu.reset_peak_memory_stats()
     out = model.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=case["new"], min_new_tokens=case["new"],
         do_sample=False,
     )  # fmt: skip
-    torch.cuda.synchronize()
+    gpu.synchronize()
     assert out.shape[1] == case["seq"] + case["new"]
-    return {"peak": torch.cuda.max_memory_allocated(), "weights": start}
+    return {"peak": gpu.max_memory_allocated(), "weights": start}
 
 
 def main() -> None:
     case = json.loads(sys.argv[1])
+    if case.get("dry"):
+        case |= {"batch": 2, "seq": min(case["seq"], 32)}
     warnings.filterwarnings("ignore", category=FutureWarning)
     import peft
     import torch
@@ -211,15 +269,15 @@ def main() -> None:
     if world == 1:
         sys.stdin.readline()
     began = time.perf_counter()
-    result = {"case": case}
+    result, gpu = {"case": case}, Gpu(case)
     try:
         result |= (generate if case["method"] == "generate" or case.get("new") else train)(case, tokenizer, rows)
         result["outcome"] = "ran"
     except torch.OutOfMemoryError as error:
         result |= {"outcome": "out of memory", "error": str(error).split(". ")[0]}
-    result["reserved"] = torch.cuda.max_memory_reserved()
-    free, whole = torch.cuda.mem_get_info()
-    result["outside_torch"] = whole - free - torch.cuda.memory_reserved()
+    result["reserved"] = gpu.max_memory_reserved()
+    free, whole = gpu.mem_get_info()
+    result["outside_torch"] = whole - free - gpu.memory_reserved()
     result["device_bytes"] = whole
     result["hardware"] = accelerator().label()
     result["wall"] = round(time.perf_counter() - began, 2)

@@ -145,7 +145,8 @@ def _amd(name: str, arch: str, units: int, dies: int, l1: int, l2: int, l3: int,
 
 
 def _nvidia(name: str, arch: str, units: int, waves: int, lds: int, l1: int, l2: int, gib: int, visible: int,
-            tb_s: float, flops: Mapping[str, tuple[int, int]], source: str, aliases: tuple[str, ...] = ()) -> GpuSpec:  # fmt: skip
+            tb_s: float, flops: Mapping[str, tuple[int, int]], source: str,
+            aliases: tuple[str, ...] = ()) -> GpuSpec:  # fmt: skip
     """An NVIDIA GPU: 4 partitions with warps of 32 and 64 KiB of registers each."""
     dies = 2 if name == "B200" else 1
     shape = (units, dies, 4, 32, waves, 256, lds, l1, l2, 0)

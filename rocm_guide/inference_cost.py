@@ -30,11 +30,11 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
     """
     sizes = sizes_of(config)
     if sizes.family in ("gpt2", "opt"):
-        fix = "its layers are not counted here; give a Llama, Mistral, Qwen or Gemma"
-        raise GuideError(f"{sizes.family}: its configuration has no num_key_value_heads and {fix}")
+        fix = "give a Llama, Mistral, Qwen or Gemma"
+        raise GuideError(f"{sizes.family}: its configuration has no num_key_value_heads; {fix}")
     weights = sizes.over_layers(lambda layer: layer.linear + layer.router + layer.top_k * layer.expert)
     pairs = new * past + new * (new + 1) // 2
-    attention = 2 * sizes.over_layers(lambda layer: layer.q + layer.v) * pairs
+    attention = 2 * sizes.over_layers(lambda layer: layer.q + layer.matrices["o_proj"][0]) * pairs
     return 2 * weights * new + attention + 2 * sizes.hidden * sizes.vocab
 
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hardware import HardwareError
-from .hardware import gpu as spec_of
+from .memory_limits import budget_of, check_split
 from .memory_sharded import sharded_moments
 from .memory_step import frozen_bytes, step_moments
 from .memory_work import FitError, Work
 from .zoo_sizes import Layer, Sizes, sizes_of
 
-__all__ = ["Fit", "check_split", "fit", "generate_moments", "largest_batch"]
+__all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
@@ -109,7 +108,7 @@ def fit(
     (True, 'optimizer', 50.3)
     """
     shape = sizes_of(config)
-    name, budget = _budget(gpu, memory_gb)
+    name, budget = budget_of(gpu, memory_gb)
     check_split(shape, work, count, fsdp)
     per_weight = 4 if work.wide and not fsdp else 2
     if work.method != "full":
@@ -136,56 +135,6 @@ def fit(
         fsdp=fsdp,
         stored_as="NF4" if work.method == "qlora" and not shape.quantised else shape.stored_as,
     )
-
-
-def _budget(gpu: str, memory_gb: float | None) -> tuple[str, int]:
-    """(name, bytes of one device)."""
-    if memory_gb is None:
-        spec = spec_of(gpu)
-        return spec.name, spec.memory_bytes // spec.devices
-    if not 0 < memory_gb < 1e6:
-        raise FitError(
-            f"memory={memory_gb:g} GB: give the memory of one {gpu} in GB, more than 0 and less than a million"
-        )
-    try:
-        return spec_of(gpu).name, round(memory_gb * 1e9)
-    except HardwareError:
-        return gpu, round(memory_gb * 1e9)
-
-
-def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
-    """Refuse what cannot run, whatever the memory.
-
-    Raises:
-        FitError: see :func:`fit`.
-    """
-    if not isinstance(count, int) or count < 1:
-        raise FitError(f"count={count}: a plan needs one GPU or more")
-    training = work.method in ("full", "lora", "qlora")
-    if fsdp and (count < 2 or not training):
-        raise FitError(
-            f"fsdp with count={count}, method={work.method}: sharding is planned for training on 2 or more GPUs"
-        )
-    if (
-        work.method == "serve"
-        and count > 1
-        and (sizes.heads % count or (sizes.kv_heads % count and count % sizes.kv_heads))
-    ):
-        fitting = [
-            n for n in range(1, 129) if sizes.heads % n == 0 and (sizes.kv_heads % n == 0 or n % sizes.kv_heads == 0)
-        ]
-        raise FitError(
-            f"count={count}: tensor parallelism has to divide the {sizes.heads} heads and {sizes.kv_heads} KV heads of "
-            f"this model; serve it on {', '.join(map(str, fitting))}"
-        )
-    if work.method == "full" and sizes.quantised:
-        raise FitError(
-            f"method=full with weights stored as {sizes.stored_as}: they cannot be trained; take lora, or the bf16 model"
-        )
-    if training and sizes.family == "gemma2":
-        raise FitError(
-            "gemma2: its attention keeps all scores (softcapping), which these formulae do not count; plan inference or serve"
-        )
 
 
 def largest_batch(shape: Sizes, work: Work, budget: int, count: int = 1, fsdp: bool = False) -> int:
@@ -227,7 +176,9 @@ def generate_moments(shape: Sizes, work: Work, count: int = 1) -> dict[str, dict
     prefill = piece * shape.most(lambda layer: _widest(shape, layer))
     logits = 4 * work.batch * shape.vocab
     append = 0 if serve else shape.most(lambda layer: layer.cached) * work.tokens
-    base = {"parameters": weights, "KV cache": cache}
+    # A quantised matrix is unpacked for a product of many rows; the largest one is what counts.
+    unpacked = 2 * shape.most(lambda layer: max(a * b for a, b in layer.matrices.values())) if shape.quantised else 0
+    base = {"parameters": weights, "KV cache": cache, "unpacked weights": unpacked // (count if serve else 1)}
     return {
         "prefill": {**base, "activations": prefill, "logits": logits},
         "decode": {**base, "activations": append, "logits": 2 * logits},

@@ -23,6 +23,7 @@ _GROUPS = {
     "optimizer": "optimizer",
     "activations": "activations",
     "weight casts": "activations",
+    "unpacked weights": "activations",
     "loss": "logits and loss",
     "logits": "logits and loss",
     "KV cache": "KV cache",

@@ -209,7 +209,7 @@ def plan(
     """Plan a model for one prompt length or many; lengths that pad to the same are traced once and counted each.
 
     ``model`` is a shape known to the course (``llama-3-70b``, ``random:llama-3-70b``), a hub id or folder with a
-    config.json, or a transformers configuration. Sizes are in tokens, ``dtype`` is torch's name. ``progress`` draws a bar.
+    config.json, or a transformers configuration. Sizes are in tokens, ``dtype`` is torch's name, ``progress`` a bar.
 
     Raises:
         GuideError: see :func:`plan_model`; or the model is not known.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The products of a mixture of experts: one for each expert that gets tokens, with the tokens spread evenly.
 
-transformers computes the experts of a layer as one grouped product. Where a fused kernel does that, TunableOp never sees
-it. Where there is none, PyTorch's fallback (``aten::_grouped_mm`` without a kernel for the GPU) and transformers' eager
-loop ask for one ordinary product an expert, and that is what is planned here. Which expert gets how many tokens is known
-only with real weights; the plan takes the even spread that training with a balancing loss aims at (Shazeer et al.,
-arXiv:1701.06538, section 4; Fedus et al., arXiv:2101.03961, section 2.2). Introduced in notebook 11_tunableop.
+transformers computes the experts of a layer as one grouped product. Where a fused kernel does that, TunableOp never
+sees it. Where there is none, PyTorch's fallback (``aten::_grouped_mm`` without a kernel for the GPU) and transformers'
+eager loop ask for one ordinary product an expert, and that is what is planned here. Which expert gets how many tokens
+is known only with real weights; the plan takes the even spread that training with a balancing loss aims at (Shazeer et
+al., arXiv:1701.06538, section 4; Fedus et al., arXiv:2101.03961, section 2.2). Introduced in notebook 11_tunableop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def even_rows(rows: int, experts: int) -> list[int]:
 def expert_products(
     rows: torch.Tensor, weights: torch.Tensor, rules: BlasRules, mat: Callable[[torch.Tensor], Any]
 ) -> list[Gemm] | None:
-    """The products of ``rows`` [S, in] with the experts' ``weights`` [experts, in, out]; None for other grouped products.
+    """The products of ``rows`` [S, in] with the experts' ``weights`` [experts, in, out]; None for other groupings.
 
     >>> import torch
     >>> from rocm_guide.tunableop_matrix import matrix_of

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The configuration of a model by one word, as plain fields: no weights, no torch, no transformers, no code of others.
 
-One set of names for every command: a shape (``llama-3-8b`` or ``random:llama-3-8b``), ``tiny``, a hub id, a folder, or a
-config.json.
+One set of names for every command: a shape (``llama-3-8b`` or ``random:llama-3-8b``), ``tiny``, a hub id, a folder, or
+a config.json.
 """
 
 from __future__ import annotations

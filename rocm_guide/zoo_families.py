@@ -164,12 +164,13 @@ def _window(get: _Fields, layer: int) -> int:
 def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one compressed vector a token."""
     hidden, heads = get("hidden_size"), get("num_attention_heads")
-    latent, rope, nope, value = (get(n) for n in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
+    names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+    latent, rope, nope, value = (get(name) for name in names)
     rank = get("q_lora_rank", default=0, least=0)
     q, v = heads * (rope + nope), heads * value
     queries = {"q_a_proj": (hidden, rank), "q_b_proj": (rank, q)} if rank else {"q_proj": (hidden, q)}
-    attention = {**queries, "kv_a_proj_with_mqa": (hidden, latent + rope), "kv_b_proj": (latent, heads * (nope + value)),
-                 "o_proj": (v, hidden)}  # fmt: skip
+    attention = {**queries, "kv_a_proj_with_mqa": (hidden, latent + rope),
+                 "kv_b_proj": (latent, heads * (nope + value)), "o_proj": (v, hidden)}  # fmt: skip
     bias = (rank + latent + rope + hidden) if get.flag("attention_bias") else 0
     experts, top_k = get("n_routed_experts", "num_local_experts"), get("num_experts_per_tok")
     width, dense = get("moe_intermediate_size"), get("first_k_dense_replace", default=0, least=0)

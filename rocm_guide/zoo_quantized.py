@@ -42,7 +42,7 @@ def linear_bytes(fields: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[in
         return sum(_matrices(layer, lambda _: _plain) for layer in layers), "bf16"
     config = config if isinstance(config, Mapping) else config.to_dict()
     method = str(getattr(config.get("quant_method"), "value", config.get("quant_method", "compressed-tensors")))
-    skipped = [*_words(config, "modules_to_not_convert"), *_words(config, "llm_int8_skip_modules"), *_words(config, "ignore")]  # fmt: skip
+    skipped = [w for key in ("modules_to_not_convert", "llm_int8_skip_modules", "ignore") for w in _words(config, key)]
     choose, label = _format(config, method)
     total = 0
     for i, layer in enumerate(layers):
@@ -69,7 +69,7 @@ def _words(config: Mapping[str, Any], key: str) -> Iterable[str]:
 
 
 def _named(patterns: Iterable[str], layer: int, name: str) -> bool:
-    """Whether one of a quantiser's patterns means this matrix: a part of its full name, or ``re:`` and an expression."""
+    """Whether a quantiser's patterns mean this matrix: a part of its full name, or ``re:`` and an expression."""
     part = "self_attn" if re.search("q_|kv|k_proj|v_proj|o_proj|out_proj|attn", name) else "mlp"
     full = f"model.layers.{layer}.{part}.{name}"
     for pattern in patterns:

@@ -165,12 +165,16 @@ class Sizes:
         return rows * batch * bytes_per_number
 
     def lora_targets(self) -> tuple[str, ...]:
-        """The linear layers that LoRA adapts: all of them, but not the experts, which are one tensor of many matrices.
+        """The linear layers that LoRA adapts: all of them; in a mixture of experts those of the attention.
+
+        Experts are one tensor of many matrices, which PEFT adapts in other ways; they are not counted.
 
         >>> sizes_of({"model_type": "gpt2"}).lora_targets()
         ('c_attn', 'c_proj', 'c_fc')
         """
-        return tuple(dict.fromkeys(name for layer, _ in self.groups for name in _names(layer)))
+        names = dict.fromkeys(name.split(".")[-1] for layer, _ in self.groups for name in layer.matrices)
+        mixture = any(layer.experts for layer, _ in self.groups)
+        return tuple(name for name in names if not (mixture and name in LORA_TARGETS[4:]))
 
     def lora_widths(self, layer: Layer, targets: Iterable[str]) -> list[tuple[int, int]]:
         """(inputs, outputs) of the matrices of ``layer`` that carry one of these names."""
@@ -186,10 +190,6 @@ class Sizes:
         if unknown := [t for t in targets if t not in self.lora_targets()]:
             raise SizesError(f"targets={unknown}: choose from {', '.join(self.lora_targets())}")
         return r * self.over_layers(lambda layer: sum(a + b for a, b in self.lora_widths(layer, targets)))
-
-
-def _names(layer: Layer) -> list[str]:
-    return [name.split(".")[-1] for name in layer.matrices]
 
 
 def fields_of(config: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_saving_and_partition(capsys):
     assert system_tuning.check_saving(2, 1333, 30, 2e-3 * 1333 / 30)
     hinted(capsys, "not per cent", system_tuning.check_saving(2, 1333, 30, 8.887))
     hinted(capsys, "microseconds", system_tuning.check_saving(2, 1333, 30, 0.5))
-    assert system_tuning.check_partition((8, 38, 24), dies=8, units=304, memory_gb=192)
-    hinted(capsys, "three numbers", system_tuning.check_partition((8, 38), dies=8, units=304, memory_gb=192))
+    assert system_tuning.check_partition((8, 38, 24), dies=8, units=304, memory_gib=192)
+    hinted(capsys, "three numbers", system_tuning.check_partition((8, 38), dies=8, units=304, memory_gib=192))
     for wrong in ((4, 76, 48), (8, 304, 24), (8, 38, 192)):
-        hinted(capsys, "not it", system_tuning.check_partition(wrong, dies=8, units=304, memory_gb=192))
+        hinted(capsys, "not it", system_tuning.check_partition(wrong, dies=8, units=304, memory_gib=192))

@@ -13,13 +13,14 @@ from transformers import LlamaForCausalLM
 
 from rocm_guide.base import GuideError
 from rocm_guide.tunableop import plan, plan_model
+from rocm_guide.tunableop_attention import sdpa_needs_gemms
 from rocm_guide.tunableop_blas import addmm_gemm, bmm_gemm, mm_gemm
 from rocm_guide.tunableop_cost import call_seconds, tuning_seconds
 from rocm_guide.tunableop_explain import explain
 from rocm_guide.tunableop_gemm import parse_gemm
 from rocm_guide.tunableop_generate import generate_fixed, padded_prompt
 from rocm_guide.tunableop_matrix import CUDA_RULES, BlasRules, Matrix
-from rocm_guide.tunableop_trace import record_gemms, sdpa_needs_gemms
+from rocm_guide.tunableop_trace import record_gemms
 from rocm_guide.zoo import meta_model
 
 ROOT = Path(__file__).parent.parent

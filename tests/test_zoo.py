@@ -66,7 +66,7 @@ def test_facts_that_can_be_computed_are_right():
     known = {f.subject: f.answer for f in facts()}
     chip = gpu("MI300X")
     assert known["the number of compute units on MI300X"] == str(chip.units)
-    assert known["the memory capacity of MI300X"] == f"{chip.memory_gb} GB"
+    assert known["the memory capacity of MI300X"] == f"{chip.memory_gib} GB"  # as the data sheet words it
     assert known["the peak BF16 rate of MI300X"] == f"{chip.peak_tflops('bf16'):,.1f} TFLOPS"
     assert known["the peak INT8 rate of MI300X"] == f"{chip.peak_tflops('int8'):,.1f} TOPS"
     assert known["the number of threads that MI300X can hold at once"] == f"{chip.units * 32 * 64:,}"

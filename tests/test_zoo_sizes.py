@@ -53,14 +53,10 @@ def test_parameters_layers_and_cache_are_those_of_the_model(family: str, changes
     config = config_for(family, changes)
     model, sizes = meta_model(config), sizes_of(config)
     assert sizes.parameters == sum(p.numel() for p in model.parameters())
-    import torch
-
-    with torch.no_grad():
-        ids = torch.zeros(1, 40, dtype=torch.long, device="meta")
     layers = getattr(model.model, "layers", None) if hasattr(model, "model") else model.transformer.h
     layers = model.model.decoder.layers if layers is None else layers
     own = [sum(p.numel() for p in layer.parameters()) for layer in layers]
-    assert [layer.parameters for layer, count in sizes.groups for _ in range(count)] == own and ids.is_meta
+    assert [layer.parameters for layer, count in sizes.groups for _ in range(count)] == own
     # The fields of config.json, with the defaults left out that save_pretrained leaves out, say the same.
     assert sizes_of(config.to_diff_dict() | {"model_type": family}).parameters == sizes.parameters
 
@@ -76,7 +72,7 @@ def test_shapes_in_full_size(name: str) -> None:
 
 
 def test_published_numbers() -> None:
-    """Mixtral: 46.7 and 12.9 billion (arXiv:2401.04088); DeepSeek-V3: 671 and 37 (arXiv:2412.19437, with both tables)."""
+    """Mixtral 46.7 and 12.9 billion (arXiv:2401.04088); DeepSeek-V3 671 and 37 (arXiv:2412.19437)."""
     mixtral, deepseek, qwen = (sizes_of(SHAPES[n]) for n in ("mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"))
     assert round(mixtral.parameters / 1e9, 1) == 46.7 and round(mixtral.active / 1e9, 1) == 12.9
     assert round(deepseek.parameters / 1e9) == 671 and 36.5 < deepseek.active / 1e9 < 38

@@ -22,7 +22,7 @@ BAR = 46
 
 
 def fit(
-    model: Annotated[str, typer.Argument(help="A shape (llama-2-7b), a hub id, a folder, or a config.json.")],
+    model: Annotated[str, typer.Argument(help="A shape (llama-2-7b), a hub id, a folder, a config.json.")],
     gpu: Annotated[str, typer.Option(help="MI300X, mi325x, H100, A100-40GB, RTX4090, …")] = "MI300X",
     count: Annotated[int, typer.Option(help="Number of GPUs.")] = 1,
     method: Annotated[str, typer.Option(help="full, lora, qlora, inference or serve.")] = "full",

@@ -39,7 +39,7 @@ def plan_command(
     model: Annotated[
         str,
         typer.Argument(
-            help="A shape (random:llama-3-70b), a hub id, or a folder with config.json.", autocompletion=model_names
+            help="A shape (llama-3-70b), a hub id, or a folder with config.json.", autocompletion=model_names
         ),
     ],
     batch: Batch = 1,
@@ -80,13 +80,8 @@ def plan_command(
             {"line": e.gemm.line(), "prefill": e.prefill, "decode": e.decode, "flops": e.flops, "modules": e.modules}
             for e in entries
         ]
-        summary = {
-            "products": len(entries),
-            "flops": found.flops,
-            "tuning_s": [low, high],
-            "untunable": found.untunable,
-            "assumed": found.assumed,
-        }
+        summary = {"products": len(entries), "flops": found.flops, "tuning_s": [low, high]}
+        summary |= {"untunable": found.untunable, "assumed": found.assumed}
         typer.echo(json.dumps({**summary, "gemms": rows}))
         return
     typer.echo(f"{'prefill':>9} {'decode':>9} {'share':>6}  product")

@@ -37,9 +37,9 @@ def check_saving(microseconds: float, launches: int, step_ms: float, answer: flo
     return say(False, f"{answer}: microseconds x launches is microseconds, the step is {step_ms} milliseconds")
 
 
-def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gb: int) -> bool:
+def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gib: int) -> bool:
     """Exercise 3: (devices, compute units each, GB each) of an MI300X in CPX mode with NPS4."""
-    right = (dies, units // dies, memory_gb // dies)
+    right = (dies, units // dies, memory_gib // dies)
     names = ("devices", "compute units each", "GB each")
     if not isinstance(answer, Sequence) or len(answer) != 3:
         return say(False, f"answer={answer!r}: give three numbers: {', '.join(names)}")
