@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""What depends on numbers, on the narrowest code paths that can be forced on this CPU: no AVX, sums in another order."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest imports tests by their path
+
+from other_cpu import CPUS, environment
+
+ROOT = Path(__file__).parent.parent.parent
+MKL = {"default": "CNR:COMPATIBLE", "avx2": "CNR:AVX2"}
+LEVEL = {"default": "x86-64-v2", "avx2": "x86-64-v3"}
+
+
+def run(cpu: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment(cpu), capture_output=True, text=True
+    )
+
+
+@pytest.fixture(params=CPUS)
+def cpu(request):
+    """A CPU that was really forced upon a child process; skipped where this one is narrower still."""
+    done = run(request.param, str(Path(__file__).parent / "other_cpu.py"))
+    if done.returncode:
+        pytest.skip(f"this CPU or this build of PyTorch has no such path: {done.stdout}{done.stderr[-300:]}")
+    print(done.stdout)
+    if "C library: x86-64" in done.stdout:
+        assert f"C library: {LEVEL[request.param]}" in done.stdout, "glibc still sees wider instructions"
+    if "MKL_VERBOSE SGEMM" in done.stdout:
+        assert MKL[request.param] in done.stdout, "MKL still uses wider instructions"
+    return request.param
+
+
+@pytest.mark.slow
+def test_kernels_and_exercises(cpu):
+    """The HIP kernels against float64, and the checks of the exercises that compare numbers."""
+    chosen = [f"tests/exercises/test_{n}.py" for n in ("row_kernels", "flash_attention", "lora_exercises")]
+    chosen += ["tests/hip/test_cpu_library.py", "tests/hip/test_on_cpu.py"]
+    some = "not hip or rung or refused or 1000 or conver or arithmetic"  # the rest varies sizes, not arithmetic
+    done = run(cpu, "-m", "pytest", "-p", "no:cacheprovider", "-k", some, *chosen)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.notebooks
+@pytest.mark.parametrize("number", ["17", "18", "19", "20"])
+def test_a_notebook_whose_assertions_depend_on_numbers(number, tmp_path):
+    """Row kernels, GEMMs, fused FP8 and attention, each compared with float64 in its cells."""
+    done = run("default", "-m", "rocm_guide.cli.main", "run", number, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads((tmp_path / "report.json").read_text())["notebooks"][number]["status"] == "ok"
