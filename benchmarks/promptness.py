@@ -52,7 +52,9 @@ def main():
     """Measure and print one line of JSON."""
     asm = (SAMPLES / "gemm_t39.amdgcn").read_text()
     ttgir = (SAMPLES / "gemm_t39.ttgir").read_text()
-    copies = ["\n".join(asm.replace("gemm", f"gemm{i}").replace(".LBB0", f".LBB{i}") for i in range(n)) for n in (4, 32)]
+    copies = [
+        "\n".join(asm.replace("gemm", f"gemm{i}").replace(".LBB0", f".LBB{i}") for i in range(n)) for n in (4, 32)
+    ]
     libraries = seconds(python, "-c", "import torch, triton")
     ratios = {
         "help": seconds(python, "-m", "rocm_guide.cli.main", "--help") / seconds(python, "-c", "import typer, rich"),
