@@ -62,7 +62,8 @@ BESIDE := $(STATE)/imported $(QUANTIZATION)/complete torchtune
 # A recipe that installs something leaves $(STATE)/news; the seconds are printed, and the report of a run shows them.
 define ready
 @began=$$(date +%s); rm -f $(STATE)/news $(STATE)/seconds; \
-$(MAKE) --no-print-directory -j 3 $(1); \
+$(MAKE) --silent --no-print-directory -j 3 $(1); \
+$(if $(2),$(MAKE) --silent --no-print-directory $(2);) \
 if [ -e $(STATE)/news ]; then \
 	echo $$(($$(date +%s) - began)) > $(STATE)/seconds; echo "installed in $$(cat $(STATE)/seconds) s"; fi
 endef
@@ -77,6 +78,7 @@ course:
 test: export OMP_NUM_THREADS = 1
 test:
 	$(call ready,$(STATE)/test $(BESIDE))
+	@date +%s > $(STATE)/began
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
@@ -84,13 +86,14 @@ test:
 	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS)
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
+	@echo "ran in $$(($$(date +%s) - $$(cat $(STATE)/began))) s"
 
 lab:
 	$(call ready,$(STATE)/lab $(BESIDE))
 	@$(RUN) lab
 
 install:
-	$(call ready,$(STATE)/course $(STATE)/test $(STATE)/lab $(BESIDE))
+	$(call ready,$(STATE)/test $(BESIDE),$(STATE)/lab)
 
 notebooks:
 	$(call ready,$(STATE)/course $(BESIDE))
@@ -137,6 +140,9 @@ else
 	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
 endif
 	@touch $@ $(STATE)/news
+
+# Two calls of pip must not change one environment at the same time.
+$(STATE)/test $(STATE)/lab: | $(STATE)/course
 
 # Notebooks that run side by side would each byte-compile the same libraries; and a reader whose environment is read-only
 # would do so every time. One import beforehand does it for most of them, while the other folders are installed.
