@@ -50,13 +50,13 @@ def random_model(shape: str, dtype, quantised: bool):
     config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
     if not quantised:
         with torch.device("cuda"):
-            return AutoModelForCausalLM.from_config(config, dtype=dtype)
+            return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     import bitsandbytes as bnb
     from transformers import BitsAndBytesConfig
     from transformers.quantizers import AutoHfQuantizer
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     for name, layer in list(model.named_modules()):
         if not isinstance(layer, torch.nn.Linear) or name == "lm_head":
             continue
