@@ -101,14 +101,14 @@ def random_model(case: dict, dtype):
     config = config_for(case)
     if case["method"] != "qlora":
         with torch.device(device_of(case)):
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
         return int8_linears(model) if case.get("quantised") == "int8" else model
     import bitsandbytes as bnb
     from transformers import BitsAndBytesConfig
     from transformers.quantizers import AutoHfQuantizer
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     for name, layer in list(model.named_modules()):
         if not isinstance(layer, torch.nn.Linear) or name == "lm_head":
             continue

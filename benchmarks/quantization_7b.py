@@ -60,7 +60,7 @@ def plain_checkpoint(folder: Path, shape: str, device: str) -> None:
 
     torch.manual_seed(0)
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(configuration(shape), dtype=torch.float16)
+        model = AutoModelForCausalLM.from_config(configuration(shape), dtype=torch.float16, trust_remote_code=False)
     model.save_pretrained(folder, max_shard_size="4GB")
 
 
@@ -131,7 +131,7 @@ def load(kind: str, option, root: Path, device: str):
             compute = {"bnb_4bit_compute_dtype": torch.float16} if "load_in_4bit" in option else {}
             extra = {"quantization_config": BitsAndBytesConfig(**option, **compute)}
         model = AutoModelForCausalLM.from_pretrained(
-            root / "plain", dtype=torch.float16, device_map={"": device}, **extra
+            root / "plain", dtype=torch.float16, device_map={"": device}, trust_remote_code=False, **extra
         )
     if device == "cuda":
         torch.cuda.synchronize()

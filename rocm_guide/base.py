@@ -234,7 +234,7 @@ def own_folder(path: str | os.PathLike[str]) -> Path:
     Raises:
         GuideError: it cannot be made, or others can write to it.
     """
-    folder = Path(path)
+    folder = check_private(path)  # before anything is made there
     try:
         for place in (*reversed(folder.parents), folder):
             if not place.is_dir():

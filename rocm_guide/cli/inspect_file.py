@@ -43,12 +43,12 @@ def load_module(path: Path) -> ModuleType:
     while (top / "__init__.py").exists():
         parts.insert(0, top.name)
         top = top.parent
+    taken = path.stem in sys.modules or importlib.util.find_spec(path.stem.partition(".")[0] or "_") is not None
+    name = f"{path.stem}_inspected" if taken else path.stem
     # A package's own clone goes before an installed copy of it; the neighbours of a single file go last, so that a
     # file called types.py or torch.py stands in for no library.
     if str(top) not in sys.path:
         sys.path.insert(0 if len(parts) > 1 else len(sys.path), str(top))
-    taken = path.stem in sys.modules or importlib.util.find_spec(path.stem.partition(".")[0]) is not None
-    name = f"{path.stem}_inspected" if taken else path.stem
     # What the file prints while it is imported must not get into --json.
     printed = contextlib.redirect_stdout(sys.stderr)
     try:
