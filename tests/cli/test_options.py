@@ -2,6 +2,7 @@
 """Bad options of every command: exit code 2, one line on stderr that names the value, nothing written."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import rocm_guide
 from rocm_guide.cli.course_cmd import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
 from rocm_guide.cli.options import between, out_file, out_folder
@@ -50,7 +52,7 @@ BAD = [
     ("launch slurm --time 00:00:00", "time='00:00:00'"),
     ("launch torchrun --time 04:00:00", "only slurm"),
     ("launch slurm -- --lr 1", "start with a script"),
-    ("launch slurm -- ''", "may be empty"),
+    ("launch slurm -- ''", "an empty word"),
     ("launch slurm --out folder", "folder is a folder"),
     ("inspect nowhere.py", "nowhere.py"),
     ("kernels table nosuch", "nosuch"),
@@ -121,9 +123,9 @@ def refusals(tmp_path_factory):
     (folder / "file.txt").write_text("kept")
     (folder / "script.py").write_text("raise SystemExit('the script must not run')")
     words = json.dumps([b[0] for b in BAD])
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input=words, capture_output=True, text=True, cwd=folder, timeout=600
-    )
+    env = dict(os.environ, PYTHONPATH=str(Path(rocm_guide.__file__).parents[1]))
+    command = [sys.executable, "-c", RUN]
+    done = subprocess.run(command, input=words, capture_output=True, text=True, cwd=folder, env=env, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     left = {str(p.relative_to(folder)) for p in folder.rglob("*")}
     assert (folder / "file.txt").read_text() == "kept"
