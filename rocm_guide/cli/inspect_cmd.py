@@ -78,11 +78,14 @@ def inspect(
     name, _, kernel = target.partition("::")
     path = Path(name)
     if path.suffix == ".py":
+        from rocm_guide.mi300x.compiler_key import quick_compiler_key
+
         from .inspect_file import HowTo, inspect_python
 
         _read(path)
         how = HowTo(call, arg, const, _options(option, warps, stages), meta)
-        found = inspect_python(path, kernel, how, arch)
+        with quick_compiler_key():
+            found = inspect_python(path, kernel, how, arch)
     else:
         found = _dump(path, lds, warps)
         found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)

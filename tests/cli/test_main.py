@@ -114,7 +114,7 @@ def test_lab_without_jupyterlab_says_how_to_get_it(make_notebook):
     code += "u.find_spec = lambda n, *a: None if n == 'jupyterlab' else f(n, *a)\n"
     code += f"sys.argv = ['x', 'lab', '--notebooks', {str(folder)!r}]\nfrom rocm_guide.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2 and "pip install 'rocm-guide[lab]'" in done.stderr
+    assert done.returncode == 2 and 'pip install -e ".[lab]"' in done.stderr
 
 
 def test_parameters_come_in_pairs():

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""How much CPU time does each command of `rocm-guide` take to start and do its smallest work?
+
+    python benchmarks/command_start.py [--runs 5]
+
+CPU seconds (user and system, child processes included), the median of several runs after one that is not counted.
+Prints a table and writes results/command_start.json with the versions and the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rocm_guide.base import write_text
+from rocm_guide.host import describe_cpu, host_facts
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ROOT / "tests/samples"
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n) + tl.load(y + i, i < n), i < n)
+
+
+def example():
+    a = torch.empty(4096)
+    add[(4,)](a, a, a, 4096, 1024)
+"""
+# name -> (its words, the most CPU seconds that it should take, where there is such an aim)
+COMMANDS: dict[str, tuple[list[str], float | None]] = {
+    "help": (["--help"], 0.4),
+    "list": (["list"], 0.4),
+    "copy": (["copy", "base.write_text"], 0.4),
+    "faults": (["faults", "log", str(SAMPLES / "faults/dmesg.txt")], 0.4),
+    "trace": (["trace", "summary", str(SAMPLES / "profiling/decode_b32.json.gz")], 0.4),
+    "launch": (["launch", "slurm"], 0.4),
+    "system": (["system", "check"], 0.4),
+    "fit": (["fit", "llama-3-8b"], 0.4),
+    "doctor": (["doctor"], 1.0),
+    "tunable check": (["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv")], None),
+    "inspect, Python": (["inspect", "kernel.py"], 2.0),
+    "inspect, assembly": (["inspect", "kernel.s"], 0.5),
+    "kernels table, cached": (["kernels", "table"], 10.0),
+}
+
+
+def cpu_seconds(words: list[str], folder: Path) -> float:
+    """User and system time of one call, its children included. Exit code 1 is an answer, not a failure."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "rocm_guide.cli.main", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/command_start.json")
+    given = parser.parse_args()
+    rows = {}
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "kernel.py").write_text(KERNEL)
+        code = "import sys\nfrom pathlib import Path\n"
+        code += "from rocm_guide.mi300x.dry_run import dry_run\n"
+        code += "sys.path.insert(0, '.')\nwith dry_run('gfx942') as run:\n    import kernel\n    kernel.example()\n"
+        code += "Path('kernel.s').write_text(run.launches[0].compiled.assembly)\n"
+        subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+        print(f"{'command':<24}{'CPU s':>8}{'spread':>8}{'aim':>8}")
+        for name, (words, aim) in COMMANDS.items():
+            cpu_seconds(words, folder)
+            took = sorted(cpu_seconds(words, folder) for _ in range(given.runs))
+            rows[name] = {"words": [Path(w).name for w in words], "cpu_s": [round(t, 3) for t in took], "aim_s": aim}
+            shown = f"{aim:>8.1f}" if aim else f"{'':>8}"
+            print(f"{name:<24}{statistics.median(took):>8.2f}{took[-1] - took[0]:>8.2f}{shown}", flush=True)
+    versions = {n: importlib.metadata.version(n) for n in ("torch", "triton", "transformers", "typer", "rich")}
+    stamp = {"hardware": describe_cpu(), "host": host_facts(), "versions": versions}
+    what = "CPU seconds of each command, children included; sorted runs, take the median"
+    write_text(
+        given.out, json.dumps({"question": what, **stamp, "runs": given.runs, "commands": rows}, indent=1) + "\n"
+    )
+    print(f"{describe_cpu()}; {', '.join(f'{k} {v}' for k, v in versions.items())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""Bad options of every command: exit code 2, one line on stderr that names the value, nothing written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import rocm_guide
+from rocm_guide.cli.course_cmd import prepare, resume_line
+from rocm_guide.cli.main import COMMANDS
+from rocm_guide.cli.options import between, out_file, out_folder
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+TRACE = SAMPLES / "profiling/decode_b32.json.gz"
+RESULTS = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
+COUNTERS = SAMPLES / "profiling/rocprofv3_results.json"
+
+# command line -> what the line must name
+BAD = [
+    ("list --notebooks nowhere", "nowhere"),
+    ("run 77", "notebook 77"),
+    ("run 01 --jobs 0", "0: give a number"),
+    ("run 01 --jobs -3", "-3: give a number"),
+    ("run 01 --jobs many", "--jobs"),
+    ("run 01 --out ''", "no folder named"),
+    ("run 01 --out file.txt", "file.txt"),
+    ("run 01 --out file.txt/deeper", "is a file"),
+    ("run 01 --notebooks nowhere", "nowhere"),
+    ("store 77", "notebook 77"),
+    ("store 01 --jobs 0", "0: give a number"),
+    ("lab --notebooks nowhere", "nowhere"),
+    ("doctor --timeout 0", "0.0: give a number"),
+    ("doctor --timeout nan", "nan: give a number"),
+    ("copy", "no helper named"),
+    ("copy ../../etc/passwd", "../../etc/passwd"),
+    ("copy base.nothing", "base.nothing"),
+    ("copy base.write_text --out ''", "no file named"),
+    ("copy base.write_text --out folder", "folder is a folder"),
+    ("copy base.write_text --out file.txt/x", "is a file"),
+    ("launch pbs", "'pbs'"),
+    ("launch slurm --nodes 0", "nodes='0'"),
+    ("launch slurm --nodes 1:2", "nodes='1:2'"),
+    ("launch torchrun --nodes 3:2", "nodes='3:2'"),
+    ("launch torchrun --nodes ٢", "nodes="),
+    ("launch slurm --gpus 0", "0: give a number"),
+    ("launch slurm --time 4h", "time='4h'"),
+    ("launch slurm --time 00:00:00", "time='00:00:00'"),
+    ("launch torchrun --time 04:00:00", "only slurm"),
+    ("launch slurm -- --lr 1", "start with a script"),
+    ("launch slurm -- ''", "an empty word"),
+    ("launch slurm --out folder", "folder is a folder"),
+    ("inspect nowhere.py", "nowhere.py"),
+    ("kernels table nosuch", "nosuch"),
+    ("kernels table softmax --jobs 0", "0: give a number"),
+    ("tunable plan random:llama-2-7b --dtype int8", "'int8'"),
+    ("tunable plan random:llama-2-7b --candidates 0", "0: give a number"),
+    ("tunable plan random:llama-2-7b --out folder", "folder is a folder"),
+    ("tunable check nowhere.csv", "nowhere.csv"),
+    ("tunable explain nonsense", "nonsense"),
+    ("tunable merge nowhere.csv", "nowhere.csv"),
+    (f"tunable merge {RESULTS} --out ''", "no file named"),
+    ("tunable missing nowhere.csv nowhere.csv", "nowhere.csv"),
+    (f"tunable compare {RESULTS} {RESULTS} --top 0", "0: give a number"),
+    ("tunable tune nowhere.csv out.csv", "nowhere.csv"),
+    (f"tunable tune {RESULTS} folder", "folder is a folder"),
+    (f"tunable tune {RESULTS} out.csv --gpus 0", "0: give a number"),
+    ("profile nowhere.py", "nowhere.py"),
+    ("profile -m no.such.module", "no.such.module"),
+    ("profile --out folder script.py", "folder is a folder"),
+    ("profile --out '' script.py", "no file named"),
+    ("profile --frobnicate script.py", "--frobnicate"),
+    ("trace summary nowhere.json", "nowhere.json"),
+    (f"trace summary {TRACE} --top 0", "0: give a number"),
+    (f"trace compare {TRACE} {TRACE} --by colour", "'colour'"),
+    (f"trace kernels {COUNTERS} --gpu MI1", "MI1"),
+    (f"trace kernels {COUNTERS} --dtype fp3", "fp3"),
+    ("faults read nowhere.txt", "nowhere.txt"),
+    ("faults log nowhere.txt", "nowhere.txt"),
+    ("faults code nonsense", "nonsense"),
+    ("faults code nonsense --pc ten", "pc='ten'"),
+    ("faults code nonsense --folder nowhere", "'nowhere'"),
+    ("system check --root nowhere", "'nowhere'"),
+    ("system set --clock -1 --root folder", "-1: give a number"),
+    ("system set --hugepages maybe --root folder", "'maybe'"),
+    ("system set --partition XYZ --root folder", "'XYZ'"),
+    ("system set --power-cap 0 --root folder", "0: give a number"),
+    ("system set --state '' --root folder", "no file named"),
+    ("system reset --root nowhere", "'nowhere'"),
+    ("fit", "model"),
+    ("fit llama-2-7b --count zero", "--count"),
+]
+
+# All in one process: starting one for each takes a minute.
+RUN = """
+import contextlib, io, json, shlex, sys
+from rocm_guide.cli.main import main
+found = []
+for words in json.loads(sys.stdin.read()):
+    sys.argv = ["rocm-guide", *shlex.split(words)]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+            code = 0
+        except SystemExit as e:
+            code = e.code
+        except BaseException as e:
+            code = f"{type(e).__name__}: {e}"
+    found.append([words, code, out.getvalue(), err.getvalue()])
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "folder").mkdir()
+    (folder / "file.txt").write_text("kept")
+    (folder / "script.py").write_text("raise SystemExit('the script must not run')")
+    words = json.dumps([b[0] for b in BAD])
+    env = dict(os.environ, PYTHONPATH=str(Path(rocm_guide.__file__).parents[1]))
+    command = [sys.executable, "-c", RUN]
+    done = subprocess.run(command, input=words, capture_output=True, text=True, cwd=folder, env=env, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    left = {str(p.relative_to(folder)) for p in folder.rglob("*")}
+    assert (folder / "file.txt").read_text() == "kept"
+    return {words: (code, out, err) for words, code, out, err in json.loads(done.stdout)}, left
+
+
+@pytest.mark.parametrize(("words", "named"), BAD, ids=[b[0][:60] for b in BAD])
+def test_a_bad_option_is_one_line(refusals, words, named):
+    code, out, err = refusals[0][words]
+    assert code == 2 and not out, (code, out[:200], err)
+    assert err.count("\n") == 1 and named in err and "Traceback" not in err
+
+
+def test_nothing_was_written(refusals):
+    assert refusals[1] == {"folder", "file.txt", "script.py"}
+
+
+def test_every_command_has_a_bad_option_in_the_table():
+    assert {b[0].split()[0] for b in BAD} == set(COMMANDS)
+
+
+def test_a_number_or_path_in_order_goes_through(tmp_path):
+    assert between(1, 8)(1) == 1 and between(1)(None) is None
+    assert out_file(str(tmp_path / "new" / "x")) == tmp_path / "new" / "x" and not (tmp_path / "new").exists()
+    assert out_folder(str(tmp_path)) == tmp_path
+    with pytest.raises(typer.BadParameter, match="is a folder"):
+        out_file(tmp_path)
+
+
+def test_the_resume_line_repeats_the_run():
+    """What an interrupted run advises is the same run: read back by the same parser, and quoted for a shell."""
+    import shlex
+
+    line = resume_line(
+        ["01", "25"], 3, ["MODEL=random:llama-2-7b", "TEXT=a b", "RANK=-1"], Path("my runs"), Path("n b")
+    )
+    words = prepare(shlex.split(line))
+    assert words[:5] == ["rocm-guide", "run", "01", "25", "--resume"]
+    pairs = [words[i + 1] for i, w in enumerate(words) if w == "-p"]
+    assert pairs == ["MODEL=random:llama-2-7b", "TEXT=a b", "RANK=-1"]
+    assert words[words.index("--out") + 1] == "my runs" and words[words.index("--notebooks") + 1] == "n b"
+    assert words[words.index("--jobs") + 1] == "3"
+    assert resume_line(None, None, None, Path("runs"), None) == "rocm-guide run --resume --out runs"

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""What a command needs to start: no heavy library where none is used, one line where one is missing, examples, Tab."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rocm_guide
+from rocm_guide.cli.examples import EXAMPLES
+from rocm_guide.cli.main import COMMANDS, NEEDS, find_command
+from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
+from rocm_guide.installation import install_fix, missing_library
+
+ROOT = Path(rocm_guide.__file__).parents[1]
+SAMPLES = Path(__file__).parents[1] / "samples"
+HEAVY = ("torch", "transformers", "triton", "matplotlib", "numpy", "papermill", "datasets")
+ENV = dict(os.environ, PYTHONPATH=str(ROOT))
+
+LIGHT = [
+    "--help",
+    "--version",
+    "list",
+    "copy base.write_text",
+    "copy --list",
+    "launch slurm --nodes 4 -- train.py",
+    f"faults log {SAMPLES / 'faults/dmesg.txt'}",
+    "faults env",
+    f"trace summary {SAMPLES / 'profiling/decode_b32.json.gz'}",
+    f"trace kernels {SAMPLES / 'profiling/rocprofv3_results.json'}",
+    "trace counters",
+    "system check",
+    f"tunable merge {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}",
+    "kernels table nosuch",
+    "fit --help",
+    "--show-completion bash",
+]
+
+RUN = """
+import contextlib, io, json, shlex, sys
+from rocm_guide.cli.main import main
+found = []
+for words in json.loads(sys.stdin.read()):
+    sys.argv = ["rocm-guide", *shlex.split(words)]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+            code = 0
+        except SystemExit as e:
+            code = e.code
+        except BaseException as e:
+            code = f"{type(e).__name__}: {e}"
+    found.append([words, code, err.getvalue(), sorted(set(HEAVY) & set(sys.modules))])
+print(json.dumps(found))
+"""
+
+# Hides every project that the bare package does not need, as on a machine with only typer and rich.
+BARE = """
+import importlib.metadata, sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+HIDDEN = {"torch", "transformers", "triton", "matplotlib", "numpy", "papermill", "nbclient", "nbformat", "nbconvert",
+          "latex2mathml", "ipykernel", "psutil", "jupyterlab", "datasets", "peft", "trl", "safetensors", "tokenizers",
+          "accelerate"}
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *a: None if name.partition(".")[0] in HIDDEN else real(name, *a)
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def in_one_process(commands, cwd, before=""):
+    code = f"HEAVY = {HEAVY!r}\n{before}{RUN}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(commands), capture_output=True, text=True, env=ENV, cwd=cwd
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_light_commands_import_no_heavy_library():
+    for words, code, err, heavy in in_one_process(LIGHT, ROOT):
+        assert heavy == [], f"{words} imports {heavy}"
+        assert code in (0, 1, 2) and "Traceback" not in err, (words, code, err)
+
+
+def test_doctor_and_check_import_no_torch_where_there_is_no_gpu():
+    commands = ["doctor", f"tunable check {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}"]
+    without = (
+        "from rocm_guide import doctor_probes, host\nhost.gpu_possible = doctor_probes.gpu_possible = lambda: False\n"
+    )
+    for words, code, err, heavy in in_one_process(commands, ROOT, without):
+        assert "torch" not in heavy and isinstance(code, int), (words, code, err)
+
+
+def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
+    (tmp_path / "work.py").write_text("print(1)")
+    untuned = SAMPLES / "tunableop/untuned_torch2.11.csv"
+    needing = {
+        "fit llama-2-7b": None,
+        "kernels table bandwidth --fresh": "triton",
+        "tunable plan random:llama-2-7b": "torch",
+        f"tunable explain {untuned} --model random:llama-2-7b": "torch",
+        "profile work.py": "torch",
+        "inspect work.py": "torch",
+        "run 01": "papermill",
+        "store 01": "papermill",
+        "lab": "jupyterlab",
+    }
+    folder = f" --notebooks {ROOT / 'notebooks'}"
+    commands = [w + (folder if w.split()[0] in ("run", "store", "lab") else "") for w in needing]
+    results = in_one_process(commands, tmp_path, BARE)
+    for (words, code, err, _), named in zip(results, needing.values(), strict=True):
+        if named is None and code in (0, 1):
+            continue  # works without any library, which is better still
+        assert code == 2 and err.count("\n") == 1, (words, code, err)
+        assert "Traceback" not in err and "pip install" in err and (named or "") in err, (words, err)
+        assert "rocm-guide[" not in err, "a name that is not ours on the index"
+    assert {p.name for p in tmp_path.iterdir()} == {"work.py"}
+
+
+def test_the_fix_in_a_clone_and_for_a_wheel(monkeypatch):
+    from rocm_guide import installation
+
+    assert install_fix(["torch"]).startswith('pip install -e ".[course]" in ')
+    monkeypatch.setattr(installation, "clone_folder", lambda: None)
+    monkeypatch.setattr(installation, "_requirements", lambda: {"torch": "torch>=2.11,<2.14"})
+    assert install_fix(["torch", "psutil"]) == 'pip install "torch>=2.11,<2.14" psutil'
+    missing = ModuleNotFoundError("No module named 'torch'", name="torch")
+    assert 'pip install "torch>=2.11,<2.14"' in missing_library(missing, ["torch"])
+    # A part of another library may be called otherwise on the index: no name is guessed.
+    part = missing_library(ModuleNotFoundError("No module named 'yaml'", name="yaml"), [])
+    assert "pip install" not in part and "yaml" in part
+    broken = missing_library(ImportError("libtorch.so: cannot open shared object file", name="torch"), ["torch"])
+    assert "cannot be imported (libtorch.so" in broken
+    assert missing_library(ImportError("x", name="rocm_guide.base")) is None
+    assert set(NEEDS) <= set(COMMANDS)
+
+
+def every_command():
+    import importlib
+
+    def walk(path, command):
+        yield path, command
+        for name, child in getattr(command, "commands", {}).items():
+            yield from walk(f"{path} {name}", child)
+
+    for name, (module, _) in COMMANDS.items():
+        yield from walk(name, find_command(importlib.import_module(f"rocm_guide.cli.{module}"), name))
+
+
+def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeypatch):
+    (tmp_path / "code_objects").mkdir()  # the one folder that an example reads
+    monkeypatch.chdir(tmp_path)
+    import importlib
+    import shlex
+
+    paths = dict(every_command())
+    assert set(paths) == set(EXAMPLES)
+    for path, examples in EXAMPLES.items():
+        assert "Examples:" in paths[path].epilog
+        for line, _ in examples:
+            words = shlex.split(line)
+            assert words[0] == "rocm-guide" and words[1] == path.split()[0], line
+            # An example of a group shows one of its commands.
+            own = next(p for p in sorted(paths, key=len, reverse=True) if words[1:][: len(p.split())] == p.split())
+            rest = words[1 + len(own.split()) :]
+            module = importlib.import_module(f"rocm_guide.cli.{COMMANDS[words[1]][0]}")
+            rest = getattr(module, "prepare", list)(rest)
+            if rest:
+                paths[own].make_context(own, rest, resilient_parsing=False)
+
+
+def complete(line):
+    env = {**ENV, "_ROCM_GUIDE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    code = "import sys\nfrom rocm_guide.cli.main import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT)
+    assert "Traceback" not in done.stderr, done.stderr[-1000:]
+    return done.stdout.split()
+
+
+def test_completion_for_bash():
+    shown = subprocess.run(
+        [sys.executable, "-m", "rocm_guide.cli.main", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        env=ENV,
+    )
+    assert "complete -o default -F _rocm_guide_completion rocm-guide" in shown.stdout
+    assert set(complete("rocm-guide l")) == {"list", "lab", "launch"}
+    assert complete("rocm-guide run 0")[:2] == ["00", "01"]
+    assert "base.write_text" in complete("rocm-guide copy base.w")
+    assert complete("rocm-guide launch s") == ["slurm"]
+    assert "random:llama-3-70b" in complete("rocm-guide tunable plan random:llama-3")
+
+
+def test_completion_offers_what_commands_take(monkeypatch, tmp_path):
+    assert ("02", "lora fine tuning") in notebook_numbers("0")
+    assert "base." in helper_names("ba") and helper_names("nothing.") == []
+    assert "kernels.softmax.softmax" in helper_names("kernels.softmax.s") and "softmax" in kernel_names("soft")
+    assert "llama-3-70b" in model_names("llama-3-7")
+    monkeypatch.chdir(tmp_path)
+    assert notebook_numbers("0") != []  # the clone that the package runs from
+
+
+def test_an_unknown_shell_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_guide.cli.main", "--show-completion", "tcsh"],
+        capture_output=True,
+        text=True,
+        env=ENV,
+    )
+    assert done.returncode == 2 and "'tcsh'" in done.stderr and done.stderr.count("\n") == 1 and not done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "--json"],
+        ["doctor", "--json"],
+        ["trace", "counters", "SQ_WAVES", "--json"],
+        ["tunable", "explain", "GemmTunableOp_float_TN,tn_4096_1_4096", "--json"],
+        ["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
+        ["kernels", "table", "bandwidth", "--json"],
+        ["system", "check", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_json_is_alone_on_stdout(words):
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_guide.cli.main", *words], capture_output=True, text=True, env=ENV, cwd=ROOT
+    )
+    assert json.loads(done.stdout), done.stderr[-500:]
+
+
+def test_inspect_json_is_not_mixed_with_what_the_file_prints(tmp_path):
+    pytest.importorskip("triton")
+    file = tmp_path / "noisy.py"
+    file.write_text(
+        "print('at import')\nimport torch\nimport triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        "def one(x, B: tl.constexpr):\n    tl.store(x + tl.arange(0, B), 1.0)\n\n\n"
+        "def example():\n    print('in example')\n    one[(1,)](torch.empty(64), 64)\n"
+    )
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "inspect", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENV, cwd=tmp_path)
+    assert json.loads(done.stdout)[0]["name"] == "one", done.stderr[-500:]
+    assert "at import" in done.stderr and "in example" in done.stderr
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback():
+    command = f"{sys.executable} -m rocm_guide.cli.main copy --list | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=ENV)
+    assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr and "Error" not in done.stderr

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+"""What stamps say about the machine, the guard around a recording, launch options, the cache of the kernel table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rocm_guide import host, kernel_table_cache
+from rocm_guide.course_report import hardware, render
+from rocm_guide.device import accelerator
+from rocm_guide.kernel_table import TableError, kernel_modules, measure_module
+from rocm_guide.kernel_table_cache import measure_modules, triton_version
+from rocm_guide.launch import LaunchError, launch_file
+
+
+def test_every_stamp_names_the_cpu(monkeypatch):
+    monkeypatch.setattr(host, "_cpuinfo", lambda: {"model name": "AMD EPYC 9654 96-Core Processor", "flags": "avx2 x"})
+    assert host.cpu_model() == "AMD EPYC 9654 Processor" and host.host_facts()["features"] == ["avx2"]
+    assert hardware(cpu_only=True).startswith("CPU, AMD EPYC 9654 Processor, ")
+    if not accelerator().is_gpu:
+        assert "AMD EPYC 9654 Processor" in accelerator().label()
+    report = {
+        "notebooks": {},
+        "hardware": "CPU",
+        "parameters": [],
+        "jobs": 1,
+        "versions": {},
+        "host": host.host_facts(),
+    }
+    assert "AMD EPYC 9654 Processor" in render(report) and host.os_name().split(",")[0] in render(report)
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        ({"model name": "Intel(R) Xeon(R) Processor", "cpu family": "6"}, "Xeon Processor (family 6)"),
+        ({"model name": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"}, "Intel Xeon Platinum 8481C"),
+        ({"cpu implementer": "0x41", "cpu part": "0xd40"}, "(implementer 0x41, part 0xd40)"),
+    ],
+)  # fmt: skip
+def test_a_name_that_tells_nothing_gets_its_numbers(monkeypatch, found, shown):
+    monkeypatch.setattr(host, "_cpuinfo", lambda: found)
+    assert host.cpu_model().endswith(shown)
+
+
+def test_a_script_that_profiles_itself_is_refused_in_one_line(tmp_path):
+    script, out = tmp_path / "own.py", tmp_path / "t.json"
+    script.write_text(
+        "import torch\nwith torch.profiler.profile():\n    torch.ones(8, 8) @ torch.ones(8, 8)\nprint('went on')\n"
+    )
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "profile", "--out", str(out), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "went on" not in done.stdout
+    assert done.stderr.count("\n") == 1 and "starts a torch profiler itself" in done.stderr and not out.exists()
+
+
+def test_profile_runs_a_module_as_python_does(tmp_path):
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "train.py").write_text(
+        "import sys, torch\nfrom . import __name__ as own\n"
+        "torch.ones(8, 8) @ torch.ones(8, 8)\nprint(own, sys.argv[1:])\n"
+    )
+    code = "import sys; from rocm_guide.cli.main import main; main()"
+    import os
+    from pathlib import Path
+
+    env = dict(os.environ, PYTHONPATH=str(Path(host.__file__).parents[1]))
+    command = [sys.executable, "-c", code, "profile", "-o", "t.json", "-m", "pack.train", "--steps", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "pack ['--steps', '3']" in done.stdout and "aten::mm" in done.stdout
+
+
+def test_launch_files_take_machines_gpus_time_and_program(tmp_path):
+    text = launch_file("slurm", nodes="4", gpus=4, time="1-00:00:00", program=["my train.py", "--name", "a'b; rm x"])
+    for line in ("#SBATCH --nodes=4", "#SBATCH --gpus-per-node=4", "#SBATCH --time=1-00:00:00"):
+        assert f"\n{line}\n" in text
+    assert "rocm_guide" not in text and "'my train.py' --name 'a'\"'\"'b; rm x' \"$@\"" in text
+    text = launch_file("torchrun", nodes="1:4", gpus=2, program=["-m", "pack.train"])
+    assert "${NODES:-1:4}" in text and "${GPUS:-2}" in text and '-m pack.train "$@"' in text
+    for kind in ("slurm", "torchrun"):
+        script = tmp_path / kind
+        script.write_text(launch_file(kind, nodes="2", gpus=1, program=["train.py"]))
+        assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
+    text = launch_file("accelerate", nodes="3", gpus=4)
+    assert "num_machines: 3\nnum_processes: 12\n" in text
+    for bad in ({"nodes": "0"}, {"nodes": "2:1"}, {"gpus": 0}, {"program": ["a\nb"]}, {"program": ["-x"]}):
+        with pytest.raises(LaunchError):
+            launch_file("torchrun", **bad)
+
+
+def test_the_kernel_table_is_read_from_the_cache_and_heals(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path))
+    seen = []
+    rows = measure_modules(["bandwidth"], jobs=1, progress=lambda *event: seen.append(event))
+    assert rows == measure_module("bandwidth") and seen[-1][0] == "bandwidth" and seen[-1][1] == seen[-1][2] > 0
+    monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(kernel_table_cache, "_in_processes", lambda *_: pytest.fail("compiled again"))
+    assert measure_modules(["bandwidth"]) == rows
+    (file,) = (tmp_path / "kernel_table").glob("*.json")
+    damaged = json.loads(file.read_text())
+    damaged[0]["vgprs"] = "many"
+    for text in ("", "[]", "{}", json.dumps(damaged), '[{"case": 1}]'):
+        file.write_text(text)
+        monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: rows)
+        assert measure_modules(["bandwidth"], jobs=1) == rows and len(json.loads(file.read_text())) == len(rows)
+    monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: [])
+    assert measure_modules(["bandwidth"], jobs=1, fresh=True) == []
+    with pytest.raises(TableError, match="no kernel module 'nosuch'"):
+        measure_modules(["nosuch"])
+
+
+def test_processes_make_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernel_table_cache, "_workers", lambda tasks, jobs: 2)
+    assert measure_modules(["bandwidth"]) == measure_module("bandwidth")
+
+
+def test_versions_and_modules_are_known_without_importing():
+    import triton
+
+    assert (
+        triton_version() == triton.__version__ and "softmax" in kernel_modules() and "anywhere" not in kernel_modules()
+    )
