@@ -151,7 +151,7 @@ $(STATE)/imported: $(STATE)/course
 	@touch $@
 
 # GPTQModel and bitsandbytes lie in a folder of their own: PEFT and TRL import them wherever they find them, which costs
-# every notebook seconds and a banner. Notebooks 06 to 08 add the folder (rocm_guide.quantization_libraries).
+# every notebook seconds and a banner. Notebooks 06 to 08 add the folder (rocm_guide.quantization.libraries).
 $(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/python
 	@echo "installing the quantisation libraries (once)"
 	@rm -rf $(QUANTIZATION)
@@ -163,4 +163,4 @@ $(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/python
 # torchtune needs another torchao than the one of today, so it has a folder of its own in the cache too; only the
 # processes of notebook 05 that run it see that. Done in a blink when it is there; it needs no library of the course.
 torchtune: | $(STATE)/python
-	@$(PY) -m rocm_guide.torchtune_setup
+	@$(PY) -m rocm_guide.doctor.own_folders

@@ -17,13 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rocm_guide.mi300x.ir import parse_ir
-from rocm_guide.mi300x.isa import parse_asm
+from rocm_guide.mi300x.ir.program import parse_ir
+from rocm_guide.mi300x.isa.kernel import parse_asm
 
 SAMPLES = Path(__file__).parents[1] / "tests" / "mi300x" / "samples"
 COMPILE = """
 from rocm_guide.mi300x.compile import compile_kernel
-from rocm_guide.mi300x.examples_tuning import matmul
+from rocm_guide.mi300x.examples.tuning import matmul
 from rocm_guide.mi300x.report import report
 args = ["*fp16:16"] * 3 + [4096] * 3
 report(compile_kernel(matmul, args, {"BM": 128, "BN": 128, "BK": 64}, num_warps=8))

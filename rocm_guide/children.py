@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .base import GuideError
+from rocm_guide.base import GuideError
 
 __all__ = ["ChildError", "call_in_child", "run_child"]
 

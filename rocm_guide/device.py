@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
-from .base import GuideError
-from .host import cores, cpu_model
+from rocm_guide.base import GuideError
+from rocm_guide.host import cores, cpu_model
 
 __all__ = ["Accelerator", "PeakMemory", "Timing", "accelerator", "clock", "peak_memory", "pick_dtype",
            "seed_all", "time_call"]  # fmt: skip

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from rocm_guide.course_cpu import CpuTime, busy_note, cpu_time
-from rocm_guide.loopback import switch_on_loopback
+from rocm_guide.course.cpu_time import CpuTime, busy_note, cpu_time
+from rocm_guide.distributed.loopback import switch_on_loopback
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

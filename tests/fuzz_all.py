@@ -100,9 +100,9 @@ def traces() -> list[bytes]:
 
 
 def read_trace(data: bytes, _: Path) -> None:
-    from rocm_guide.trace_attribute import device_work, idle_gaps
-    from rocm_guide.trace_events import iter_text_events
-    from rocm_guide.trace_store import timeline_of
+    from rocm_guide.profiling.torch_trace.attribution import device_work, idle_gaps
+    from rocm_guide.profiling.torch_trace.events import iter_text_events
+    from rocm_guide.profiling.torch_trace.timeline import timeline_of
 
     line = timeline_of(iter_text_events(io.StringIO(data.decode("utf-8", "replace")), "t", {}))
     if len(line.device) or len(line.ops):
@@ -113,7 +113,7 @@ def read_trace(data: bytes, _: Path) -> None:
 
 def profile(suffix: str) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
-        from rocm_guide.profiling_read import read_profile, roofline_rows
+        from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 
         file = folder / f"x{suffix}"
         file.write_bytes(data)
@@ -146,8 +146,8 @@ def read_elf(data: bytes, _: Path) -> None:
 
 
 def read_faults(data: bytes, folder: Path) -> None:
-    from rocm_guide.faults import read_report
-    from rocm_guide.faults_explain import explain_report
+    from rocm_guide.debugging.faults.agent_log import read_report
+    from rocm_guide.debugging.faults.verdict import explain_report
 
     (folder / "report.txt").write_bytes(data)
     text = explain_report(read_report(folder / "report.txt"), folder=folder).text()
@@ -155,14 +155,14 @@ def read_faults(data: bytes, folder: Path) -> None:
 
 
 def read_fault_log(data: bytes, folder: Path) -> None:
-    from rocm_guide.faults_log import read_log
+    from rocm_guide.debugging.faults.dmesg import read_log
 
     (folder / "log.txt").write_bytes(data)
     assert all(f"{f.text}{f.process}{f.device}".isprintable() for f in read_log(folder / "log.txt"))
 
 
 def read_tunable(data: bytes, folder: Path) -> None:
-    from rocm_guide.tunableop_csv import parse_text, read_file
+    from rocm_guide.tunableop.files import parse_text, read_file
 
     (folder / "t.csv").write_bytes(data)
     once = read_file(folder / "t.csv").text()
@@ -170,28 +170,28 @@ def read_tunable(data: bytes, folder: Path) -> None:
 
 
 def read_gemm(data: bytes, _: Path) -> None:
-    from rocm_guide.tunableop_explain import explain
-    from rocm_guide.tunableop_gemm import parse_gemm
+    from rocm_guide.tunableop.gemm import parse_gemm
+    from rocm_guide.tunableop.in_words import explain
 
     explain(parse_gemm(text_of(data)))
 
 
 def read_state(data: bytes, folder: Path) -> None:
-    from rocm_guide.system_state import load_state
+    from rocm_guide.system.saved import load_state
 
     (folder / "state.json").write_bytes(data)
     load_state(folder / "state.json")
 
 
 def read_lengths(data: bytes, _: Path) -> None:
-    from rocm_guide.cli import tunable_model
+    from rocm_guide.cli.tunable import options as tunable_model
 
     with mock.patch.object(tunable_model, "LONGEST", 10_000):  # lists of ten million lengths are right, and slow
         tunable_model.lengths_of(text_of(data))
 
 
 def read_list(data: bytes, folder: Path) -> None:
-    from rocm_guide.cli.course_cmd import list_
+    from rocm_guide.cli.course import list_
 
     (folder / "notebooks").mkdir(exist_ok=True)
     (folder / "notebooks" / "01_topic.ipynb").write_bytes(data)
@@ -201,15 +201,15 @@ def read_list(data: bytes, folder: Path) -> None:
 
 @cache
 def kernel() -> object:
-    from rocm_guide.mi300x.examples_tuning import scale_rows
+    from rocm_guide.mi300x.examples.tuning import scale_rows
 
     return scale_rows
 
 
 def read_arguments(data: bytes, _: Path) -> None:
     """Four words: two arguments, a constant, an option. All are bound as for a launch; the compiler itself is left out."""
-    from rocm_guide.cli.inspect_arguments import compile_option
-    from rocm_guide.cli.inspect_file import HowTo, _compile_typed
+    from rocm_guide.cli.inspect.arguments import compile_option
+    from rocm_guide.cli.inspect.python_file import HowTo, _compile_typed
 
     words = [*text_of(data).split("\t"), "", "", ""][:4]
     run_time = [p.name for p in kernel().params if not p.is_constexpr]
@@ -225,7 +225,7 @@ def read_arguments(data: bytes, _: Path) -> None:
 
 def read_uri(only_below: bool) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
-        from rocm_guide.faults_code import extract_code
+        from rocm_guide.debugging.faults.code_objects import extract_code
 
         extract_code(text_of(data), folder=folder, proc=str(folder), only_below=only_below)
 
@@ -233,7 +233,7 @@ def read_uri(only_below: bool) -> Callable[[bytes, Path], None]:
 
 
 def read_latex(data: bytes, _: Path) -> None:
-    from rocm_guide.course_html import math_to_markup
+    from rocm_guide.course.html import math_to_markup
 
     math_to_markup(f"${data.decode('utf-8', 'replace')}$")
 
@@ -242,7 +242,7 @@ def read_latex(data: bytes, _: Path) -> None:
 def checkpoints() -> list[bytes]:
     import torch
 
-    from rocm_guide.elastic_checkpoint import save_checkpoint
+    from rocm_guide.distributed.checkpoints import save_checkpoint
 
     state = {"step": 3, "run": {"a": [1, 2.5, "x"]}, "model": {"w": torch.arange(12.0).reshape(3, 4)}, "none": None}
     with tempfile.TemporaryDirectory() as folder:
@@ -250,7 +250,7 @@ def checkpoints() -> list[bytes]:
 
 
 def read_checkpoint(data: bytes, folder: Path) -> None:
-    from rocm_guide.elastic_checkpoint import load_checkpoint
+    from rocm_guide.distributed.checkpoints import load_checkpoint
 
     (folder / "step.pt").write_bytes(data)
     load_checkpoint(folder / "step.pt")

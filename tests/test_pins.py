@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_guide.torchtune_setup import REQUIREMENTS, torchtune_folder
+from rocm_guide.doctor.own_folders import REQUIREMENTS, torchtune_folder
 
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0")

@@ -267,8 +267,8 @@ def test_what_is_read_counts_and_not_the_size(tmp_path):
 
 
 def test_a_fault_report_opens_nothing_that_was_not_named(tmp_path):
-    from rocm_guide.faults_code import extract_code
-    from rocm_guide.faults_report import FaultError
+    from rocm_guide.debugging.faults.code_objects import extract_code
+    from rocm_guide.debugging.faults.model import FaultError
 
     named, other = tmp_path / "named", tmp_path / "other"
     for folder in (named, other):
@@ -382,12 +382,12 @@ def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
 
 
 def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
-    from rocm_guide.doctor_machine import check_cache
-    from rocm_guide.elastic_checkpoint import load_checkpoint, save_checkpoint
+    from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
+    from rocm_guide.doctor.own_folders import REQUIREMENTS, torchtune_folder
+    from rocm_guide.doctor.resources import check_cache
     from rocm_guide.hip.toolchain import build_cpu
-    from rocm_guide.torchtune import _environment
-    from rocm_guide.torchtune_setup import REQUIREMENTS, torchtune_folder
-    from rocm_guide.zoo_tiny import tiny_folder
+    from rocm_guide.torchtune.run import _environment
+    from rocm_guide.zoo.tiny import tiny_folder
 
     cache = tmp_path / "cache"
     monkeypatch.setenv("ROCM_GUIDE_CACHE", str(cache))
@@ -407,7 +407,7 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
 
 @needs_root
 def test_a_read_only_cache_with_the_tiny_model_will_do(tmp_path):
-    from rocm_guide.doctor_machine import check_cache
+    from rocm_guide.doctor.resources import check_cache
 
     for folder in [tmp_path, *list(tmp_path.parents)[:3]]:  # pytest's folders are for root alone
         if folder.stat().st_uid == 0 and folder.name.startswith("pytest"):
@@ -491,9 +491,9 @@ def test_a_model_with_code_of_its_own_is_refused_by_the_commands(remote):
 
 
 def test_a_model_with_code_of_its_own_is_refused_by_every_loader(remote):
-    from rocm_guide.torchtune_config import model_on_disk
-    from rocm_guide.tunableop import plan
-    from rocm_guide.zoo import load_model, load_tokenizer, meta_model
+    from rocm_guide.torchtune.config import model_on_disk
+    from rocm_guide.tunableop.planner import plan
+    from rocm_guide.zoo.load import load_model, load_tokenizer, meta_model
 
     folder, mark = remote
     for load in (load_model, load_tokenizer, meta_model, plan, lambda f: model_on_disk(f, "unused")):
@@ -516,8 +516,8 @@ WORDS = ["e", "tl.float\x04", "tl.", "*fp3:16", "9999999999999999999999999", "92
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda w: ascii(w[:24]))
 def test_odd_arguments_of_inspect_are_one_line(word):
-    from rocm_guide.cli.inspect_file import HowTo, _compile_typed
-    from rocm_guide.mi300x.examples_tuning import scale_rows
+    from rocm_guide.cli.inspect.python_file import HowTo, _compile_typed
+    from rocm_guide.mi300x.examples.tuning import scale_rows
 
     names = [p.name for p in scale_rows.params]
     good = [f"{names[0]}=*fp16:16", f"{names[1]}=*fp16:16", "n=4096"]
@@ -534,7 +534,7 @@ def test_odd_arguments_of_inspect_are_one_line(word):
     "word", ["waves_per_eu=abc", "waves_per_eu=-1", "matrix_instr_nonkdim=17", "arch=gfx90a", "no_such=1", "kpack=True",
              "num_stages=-1", "=", "waves_per_eu"])  # fmt: skip
 def test_options_that_mean_nothing_are_refused(word):
-    from rocm_guide.cli.inspect_arguments import InspectError, compile_option
+    from rocm_guide.cli.inspect.arguments import InspectError, compile_option
 
     with pytest.raises(InspectError, match="--option"):
         compile_option(word)
@@ -543,7 +543,7 @@ def test_options_that_mean_nothing_are_refused(word):
 
 def test_the_compiler_refuses_what_it_would_take_without_effect():
     from rocm_guide.mi300x.compile import CompileError, compile_kernel
-    from rocm_guide.mi300x.examples_tuning import scale_rows
+    from rocm_guide.mi300x.examples.tuning import scale_rows
 
     for options in ({"num_stages": -1}, {"num_warps": 3}, {"waves_per_eu": "abc"}, {"matrix_instr_nonkdim": 17}):
         with pytest.raises(CompileError, match=next(iter(options))):
@@ -564,7 +564,7 @@ def test_waves_beyond_the_workgroup_of_a_dump_are_questioned():
 SHADOWS = """
 import sys
 from pathlib import Path
-from rocm_guide.cli.inspect_file import load_module
+from rocm_guide.cli.inspect.python_file import load_module
 for name in ("types", "torch", "inspect", "mine"):
     module = load_module(Path(sys.argv[1]) / f"{name}.py")
     assert module.WHO == name and module.neighbour.WHO == "neighbour", name
@@ -586,7 +586,7 @@ def test_a_kernel_file_may_bear_the_name_of_a_library(tmp_path):
 
 @pytest.mark.parametrize("text", ["1:99999999999", "0:5", "5:1", "-3", "99999999999", "", "1,0", "1:" + "9" * 5000])
 def test_prompt_lengths_are_checked_before_a_list_is_made(text):
-    from rocm_guide.cli.tunable_model import lengths_of
+    from rocm_guide.cli.tunable.options import lengths_of
 
     with pytest.raises(GuideError, match="--prompt") as caught:
         lengths_of(text)
@@ -595,7 +595,7 @@ def test_prompt_lengths_are_checked_before_a_list_is_made(text):
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "base.", ".base", "base.write_text\n", "a b", "/etc/passwd", ""])
 def test_copy_takes_names_only(name):
-    from rocm_guide.copying import CopyError, copy_source
+    from rocm_guide.copying.writer import CopyError, copy_source
 
     with pytest.raises(CopyError):
         copy_source(name)
@@ -606,13 +606,13 @@ def test_copy_takes_names_only(name):
 
 @pytest.mark.parametrize("latex", [r"\frac{1}", r"\left(", r"\begin{matrix} a", r"a^", r"\\", "{", "}", r"\sqrt[", "&"])
 def test_a_slip_in_a_formula_leaves_it_readable(latex):
-    from rocm_guide.course_html import math_to_markup
+    from rocm_guide.course.html import math_to_markup
 
     assert math_to_markup(f"so ${latex}$ it is")
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
-    from rocm_guide.elastic_checkpoint import load_checkpoint, save_checkpoint
+    from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
 
     good = save_checkpoint(tmp_path, 1, {"step": 1}).read_bytes()
     for data in (
@@ -638,7 +638,7 @@ def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
         def __reduce__(self):
             return os.system, (f"touch {tmp_path}/ran",)
 
-    from rocm_guide.elastic_checkpoint import load_checkpoint
+    from rocm_guide.distributed.checkpoints import load_checkpoint
 
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(GuideError, match="cannot be read as a checkpoint"):
@@ -647,7 +647,7 @@ def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
 
 
 def test_a_damaged_notebook_is_named(tmp_path):
-    from rocm_guide.course import catalogue
+    from rocm_guide.course.lessons import catalogue
 
     for text in ('{"cells": [3]}', '{"cells": [{"source": 5}]}', '{"cells": [], "metadata": []}', "[" * 100_000,
                  '{"cells": [{"metadata": {"tags": [{}]}}]}', '{"cells": [], "metadata": {"rocm_guide": {"seconds": "x"}}}'):  # fmt: skip

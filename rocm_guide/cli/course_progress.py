@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from rocm_guide.course import Lesson
+from rocm_guide.course.lessons import Lesson
 
 __all__ = ["RunDisplay"]
 
@@ -18,7 +18,7 @@ _MARKS = {"ok": "[green]ok[/]", "failed": "[red]failed[/]", "refused": "[red]ref
 
 
 class RunDisplay:
-    """Shows events of :func:`rocm_guide.course_run.run_course`; call it with (number, event)."""
+    """Shows events of :func:`rocm_guide.course.run.run_course`; call it with (number, event)."""
 
     def __init__(self, lessons: Sequence[Lesson], console: Console) -> None:
         self.console = console

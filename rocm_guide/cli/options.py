@@ -111,7 +111,7 @@ def existing_folder(value: Path | None) -> Path | None:
 def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
     """Numbers of the notebooks, with their topics; from the names of the files alone."""
     from rocm_guide.base import GuideError
-    from rocm_guide.course import notebooks_folder
+    from rocm_guide.course.lessons import notebooks_folder
 
     try:
         names = sorted(p.stem for p in notebooks_folder().glob("[0-9][0-9]_*.ipynb"))
@@ -122,7 +122,7 @@ def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
 
 def helper_names(incomplete: str) -> list[str]:
     """Names that `rocm-guide copy` takes. Modules until one is chosen, then its names: one file is read, not all."""
-    from rocm_guide import copying_list
+    from rocm_guide.copying import names as copying_list
 
     root = Path(copying_list.__file__).parent
     module, dot, _ = incomplete.rpartition(".")
@@ -155,14 +155,14 @@ def _public_names(file: Path, module: str) -> list[str]:
 
 def model_names(incomplete: str) -> list[str]:
     """Shapes that ship with the guide, with and without ``random:``; a folder or a hub id is typed by hand."""
-    from rocm_guide.zoo_shapes import SHAPES
+    from rocm_guide.zoo.shapes import SHAPES
 
     return [n for s in SHAPES for n in (s, f"random:{s}") if n.startswith(incomplete)]
 
 
 def kernel_names(incomplete: str) -> list[str]:
     """Modules of kernels that are in the table; from the committed table, so that none is imported."""
-    from rocm_guide.kernel_table import read_rows
+    from rocm_guide.kernels.resource_table import read_rows
 
     return sorted({r.case.split(":")[0] for r in read_rows()[1] if r.case.startswith(incomplete)})
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
-from rocm_guide.memory_plan import fit
-from rocm_guide.memory_work import Work
-from rocm_guide.pipeline import busy_share, pipeline_schedule
-from rocm_guide.placement import plan_placement
-from rocm_guide.zoo import meta_model
-from rocm_guide.zoo_shapes import config_of
+from rocm_guide.memory.planner import fit
+from rocm_guide.memory.work import Work
+from rocm_guide.placement.planner import plan_placement
+from rocm_guide.placement.schedules import busy_share, pipeline_schedule
+from rocm_guide.zoo.load import meta_model
+from rocm_guide.zoo.shapes import config_of
 
 __all__ = ["check_busy", "check_map", "check_mi300x"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocm_guide.attention_cost import visible_tiles
+from rocm_guide.attention.cost import visible_tiles
 from rocm_guide.exercises.common import first_line, say
 
 if TYPE_CHECKING:

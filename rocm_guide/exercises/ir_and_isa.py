@@ -83,8 +83,8 @@ def _trips(name: str, block: int, head_dim: int) -> int:
     import torch
 
     from rocm_guide.mi300x.compile import compile_kernel
-    from rocm_guide.mi300x.examples import int4_scores_gathered, int4_scores_planar, int4_scores_reshaped
-    from rocm_guide.mi300x.ir import parse_ir
+    from rocm_guide.mi300x.examples.int4_scores import int4_scores_gathered, int4_scores_planar, int4_scores_reshaped
+    from rocm_guide.mi300x.ir.program import parse_ir
 
     def meta(*shape: int, dtype: Any = torch.int32) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype, device="meta")

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import say
-from rocm_guide.lora import LoRALinear
-from rocm_guide.memory import training_state_bytes
-from rocm_guide.zoo_shapes import config_of
-from rocm_guide.zoo_sizes import LORA_TARGETS, lora_parameters
+from rocm_guide.memory.states import training_state_bytes
+from rocm_guide.training.lora import LoRALinear
+from rocm_guide.zoo.shapes import config_of
+from rocm_guide.zoo.sizes import LORA_TARGETS, lora_parameters
 
 __all__ = ["check_all_linear", "check_largest_rank", "check_merge"]
 

@@ -83,7 +83,7 @@ def check_merge(merge: Callable[[float, float, float, float], tuple[float, float
 def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     """Exercise 3: a launch configuration for softmax over 65,536 short rows, 256 columns of bf16 each.
 
-    ``tile`` is a :class:`rocm_guide.kernels.rows.RowTile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit loads
+    ``tile`` is a :class:`rocm_guide.kernels.rows.tile.RowTile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit loads
     and stores only, 8 waves per SIMD, nothing spilled.
 
     >>> check_tile({"rows": 1, "warps": 4})
@@ -92,9 +92,9 @@ def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     """
     import torch
 
-    from rocm_guide.kernels.rows import RowTile
-    from rocm_guide.kernels.softmax import softmax_forward
-    from rocm_guide.mi300x.dry_run import dry_run
+    from rocm_guide.kernels.rows.softmax import softmax_forward
+    from rocm_guide.kernels.rows.tile import RowTile
+    from rocm_guide.mi300x.dry_run.driver import dry_run
 
     if isinstance(tile, Mapping):
         try:

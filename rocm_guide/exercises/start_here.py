@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rocm_guide.exercises.common import say
-from rocm_guide.zoo_data import chat
+from rocm_guide.zoo.data import chat
 
 __all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]
 

@@ -80,7 +80,7 @@ def check_rescue(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] BM and BN stay 128: a smaller tile would cost reuse
     False
     """
-    from rocm_guide.mi300x.examples_tuning import gemm_report
+    from rocm_guide.mi300x.examples.tuning import gemm_report
 
     options = {"num_warps": 4, **config}
     tile = options.pop("tile", (128, 128, 64))

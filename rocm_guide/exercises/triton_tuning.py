@@ -58,7 +58,7 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
     [HINT] 'Z' is no candidate; they are A, B, C, D, E, F
     False
     """
-    from rocm_guide.mi300x.examples_tuning import gemm_report
+    from rocm_guide.mi300x.examples.tuning import gemm_report
 
     given = set(answer)
     if unknown := sorted(given - set(CANDIDATES)):
@@ -81,7 +81,7 @@ def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] a tile of 128 x 128 does 64 FLOPs for each byte it loads; 85 are wanted
     False
     """
-    from rocm_guide.mi300x.examples_tuning import gemm_report
+    from rocm_guide.mi300x.examples.tuning import gemm_report
 
     options = dict(config)
     bm, bn, bk = options.pop("tile", (0, 0, 0))

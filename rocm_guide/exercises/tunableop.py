@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from rocm_guide.exercises.common import say
-from rocm_guide.tunableop import plan_model
-from rocm_guide.tunableop_csv import TuningFile, parse_text
-from rocm_guide.tunableop_gemm import TunableFileError, parse_gemm
+from rocm_guide.tunableop.files import TuningFile, parse_text
+from rocm_guide.tunableop.gemm import TunableFileError, parse_gemm
+from rocm_guide.tunableop.planner import plan_model
 
 __all__ = ["LEFT", "RIGHT", "check_line", "check_merged", "check_settings"]
 

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_guide.base import cache_folder, check_private, own_folder, write_bytes
-
-from .toolchain import HipError, banner, find_clang, run_clang, source_file, source_texts
+from rocm_guide.hip.toolchain import HipError, banner, find_clang, run_clang, source_file, source_texts
 
 __all__ = ["Baseline", "baseline", "build_cpu", "open_cpu"]
 

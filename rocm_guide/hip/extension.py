@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import cache_folder, own_folder
-
-from .toolchain import HipError, write_sources
+from rocm_guide.hip.toolchain import HipError, write_sources
 
 __all__ = ["ARCHITECTURES", "HIPCC_FLAGS", "build_extension", "extension_sources", "skinny_splits"]
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .cpu_library import open_cpu
-from .toolchain import HipError
+from rocm_guide.hip.cpu_library import open_cpu
+from rocm_guide.hip.toolchain import HipError
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .toolchain import HipError
+from rocm_guide.hip.toolchain import HipError
 
 if TYPE_CHECKING:
     import torch

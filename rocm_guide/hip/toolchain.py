@@ -126,7 +126,7 @@ def source_file(name: str | os.PathLike[str], folder: str) -> Path:
 
 
 def compile_hip(name: str | os.PathLike[str], arch: str = "gfx942") -> str:
-    """Assembly of a HIP source for an AMD GPU, ready for :func:`rocm_guide.mi300x.isa.parse_asm`.
+    """Assembly of a HIP source for an AMD GPU, ready for :func:`rocm_guide.mi300x.isa.kernel.parse_asm`.
 
     Args:
         name: a name of :func:`sources`, or a file that includes ``guide.h``.

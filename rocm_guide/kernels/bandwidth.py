@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from .launch import (
+from rocm_guide.kernels.arguments import (
     KernelError,
     architecture,
     check_contiguous,

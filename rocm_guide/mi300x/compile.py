@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from rocm_guide.base import GuideError
-
-from .arch import find_arch
-from .isa import Kernel, parse_asm
+from rocm_guide.mi300x.arch import find_arch
+from rocm_guide.mi300x.isa.kernel import Kernel, parse_asm
 
 __all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "check_triton", "compile_kernel",
            "compiled_from_triton", "name_constants", "unwrap_kernel"]  # fmt: skip
@@ -186,7 +185,7 @@ def compile_kernel(
         ArchError: an architecture without limits.
 
     >>> import torch
-    >>> from rocm_guide.mi300x.examples_tuning import scale_rows
+    >>> from rocm_guide.mi300x.examples.tuning import scale_rows
     >>> x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
     >>> k = compile_kernel(scale_rows, [x, x, 2.0, 4096], {"BLOCK": 2048})
     >>> k.name, k.arch, "buffer_load_dwordx4" in k.assembly

@@ -11,17 +11,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rocm_guide.base import GuideError
-
-from .arch import find_arch
-from .compile import Compiled
-from .elf import read_code_objects
-from .ir import Program, parse_ir
-from .isa import Kernel, parse_asm
-from .isa_resources import Resources
-from .limits import Finding, check_limits
-from .occupancy import Occupancy, occupancy
-from .report import KernelReport
-from .suggest import Suggestion, suggest
+from rocm_guide.mi300x.arch import find_arch
+from rocm_guide.mi300x.compile import Compiled
+from rocm_guide.mi300x.elf.code_object import read_code_objects
+from rocm_guide.mi300x.ir.program import Program, parse_ir
+from rocm_guide.mi300x.isa.kernel import Kernel, parse_asm
+from rocm_guide.mi300x.limits import Finding, check_limits
+from rocm_guide.mi300x.occupancy import Occupancy, occupancy
+from rocm_guide.mi300x.report import KernelReport
+from rocm_guide.mi300x.resources import Resources
+from rocm_guide.mi300x.suggest.rules import Suggestion, suggest
 
 __all__ = ["Inspection", "inspect_assembly", "inspect_code_object", "inspect_ir", "inspect_launch"]
 

@@ -72,7 +72,7 @@ def launch(kernel: Any, grid: Sequence[int], *arguments: Any, **meta: Any) -> No
         InterpretError: see :func:`interpret`.
 
     >>> import torch
-    >>> from rocm_guide.mi300x.examples import stream_copy
+    >>> from rocm_guide.mi300x.examples.int4_scores import stream_copy
     >>> x, y = torch.arange(5.0), torch.zeros(5)
     >>> launch(stream_copy, (2,), x, y, 5, BLOCK=4)
     >>> y.tolist()

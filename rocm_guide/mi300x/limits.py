@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rocm_guide.base import GuideError
-
-from .arch import find_arch
-from .occupancy import Occupancy
+from rocm_guide.mi300x.arch import find_arch
+from rocm_guide.mi300x.occupancy import Occupancy
 
 __all__ = ["Finding", "GridError", "GridFit", "check_limits", "grid_fit"]
 

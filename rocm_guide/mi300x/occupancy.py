@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocm_guide.base import GuideError
-
-from .arch import Arch, find_arch
+from rocm_guide.mi300x.arch import Arch, find_arch
 
 __all__ = [
     "Occupancy",

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .arch import find_arch
-from .compile import Compiled
-from .elf import read_code_object
-from .isa import Kernel
-from .isa_resources import Resources
-from .limits import Finding, check_limits
-from .occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
+from rocm_guide.mi300x.arch import find_arch
+from rocm_guide.mi300x.compile import Compiled
+from rocm_guide.mi300x.elf.code_object import read_code_object
+from rocm_guide.mi300x.isa.kernel import Kernel
+from rocm_guide.mi300x.limits import Finding, check_limits
+from rocm_guide.mi300x.occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
+from rocm_guide.mi300x.resources import Resources
 
 __all__ = ["IsaSummary", "KernelReport", "report", "report_table", "summarise_isa"]
 
@@ -127,7 +127,7 @@ def report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelRepor
 
     >>> import torch
     >>> from rocm_guide.mi300x.compile import compile_kernel
-    >>> from rocm_guide.mi300x.examples_tuning import scale_rows
+    >>> from rocm_guide.mi300x.examples.tuning import scale_rows
     >>> x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
     >>> r = report(compile_kernel(scale_rows, [x, x, 2.0, 4096], {"BLOCK": 2048}), grid=(128,))
     >>> r.occupancy.waves_per_simd, r.isa.global_loads, [f.rule for f in r.findings]

@@ -99,7 +99,7 @@ def test_a_notebook_of_the_wheel_runs_and_its_results_go_where_the_reader_is(cli
 
 
 def test_without_notebooks_the_line_says_where_to_get_them(cli, tmp_path):
-    code = "import sys, rocm_guide.course as c\nfrom pathlib import Path\n"
+    code = "import sys, rocm_guide.course.lessons as c\nfrom pathlib import Path\n"
     code += f"c.__file__ = {str(tmp_path / 'rocm_guide' / 'course.py')!r}\n"
     code += "try: c.notebooks_folder()\nexcept c.GuideError as e: print(e)"
     said = cli(code=code).stdout

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from rocm_guide.exercises.row_kernels import check_floor, check_merge, check_tile
-from rocm_guide.kernels.rows import RowTile
+from rocm_guide.kernels.rows.tile import RowTile
 
 
 def test_floor(capsys):

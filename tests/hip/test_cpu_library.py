@@ -13,7 +13,7 @@ import torch
 from rocm_guide.base import cache_folder
 from rocm_guide.hip.cpu_library import baseline, build_cpu, open_cpu
 from rocm_guide.hip.toolchain import HipError, find_clang, sources
-from rocm_guide.mi300x.elf_file import ElfFile
+from rocm_guide.mi300x.elf.elf64 import ElfFile
 
 OTHER = {"x86_64": "aarch64", "aarch64": "x86_64"}[baseline().processor]
 HERE = [(name, baseline().processor) for name in sources()]

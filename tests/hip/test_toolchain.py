@@ -16,7 +16,7 @@ import pytest
 from rocm_guide.hip import toolchain
 from rocm_guide.hip.extension import build_extension, extension_sources, skinny_splits
 from rocm_guide.hip.toolchain import HipError, compile_hip, find_clang, sources, write_sources
-from rocm_guide.mi300x.isa import parse_asm
+from rocm_guide.mi300x.isa.kernel import parse_asm
 from rocm_guide.mi300x.occupancy import occupancy
 
 KERNELS = {"ladder": 9, "rmsnorm_fp8": 12, "skinny_gemm": 4, "swiglu_fp8": 8}

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from rocm_guide.kernels.anywhere import call, call_all
-from rocm_guide.kernels.attention_forward import attention_forward
-from rocm_guide.kernels.attention_reference import reference_attention
-from rocm_guide.kernels.launch import KernelError
-from rocm_guide.kernels.rms_norm import rms_norm_forward
-from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
+from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention.reference import reference_attention
+from rocm_guide.kernels.rows.rms_norm import rms_norm_forward
+from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
 
 HERE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernel_table import measure_module
+from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.bandwidth import reference_stream, stream
-from rocm_guide.kernels.launch import KernelError
+from rocm_guide.kernels.resource_table import measure_module
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 SIZES = (1, 2, 7, 8, 100, 1024, 4095, 4096, 4097, 9000, 12_288, 16_384, 40_000, 65_537, 100_000, 131_072, 250_001)

@@ -10,15 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rocm_guide.kernels import (
-    attention_forward,
-    attention_quantized,
-    gemm_skinny,
-    layer_norm,
-    layer_norm_grad,
-    norm_weight_grad,
-    softmax,
-)
+from rocm_guide.kernels.attention import forward as attention_forward
+from rocm_guide.kernels.attention import quantized as attention_quantized
+from rocm_guide.kernels.gemm import skinny as gemm_skinny
+from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
+from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
 MODULES = (attention_forward, attention_quantized, gemm_skinny, layer_norm, layer_norm_grad, norm_weight_grad, softmax)
 READS_AND_WRITES = ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 triton = pytest.importorskip("triton")
-import triton.language as tl  # noqa: E402
+import triton.language as tl
 
-from rocm_guide.mi300x import compile as module  # noqa: E402
-from rocm_guide.mi300x.compile import (  # noqa: E402
+from rocm_guide.mi300x import compile as module
+from rocm_guide.mi300x.compile import (
     CompileError,
     SignatureError,
     TritonVersionError,
@@ -18,9 +18,9 @@ from rocm_guide.mi300x.compile import (  # noqa: E402
     compile_kernel,
     unwrap_kernel,
 )
-from rocm_guide.mi300x.elf import read_code_object  # noqa: E402
-from rocm_guide.mi300x.examples_tuning import attention_rows, matmul, scale_rows, tuned_scale_rows  # noqa: E402
-from rocm_guide.mi300x.occupancy import occupancy  # noqa: E402
+from rocm_guide.mi300x.elf.code_object import read_code_object
+from rocm_guide.mi300x.examples.tuning import attention_rows, matmul, scale_rows, tuned_scale_rows
+from rocm_guide.mi300x.occupancy import occupancy
 
 HALF = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
 GEMM = [HALF, HALF, HALF, 4096, 4096, 4096]

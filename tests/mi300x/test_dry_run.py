@@ -9,11 +9,11 @@ import pytest
 import torch
 
 triton = pytest.importorskip("triton")
-import triton.language as tl  # noqa: E402
-from triton.runtime.autotuner import Autotuner  # noqa: E402
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner
 
-from rocm_guide.mi300x.dry_run import DryRunError, dry_run  # noqa: E402
-from rocm_guide.mi300x.examples_tuning import matmul, scale_rows, tuned_scale_rows  # noqa: E402
+from rocm_guide.mi300x.dry_run.driver import DryRunError, dry_run
+from rocm_guide.mi300x.examples.tuning import matmul, scale_rows, tuned_scale_rows
 
 # Before the first test: an import may add warning filters, and the tests compare the world before and after.
 with contextlib.suppress(ImportError):

@@ -10,11 +10,11 @@ import subprocess
 import zlib
 
 import pytest
-from mi300x_mutate import SAMPLES, budget, campaign, mutated
 
-from rocm_guide.mi300x.elf import ElfError, read_code_object, read_code_objects
-from rocm_guide.mi300x.elf_msgpack import MsgpackError, decode_msgpack
-from rocm_guide.mi300x.isa import parse_asm
+from rocm_guide.mi300x.elf.code_object import ElfError, read_code_object, read_code_objects
+from rocm_guide.mi300x.elf.msgpack import MsgpackError, decode_msgpack
+from rocm_guide.mi300x.isa.kernel import parse_asm
+from tests.mi300x.mutate import SAMPLES, budget, campaign, mutated
 
 OBJECTS = sorted(p.name for p in SAMPLES.iterdir() if p.suffix in (".hsaco", ".co"))
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.mi300x import examples
 from rocm_guide.mi300x.compile import compile_kernel
+from rocm_guide.mi300x.examples import int4_scores as examples
 from rocm_guide.mi300x.interpret import InterpretError, interpret, launch
-from rocm_guide.mi300x.ir import parse_ir
-from rocm_guide.mi300x.isa import parse_asm
-from rocm_guide.mi300x.isa_flight import loads_in_flight
+from rocm_guide.mi300x.ir.program import parse_ir
+from rocm_guide.mi300x.isa.in_flight import loads_in_flight
+from rocm_guide.mi300x.isa.kernel import parse_asm
 
 INT4 = {
     "reshaped": examples.int4_scores_reshaped,

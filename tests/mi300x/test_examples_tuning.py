@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 PROGRAM = """
 import itertools, torch, triton
-from rocm_guide.mi300x.examples_tuning import attention_rows, matmul, scale_rows
+from rocm_guide.mi300x.examples.tuning import attention_rows, matmul, scale_rows
 
 torch.manual_seed(0)
 for rows, cols in [(1, 1), (3, 37), (5, 300)]:

@@ -7,12 +7,12 @@ import re
 
 import pytest
 from counted import assert_linear
-from mi300x_mutate import SAMPLES, budget, campaign, mutated
 
-from rocm_guide.mi300x.ir import IrError, parse_ir
-from rocm_guide.mi300x.ir_layouts import parse_layout, wave_bits
-from rocm_guide.mi300x.ir_lds import crosses_waves
-from rocm_guide.mi300x.ir_text import parse_op, parse_type
+from rocm_guide.mi300x.ir.layouts import parse_layout, wave_bits
+from rocm_guide.mi300x.ir.lds import crosses_waves
+from rocm_guide.mi300x.ir.program import IrError, parse_ir
+from rocm_guide.mi300x.ir.text import parse_op, parse_type
+from tests.mi300x.mutate import SAMPLES, budget, campaign, mutated
 
 DUMPS = sorted(p.name for p in SAMPLES.glob("*.ttgir"))
 

@@ -11,12 +11,12 @@ import pytest
 from counted import assert_linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mi300x_mutate import SAMPLES, budget, campaign, mutated
 
-from rocm_guide.mi300x.isa import IsaError, parse_asm
-from rocm_guide.mi300x.isa_cfg import loop_headers, loop_nesting
-from rocm_guide.mi300x.isa_ops import matrix_shape, meaning, wait_counts
-from rocm_guide.mi300x.isa_resources import allocated_vgprs
+from rocm_guide.mi300x.isa.kernel import IsaError, parse_asm
+from rocm_guide.mi300x.isa.loops import loop_headers, loop_nesting
+from rocm_guide.mi300x.isa.mnemonics import matrix_shape, meaning, wait_counts
+from rocm_guide.mi300x.resources import allocated_vgprs
+from tests.mi300x.mutate import SAMPLES, budget, campaign, mutated
 
 ASSEMBLY = sorted(p.name for p in SAMPLES.iterdir() if p.suffix in (".amdgcn", ".s"))
 TRITON = [n for n in ASSEMBLY if n.endswith(".amdgcn")]

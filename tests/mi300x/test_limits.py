@@ -82,7 +82,7 @@ def test_grid_fit():
 def test_real_kernels_break_the_limits_that_the_compiler_lets_pass():
     pytest.importorskip("triton")
     from rocm_guide.mi300x.compile import compile_kernel
-    from rocm_guide.mi300x.examples_tuning import matmul, scale_rows
+    from rocm_guide.mi300x.examples.tuning import matmul, scale_rows
     from rocm_guide.mi300x.report import report
 
     bf16 = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")

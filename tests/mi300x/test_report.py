@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("triton")
 
 from rocm_guide.mi300x.compile import compile_kernel
-from rocm_guide.mi300x.examples_tuning import attention_rows, matmul, scale_rows
+from rocm_guide.mi300x.examples.tuning import attention_rows, matmul, scale_rows
 from rocm_guide.mi300x.report import report, report_table
 
 HALF = torch.empty(4096, 4096, dtype=torch.float16, device="meta")

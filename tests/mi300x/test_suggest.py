@@ -6,15 +6,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from mi300x_mutate import SAMPLES
 
-from rocm_guide.mi300x.html import annotate_source, render_page
 from rocm_guide.mi300x.inspection import inspect_assembly, inspect_code_object, inspect_ir
-from rocm_guide.mi300x.ir import parse_ir
-from rocm_guide.mi300x.isa import parse_asm
-from rocm_guide.mi300x.isa_registers import register_roles, vgprs_of
+from rocm_guide.mi300x.ir.program import parse_ir
+from rocm_guide.mi300x.isa.kernel import parse_asm
+from rocm_guide.mi300x.isa.registers import register_roles, vgprs_of
 from rocm_guide.mi300x.occupancy import occupancy
-from rocm_guide.mi300x.suggest import suggest
+from rocm_guide.mi300x.page import annotate_source, render_page
+from rocm_guide.mi300x.suggest.rules import suggest
+from tests.mi300x.mutate import SAMPLES
 
 
 def text(name):

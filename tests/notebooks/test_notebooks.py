@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.course import catalogue
-from rocm_guide.course_lint import lint_notebook
-from rocm_guide.course_run import run_course
-from rocm_guide.course_store import TABLE, course_table, pictures
+from rocm_guide.course.lessons import catalogue
+from rocm_guide.course.lint import lint_notebook
+from rocm_guide.course.run import run_course
+from rocm_guide.course.store import TABLE, course_table, pictures
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Our skinny GEMM against torch._scaled_mm (and torch.mm in bf16) at the three projections of Llama 3.1 405B.
+
+Two figures for ours: with overlapped launches (each kernel starts while the one before is finishing, and asks for its
+own weight meanwhile) and without. The first is what a chain of our kernels gets; the second is what a kernel between
+foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see kernel_bench.py.
+
+    python benchmarks/kernels/skinny_gemm.py              # measure, write results/skinny_gemm.json and the plot
+    python benchmarks/kernels/skinny_gemm.py --plot       # only draw the plot again
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import torch
+
+from benchmarks.timing import (
+    RESULTS,
+    copies_past_cache,
+    copy_bandwidth,
+    plot_by_size,
+    save,
+    save_plot,
+    tensors,
+    time_graph,
+)
+
+ROWS = (1, 4, 8, 16, 32)
+BF16_ROWS = (1, 8, 32)
+FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
+TURNS = 3
+
+
+def one(m, n, k, dtype, tile=None):
+    """Microseconds of every way at one shape: [median, spread]; ``tile`` instead of the table's launch."""
+    from rocm_guide.kernels.arguments import architecture, unit_count
+    from rocm_guide.kernels.gemm.skinny import SkinnyWorkspace, gemm_skinny
+    from rocm_guide.kernels.gemm.skinny_configs import pick_config
+
+    nbytes = n * k * dtype.itemsize
+    copies = copies_past_cache(nbytes)
+    x, w = tensors((m, k), dtype, copies), tensors((n, k), dtype, copies, seed=1)
+    sx, sw = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
+    space = SkinnyWorkspace.on("cuda")
+    tile = tile or pick_config(n, 8 * dtype.itemsize, architecture(x), unit_count(x))
+    alone = dataclasses.replace(tile, overlap=False, ahead=0)
+
+    def library(i):
+        if dtype.itemsize == 1:
+            return lambda: torch._scaled_mm(x[i], w[i].T, scale_a=sx, scale_b=sw, out_dtype=torch.bfloat16)
+        return lambda: x[i] @ w[i].T
+
+    scales = (0.5, 0.25) if dtype.itemsize == 1 else (1.0, 1.0)
+    ways = {
+        "library": library,
+        "ours": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=tile),
+        "ours, no overlap": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=alone),
+    }
+    if not tile.overlap:
+        del ways["ours, no overlap"]
+    if dtype.itemsize > 1 and m <= 8:
+        from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
+
+        ways["ours, multiply-reduce"] = lambda i: lambda: gemm_multiply_reduce(x[i], w[i].T)
+    want = scales[0] * scales[1] * (x[0].double() @ w[0].double().T)
+    for name, make in ways.items():
+        worst = ((make(0)().double() - want).abs().max() / want.abs().max()).item()
+        if not worst < 0.01:
+            raise SystemExit(f"{name} {m}x{n}x{k}: off by {worst:.3g} of the largest element")
+    turns = [{name: time_graph(make, nbytes) for name, make in ways.items()} for _ in range(TURNS)]
+    middle = {name: sorted((t[name] for t in turns), key=lambda t: t.us)[TURNS // 2] for name in ways}
+    return {name: [round(t.us, 3), round(t.spread, 3)] for name, t in middle.items()}
+
+
+def measure(tile=None, only=None):
+    from rocm_guide.kernels.gemm.skinny_configs import SHAPES
+
+    results = []
+    for dtype in (FP8, torch.bfloat16) if only is None else (FP8,):
+        for n, k in SHAPES:
+            for m in (ROWS if dtype == FP8 else BF16_ROWS) if only in (None, n) else ():
+                us = one(m, n, k, dtype, tile)
+                ratios = {w: us["library"][0] / t[0] for w, t in us.items() if w != "library"}
+                name = str(dtype).removeprefix("torch.")
+                results.append({"dtype": name, "rows": m, "n": n, "k": k, "us": us})
+                tb = n * k * dtype.itemsize / us["ours"][0] / 1e6
+                print(f"{name} {m}x{n}x{k}", *(f"{w} {t[0]:.2f}" for w, t in us.items()), f"us, ours {tb:.2f} TB/s;",
+                      *(f"{w} x{r:.3f}" for w, r in ratios.items()), flush=True)  # fmt: skip
+    return {"copy_gb_s": round(copy_bandwidth(), 1), "results": results}
+
+
+def plot(result, folder=None):
+    """A panel per shape: how many times as fast as the library, over rows."""
+    eight = [r for r in result["results"] if r["dtype"].startswith("float8")]
+    shapes = list(dict.fromkeys((r["n"], r["k"]) for r in eight))
+    ways = [w for w in ("ours, no overlap", "ours") if w in eight[0]["us"]]
+    panels = {}
+    for n, k in shapes:
+        mine = [r["us"] for r in eight if (r["n"], r["k"]) == (n, k)]
+        panels[f"{n} x {k} ({n * k / 1e6:.0f} MB)"] = {w: [us["library"][0] / us[w][0] for us in mine] for w in ways}
+    sizes = [r["rows"] for r in eight if (r["n"], r["k"]) == shapes[0]]
+    fig = plot_by_size(
+        panels,
+        sizes,
+        x="rows of x",
+        y="times as fast",
+        title="Skinny fp8 GEMM against torch._scaled_mm",
+        hardware=result["hardware"],
+        ceiling={"torch._scaled_mm": 1.0},
+    )
+    save_plot("skinny_gemm", fig, folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plot", action="store_true", help="draw the plot from the stored result")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--tile", help="JSON of a SkinnyTile to measure instead of the table's launch")
+    parser.add_argument("--only", type=int, help="fp8 weights of this many rows only")
+    options = parser.parse_args()
+    tile = None
+    if options.tile:
+        from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile
+
+        tile = SkinnyTile(**json.loads(options.tile))
+    if not options.plot:
+        save("skinny_gemm", measure(tile, options.only), options.out)
+    plot(json.loads((options.out / "skinny_gemm.json").read_text()), options.out)
+
+
+if __name__ == "__main__":
+    main()

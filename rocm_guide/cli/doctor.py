@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide doctor`: is this machine ready for the course?"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from rocm_guide.cli.options import JSON, between
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    as_json: JSON = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for torch to find the GPUs.", callback=between(0.1, 86_400))
+    ] = 120,
+) -> None:
+    """Check Python, libraries, accelerator, ROCm, memory, disk and cache; each finding with its fix.
+
+    Exit code 1 if anything is [FAIL], else 0.
+    """
+    from rich.console import Console
+
+    from rocm_guide.doctor.diagnosis import diagnose, report
+
+    checks = diagnose(timeout=timeout)
+    summary = report(checks)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        colours = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
+        for check in checks:
+            console.print(str(check), style=None if check.status == "OK" else colours[check.status], markup=False)
+    raise typer.Exit(1 if summary["status"] == "FAIL" else 0)

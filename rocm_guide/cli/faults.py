@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide faults read | log | code | env`: from a crash to the instruction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rocm_guide.cli.options import JSON, existing_folder, out_file
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read GPU fault reports and debug-agent logs.")
+
+
+@app.command()
+def read(
+    report: Annotated[Path, typer.Argument(help="What the ROCm debug agent printed.")],
+    code: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.", callback=existing_folder)] = None,
+    as_json: JSON = False,
+) -> None:
+    """Name the faulting kernel, the instruction, and the lanes that touched the page."""
+    from rocm_guide.debugging.faults.agent_log import read_report
+    from rocm_guide.debugging.faults.verdict import explain_report
+
+    found = explain_report(read_report(report), folder=code)
+    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found.text())
+
+
+@app.command()
+def log(
+    file: Annotated[Path, typer.Argument(help="A program's output, or the kernel log: sudo dmesg > dmesg.txt.")],
+    as_json: JSON = False,
+) -> None:
+    """Find GPU faults in a log and say what each means."""
+    from dataclasses import asdict
+
+    from rocm_guide.debugging.faults.dmesg import read_log
+
+    found = read_log(file)
+    if as_json:
+        typer.echo(json.dumps([asdict(f) for f in found], indent=1))
+        return
+    for fault in found:
+        at = f" at {fault.address:#x}" if fault.address is not None else ""
+        access = "" if fault.write is None else (" (a write)" if fault.write else " (a read)")
+        who = f", {fault.process} pid {fault.pid}" if fault.process else ""
+        typer.echo(f"line {fault.line}: {fault.kind}{at}{access}{who}: {fault.meaning}")
+    if not found:
+        typer.echo("no GPU fault in it")
+
+
+@app.command()
+def code(
+    uri: Annotated[str, typer.Argument(help="The line behind 'code object:'.")],
+    pc: Annotated[str, typer.Option(help="Address inside the file: wave pc minus the start of 'loaded at'.")] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of --save-code-objects.", callback=existing_folder)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the code object here.")
+    ] = None,
+    as_json: JSON = False,
+) -> None:
+    """Extract a code object and disassemble it around an address."""
+    from rocm_guide.base import GuideError, write_bytes
+    from rocm_guide.debugging.faults.code_objects import disassemble, extract_code
+
+    try:
+        at = int(pc, 0) if pc else None
+    except ValueError as e:
+        raise GuideError(f"pc={pc!r}: not an address; write it like 0x19a4") from e
+    data = extract_code(uri, folder=folder)
+    listing = disassemble(data, pc=at)
+    written = write_bytes(out, data) if out is not None else None
+    if as_json:
+        rows = [{"address": i.address, "text": i.text} for i in listing.instructions]
+        found = {"bytes": len(data), "functions": list(listing.functions), "pc": at, "instructions": rows}
+        typer.echo(json.dumps(found, indent=1))
+        return
+    if written is not None:
+        typer.echo(f"{written}: {len(data):,} bytes")
+    typer.echo("functions: " + ", ".join(listing.functions))
+    everything = "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
+    typer.echo(listing.around() if at is not None else everything)
+
+
+@app.command()
+def env(
+    agent: Annotated[str | None, typer.Option(help="The debug agent: /opt/rocm/lib/librocm-debug-agent.so.2")] = None,
+    save_code: Annotated[str | None, typer.Option(help="Folder for code objects.")] = None,
+    precise: Annotated[bool, typer.Option("--precise", help="Report the very instruction (slower).")] = False,
+    all_waves: Annotated[bool, typer.Option("--all", help="Report every wave.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Print the lines that unset everything, the agent too.")] = False,
+) -> None:
+    """Print the environment of a hunt, for `eval "$(rocm-guide faults env)"`."""
+    from rocm_guide.debugging.faults.hunting_env import HUNT, hunt_environment, shell_lines
+
+    if undo:
+        found = dict.fromkeys((*HUNT, "HSA_TOOLS_LIB", "ROCM_DEBUG_AGENT_OPTIONS"), "")
+    else:
+        found = hunt_environment(agent=agent, save_code=save_code, precise=precise, all_waves=all_waves)
+    typer.echo(shell_lines(found, undo=undo))

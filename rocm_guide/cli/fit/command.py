@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide fit`: will this model train, generate or serve on these GPUs, and with what batch?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocm_guide.cli.fit.advice import advice_for
+
+if TYPE_CHECKING:
+    from rocm_guide.memory.planner import Fit
+    from rocm_guide.memory.work import Work
+    from rocm_guide.placement.planner import Placement
+
+__all__ = ["fit"]
+
+BAR = 46
+
+
+def fit(
+    model: Annotated[str, typer.Argument(help="A shape (llama-2-7b), a hub id, a folder, a config.json.")],
+    gpu: Annotated[str, typer.Option(help="MI300X, mi325x, H100, A100-40GB, RTX4090, …")] = "MI300X",
+    count: Annotated[int, typer.Option(help="Number of GPUs.")] = 1,
+    method: Annotated[str, typer.Option(help="full, lora, qlora, inference or serve.")] = "full",
+    batch: Annotated[int, typer.Option(help="Rows on each GPU.")] = 1,
+    seq: Annotated[int, typer.Option(help="Tokens of a row, the answer included.")] = 2048,
+    checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Recompute activations.")] = False,
+    fsdp: Annotated[bool, typer.Option("--fsdp", help="Shard parameters, gradients and states.")] = False,
+    precision: Annotated[str, typer.Option(help="Of full training: bf16 (all of it) or mixed (fp32 states).")] = "bf16",
+    kernels: Annotated[str, typer.Option(help="liger (fused) or torch.")] = "liger",
+    rank: Annotated[int, typer.Option(help="Rank of LoRA.")] = 16,
+    targets: Annotated[
+        str, typer.Option(help="Matrices of LoRA, as q_proj,v_proj; all linear layers by default.")
+    ] = "all",
+    dropout: Annotated[float, typer.Option(help="Dropout of LoRA.")] = 0.0,
+    accumulation: Annotated[int, typer.Option(help="Forward passes for each optimizer step.")] = 1,
+    memory: Annotated[
+        float | None, typer.Option(help="GB (10^9 bytes) of one GPU, instead of its driver's figure.")
+    ] = None,
+    device_map: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Bytes of one GPU at the peak, by part, whether they fit, and the largest batch that does. Exit code 1: no."""
+    from rocm_guide.memory.planner import fit as plan_fit
+    from rocm_guide.memory.work import Work
+    from rocm_guide.zoo.config_json import config_fields
+
+    chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
+    work = Work(
+        method, batch, seq, precision, checkpointing, kernels, accumulation, rank, chosen, dropout, method != "qlora"
+    )
+    _check_options(work, fsdp, device_map)
+    fields = config_fields(model)
+    plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
+    placement = _placement(model, plan, device_map) if device_map else None
+    if plot is not None:
+        _draw(plan, model, plot)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(plan, model, placement), indent=1))
+    else:
+        _print(plan, model, placement, fields)
+    raise typer.Exit(0 if plan.fits else 1)
+
+
+def _check_options(work: Work, fsdp: bool, device_map: str | None) -> None:
+    """Refuse options that would have no effect: a plan that leaves them out silently is another plan."""
+    from rocm_guide.memory.work import FitError
+
+    if work.precision == "mixed" and work.method != "full":
+        raise FitError(
+            f"--precision mixed with --method {work.method}: only full training has fp32 states; leave it out"
+        )
+    if work.checkpointing and work.method in ("inference", "serve"):
+        raise FitError(f"--checkpointing with --method {work.method}: there is no backward pass; leave it out")
+    if fsdp and device_map:
+        raise FitError(
+            f"--map {device_map} with --fsdp: FSDP shards every layer, there is no map; leave one of them out"
+        )
+
+
+def _placement(model: str, plan: Fit, strategy: str) -> Placement:
+    from rocm_guide.placement.planner import plan_placement
+    from rocm_guide.zoo.load import meta_model
+
+    return plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
+
+
+def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    found = {
+        "model": model,
+        "gpu": plan.gpu,
+        "count": plan.count,
+        "fsdp": plan.fsdp,
+        "weights": plan.stored_as,
+        "work": asdict(plan.work),
+        "parts_bytes": plan.parts,
+        "overhead_bytes": plan.overhead,
+        "peak_bytes": plan.peak,
+        "reserved_bytes": plan.reserved,
+        "total_bytes": plan.total,
+        "budget_bytes": plan.budget,
+        "moments_bytes": plan.moments,
+        "moment": plan.moment,
+        "fits": plan.fits,
+        "largest_batch": plan.largest_batch,
+    }
+    if placement:
+        found["device_map"] = placement.device_map
+        found["map_bytes"] = {str(device): used for device, used in placement.used.items()}
+    return found
+
+
+def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str, Any]) -> None:
+    work = plan.work
+    many = f"{plan.count} x " if plan.count > 1 else ""
+    how = [work.method] + [f"{work.precision} states"] * (work.method == "full") + ["FSDP"] * plan.fsdp
+    how += ["checkpointing"] * work.checkpointing + [f"weights: {plan.stored_as}"] * (plan.stored_as != "bf16")
+    typer.echo(f"{model} on {many}{plan.gpu}: {', '.join(how)}; batch {work.batch} x {work.seq} tokens on each GPU")
+    for name, size in {**plan.parts, **plan.overhead}.items():
+        bar = "#" * round(BAR * size / max(plan.total, plan.budget))
+        typer.echo(f"  {name:<16}{size / 1e9:9.2f} GB  {bar}".rstrip())
+    typer.echo(
+        f"  {'total':<16}{plan.total / 1e9:9.2f} GB of {plan.budget / 1e9:.2f} GB ({plan.budget / 2**30:.2f} GiB); "
+        f"the peak is at: {plan.moment}"
+    )
+    typer.echo(f"  torch: {plan.peak / 1e9:.2f} GB allocated at the peak, {plan.reserved / 1e9:.2f} GB reserved")
+    rows = "sequences at once" if work.method == "serve" else "rows"
+    most = f"at most {plan.largest_batch} {rows} of {work.seq} tokens"
+    if plan.fits:
+        typer.echo(f"[OK]   fits; {most}")
+    else:
+        advice = most if plan.largest_batch else advice_for(plan, fields)
+        typer.echo(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
+    if placement:
+        from rocm_guide.placement.reasons import explain
+
+        typer.echo("\n".join([f"device map {placement.strategy!r}:", *explain(placement)]))
+
+
+def _draw(plan: Fit, model: str, path: Path) -> None:
+    import io
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from rocm_guide.base import write_bytes
+    from rocm_guide.memory.plot import draw_fit
+
+    ax = draw_fit({f"{model}\n{plan.work.method}": plan})
+    kind = path.suffix.lstrip(".").lower() or "png"
+    if kind not in ("png", "svg"):
+        from rocm_guide.memory.work import FitError
+
+        raise FitError(f"{path}: give a file ending in .png or .svg")
+    picture = io.BytesIO()
+    ax.figure.savefig(picture, format=kind)
+    write_bytes(path, picture.getvalue())

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide inspect`: what a kernel becomes on MI300X, on a machine that has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.inspection import Inspection
+
+__all__ = ["inspect"]
+
+_MAX_BYTES = 200_000_000
+_FULL = 3  # kernels that get a full report on the terminal; all are in the overview, the JSON and the HTML
+
+
+def _read(path: Path) -> bytes:
+    from rocm_guide.base import GuideError, read_regular
+
+    try:
+        return read_regular(path, _MAX_BYTES)
+    except OSError as e:
+        raise GuideError(
+            f"{path}: cannot be read ({e.strerror or e}); give a file with the kernel that you mean"
+        ) from e
+
+
+def _dump(path: Path, lds: int | None, waves: int | None) -> list[Inspection]:
+    """A file that is not Python, told by its content: ELF or bundle, IR, or assembly."""
+    from rocm_guide.mi300x import inspection
+
+    data = _read(path)
+    if data[:4] in (b"\x7fELF", b"CCOB") or data.startswith(b"__CLANG_OFFLOAD_BUNDLE__"):
+        return inspection.inspect_code_object(data, lds=lds, waves=waves)
+    text = data.decode("utf-8", "replace")
+    if path.suffix in (".ttir", ".ttgir", ".mlir") or "tt.func" in text:
+        return inspection.inspect_ir(text)
+    return inspection.inspect_assembly(text, lds=lds, waves=waves)
+
+
+def _options(words: list[str], warps: int | None, stages: int | None) -> dict[str, Any]:
+    from rocm_guide.cli.inspect.arguments import compile_option
+
+    found = dict(compile_option(w) for w in words)
+    if warps is not None:
+        found["num_warps"] = warps
+    if stages is not None:
+        found["num_stages"] = stages
+    return found
+
+
+def inspect(
+    target: Annotated[str, typer.Argument(metavar="FILE[::KERNEL]", help=".py, .s/.amdgcn, .co/.hsaco, .ttir/.ttgir")],
+    call: Annotated[str, typer.Option(help="An expression that launches it: 'softmax(torch.empty(64, 4096))'.")] = "",
+    arg: Annotated[list[str], typer.Option(help="NAME=*fp16:16, NAME=i32, NAME=4096 or NAME=fp16[1024,4096].")] = [],  # noqa: B006
+    const: Annotated[list[str], typer.Option(help="NAME=VALUE of a tl.constexpr parameter.")] = [],  # noqa: B006
+    option: Annotated[list[str], typer.Option(help="A compile option: waves_per_eu=2, matrix_instr_nonkdim=16 …")] = [],  # noqa: B006
+    warps: Annotated[int | None, typer.Option(help="num_warps; for a dump, waves per workgroup.")] = None,
+    stages: Annotated[int | None, typer.Option(help="num_stages.")] = None,
+    lds: Annotated[int | None, typer.Option(help="For a dump: bytes of LDS per workgroup (metadata.shared).")] = None,
+    arch: Annotated[str, typer.Option(help="gfx942 (MI300X), gfx90a or gfx950.")] = "gfx942",
+    meta: Annotated[bool, typer.Option("--meta", help="Tensors without memory, so that true sizes are free.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write a page with plots and line-by-line notes.")
+    ] = None,
+) -> None:
+    """Show what a kernel becomes: registers, LDS, occupancy, instructions, widths, waits, and what to try.
+
+    A Python file is imported and its kernels are compiled, never launched; no GPU is needed. How a kernel is launched
+    comes from --call, else from --arg and --const, else from a function example() in the file.
+    """
+    from rocm_guide.cli.output import plain_console
+
+    name, _, kernel = target.partition("::")
+    path = Path(name)
+    if path.suffix == ".py":
+        from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+        from rocm_guide.mi300x.compiler_key import quick_compiler_key
+
+        _read(path)
+        how = HowTo(call, arg, const, _options(option, warps, stages), meta)
+        with quick_compiler_key():
+            found = inspect_python(path, kernel, how, arch)
+    else:
+        found = _dump(path, lds, warps)
+        found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)
+    if html is not None:
+        from rocm_guide.base import write_text
+        from rocm_guide.cli.inspect.figures import page
+
+        write_text(html, page(found, path.parent if path.suffix == ".py" else None))
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([one.to_dict() for one in found], indent=1))
+        return
+    from rocm_guide.cli.inspect.text import print_inspection, print_overview
+
+    console = plain_console()
+    if len(found) > 1:
+        print_overview(console, found)
+    for one in found[:_FULL]:
+        print_inspection(console, one, path.parent if path.suffix == ".py" else None)
+        console.print("")
+    if len(found) > _FULL:
+        console.print(f"{len(found) - _FULL} more kernels: --json or --html OUT has them all, ::KERNEL shows one.")
+    if html is not None:
+        console.print(f"written: {html}")
+
+
+def _missing(path: Path, kernel: str, found: list[Inspection]) -> list[Inspection]:
+    from rocm_guide.base import GuideError
+
+    raise GuideError(f"{path.name}::{kernel}: not in the file; it has {', '.join(one.name for one in found)}")

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide kernels table`: what every kernel of the course takes on MI300X, compiled here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocm_guide.cli.options import JSON, between, kernel_names
+
+if TYPE_CHECKING:
+    from rocm_guide.kernels.resource_table import KernelRow
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The Triton kernels of the course.")
+
+
+@app.callback()
+def _group() -> None:
+    """The Triton kernels of the course."""
+
+
+@app.command("table")
+def table(
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(help="Kernel modules, such as softmax; all if none.", autocompletion=kernel_names),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare with the committed table.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Replace the committed table's lines.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Processes; else one per core.", callback=between(1, 1024))
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compile again what is in the cache.")] = False,
+    as_json: JSON = False,
+) -> None:
+    """Compile every kernel for gfx942, on any machine, and show registers, LDS, occupancy and instruction widths.
+
+    What was compiled before, from the same source by the same Triton, is read from the guide's cache folder.
+    """
+    import json
+    from dataclasses import asdict
+
+    from rocm_guide.kernels.resource_table import compare_rows, kernel_modules, read_rows, write_rows
+    from rocm_guide.kernels.table_cache import triton_version
+
+    names = modules or kernel_modules()
+    here = triton_version()
+    rows = _measure(names, jobs, fresh)
+    if as_json:
+        typer.echo(json.dumps({"triton": here, "kernels": [asdict(r) for r in rows]}, indent=2))
+    elif not (check or write):
+        _print(rows)
+    if check or write:
+        version, kept = read_rows()
+        mine = [r for r in kept if r.case.split(":")[0] in names]
+        changes = compare_rows(mine, rows)
+        if write:
+            others = [] if not modules else [r for r in kept if r.case.split(":")[0] not in names]
+            path = write_rows(sorted([*others, *rows], key=lambda r: r.case.split(":")[0]))
+            typer.echo(f"{len(rows)} rows written, {len(changes)} changed: {path.name}")
+            return
+        for line in changes:
+            typer.echo(line, err=as_json)
+        if not as_json:
+            agree = "agree" if not changes else "checked"
+            typer.echo(f"{len(rows)} launches {agree}; table made with triton {version}, here triton {here}")
+        if changes:
+            raise typer.Exit(1)
+
+
+def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]:
+    """With a bar on stderr while something has to be compiled; nothing there where there is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from rocm_guide.kernels.table_cache import measure_modules
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("compiling for gfx942"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        return measure_modules(
+            names,
+            jobs=jobs,
+            fresh=fresh,
+            progress=lambda name, done, total: bar.update(task, description=name, completed=done, total=total),
+        )
+
+
+def _print(rows: list[KernelRow]) -> None:
+    names = ("warps", "VGPR", "AGPR", "LDS", "spills", "waves")
+    typer.echo(f"{'case and kernel':<62} " + " ".join(f"{n:>6}" for n in names) + "  loads in loops (or all), matrix")
+    for r in rows:
+        loads = r.loop_loads if r.loop_loads != "-" else r.loads
+        name = f"{r.case} / {r.kernel}"
+        typer.echo(
+            f"{name:<62} {r.warps:>6} {r.vgprs:>6} {r.agprs:>6} {r.lds:>6} {r.spills:>6} {r.waves:>6g}  {loads}"
+            + (f"  {r.mfma}" if r.mfma != "-" else "")
+            + (f"  {r.findings}" if r.findings != "-" else "")
+        )

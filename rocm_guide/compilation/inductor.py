@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""The Triton kernels that inductor writes for MI300X, made and compiled on a machine without a GPU.
+
+Inductor decides with the GPU's properties (compute units, wave size), writes Triton source, and only then needs the
+GPU. We give it MI300X's properties and stop after the source; our gfx942 compiler does the rest. The sources of a real
+run (``TORCH_COMPILE_DEBUG=1`` keeps them as output_code.py) can be read the same way.
+Introduced in notebook 10_torch_compile.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from rocm_guide.base import GuideError, write_text
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["InductorKernel", "extract_kernels", "inductor_code", "inspect_kernels"]
+
+
+@dataclass(frozen=True, slots=True)
+class InductorKernel:
+    """One kernel of inductor's output: its name and its Triton source, decorators included."""
+
+    name: str
+    source: str
+
+    @property
+    def body(self) -> str:
+        """The kernel function alone, for reading."""
+        return self.source[self.source.index("@triton.jit") :].strip()
+
+
+def extract_kernels(code: str) -> list[InductorKernel]:
+    """The Triton kernels in inductor's output_code.py, which keeps them as strings.
+
+    Raises:
+        GuideError: the text is no Python, so no output_code.py.
+
+    >>> text = "k = async_compile.triton('add', 'import triton\\\\n@triton.jit\\\\ndef add(): pass', device_str='cuda')"
+    >>> [(k.name, k.body) for k in extract_kernels(text)]
+    [('add', '@triton.jit\\ndef add(): pass')]
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError) as e:
+        raise GuideError(f"not inductor's output_code.py: {e}") from None
+    found = []
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "async_compile.triton"
+            and len(node.args) >= 2
+            and all(isinstance(a, ast.Constant) and isinstance(a.value, str) for a in node.args[:2])
+        ):
+            name, source = (a.value for a in node.args[:2])
+            found.append(InductorKernel(name, source.strip()))
+    return found
+
+
+@contextlib.contextmanager
+def _as_gpu(arch: str) -> Iterator[None]:
+    """Inside, inductor sees one GPU of ``arch`` and a ROCm build of torch. Nothing is launched or compiled."""
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    from rocm_guide.mi300x.arch import find_arch
+    from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_answers
+
+    row = find_arch(arch)
+    common = {
+        "multi_processor_count": row.cus,
+        "major": row.capability[0],
+        "regs_per_multiprocessor": row.vgpr_file * row.wave_size * row.simds_per_cu,
+        "max_threads_per_multi_processor": row.max_waves_per_cu * row.wave_size,
+        "warp_size": row.wave_size,
+    }
+    names = DeviceProperties._fields
+    extra = {"max_threads_per_block": row.max_threads_per_workgroup} if "max_threads_per_block" in names else {}
+    ours = DeviceProperties(type="hip", index=0, cc=row.name, **common, **extra)
+    patches: list[Any] = [
+        mock.patch.object(DeviceProperties, "create", lambda device: ours),
+        mock.patch("torch._inductor.scheduler.has_triton", lambda *_: True),
+        mock.patch("torch.utils._triton.triton_hash_with_backend", lambda *_: "none"),
+    ]
+    with pretend_torch_answers(arch), contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+def inductor_code(
+    fn: Callable[..., Any], inputs: Sequence[torch.Tensor], *, arch: str = "gfx942", **settings: Any
+) -> str:
+    """What inductor writes for ``fn(*inputs)`` on an MI300X: its output_code.py as text, made without a GPU.
+
+    ``inputs`` give sizes, strides and types only; meta tensors will do. ``settings`` go to torch._inductor.config.
+
+    Raises:
+        GuideError: inductor could not write code for it here.
+
+    >>> import torch
+    >>> x = torch.empty(8, 64, device="meta")
+    >>> code = inductor_code(lambda a: torch.relu(a) * 2, [x])
+    >>> [k.name for k in extract_kernels(code)], "multi_processor_count=304" in code
+    (['triton_poi_fused_0'], True)
+    """
+    import torch
+    from torch._inductor import config
+    from torch._inductor.debug import DebugContext
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    fake = FakeTensorMode()
+    try:
+        with _as_gpu(arch), torch.no_grad():
+            with fake:
+                args = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in inputs]
+                traced = make_fx(fn, decomposition_table=select_decomp_table())(*args)
+            graph = GraphLowering(traced)
+            handlers = (V.set_graph_handler(graph), V.set_fake_mode(fake), V.set_debug_handler(DebugContext()))
+            with config.patch(settings), handlers[0], handlers[1], handlers[2]:
+                graph.run(*args)
+                code = graph.codegen()[0]
+    except (RuntimeError, AssertionError, AttributeError, TypeError, ImportError, NotImplementedError) as e:
+        why = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0]
+        raise GuideError(f"inductor wrote no code for {arch} here: {why[:200]}") from e
+    return getattr(code, "value", code)
+
+
+def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") -> list[Any]:
+    """Compile inductor's kernels for ``arch`` with the tile sizes inductor would launch; one KernelReport per choice.
+
+    Each report (:class:`rocm_guide.mi300x.report.KernelReport`) has registers, LDS, occupancy and load widths.
+
+    Raises:
+        GuideError: a source that cannot be loaded, or Triton refuses it.
+
+    >>> import torch
+    >>> x = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
+    >>> reports = inspect_kernels(extract_kernels(inductor_code(lambda a: torch.relu(a) * 2, [x])))
+    >>> reports[0].arch, reports[0].resources.vgpr_spills
+    ('gfx942', 0)
+    """
+    from rocm_guide.mi300x.compile import compile_kernel
+    from rocm_guide.mi300x.report import report
+
+    reports = []
+    with tempfile.TemporaryDirectory() as folder, _as_gpu(arch):
+        for kernel in kernels:
+            tuner = _load(kernel, Path(folder))
+            meta = tuner.triton_meta
+            # Inductor tells Triton which arguments are multiples of 16; the compiler's load widths depend on it.
+            aligned = {index[0] for index in _aligned(meta)}
+            types = {n: t for n, t in meta["signature"].items() if t != "constexpr"}
+            order = list(meta["signature"])
+            types = {n: f"{t}:16" if order.index(n) in aligned else t for n, t in types.items()}
+            for config in tuner.configs:
+                chosen = {**config.kwargs, **{k: v for k, v in meta.get("constants", {}).items() if isinstance(k, str)}}
+                # On ROCm a choice also carries compiler options (waves_per_eu), which are no parameters of the kernel.
+                constants = {k: v for k, v in chosen.items() if k in order}
+                options = {k: v for k, v in chosen.items() if k not in order}
+                options |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
+                reports.append(report(compile_kernel(tuner.fn, types, constants, arch=arch, **options)))
+    return reports
+
+
+def _aligned(meta: dict[str, Any]) -> list[tuple[int, ...]]:
+    first = next(iter(meta.get("configs", [])), {})
+    return [tuple(k) for k, v in first.items() if ["tt.divisibility", 16] in v] if isinstance(first, dict) else []
+
+
+def _load(kernel: InductorKernel, folder: Path) -> Any:
+    """The kernel with its launch choices, as inductor's own decorator builds it. Triton needs the source in a file."""
+    path = folder / f"{kernel.name}_{abs(hash(kernel.source))}.py"
+    write_text(path, kernel.source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    quiet = mock.patch("torch._inductor.runtime.triton_helpers.set_driver_to_gpu", lambda: None)
+    try:
+        with quiet, mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(folder)}):
+            spec.loader.exec_module(module)
+    except (SyntaxError, NameError, AttributeError, ImportError, RuntimeError, TypeError, AssertionError) as e:
+        why = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0]
+        raise GuideError(f"{kernel.name}: the source cannot be loaded ({why[:120]})") from e
+    return getattr(module, kernel.name)

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: MIT
+"""Read this package's source without importing it: which statement defines a name, and which names it needs."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+from rocm_guide.base import GuideError
+
+__all__ = [
+    "PACKAGE",
+    "Imported",
+    "Module",
+    "Statement",
+    "constant_for",
+    "data_reads",
+    "names_in_examples",
+    "names_used",
+    "scan",
+]
+
+PACKAGE = "rocm_guide"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """``from module import name as bound``; ``name`` is empty for ``import module as bound``."""
+
+    module: str
+    name: str
+    bound: str
+    type_only: bool = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether it comes from this package."""
+        return self.module == PACKAGE or self.module.startswith(f"{PACKAGE}.")
+
+    @property
+    def stands_for(self) -> str:
+        """What the bound name means: ``import a.b`` and ``import a.c`` both bind the package ``a``."""
+        whole = self.module if self.name or self.bound != self.module.split(".")[0] else self.bound
+        return f"{whole} {self.name}"
+
+    @property
+    def line(self) -> str:
+        """The import statement."""
+        if self.name:
+            return f"from {self.module} import {self.name}" + (f" as {self.bound}" if self.bound != self.name else "")
+        return f"import {self.module}" + (f" as {self.bound}" if self.bound != self.module.split(".")[0] else "")
+
+
+@dataclass(eq=False)
+class Statement:
+    """One statement at the top of a module, with the comment lines that stand directly above it."""
+
+    module: Module
+    node: ast.stmt
+    first: int
+    last: int
+    names: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """Its text."""
+        return "\n".join(self.module.lines[self.first - 1 : self.last])
+
+
+@dataclass(eq=False)
+class Module:
+    """A module of this package as source: what it defines and imports at its top level."""
+
+    name: str
+    path: Path
+    text: str
+    defined: dict[str, list[Statement]] = field(default_factory=dict)
+    imported: dict[str, list[Imported]] = field(default_factory=dict)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines."""
+        return self.text.split("\n")
+
+    @cached_property
+    def public(self) -> list[str]:
+        """Its ``__all__``."""
+        statements = self.defined.get("__all__")
+        value = getattr(statements[0].node, "value", None) if statements else None
+        return list(ast.literal_eval(value)) if value else []
+
+    def imports_of(self, node: ast.ImportFrom | ast.Import, *, type_only: bool = False) -> list[Imported]:
+        """The names that an import statement of this module binds, relative imports resolved.
+
+        Raises:
+            GuideError: it imports a module of this package as a whole, or a star; both cannot be inlined by name.
+        """
+        found = []
+        for alias in node.names:
+            if isinstance(node, ast.Import):
+                found.append(Imported(alias.name, "", alias.asname or alias.name.split(".")[0], type_only))
+                continue
+            base = node.module or ""
+            if node.level:
+                package = self.name.split(".")
+                if self.path.name != "__init__.py":
+                    package = package[:-1]
+                package = package[: len(package) - node.level + 1]
+                base = ".".join([*package, base] if base else package)
+            found.append(Imported(base, alias.name, alias.asname or alias.name, type_only))
+        for one in found:
+            if one.inside and (one.name in ("", "*") or _path_of(f"{one.module}.{one.name}", self._root) is not None):
+                line = f"{self.path.name}, line {node.lineno}"
+                raise GuideError(f"{line}: imports a whole module of {PACKAGE}; import names from it instead")
+        return found
+
+    @property
+    def _root(self) -> Path:
+        return self.path.parents[len(self.name.split(".")) - (self.path.name != "__init__.py") - 1]
+
+
+def _path_of(name: str, root: Path) -> Path | None:
+    parts = name.split(".")[1:]
+    for path in (root.joinpath(*parts).with_suffix(".py") if parts else None, root.joinpath(*parts, "__init__.py")):
+        if path is not None and path.is_file():
+            return path
+    return None
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Names that a top-level statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            yield alias.asname or alias.name.split(".")[0]
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _bound(child)
+
+
+def scan(name: str, root: Path) -> Module | None:
+    """Read module ``name`` ("rocm_guide.x.y") of the package that lies in ``root``; None if there is none.
+
+    Args:
+        name: dotted name.
+        root: the package's own folder.
+    """
+    path = _path_of(name, root)
+    return None if path is None else _parse(name, path, path.read_text(encoding="utf-8"))
+
+
+@cache
+def _parse(name: str, path: Path, text: str) -> Module:
+    module = Module(name, path, text)
+    for node in ast.parse(text).body:
+        guard = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        for child in node.body if guard else [node]:
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                if getattr(child, "module", None) != "__future__":
+                    found = module.imports_of(child, type_only=guard)
+                    for one in found:
+                        # import a.b and import a.c both bind a: both are needed.
+                        module.imported.setdefault(one.bound, []).append(one)
+                continue
+            names = tuple(dict.fromkeys(_bound(child)))
+            first = min([child.lineno, *(d.lineno for d in getattr(child, "decorator_list", []))])
+            while first > 1 and module.lines[first - 2].startswith("#") and "SPDX" not in module.lines[first - 2]:
+                first -= 1
+            statement = Statement(module, child, first, child.end_lineno or child.lineno, names)
+            # A name may be bound more than once (X = …, then X |= …): all of it makes its value.
+            for bound in names:
+                module.defined.setdefault(bound, []).append(statement)
+    return module
+
+
+def _globals_of(table: symtable.SymbolTable) -> Iterator[str]:
+    top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (top or symbol.is_global()):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _globals_of(child)
+
+
+@cache
+def names_used(code: str) -> frozenset[str]:
+    """Names that ``code`` reads from its module or from Python, local variables left out.
+
+    >>> sorted(names_used("def f(x, y=LIMIT):\\n    total = x + y\\n    return round(total, g(x))"))
+    ['LIMIT', 'g', 'round']
+    """
+    return frozenset(_globals_of(symtable.symtable(code, "<statement>", "exec")))
+
+
+def names_in_examples(node: ast.stmt) -> tuple[set[str], list[ast.ImportFrom]]:
+    """Names that the doctest examples in a definition's docstrings read, and their imports."""
+    used: set[str] = set()
+    imports: list[ast.ImportFrom] = []
+    for child in ast.walk(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for example in doctest.DocTestParser().get_examples(ast.get_docstring(child) or ""):
+            used |= names_used(example.source)
+            imports += [n for n in ast.walk(ast.parse(example.source)) if isinstance(n, ast.ImportFrom)]
+    return used, imports
+
+
+def data_reads(node: ast.stmt) -> list[tuple[ast.Call, str]]:
+    """Expressions in ``node`` that read a data file of this package as text, each with the file's path inside it.
+
+    They look like ``files("rocm_guide").joinpath("data", "facts.tsv").read_text()``.
+    """
+    found = []
+    for call in ast.walk(node):
+        match call:
+            case ast.Call(func=ast.Attribute(attr="read_text", value=ast.Call(func=joined, args=parts))):
+                texts = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+                root = ast.unparse(joined)
+                if root.endswith(f"files('{PACKAGE}').joinpath") and len(texts) == len(parts):
+                    found.append((call, "/".join(texts)))
+    return found
+
+
+def constant_for(data: str) -> str:
+    """The name that the text of a data file gets in a copy.
+
+    >>> constant_for("data/facts.tsv")
+    'DATA_FACTS_TSV'
+    """
+    return re.sub(r"\W+", "_", data).upper()

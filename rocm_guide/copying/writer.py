@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide copy tunableop.plan`: one helper as one file that needs nothing of this package.
+
+The helper's own text is kept as it is, comments and docstrings included. What it needs from other modules of this
+package is inlined by name, in an order that works; what it needs from libraries is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from rocm_guide.base import GuideError, shown
+from rocm_guide.copying.names import public_helpers
+from rocm_guide.copying.scan import (
+    PACKAGE,
+    Imported,
+    Module,
+    Statement,
+    constant_for,
+    data_reads,
+    names_in_examples,
+    names_used,
+    scan,
+)
+
+__all__ = ["CopyError", "copy_source"]
+
+
+class CopyError(GuideError):
+    """There is no such helper, or it cannot be copied; the message says which there are, or why."""
+
+
+class _Closure:
+    """Collects the statements and imports that a helper needs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.modules: dict[str, Module | None] = {}
+        self.statements: list[Statement] = []
+        self.imports: dict[str, Imported] = {}  # by the line of the import
+
+    def module(self, name: str) -> Module | None:
+        if name not in self.modules:
+            self.modules[name] = scan(name, self.root)
+        return self.modules[name]
+
+    def need(self, module: Module, name: str, *, examples: bool = False) -> None:
+        """Add the definition of ``name`` in ``module``, and what it needs."""
+        if name in module.defined:
+            for statement in module.defined[name]:
+                self._add(statement, examples=examples)
+        for one in module.imported.get(name, []) if name not in module.defined else []:
+            self._import(one)
+
+    def _import(self, one: Imported) -> None:
+        if one.inside:
+            home = self.module(one.module)
+            if home is None or (one.name not in home.defined and one.name not in home.imported):
+                raise CopyError(f"{one.module}.{one.name}: no such name to inline; mend the import")
+            self.need(home, one.name)
+            return
+        for known in self.imports.values():
+            if known.bound == one.bound and known.stands_for != one.stands_for:
+                raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
+        known = self.imports.get(one.line)
+        if known is None or known.type_only:
+            self.imports[one.line] = one
+
+    def _add(self, statement: Statement, *, examples: bool = False) -> None:
+        if statement in self.statements:
+            return
+        self.statements.append(statement)
+        module, used = statement.module, names_used(statement.source)
+        local = [n for n in ast.walk(statement.node) if isinstance(n, ast.ImportFrom | ast.Import)]
+        if examples:
+            more, imports = names_in_examples(statement.node)
+            used, local = used | more, local + imports
+        for node in local:
+            for one in module.imports_of(node):
+                if one.inside:
+                    self._import(one)
+        for name in sorted(used):
+            self.need(module, name)
+
+    def in_order(self) -> list[Statement]:
+        """Modules before those that import them, and each module's statements in its own order."""
+        order: list[str] = []
+
+        def visit(module: Module) -> None:
+            if module.name in order or module.name in visiting:
+                return
+            visiting.add(module.name)
+            for one in (one for several in module.imported.values() for one in several):
+                home = self.module(one.module) if one.inside and not one.type_only else None
+                if home is not None:
+                    visit(home)
+            order.append(module.name)
+
+        visiting: set[str] = set()
+        for statement in self.statements:
+            visit(statement.module)
+        return sorted(self.statements, key=lambda s: (order.index(s.module.name), s.first))
+
+
+def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
+    """New names for private helpers that two modules call the same."""
+    taken: dict[str, str] = {}
+    renames = {}
+    for statement in statements:
+        module = statement.module.name
+        for name in statement.names:
+            if taken.setdefault(name, module) != module:
+                renames[module, name] = f"{name}_of_{module.rsplit('.', 1)[-1]}"
+    return renames
+
+
+def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: bool) -> str:
+    """The statement's text without its imports from this package; names imported under another name, or clashing,
+    are replaced."""
+    module = statement.module
+    lines = [line.encode() for line in module.lines[statement.first - 1 : statement.last]]
+    new_name = {}
+    for name in {*names_used(statement.source), *statement.names}:
+        one = next((i for i in module.imported.get(name, []) if i.inside), None)
+        new = renames.get((one.module, one.name) if one else (module.name, name), one.name if one else name)
+        if new != name:
+            new_name[name] = new
+    edits: list[tuple[int, int, int, bytes]] = []
+    for node in ast.walk(statement.node):
+        if isinstance(node, ast.Name) and node.id in new_name:
+            edits.append((node.lineno, node.col_offset, len(node.id.encode()), new_name[node.id].encode()))
+        elif isinstance(node, ast.arg) and node.arg in new_name:
+            raise CopyError(f"{module.name}, line {node.lineno}: {node.arg} is an argument and a clashing helper")
+    for call, data in data_reads(statement.node):
+        if call.lineno != call.end_lineno:
+            raise CopyError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
+        length = (call.end_col_offset or 0) - call.col_offset
+        edits.append((call.lineno, call.col_offset, length, constant_for(data).encode()))
+    for row, column, length, new in sorted(edits, reverse=True):
+        line = lines[row - statement.first]
+        lines[row - statement.first] = line[:column] + new + line[column + length :]
+    head = statement.node
+    if isinstance(head, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and head.name in new_name:
+        row = head.lineno - statement.first
+        pattern = rf"\b(def|class) {head.name}\b".encode()
+        lines[row] = re.sub(pattern, rb"\1 " + new_name[head.name].encode(), lines[row], count=1)
+    for node in ast.walk(statement.node):
+        for body in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")):
+            for child in body if isinstance(body, list) else []:
+                found = module.imports_of(child) if isinstance(child, ast.ImportFrom) else []
+                if any(one.inside for one in found):
+                    inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
+                    _blank(lines, child, statement.first, inlined, alone=len(body) == 1)
+    text = "\n".join(line.decode() for line in lines if line != b"\0")
+    return re.sub(rf"^ *>>> from ({PACKAGE}[\w.]*|\.[\w.]*) import .*\n", "", text, flags=re.M) if target else text
+
+
+def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, str], *, alone: bool) -> None:
+    """Take an import statement out; a name that it gives to something called otherwise is assigned instead."""
+    indent = b" " * node.col_offset
+    kept = [f"{bound} = {name}".encode() for bound, name in inlined.items() if bound != name]
+    kept = kept or ([b"pass"] if alone else [])
+    for row in range(node.lineno - first, (node.end_lineno or node.lineno) - first + 1):
+        lines[row] = b"\0"
+    if kept:
+        lines[node.lineno - first] = b"\n".join(indent + line for line in kept)
+
+
+def _find(name: str, closure: _Closure) -> tuple[Module, str]:
+    parts = name.removeprefix(f"{PACKAGE}.").split(".")
+    if not all(p.isidentifier() for p in parts):
+        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example base.write_text")
+    module = closure.module(".".join((PACKAGE, *parts[:-1]))) if len(parts) > 1 and parts[0] != "cli" else None
+    if module is not None and parts[-1] in module.public and parts[-1] in module.defined:
+        return module, parts[-1]
+    known = public_helpers(closure.root)
+    same = [k for k in known if k.rsplit(".", 1)[-1] == parts[-1] or k.rsplit(".", 1)[0] == ".".join(parts)]
+    near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example base.write_text"
+    raise CopyError(f"{name}: no public helper has that name; {hint}")
+
+
+def _lines(imports: Iterable[Imported]) -> list[str]:
+    """Import statements, sorted, with all names from one module on one line."""
+    plain, grouped = set(), {}
+    for one in imports:
+        if one.name:
+            grouped.setdefault(one.module, set()).add(one.line.split(" import ", 1)[1])
+        else:
+            plain.add(one.line)
+    return sorted(plain) + [f"from {m} import {', '.join(sorted(grouped[m]))}" for m in sorted(grouped)]
+
+
+def _header(imports: Iterable[Imported]) -> list[str]:
+    """The import block: Python's own, then libraries, then those that only type checkers read."""
+    lazy = _lines(i for i in imports if i.type_only)
+    real = [i for i in imports if not i.type_only]
+    if lazy and not any(i.bound == "TYPE_CHECKING" for i in real):
+        real.append(Imported("typing", "TYPE_CHECKING", "TYPE_CHECKING"))
+    own = [i for i in real if i.module.split(".")[0] in sys.stdlib_module_names]
+    blocks = [_lines(own), _lines(i for i in real if i not in own)]
+    blocks.append(["if TYPE_CHECKING:", *(f"    {line}" for line in lazy)] if lazy else [])
+    return ["\n".join(b) for b in blocks if b]
+
+
+def copy_source(name: str, root: Path | None = None) -> str:
+    """One self-contained Python file with the public helper ``name`` (``module.name``).
+
+    Args:
+        name: for example ``tunableop.plan`` or ``kernels.softmax.softmax``.
+        root: another package folder than this one.
+
+    Raises:
+        CopyError: no such helper.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "tool.py").write_text("__all__ = ['LIMIT']\\nHALF = 1\\nLIMIT = 2 * HALF\\n")
+    ...     print(copy_source("tool.LIMIT", Path(folder)))  # doctest: +ELLIPSIS
+    # SPDX-License-Identifier: MIT
+    ...
+    HALF = 1
+    ...
+    LIMIT = 2 * HALF
+    <BLANKLINE>
+    """
+    from rocm_guide import __version__
+
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
+        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
+    closure = _Closure(root or Path(__file__).parent)
+    module, wanted = _find(name, closure)
+    closure.need(module, wanted, examples=True)
+    statements = closure.in_order()
+    renames = _renames(statements)
+    full = f"{module.name}.{wanted}"
+    head = [
+        "# SPDX-License-Identifier: MIT",
+        f"# {full} of the ROCm LLM Guide {__version__}, with what it needs from there.",
+        f"# Made by: rocm-guide copy {full.removeprefix(PACKAGE + '.')}",
+    ]
+    texts = [_edited(s, renames, s in module.defined[wanted]) for s in statements]
+    data = {path: None for s in statements for _, path in data_reads(s.node)}
+    for path in data:
+        text = (closure.root / path).read_text(encoding="utf-8").replace("\\", "\\\\").replace('"""', r"\"\"\"")
+        texts.insert(0, f'{constant_for(path)} = """\\\n{text}"""')
+    blocks = ["\n".join(head) + "\n\nfrom __future__ import annotations", *_header(closure.imports.values())]
+    return "\n\n".join(blocks) + "\n\n" + "".join(f"\n{text}\n\n" for text in texts).rstrip() + "\n"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+r"""Attention, backward: dQ, dK, dV and the gradient of a matrix bias from the output and its log-sum-exp.
+
+Three launches: :math:`\Delta_i = \sum_d do_{id}\, o_{id}` (which is what softmax's Jacobian needs of a whole row), then
+the keys' part and the queries' part, each in a file of its own. Dropout asks the same random bits again.
+
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, check_shape
+from rocm_guide.kernels.attention.backward_kv import attention_backward_kv_kernel
+from rocm_guide.kernels.attention.backward_q import attention_backward_q_kernel
+from rocm_guide.kernels.attention.configs import BACKWARD_CONFIGS, check_tile, descriptor_memory, fits_tma, pick_config
+from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem, heads_second
+from rocm_guide.kernels.attention.tile import head_start
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["attention_backward", "gfx942_cases", "launch_backward"]
+
+
+@triton.jit
+def attention_delta_kernel(  # noqa: ANN202
+    out, do, delta, strides, heads, rows,  # noqa: ANN001
+    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head."""
+    tiles = tl.cdiv(rows, BLOCK)  # one axis: the second one of a grid ends at 65,535
+    bh = (tl.program_id(0) // tiles).to(tl.int64)
+    batch, head = bh // heads, bh % heads
+    i = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.arange(0, COLUMNS)
+    inside = (i[:, None] < rows) & (columns[None, :] < D)
+    out_base = head_start(out, strides[0], batch, head, 0) + i[:, None].to(tl.int64) * strides[0][2]
+    do_base = head_start(do, strides[1], batch, head, 0) + i[:, None].to(tl.int64) * strides[1][2]
+    product = tl.load(out_base + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+    product *= tl.load(do_base + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.store(delta + bh * rows + i, tl.sum(product, 1), mask=i < rows)
+
+
+def launch_backward(
+    problem: AttentionProblem,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+    *,
+    bias_gradient: bool = False,
+    config: dict[str, dict[str, Any]] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Launch on checked arguments; ``out`` and ``do`` are (batch, heads, queries, D), ``lse`` lacks the D."""
+    import torch
+
+    q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
+    sequences, heads, group, max_q, max_k = sizes
+    (given_dq, dq), (given_dk, dk), (given_dv, dv) = (problem.new(x.shape[2], x.shape[1], x.dtype) for x in (q, k, v))
+    d_bias = None
+    if bias_gradient:
+        # Zeros: the kernel does not visit what causal hides.
+        d_bias = torch.zeros((sequences, heads, max_q, max_k), dtype=torch.float32, device=q.device)
+    if not q.numel() or not k.numel():
+        return given_dq.zero_(), given_dk.zero_(), given_dv.zero_(), d_bias
+    arch = architecture(q)
+    delta = torch.empty_like(lse)
+    rows = q.shape[2]
+    attention_delta_kernel[(-(-rows // 64) * q.shape[0] * heads,)](
+        out, do, delta, (out.stride(), do.stride()), heads, rows, D=d, COLUMNS=problem.columns, BLOCK=64
+    )
+    tensors = (q, k, v, do, lse, delta)
+    strides = (q.stride(), k.stride(), v.stride(), do.stride(), lse.stride())
+    for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
+        c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
+        loaded = (q, do) if part == "kv" else (k, v)
+        constants = {
+            "D": d, "COLUMNS": problem.columns, "BLOCK_M": c.m, "BLOCK_N": c.n, "CAUSAL": problem.causal,
+            "TMA": c.tma and all(fits_tma(x) for x in loaded), "HEADS_FIRST": arch.startswith("gfx9"),
+            "STAGES": c.stages, **c.options(arch),
+        }  # fmt: skip
+        with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
+            if part == "kv":
+                grid = (-(-max_k // c.n) * sequences * (heads // group),)
+                kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()),
+                             problem.launch_sizes, problem.scale, problem.drop, **constants)  # fmt: skip
+            else:
+                grid = (-(-max_q // c.m) * sequences * heads,)
+                kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), problem.launch_sizes,
+                             problem.scale, problem.drop, **constants)  # fmt: skip
+    return given_dq, given_dk, given_dv, d_bias
+
+
+def attention_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    bias_gradient: bool = False,
+    config: dict[str, dict[str, Any]] | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Gradients of q, k and v, and with ``bias_gradient`` of the bias: (batch, heads, queries, keys) in fp32, or None.
+
+    Args:
+        do: gradient of the output, in its layout and type.
+        q, k, v, options: as they were given to ``attention_forward``, ``dropout`` and ``seed`` included.
+        out, lse: what it returned.
+        config: another entry of BACKWARD_CONFIGS.
+
+    Raises:
+        KernelError: arguments that do not fit together; nothing is launched.
+    """
+    import torch
+
+    problem = attention_problem(q, k, v, **options)
+    check_same_device(q=q, do=do, out=out, lse=lse)
+    check_shape("out", out, tuple(q.shape))
+    check_dtype("out", out, (q.dtype,))
+    check_dtype("lse", lse, (torch.float32,))
+    check_dtype("do", do, (torch.float16, torch.bfloat16, torch.float32, torch.float64))
+    check_shape("do", do, tuple(q.shape))
+    if bias_gradient and problem.bias is None:
+        raise KernelError("bias_gradient without a bias: pass the bias too")
+    lse = (lse.unsqueeze(0) if problem.layout == "thd" else lse).contiguous()
+    check_shape("lse", lse, tuple(problem.q.shape[:3]))
+    do = do.to(q.dtype)
+    out, do = (heads_second(x if x.stride(-1) == 1 else x.contiguous(), problem.layout) for x in (out, do))
+    return launch_backward(problem, out, lse, do, bias_gradient=bias_gradient, config=config)
+
+
+def gfx942_cases() -> Iterator[tuple[str, Any]]:
+    """Launches to compile for gfx942: (label, thunk)."""
+    import torch
+
+    def case(d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = torch.float16, **options: Any) -> Any:
+        def run() -> None:
+            q, out, do = (torch.empty(2, 8, rows, d, dtype=dtype, device="cuda") for _ in range(3))
+            k = torch.empty(2, kv_heads, rows, d, dtype=dtype, device="cuda")
+            lse = torch.empty(2, 8, rows, device="cuda")
+            given = dict(options)
+            if given.pop("alibi", False):
+                given["alibi_slopes"] = torch.empty(8, device="cuda")
+            if given.pop("matrix", False):
+                given |= {"bias": torch.empty(2, 8, rows, rows, dtype=dtype, device="cuda"), "bias_gradient": True}
+            attention_backward(do, q, k, k, out, lse, **given)
+
+        return run
+
+    for d in (64, 128):
+        for causal in (False, True):
+            label = f"heads of {d}{', causal' if causal else ''}"
+            yield label, case(d, causal=causal)
+            for feature in ("alibi", "matrix"):
+                yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
+            yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
+        yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
+    for d in (16, 80, 256):
+        yield f"heads of {d}, causal", case(d, causal=True)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+"""Launch configurations of the attention kernels: data, by architecture and head size, and how one is picked.
+
+Introduced in notebook 20 (attention_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.kernels.arguments import KernelError, choose, compiler_options
+from rocm_guide.kernels.attention.problem import AttentionProblem
+from rocm_guide.kernels.fp8.formats import FP8
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "AttentionTile", "check_tile", "descriptor_memory",
+           "fits_tma", "pick_config", "triton_type"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """Launch settings of an attention kernel.
+
+    Attributes:
+        m, n: queries and keys of a tile.
+        warps, stages: as Triton's num_warps and num_stages.
+        tma: load keys and values through Hopper's tensor descriptors.
+        heads_first: number programs so that neighbours belong to different heads: MI300X deals workgroups out to its 8
+            XCDs in turn, each with an L2 of its own.
+        per_unit: programs that share a compute unit in a persistent loop.
+        waves_per_eu, maxnreg: hints to AMD's and NVIDIA's compiler; None gives none.
+        alone, biased, busy: what changes where registers and shared memory are needed for more. "alone" in persistent
+            loops and for 8 bits; "biased" with a bias, ALiBi or transposed values; "busy" with dropout, and instead of
+            "biased" in persistent loops, for 8 bits, an fp32 bias, rows that TMA cannot load, or where there is no
+            "biased".
+    """
+
+    m: int
+    n: int
+    warps: int
+    stages: int = 1
+    tma: bool = False
+    heads_first: bool = False
+    per_unit: int = 1
+    waves_per_eu: int | None = None
+    maxnreg: int | None = None
+    alone: Mapping[str, Any] = field(default_factory=dict)
+    biased: Mapping[str, Any] = field(default_factory=dict)
+    busy: Mapping[str, Any] = field(default_factory=dict)
+
+    def options(self, arch: str) -> dict[str, Any]:
+        """The compile options of a launch on ``arch``."""
+        hints = {"waves_per_eu": self.waves_per_eu, "maxnreg": self.maxnreg}
+        given = {name: value for name, value in hints.items() if value is not None}
+        return compiler_options(arch, {"num_warps": self.warps, "num_stages": self.stages, **given}, matrix=True)
+
+
+_Tile = AttentionTile
+#: By architecture and columns of a tile (head size rounded up). sm_90, heads of 128: two programs of one warpgroup
+#: share a multiprocessor, so that one can use the matrix units while the other computes exponentials
+#: (benchmarks/kernels/attention.py --tiles, NVIDIA H100 80GB, torch 2.11).
+FORWARD_CONFIGS: dict[str, dict[int, AttentionTile]] = {
+    "gfx942": {
+        64: _Tile(128, 64, warps=4, heads_first=True, busy={"n": 32}),
+        128: _Tile(128, 32, warps=4, heads_first=True),
+        256: _Tile(64, 32, warps=4, heads_first=True),
+    },
+    "sm_90": {
+        64: _Tile(64, 128, warps=4, stages=2, tma=True),
+        128: _Tile(
+            128,
+            64,
+            warps=4,
+            stages=2,
+            tma=True,
+            biased={"warps": 8, "maxnreg": 128},
+            busy={"warps": 8},
+            alone={"n": 128, "warps": 8, "stages": 3},
+        ),
+        256: _Tile(128, 64, warps=8, stages=2, tma=True, busy={"n": 32}),
+    },
+    "interpreter": {256: _Tile(16, 16, warps=4)},
+}
+#: What changes for fp32, whose tiles are twice as large and whose products do not run on the 16-bit matrix units.
+FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
+
+#: By architecture, columns of a tile and part (keys and values, or queries).
+BACKWARD_CONFIGS: dict[str, dict[int, dict[str, AttentionTile]]] = {
+    "gfx942": {
+        64: {"kv": _Tile(64, 64, warps=4), "q": _Tile(64, 64, warps=4)},
+        128: {"kv": _Tile(32, 64, warps=4, busy={"m": 16}), "q": _Tile(64, 32, warps=4)},
+        256: {"kv": _Tile(16, 32, warps=4), "q": _Tile(64, 16, warps=4)},
+    },
+    "sm_90": {
+        64: {"kv": _Tile(64, 64, warps=4, stages=3), "q": _Tile(128, 64, warps=8, stages=3, tma=True)},
+        128: {
+            "kv": _Tile(64, 128, warps=8, stages=3, busy={"m": 32, "stages": 2}),
+            "q": _Tile(64, 64, warps=4, stages=2, tma=True),
+        },
+        256: {"kv": _Tile(32, 64, warps=8), "q": _Tile(64, 32, warps=8)},
+    },
+    "interpreter": {256: {"kv": _Tile(16, 16, warps=4), "q": _Tile(16, 16, warps=4)}},
+}
+
+
+def pick_config(
+    table: dict[str, dict[int, Any]], problem: AttentionProblem, arch: str, part: str = "", *, alone: bool = False
+) -> AttentionTile:
+    """The entry for this architecture, head size and type.
+
+    ``part`` is the backward pass's ``"kv"`` or ``"q"``; ``alone`` stands for a persistent loop or 8-bit products.
+    """
+    rows = choose(table, arch)
+    config = rows[min((columns for columns in rows if columns >= problem.columns), default=max(rows))]
+    config = config[part] if part else config
+    if problem.q.dtype.itemsize == 4 and arch != "interpreter":
+        return replace(config, **FP32_TILES)
+    bias, v = problem.bias, problem.v
+    wants_more = bias is not None or problem.slopes is not None or v.stride(-1) != 1
+    busy = problem.drop is not None or (bias is not None and not config.biased)
+    if config.biased:  # half of the registers: too few for odd addresses, wasted where a program is alone
+        odd = not fits_tma(problem.k) or (v.stride(-1) == 1 and not fits_tma(v))
+        busy = busy or odd or (wants_more and alone) or (bias is not None and bias.element_size() == 4)
+    if busy:
+        return replace(config, **config.busy)
+    if wants_more:
+        return replace(config, **config.biased)
+    return replace(config, **config.alone) if alone else config
+
+
+def check_tile(config: Mapping[str, Any]) -> AttentionTile:
+    """A tile given by hand: queries, keys and warps are powers of two, and a matrix unit needs 16 rows at least.
+
+    Raises:
+        KernelError: an entry is missing, is another number, or has a name that is no setting.
+
+    >>> check_tile({"m": 128, "n": 48, "warps": 4})
+    Traceback (most recent call last):
+        ...
+    rocm_guide.kernels.arguments.KernelError: config has n=48: give a power of two from 16 to 512
+    """
+    for name, low, high in (("m", 16, 512), ("n", 16, 512), ("warps", 1, 32)):
+        value = config.get(name)
+        if not (isinstance(value, int) and low <= value <= high and value & (value - 1) == 0):
+            raise KernelError(f"config has {name}={value!r}: give a power of two from {low} to {high}")
+    names = [f.name for f in fields(AttentionTile)]
+    if unknown := [name for name in config if name not in names]:
+        raise KernelError(f"config has {unknown[0]}={config[unknown[0]]!r}: there are {', '.join(names)}")
+    return AttentionTile(**config)
+
+
+def triton_type(dtype: torch.dtype) -> Any:
+    """Triton's type for torch's."""
+    import triton.language as tl
+
+    name = str(dtype).removeprefix("torch.")
+    return getattr(tl, {f"float8_{f.name}": f.triton for f in FP8.values()}.get(name, name))
+
+
+@contextmanager
+def descriptor_memory(device: torch.device) -> Iterator[None]:
+    """Inside, a launch finds the few bytes in which each program builds its TMA descriptors; Triton asks for them then.
+
+    Triton's allocator belongs to the caller (another library may have set one), so it is put back.
+    """
+    import torch
+    import triton
+    from triton.runtime import _allocation
+
+    before = _allocation._allocator.get()
+    triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=device))
+    try:
+        yield
+    finally:
+        triton.set_allocator(before)
+
+
+def fits_tma(x: torch.Tensor) -> bool:
+    """What a tensor descriptor asks for: 16-byte steps between rows, neighbours in a row, an aligned start."""
+    size = x.element_size()
+    steps = all(s * size % 16 == 0 for s in x.stride()[:-1])
+    return x.stride(-1) == 1 and x.stride(-2) > 0 and steps and x.data_ptr() % 16 == 0

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
+"""SwiGLU and conversion to FP8 in one kernel, forward.
+
+    x = [gate | up]                                    (one row of the Gate/Up projection)
+    y = gate * sigmoid(gate) * up                      (fp32; sigmoid(g) = 1 / (1 + 2^(-g log2 e)))
+    q = fp8(y / scale)                                 (saturating, to nearest even)
+
+``scale`` is one number for the whole tensor (static), or one for each row (dynamic). ``q * scale`` is about y.
+Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025, equations 4 and 5, with the factor ``gate``
+and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202.
+Introduced in notebook 19 (fused_fp8_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import (
+    KernelError,
+    architecture,
+    check_dtype,
+    check_last_contiguous,
+    check_number,
+    choose,
+    next_power_of_2,
+)
+from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
+
+__all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
+
+# static: (results up to, tile, num_warps), in ascending order, the last for any number: few results need small tiles so
+# that every unit gets some. The others are for per-row scales: columns in registers at most, (tile up to, num_warps),
+# and the tile of rows that do not fit.
+CONFIGS = {
+    "gfx942": {
+        "static": ((304 * 2048, 1024, 1), (304 * 4096, 2048, 2), (None, 4096, 4)),
+        "one_pass": 32768,
+        "warps": ((1024, 1), (2048, 2), (4096, 4), (8192, 8), (32768, 16)),
+        "looped": 8192,
+    },
+    "sm_90": {
+        # From a sweep at 1 to 2,048 rows of 8,192 results on an H100.
+        "static": (
+            (8192, 256, 4),
+            (32768, 2048, 16),
+            (131072, 256, 4),
+            (524288, 1024, 16),
+            (2097152, 2048, 16),
+            (None, 512, 4),
+        ),
+        "one_pass": 32768,
+        "warps": ((512, 2), (1024, 4), (2048, 8), (4096, 16), (32768, 32)),
+        "looped": 8192,
+    },
+}
+
+
+@triton.jit
+def _swiglu(x_ptr, offsets, columns, mask):
+    """y of a tile of columns, in fp32.
+
+    exp2 is an instruction, exp is not: the factor log2(e) is folded in. A division is a dozen instructions on AMD, the
+    reciprocal square root is one: 1 / d is its square. Together 7 instead of 22 vector instructions for each column.
+    """
+    gate = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(x_ptr + columns + offsets, mask=mask, other=0.0).to(tl.float32)
+    root = tl.rsqrt(1.0 + tl.exp2(gate * MINUS_LOG2_E))
+    return gate * root * root * up
+
+
+@triton.jit
+def swiglu_fp8_kernel(
+    x_ptr, out_ptr, x_stride, inverse_scale,
+    COLUMNS: tl.constexpr, FMAX: tl.constexpr, BLOCK: tl.constexpr, CLAMP: tl.constexpr,
+):  # fmt: skip
+    """Static scale: one tile of one row per program. The width is a constant: addresses then cost next to nothing."""
+    TILES: tl.constexpr = (COLUMNS + BLOCK - 1) // BLOCK
+    row = (tl.program_id(0) // TILES).to(tl.int64)
+    # At most eight neighbours for a lane: 16, which a 128-bit store of FP8 would like, would tear the fp16 loads apart.
+    offsets = tl.program_id(0) % TILES * BLOCK + tl.max_contiguous(tl.arange(0, BLOCK), 8)
+    mask = inside(offsets, COLUMNS, COLUMNS % BLOCK == 0)
+    y = _swiglu(x_ptr + row * x_stride, offsets, COLUMNS, mask) * inverse_scale
+    if CLAMP:
+        y = saturate(y, FMAX)
+    tl.store(out_ptr + row * COLUMNS + offsets, y.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def swiglu_fp8_rows_kernel(
+    x_ptr, out_ptr, scale_ptr, columns, x_stride,
+    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """A scale for each row: one row per program, kept in registers if it fits, else computed twice."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    out_ptr += row * columns
+    lane = tl.max_contiguous(tl.arange(0, BLOCK), 8)
+    if ONE_PASS:
+        mask = inside(lane, columns, EVEN)
+        y = _swiglu(x_ptr, lane, columns, mask)
+        scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
+        q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + lane, q, mask=mask)
+    else:
+        top = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, columns, BLOCK):
+            at = start + lane
+            top = tl.maximum(top, tl.abs(_swiglu(x_ptr, at, columns, inside(at, columns, EVEN))))
+        scale = tl.maximum(tl.max(top, 0), 1e-30) / FMAX
+        for start in range(0, columns, BLOCK):
+            at = start + lane
+            y = _swiglu(x_ptr, at, columns, inside(at, columns, EVEN))
+            q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
+            tl.store(out_ptr + at, q, mask=inside(at, columns, EVEN))
+    tl.store(scale_ptr + row, scale)
+
+
+def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
+    """What the kernel computes before the division by the scale, in float64.
+
+    >>> [round(v, 4) for v in reference_swiglu_fp8(torch.tensor([[0.0, 2.0, 1.0, 3.0]]))[0].tolist()]
+    [0.0, 5.2848]
+    """
+    gate, up = x.double().chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def swiglu_fp8(
+    x: torch.Tensor, scale: float | None = None, *, tile: int | None = None, warps: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """FP8 of SwiGLU of ``x = [gate | up]``.
+
+    Args:
+        x: (rows, 2 * columns), fp16, bf16 or fp32, any row stride.
+        scale: what one FP8 unit is worth, for the whole tensor; None finds one for each row.
+        tile, warps: instead of the table's choice: both with a given scale, ``warps`` alone without (a row is a tile).
+
+    Returns:
+        q (rows, columns) in the e4m3 form of the GPU (FNUZ on gfx942), and the scales (rows, 1) in fp32, or None when
+        ``scale`` was given. In a row with NaN or infinity only static scales are defined.
+
+    Raises:
+        KernelError: shapes, types, devices, a scale that is not a finite number above zero, or half a launch.
+
+    >>> swiglu_fp8(torch.ones(2, 7), 0.5)
+    Traceback (most recent call last):
+        ...
+    rocm_guide.kernels.arguments.KernelError: x has shape (2, 7): give (rows, 2 * columns), gate and up side by side
+    """
+    check_dtype("x", x, FLOATS)
+    if x.ndim != 2 or x.shape[1] < 2 or x.shape[1] % 2:
+        raise KernelError(f"x has shape {tuple(x.shape)}: give (rows, 2 * columns), gate and up side by side")
+    check_last_contiguous("x", x)
+    if scale is not None:
+        scale = check_number("scale", scale, 1e-37, 1e37)
+    half = tile is not None if scale is None else (tile is None) != (warps is None)
+    if half:
+        raise KernelError(f"tile={tile}, warps={warps}: give both with a scale, and no tile without one")
+    arch = architecture(x)
+    config = choose(CONFIGS, arch)
+    rows, columns = x.shape[0], x.shape[1] // 2
+    out, fmt = new_fp8(x, (rows, columns), arch)
+    if scale is not None:
+        block, n = next((t, w) for most, t, w in config["static"] if most is None or rows * columns <= most)
+        block, n = (tile, warps) if tile and warps else (block, n)
+        if rows:
+            # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
+            swiglu_fp8_kernel[(rows * triton.cdiv(columns, block),)](
+                x, out, x.stride(0), 1.0 / scale,
+                COLUMNS=columns, FMAX=fmt.maximum, BLOCK=block, CLAMP=not arch.startswith("sm_"), num_warps=n,
+            )  # fmt: skip
+        return finish_fp8(out, fmt), None
+    scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
+    one_pass = columns <= config["one_pass"]
+    block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
+    if rows:
+        swiglu_fp8_rows_kernel[(rows,)](
+            x, out, scales, columns, x.stride(0),
+            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, EVEN=columns % block == 0,
+            num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
+        )  # fmt: skip
+    return finish_fp8(out, fmt), scales
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every configuration, for the table of gfx942 resources: (label, launch on empty tensors)."""
+    for columns in (1024, 2048, 4096, 8192, 14336, 16384, 28672, 53248):
+        for scale in (0.5, None):
+            for dtype in (torch.float16, torch.bfloat16) if columns == 8192 else (torch.bfloat16,):
+                name = (
+                    f"{str(dtype).removeprefix('torch.')} {columns} columns, {'static' if scale else 'per-row'} scale"
+                )
+
+                def launch(columns: int = columns, scale: float | None = scale, dtype: torch.dtype = dtype) -> object:
+                    return swiglu_fp8(torch.empty(1024, 2 * columns, dtype=dtype, device="cuda"), scale)
+
+                yield name, launch

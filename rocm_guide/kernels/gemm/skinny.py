@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @ weight.T).
+
+In decoding every projection is such a product. Nearly all of its time goes into reading the weight once, so the kernel
+is built for reading: each workgroup streams a (BN, BK) piece of the weight's rows after another, 128 bits per lane, and
+multiplies it with the few columns of x.T. The weight is the *left* operand of the matrix unit, because its N is large
+and the unit's left side is the one that must not be padded. To have enough workgroups, K is shared out among SPLIT of
+them ("split-K"); each leaves its partial sum in a workspace and one of them adds them up, always in the same order, so
+results repeat bit for bit.
+Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels (shapes, split-K, the
+reasons). Introduced in notebook 18 (gemm_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import (
+    KernelError,
+    architecture,
+    check_dtype,
+    check_last_contiguous,
+    check_number,
+    check_same_device,
+    check_shape,
+    compiler_options,
+    unit_count,
+)
+from rocm_guide.kernels.gemm.skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
+from rocm_guide.kernels.gemm.tiled import eight_bit_floats
+from rocm_guide.kernels.gemm.tiles import settle
+from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["SkinnyWorkspace", "gemm_skinny", "gfx942_cases", "reference_skinny"]
+
+
+@dataclass(frozen=True)
+class SkinnyWorkspace:
+    """Room for the partial sums, a counter per tile that every launch leaves at zero, and ``slots`` for direct tiles.
+
+    A slot holds the bits of -1, a NaN that no sum has, until a partial sum is put there; every launch empties what it
+    filled. Make one workspace per stream and pass it to every call: a launch then allocates and clears nothing.
+    """
+
+    partials: torch.Tensor
+    counters: torch.Tensor
+    slots: torch.Tensor
+
+    @classmethod
+    def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12, slots: int | None = None) -> SkinnyWorkspace:
+        """A workspace on ``device`` for ``size`` partial sums (fp32), ``tiles`` tiles, and ``slots``, or ``size``."""
+        import torch
+
+        counters = torch.zeros(tiles, dtype=torch.int32, device=device)
+        empty = torch.full((size if slots is None else slots,), -1, dtype=torch.int32, device=device)
+        return cls(torch.empty(size, device=device), counters, empty.view(torch.float32))
+
+
+def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
+    """The same in float64, as one torch expression.
+
+    >>> import torch
+    >>> reference_skinny(torch.ones(1, 4), torch.ones(2, 4), 0.5, 2.0).tolist()
+    [[4.0, 4.0]]
+    """
+    return scale_x * scale_w * (x.double() @ weight.double().T)
+
+
+@triton.jit
+def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):  # noqa: ANN001, ANN202
+    """Leave ``acc`` in the workspace; who counts that all SPLIT are there gets (their sum, True)."""
+    tl.store(part_ptr + piece * SIZE + at, acc)
+    settle(AMD)
+    arrived = tl.atomic_add(count_ptr, 1, sem="acq_rel", scope="gpu")
+    if arrived == SPLIT - 1:
+        acc = tl.zeros_like(acc)
+        for s in tl.static_range(SPLIT):
+            acc += tl.load(part_ptr + s * SIZE + at)
+        tl.store(count_ptr, 0)
+    return acc, arrived == SPLIT - 1
+
+
+@triton.jit
+def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):  # noqa: ANN001, ANN202
+    """Leave ``acc`` in a slot; the last piece looks until all slots are full, empties them and gets (the sum, True).
+
+    A number is its own sign of having arrived, so nothing must be ordered: no fence, no counter.
+    """
+    if piece < SPLIT - 1:
+        tl.store(slot_ptr + piece * SIZE + at, tl.where(acc == acc, acc, float("nan")))  # never the bits of "empty"
+    else:
+        own, missing = acc, 1
+        while missing != 0:
+            acc, some = own, tl.zeros(at.shape, tl.int32)
+            for s in tl.static_range(SPLIT - 1):
+                part = tl.load(slot_ptr + s * SIZE + at, volatile=True)
+                some |= (part.to(tl.int32, bitcast=True) == -1).to(tl.int32)
+                acc += part
+            missing = tl.max(tl.max(some, 1), 0)
+        for s in tl.static_range(SPLIT - 1):
+            tl.store(slot_ptr + s * SIZE + at, tl.full(at.shape, -1, tl.int32).to(tl.float32, bitcast=True))
+    return acc, piece == SPLIT - 1
+
+
+@triton.jit(do_not_specialize=["M"])
+def gemm_skinny_kernel(
+    x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
+    EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr,
+    PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,
+) -> None:  # fmt: skip
+    """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
+    tile, piece = tl.program_id(0), tl.program_id(1)
+    rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    # Pieces of a row stand one below the other in w, side by side in x.
+    wn, wc = tl.arange(0, BN * CHUNKS) // CHUNKS, tl.arange(0, BN * CHUNKS) % CHUNKS
+    xm, xc = tl.arange(0, BM * CHUNKS) // CHUNKS, tl.arange(0, BM * CHUNKS) % CHUNKS
+    STEP: tl.constexpr = BK * CHUNKS
+    steps = tl.cdiv(K, STEP)
+    first, last = steps * piece // SPLIT, steps * (piece + 1) // SPLIT
+    w_ptr += (tile * BN).to(tl.int64) * stride_w + first * STEP
+    x_ptr += first * STEP
+    if PDL:
+        if AHEAD > 0:
+            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, AHEAD * STEP)
+            if tile < M:  # one row of x, for all tiles; if the kernel before is only writing it, it is there anyway
+                span = (last - first) * STEP * (x_ptr.dtype.element_ty.primitive_bitwidth // 8)
+                fetch_span(x_ptr + tile * stride_x, span)
+        wait_for_kernel_before()
+    kw, kx = wc[:, None] * BK + rk[None, :], xc[None, :] * BK + rk[:, None]
+    at_w, at_x = wn[:, None] * stride_w + kw, xm[None, :] * stride_x + kx
+    use_w, use_x = (tile * BN + wn < N)[:, None], (xm < M)[None, :]
+    acc = tl.zeros((BN * CHUNKS, BM * CHUNKS), dtype=tl.float32)
+    for step in range(first, last):
+        left = K - step * STEP
+        w = tl.load(w_ptr + at_w, mask=use_w if EVEN_K else use_w & (kw < left), other=0.0)
+        x = tl.load(x_ptr + at_x, mask=use_x if EVEN_K else use_x & (kx < left), other=0.0)
+        acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
+        w_ptr += STEP
+        x_ptr += STEP
+        if PDL:
+            let_next_kernel_start(tl.maximum(last - step - EARLY, 0))
+    if CHUNKS > 1:  # what belongs together is a piece of w with the same piece of x
+        acc = tl.where(wc[:, None] == xc[None, :], acc, 0.0)
+        acc = tl.sum(tl.sum(tl.reshape(acc, (BN, CHUNKS, BM, CHUNKS)), 3), 1)
+    whole = SPLIT == 1
+    at = rn[:, None] * BM + rm[None, :]
+    if SPLIT > 1 and DIRECT:
+        acc, whole = sum_when_there(part_ptr + tile * ((SPLIT - 1) * BN * BM), at, acc, piece, SPLIT, BN * BM)
+    elif SPLIT > 1:
+        part_ptr += tile * (SPLIT * BN * BM)
+        acc, whole = sum_when_counted(part_ptr, count_ptr + tile, at, acc, piece, SPLIT, BN * BM, AMD)
+    if whole:
+        out_ptr += tile * BN
+        inside = (tile * BN + rn < N)[:, None] & (rm < M)[None, :]
+        tl.store(out_ptr + rm[None, :] * N + rn[:, None], (acc * scale).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+def check_types(x: torch.Tensor, weight: torch.Tensor, arch: str) -> None:
+    """fp8 in the form of ``arch``, bfloat16 or float16, the same for both.
+
+    Raises:
+        KernelError: another type.
+    """
+    import torch
+
+    check_dtype("x", x, (*eight_bit_floats(arch), torch.bfloat16, torch.float16))
+    check_dtype("weight", weight, (x.dtype,))
+    if x.dtype == torch.bfloat16 and arch == "interpreter":
+        raise KernelError("x is bfloat16, which Triton's interpreter multiplies wrongly: give float16 here")
+
+
+def gemm_skinny(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale_x: float = 1.0,
+    scale_w: float = 1.0,
+    *,
+    out_dtype: torch.dtype | None = None,
+    workspace: SkinnyWorkspace | None = None,
+    tile: SkinnyTile | None = None,
+) -> torch.Tensor:
+    """``scale_x * scale_w * (x @ weight.T)`` for 1 to 32 rows.
+
+    Args:
+        x: (M, K), M from 1 to 32, in fp8 (FNUZ on gfx942, OCP elsewhere), bfloat16 or float16; contiguous rows.
+        weight: (N, K) in x's type, contiguous rows: the layout of ``torch.nn.Linear``.
+        scale_x, scale_w: what a stored value must be multiplied by, one number per tensor.
+        out_dtype: float16, bfloat16 (default) or float32.
+        workspace: see :class:`SkinnyWorkspace`; without one, each call makes its own.
+        tile: a launch configuration of your own.
+
+    Returns:
+        (M, N), contiguous. The result repeats bit for bit.
+
+    Raises:
+        KernelError: shapes, types, devices or strides that do not fit, more than 32 rows, a scale that is not finite,
+            a workspace too small.
+
+    Introduced in notebook 18.
+    """
+    import torch
+
+    arch = architecture(x)
+    scale = check_number("scale_x * scale_w", check_number("scale_x", scale_x) * check_number("scale_w", scale_w))
+    check_types(x, weight, arch)
+    check_shape("x", x, (None, None))
+    (m, k), n = x.shape, weight.shape[0]
+    check_shape("weight", weight, (None, k))
+    check_same_device(x=x, weight=weight)
+    check_last_contiguous("x", x)
+    check_last_contiguous("weight", weight)
+    if not 1 <= m <= 32:
+        raise KernelError(f"x has {m} rows: a skinny GEMM takes 1 to 32; use gemm() for more")
+    out = torch.empty(m, n, dtype=out_dtype or torch.bfloat16, device=x.device)
+    check_dtype("out", out, (torch.float16, torch.bfloat16, torch.float32))
+    if n == 0 or k == 0:
+        return out.zero_()
+    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
+    split, tiles = pick_split(n, k, tile, unit_count(x)), triton.cdiv(n, tile.bn)
+    bm = 32 if m > 16 else 16 if m > 8 or tile.chunks == 1 else 8  # the product takes 16 columns at least
+    size = split * tiles * tile.bn * bm
+    need = (0, 0, 0) if split == 1 else (0, 0, size) if tile.direct else (size, tiles, 0)
+    workspace = workspace or SkinnyWorkspace.on(x.device, *need)
+    room = {"workspace": workspace.partials, "counters": workspace.counters, "slots": workspace.slots}
+    check_same_device(x=x, **room)
+    if any(t.numel() < n for t, n in zip(room.values(), need, strict=True)):
+        raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
+    partials = workspace.slots if tile.direct else workspace.partials
+    options = compiler_options(arch, {"num_warps": tile.warps, "num_stages": tile.stages}, matrix=True)
+    options |= {"launch_pdl": True} if tile.overlap and not arch.startswith("gfx") else {}
+    step = tile.bk * tile.chunks
+    even = k % step == 0 and all(t.stride(0) * t.element_size() % 16 == t.data_ptr() % 16 == 0 for t in (x, weight))
+    gemm_skinny_kernel[(tiles, split)](
+        x, weight, out, partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
+        BM=bm, BN=tile.bn, BK=tile.bk, CHUNKS=tile.chunks, SPLIT=split, EVEN_K=k % step == 0, EXACT=tile.exact,
+        DIRECT=tile.direct, PDL=tile.overlap, AHEAD=tile.ahead if even and k // step // split >= tile.ahead else 0,
+        EARLY=tile.early, AMD=arch.startswith("gfx"), **options,
+    )  # fmt: skip
+    return out
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every launch that the resource table compiles for MI300X: the document's shapes, both widths, 16 and 32 rows."""
+    import torch
+
+    def case(m: int, n: int, k: int, dtype: torch.dtype) -> Callable[[], Any]:
+        return lambda: gemm_skinny(
+            torch.empty(m, k, dtype=dtype, device="cuda"), torch.empty(n, k, dtype=dtype, device="cuda"), 0.5, 0.5
+        )
+
+    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        for n, k in SHAPES:
+            for m in (1, 8, 16, 32) if dtype == torch.float8_e4m3fnuz else (16, 32):
+                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype)

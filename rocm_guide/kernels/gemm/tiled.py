@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: MIT
+"""General matrix multiplication, C = act(alpha * A @ B + bias), for every type that the matrix units take.
+
+Each workgroup computes one tile of C: it walks along K, multiplies a (BM, BK) piece of A with a (BK, BN) piece of B on
+the matrix units, and adds into fp32 (int32 for int8). Any strides are accepted, so a transposed operand costs no copy.
+Source of the tile order: Triton's matrix multiplication tutorial,
+https://triton-lang.org/main/getting-started/tutorials/03-matrix-multiplication.html; of the XCD order: "ROCm workload
+optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/inference-optimization/workload.html.
+Introduced in notebook 18 (gemm_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import (
+    KernelError,
+    architecture,
+    check_dtype,
+    check_number,
+    check_same_device,
+    check_shape,
+    unit_count,
+)
+from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, exact_every, is_aligned, pick_tile
+from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "gfx942_cases", "pick_tile", "reference_gemm"]
+
+#: The epilogues.
+ACTIVATIONS = ("none", "relu", "silu", "gelu")
+
+
+def reference_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str = "none",
+    alpha: float = 1.0,
+) -> torch.Tensor:
+    """The same in float64, as torch expressions: what the kernel is judged against.
+
+    >>> import torch
+    >>> reference_gemm(torch.tensor([[1.0, -2.0]]), torch.eye(2), activation="relu").tolist()
+    [[1.0, 0.0]]
+    """
+    import torch
+
+    acts: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "none": lambda x: x,
+        "relu": torch.relu,
+        "silu": torch.nn.functional.silu,
+        "gelu": torch.nn.functional.gelu,
+    }
+    c = alpha * (a.double() @ b.double())
+    return acts[activation](c if bias is None else c + bias.double())
+
+
+@triton.jit
+def gemm_kernel(
+    a, b, c_ptr, bias_ptr, M, N, K,  # noqa: ANN001
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, alpha,  # noqa: ANN001
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
+    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
+    PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
+    EXACT: tl.constexpr = 0,
+) -> None:  # fmt: skip
+    """One tile of C = act(alpha * A @ B + bias) per program. C has contiguous rows, ``stride_cm`` apart."""
+    tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
+    row, col = tile_m * BM, tile_n * BN
+    acc = tile_dot(
+        a, b, row, col, 0, K, M, N, stride_am, stride_ak, stride_bk, stride_bn,
+        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, EXACT,
+    )  # fmt: skip
+    rm, rn = tl.arange(0, BM), tl.arange(0, BN)
+    in_n = col + rn < N
+    if EPILOGUE:
+        acc = acc.to(tl.float32) * alpha
+        if BIAS:
+            acc += tl.load(bias_ptr + col + rn, mask=in_n, other=0.0).to(tl.float32)[None, :]
+        acc = activate(acc, ACT)
+    c_ptr += row.to(tl.int64) * stride_cm + col
+    inside = (row + rm < M)[:, None] & in_n[None, :]
+    tl.store(c_ptr + rm[:, None] * stride_cm + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
+    """What the kernel gets for a matrix: the tensor (0), or a descriptor of it (1) or of its transpose (2)."""
+    if not wanted or x.data_ptr() % 16 or min(x.shape) == 0:
+        return x, 0
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    for kind, view, size in ((1, x, list(block)), (2, x.T, list(reversed(block)))):
+        if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
+            return TensorDescriptor(view, list(view.shape), list(view.stride()), size), kind
+    return x, 0
+
+
+def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
+    """The fp8 types that the matrix units of ``arch`` multiply: FNUZ on gfx942, none on gfx90a, else OCP."""
+    import torch
+
+    ocp, fnuz = (torch.float8_e4m3fn, torch.float8_e5m2), (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+    return {"gfx942": fnuz, "interpreter": ocp + fnuz, "gfx90a": (), "sm_80": ()}.get(arch, ocp)
+
+
+def check_operands(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, arch: str) -> None:
+    """Types, shapes and devices of a GEMM's inputs.
+
+    Raises:
+        KernelError: they do not fit together, or ``arch`` cannot multiply the type.
+    """
+    import torch
+
+    eights = eight_bit_floats(arch)
+    check_dtype("a", a, (torch.float16, torch.bfloat16, torch.float32, torch.int8, *eights))
+    check_dtype("b", b, (a.dtype,) if a.dtype not in eights else eights)
+    check_shape("a", a, (None, None))
+    check_shape("b", b, (a.shape[1], None))
+    check_same_device(a=a, b=b, bias=bias)
+    if a.dtype == torch.bfloat16 and arch == "interpreter":
+        raise KernelError("a is bfloat16, which Triton's interpreter multiplies wrongly: give float16 or float32 here")
+    if bias is not None:
+        check_dtype("bias", bias, (torch.float16, torch.bfloat16, torch.float32))
+        check_shape("bias", bias, (b.shape[1],))
+        if bias.stride(0) != 1:
+            raise KernelError(f"bias has stride {bias.stride(0)}: call .contiguous()")
+
+
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str = "none",
+    alpha: float = 1.0,
+    out_dtype: torch.dtype | None = None,
+    tf32: bool = False,
+    tile: GemmTile | None = None,
+) -> torch.Tensor:
+    """``act(alpha * a @ b + bias)``, without autograd: for training see :mod:`rocm_guide.kernels.gemm.linear`.
+
+    Args:
+        a: (M, K) in float16, bfloat16, float32, int8 or fp8 (the FNUZ forms on gfx942, the OCP forms elsewhere).
+        b: (K, N), the same type (the two fp8 types mix). Any strides for both: pass ``weight.T`` as it is.
+        bias: (N,), floating point, added before the activation.
+        activation: ``none``, ``relu``, ``silu`` or ``gelu``.
+        alpha: a factor, for example the product of two fp8 scales.
+        out_dtype: the type of C; by default a's, bfloat16 for fp8, int32 for int8.
+        tf32: let float32 operands lose mantissa bits (10 remain) for speed, where the hardware has that.
+        tile: a launch configuration of your own.
+
+    Returns:
+        C, (M, N), contiguous.
+
+    Raises:
+        KernelError: shapes, types or devices that do not fit, an unknown activation, alpha not finite.
+
+    Introduced in notebook 18.
+    """
+    import torch
+
+    arch = architecture(a)
+    check_operands(a, b, bias, arch)
+    alpha = check_number("alpha", alpha)
+    if activation not in ACTIVATIONS:
+        raise KernelError(f"activation={activation!r}: give one of {', '.join(ACTIVATIONS)}")
+    (m, k), n, integer = a.shape, b.shape[1], a.dtype == torch.int8
+    plain = activation == "none" and bias is None and alpha == 1.0
+    if out_dtype is None:
+        out_dtype = a.dtype if a.element_size() > 1 else torch.int32 if integer and plain else torch.bfloat16
+    c = torch.empty(m, n, dtype=out_dtype, device=a.device)
+    check_dtype(
+        "out", c, (torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ()))
+    )
+    if m == 0 or n == 0:
+        return c
+    if tile is None:
+        bits, aligned = 8 * a.element_size(), is_aligned(a, b)
+        tile = pick_tile(
+            m, n, bits, arch, unit_count(a), aligned=aligned, weight=b.stride(0) == 1, activation=activation
+        )
+    a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
+    b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
+    gemm_kernel[(triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn),)](
+        a_arg, b_arg, c, c if bias is None else bias, m, n, k,
+        a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0), alpha,
+        BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" else 1,
+        A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, INT=integer,
+        PRECISION="tf32" if tf32 else "ieee", EPILOGUE=not plain, BIAS=bias is not None, ACT=activation,
+        EXACT=exact_every(a, arch, tile),
+        **tile.options(arch),
+    )  # fmt: skip
+    return c
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every launch that the resource table compiles for MI300X: each type and tile, both layouts of B, odd sizes."""
+    import torch
+
+    def case(m: int, n: int, k: int, dtype: torch.dtype, weight: bool, **options: Any) -> Callable[[], Any]:
+        def run() -> None:
+            a = torch.empty(m, k, dtype=dtype, device="cuda")
+            b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
+            bias = torch.empty(n, dtype=torch.bfloat16, device="cuda") if "activation" in options else None
+            gemm(a, b.T if weight else b, bias, **options)
+
+        return run
+
+    for dtype in (
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.int8,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz,
+    ):
+        name = str(dtype).removeprefix("torch.")
+        for tile in CONFIGS["gfx942"][8 * dtype.itemsize]:
+            for weight in (False, True):
+                shape = f"{name} {'A B^T' if weight else 'A B'} {tile.bm}x{tile.bn}x{tile.bk}"
+                yield shape, case(8192, 8192, 8192, dtype, weight, tile=tile)
+    yield "bfloat16 bias gelu", case(8192, 8192, 8192, torch.bfloat16, True, activation="gelu")
+    yield "bfloat16 4097x4099x4100", case(4097, 4099, 4100, torch.bfloat16, True)

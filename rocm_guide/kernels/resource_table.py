@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT
+"""The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one line per launch.
+
+The table is committed (``rocm_guide/data/gfx942_kernels.tsv``). A change to a kernel, a configuration or the compiler
+shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` compares. Introduced in notebook 17.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import GuideError, write_text
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.dry_run.driver import DryRun
+
+__all__ = ["KernelRow", "TableError", "compare_rows", "kernel_modules", "measure_cases", "measure_module",
+           "read_rows", "rows_text", "write_rows"]  # fmt: skip
+
+
+class TableError(GuideError):
+    """No such kernel module, or a table that cannot be read."""
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One launch.
+
+    Attributes:
+        case: ``module: label of the case``.
+        kernel: the Triton function.
+        grid: workgroups, as ``x,y,z``.
+        warps: waves per workgroup.
+        vgprs: registers per lane that the descriptor allocates, accumulation registers included.
+        agprs: accumulation registers among those that the code uses.
+        sgprs: scalar registers.
+        lds: bytes per workgroup.
+        waves: waves per SIMD.
+        spills: vector registers spilled.
+        loads, stores: widths of global accesses, in bits per lane, with their number: ``128x4,32x1``.
+        loop_loads, loop_stores: those inside loops; ``-`` where there is none.
+        mfma: matrix instructions; ``-`` where there is none.
+        findings: errors and warnings of the limits check, grids aside; ``-`` where there is none.
+    """
+
+    case: str
+    kernel: str
+    grid: str
+    warps: int
+    vgprs: int
+    agprs: int
+    sgprs: int
+    lds: int
+    waves: float
+    spills: int
+    loads: str
+    stores: str
+    loop_loads: str
+    loop_stores: str
+    mfma: str
+    findings: str
+
+
+def kernel_modules() -> list[str]:
+    """Names of the modules of ``rocm_guide.kernels`` that bring cases for the table."""
+    # By their text: to import them all takes torch and Triton, which a look at the cached table does not need.
+    files = sorted((Path(__file__).parent / "kernels").glob("*.py"))
+    return [f.stem for f in files if "gfx942_cases" in f.read_text(encoding="utf-8")]
+
+
+def _widths(found: dict[int, int]) -> str:
+    return ",".join(f"{bits}x{n}" for bits, n in found.items()) or "-"
+
+
+def _rows(case: str, run: DryRun) -> Iterator[KernelRow]:
+    for launch in run.launches:
+        r, isa = launch.report, launch.compiled.parsed
+        bad = [f.rule for f in r.findings if f.level in ("error", "warning") and f.rule not in ("grid", "tail")]
+        yield KernelRow(
+            case=case,
+            kernel=r.kernel,
+            grid=",".join(map(str, launch.grid)),
+            warps=r.occupancy.waves_per_workgroup,
+            vgprs=r.resources.vgprs_allocated or 0,
+            agprs=r.resources.agprs or 0,
+            sgprs=r.resources.sgprs or 0,
+            lds=r.lds,
+            waves=r.occupancy.waves_per_simd,
+            spills=r.resources.vgpr_spills or 0,
+            loads=_widths(isa.widths("global", "load")),
+            stores=_widths(isa.widths("global", "store")),
+            loop_loads=_widths(isa.widths("global", "load", True)),
+            loop_stores=_widths(isa.widths("global", "store", True)),
+            mfma=",".join(f"{op}x{n}" for op, n in r.isa.mfma.items()) or "-",
+            findings=",".join(bad) or "-",
+        )
+
+
+def measure_module(name: str, arch: str = "gfx942") -> list[KernelRow]:
+    """Compile all cases of one kernel module, and say what each launch takes. About a second for each new kernel.
+
+    A case may launch several kernels: it then has a row for each. The tensors have their true sizes and no memory.
+
+    Raises:
+        TableError: no such module, or a case that launches nothing.
+    """
+    if name not in kernel_modules():
+        raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(kernel_modules())}")
+    return list(dict.fromkeys(row for rows in measure_cases(name, arch).values() for row in rows))
+
+
+def measure_cases(name: str, arch: str = "gfx942", part: int = 0, parts: int = 1) -> dict[int, list[KernelRow]]:
+    """The rows of every ``parts``-th case of a module, beginning with case ``part``, by the case's place.
+
+    Raises:
+        TableError: a case that launches nothing.
+    """
+    from rocm_guide.mi300x.dry_run.driver import dry_run
+
+    module = importlib.import_module(f"rocm_guide.kernels.{name}")
+    with dry_run(arch, device="meta"):
+        cases = list(module.gfx942_cases())
+    rows: dict[int, list[KernelRow]] = {}
+    for i in range(part, len(cases), parts):
+        label, thunk = cases[i]
+        with dry_run(arch, device="meta") as run:
+            thunk()
+        if not run.launches:
+            raise TableError(f"{name}: the case {label!r} launched no kernel")
+        rows[i] = list(_rows(f"{name}: {label}", run))
+    return rows
+
+
+def rows_text(rows: Sequence[KernelRow]) -> str:
+    """The rows as tab-separated text with a line of names on top."""
+    lines = ["\t".join(f.name for f in fields(KernelRow))]
+    lines += ["\t".join(f"{v:g}" if isinstance(v, float) else str(v) for v in astuple(r)) for r in rows]
+    return "\n".join(lines) + "\n"
+
+
+def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
+    """The committed table: the Triton version that made it, and its rows.
+
+    Raises:
+        TableError: the file is damaged; the line is named.
+
+    >>> version, rows = read_rows()
+    >>> version.startswith("3."), len(rows) > 0
+    (True, True)
+    """
+    source = path or Path("gfx942_kernels.tsv of this package")
+    try:
+        text = resources.files("rocm_guide").joinpath("data/gfx942_kernels.tsv").read_text() if path is None else ""
+        head, names, *lines = (text or source.read_text()).splitlines()
+    except (OSError, ValueError) as e:
+        raise TableError(f"{source}: cannot be read ({e}); write it with rocm-guide kernels table --write") from e
+    if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
+        raise TableError(f"{source}: not a table of kernels; write it with rocm-guide kernels table --write")
+    rows = []
+    kinds = [f.type for f in fields(KernelRow)]
+    for number, line in enumerate(lines, 3):
+        cells = line.split("\t")
+        try:
+            make = {"int": int, "float": float, "str": str}
+            rows.append(KernelRow(*(make[k](c) for k, c in zip(kinds, cells, strict=True))))
+        except ValueError as e:
+            raise TableError(f"{source}, line {number}: {e}") from e
+    return head.rsplit("triton ", 1)[1], rows
+
+
+def write_rows(rows: Sequence[KernelRow], path: Path | None = None) -> Path:
+    """Write the table, with the Triton version on top; returns the path."""
+    import triton
+
+    target = path or Path(__file__).parent / "data" / "gfx942_kernels.tsv"
+    return write_text(target, f"# gfx942 (MI300X), compiled with triton {triton.__version__}\n{rows_text(rows)}")
+
+
+def compare_rows(old: Sequence[KernelRow], new: Sequence[KernelRow]) -> list[str]:
+    """What changed, one line each: cases that came or went, and for the others every changed figure.
+
+    >>> one = KernelRow("m: c", "k", "1,1,1", 4, 64, 0, 20, 0, 8.0, 0, "128x1", "128x1", "-", "-", "-", "-")
+    >>> from dataclasses import replace
+    >>> compare_rows([one], [replace(one, vgprs=136, waves=3.0)])
+    ['changed  m: c / k: vgprs 64 -> 136, waves 8 -> 3']
+    >>> compare_rows([one], []), compare_rows([one], [one])
+    (['gone     m: c / k'], [])
+    """
+
+    def keyed(rows: Sequence[KernelRow]) -> dict[tuple[str, str, int], KernelRow]:
+        found: dict[tuple[str, str, int], KernelRow] = {}
+        for r in rows:
+            n = sum(key[:2] == (r.case, r.kernel) for key in found)
+            found[r.case, r.kernel, n] = r
+        return found
+
+    before, after = keyed(old), keyed(new)
+    lines = []
+    for key in dict.fromkeys([*before, *after]):
+        name = f"{key[0]} / {key[1]}" + (f" (launch {key[2] + 1})" if key[2] else "")
+        if key not in after:
+            lines.append(f"gone     {name}")
+        elif key not in before:
+            lines.append(f"new      {name}: {after[key].vgprs} VGPRs, {after[key].waves:g} waves per SIMD")
+        elif before[key] != after[key]:
+            a, b = asdict(before[key]), asdict(after[key])
+            changes = [f"{k} {_plain(a[k])} -> {_plain(b[k])}" for k in a if a[k] != b[k]]
+            lines.append(f"changed  {name}: {', '.join(changes)}")
+    return lines
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

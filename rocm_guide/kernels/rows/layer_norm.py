@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: MIT
+"""LayerNorm over the last dimension, differentiable, for rows of any length.
+
+mean = mean(x),  rstd = 1 / sqrt(mean((x - mean)^2) + eps),  y = (x - mean) * rstd * w + b.
+The gradients are in :mod:`rocm_guide.kernels.rows.layer_norm_grad`.
+Source: J. L. Ba et al., "Layer Normalization", https://arxiv.org/abs/1607.06450. A row that is read in blocks gets its
+variance by the update of T. Chan et al., "Updating formulae and a pairwise algorithm for computing sample variances",
+1979, because mean(x^2) - mean^2 would cancel. All arithmetic is fp32. Introduced in notebook 17 (row_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import (
+    architecture,
+    check_contiguous,
+    check_dtype,
+    check_number,
+    check_same_device,
+    check_shape,
+    next_power_of_2,
+    unit_count,
+)
+from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
+from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
+from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
+from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+
+__all__ = ["gfx942_cases", "layer_norm", "layer_norm_forward", "reference_layer_norm"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def reference_layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
+) -> torch.Tensor:
+    """What the kernels compute: ``torch.nn.functional.layer_norm`` over the last dimension."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+@triton.jit
+def layer_norm_rows(  # noqa: ANN202
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """One program: ROWS whole rows, each read once. Weight and bias, which every program reads, are to stay in L1.
+
+    With AHEAD (Hopper; one row, which fills the tile) the row that many further on is fetched into the L2, so that
+    memory has work while the programs reduce; and the next kernel may start when all programs have started.
+    """
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
+    inside = (first + row < rows)[:, None] & (col < cols)[None, :]
+    if AHEAD > 0:
+        inside = tl.full((ROWS, COLS), 1, tl.int1)
+        let_next_kernel_start(0)
+    at = row[:, None] * x_stride + col[None, :]
+    x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
+    if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when that is done
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    if BIAS and not LATE:
+        b = tl.load(b_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    # Sums of the distances to a member of the row, and of their squares, in one exchange between the lanes.
+    pivot = tl.load(x_ptr + first * x_stride + row * x_stride, mask=first + row < rows, other=0.0).to(tl.float32)
+    x = tl.where(inside, x.to(tl.float32) - pivot[:, None], 0.0)
+    shift, square = tl.split(tl.sum(tl.join(x, x * x), 1) * (1.0 / cols))
+    if AHEAD > 0:
+        later = x_ptr + tl.minimum(first + AHEAD, rows - 1) * x_stride
+        fetch_span(later, COLS * x_ptr.dtype.element_ty.primitive_bitwidth // 8)
+    variance = square - shift * shift
+    if tl.max(shift * shift - 16 * variance, 0) > 0:
+        # A member far from the mean: the distances have lost digits. Rare; then one sum after the other.
+        x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0).to(tl.float32)
+        pivot, shift = pivot * 0, tl.sum(x, 1) * (1.0 / cols)
+        x = tl.where(inside, x - shift[:, None], 0.0)
+        variance = tl.sum(x * x, 1) * (1.0 / cols)
+    else:
+        x -= shift[:, None]
+    mean, rstd = pivot + shift, tl.rsqrt(variance + eps)
+    y = x * rstd[:, None]
+    if WEIGHT and LATE:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    if BIAS and LATE:
+        b = tl.load(b_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    if WEIGHT:  # widened only now: until here they take half the registers
+        y *= w.to(tl.float32)[None, :]
+    if BIAS:
+        y += b.to(tl.float32)[None, :]
+    tl.store(mean_ptr + first + row, mean, mask=first + row < rows)
+    tl.store(rstd_ptr + first + row, rstd, mask=first + row < rows)
+    tl.store(y_ptr + first * cols + (row[:, None] * cols + col[None, :]), y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def layer_norm_blocked(  # noqa: ANN202
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,  # noqa: ANN001
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program: one row of any length, read twice. Every lane keeps a mean and a sum of squared distances to it."""
+    row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    x_ptr += row * x_stride
+    means = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    count = 0.0
+    for start in range(0, cols, BLOCK):
+        inside = lane < cols - start
+        x = tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+        count += 1.0
+        distance = tl.where(inside, x - means, 0.0)
+        means += distance / count
+        squares += distance * tl.where(inside, x - means, 0.0)
+    seen = ((cols - 1 - lane + BLOCK) // BLOCK).to(tl.float32)  # elements that each lane has had
+    mean = tl.sum(means * seen, 0) * (1.0 / cols)
+    total = squares + seen * (means - mean) * (means - mean)
+    rstd = tl.rsqrt(tl.sum(total, 0) * (1.0 / cols) + eps)
+    tl.store(mean_ptr + row, mean)
+    tl.store(rstd_ptr + row, rstd)
+    for start in range(0, cols, BLOCK):
+        inside = lane < cols - start
+        y = (tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32) - mean) * rstd
+        if WEIGHT:
+            y *= tl.load(w_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+        if BIAS:
+            y += tl.load(b_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+        tl.store(y_ptr + row * cols + start + lane, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def _check_vectors(cols: int, **vectors: torch.Tensor | None) -> None:
+    for name, v in vectors.items():
+        if v is not None:
+            check_dtype(name, v, FLOATS)
+            check_shape(name, v, (cols,))
+            check_contiguous(name, v)
+
+
+def layer_norm_forward(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    tile: RowTile | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """y (shape and type of x, contiguous), mean and rstd (fp32, one per row), without autograd.
+
+    Args:
+        x: (…, columns) in fp16, bf16 or fp32; the last dimension contiguous, rows any distance apart.
+        weight, bias: (columns,), any of these types; either may be None.
+        eps: finite, 0 or more.
+        tile: a launch configuration of your own instead of the tuned one.
+
+    Raises:
+        KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
+
+    Introduced in notebook 17. ::
+
+        y, mean, rstd = layer_norm_forward(x, weight, bias)
+    """
+    flat = as_rows("x", x)
+    rows, cols = flat.shape
+    check_same_device(x=x, weight=weight, bias=bias)
+    _check_vectors(cols, weight=weight, bias=bias)
+    eps, arch = check_number("eps", eps, 0.0), architecture(x)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    if rows == 0:
+        return y, mean, rstd
+    t = tile or pick_tile(LAYER_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    flags = {"WEIGHT": weight is not None, "BIAS": bias is not None, **t.options}
+    vectors = (flat if v is None else v for v in (weight, bias))
+    arguments = flat, *vectors, y, mean, rstd, flat.stride(0)
+    if t.blocked:
+        layer_norm_blocked[(rows,)](*arguments, cols, eps, BLOCK=t.columns, **flags)
+    else:
+        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
+        flags["AHEAD"] = t.ahead * unit_count(x) if t.fetches(flat) else 0
+        layer_norm_rows[grid](*arguments, rows, cols, eps, LATE=t.reload, ROWS=t.rows, COLS=padded, **flags)
+    return y, mean, rstd
+
+
+class LayerNorm(torch.autograd.Function):
+    """Keeps x and two numbers per row. Call :func:`layer_norm`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
+        """y."""
+        y, mean, rstd = layer_norm_forward(x, weight, bias, eps)
+        ctx.save_for_backward(x, weight, mean, rstd)
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of x, weight and bias."""
+        x, weight, mean, rstd = ctx.saved_tensors
+        dx, dw, db = layer_norm_backward(x, weight, dy, mean, rstd, bias=ctx.bias_dtype is not None)
+        return dx, dw, None if db is None else db.to(ctx.bias_dtype), None
+
+
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
+) -> torch.Tensor:
+    """LayerNorm over the last dimension, differentiable by x, weight and bias; see :func:`layer_norm_forward`.
+
+    Raises:
+        KernelError: see :func:`layer_norm_forward`.
+
+    Introduced in notebook 17. ::
+
+        y = layer_norm(x, weight, bias)
+    """
+    return LayerNorm.apply(x, weight, bias, eps)
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
+    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
+        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
+            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
+            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
+            yield name, lambda x=x, w=w: layer_norm_forward(x, w, w)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""RMSNorm over the last dimension, forward and backward, for rows of any length.
+
+rstd = 1 / sqrt(mean(x^2) + eps),  y = x * rstd * w.  With g = dy * w:
+dx = rstd * (g - x * rstd^2 * mean(g * x)),  dw = sum over rows of dy * x * rstd.
+Source: B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467.
+All arithmetic is fp32, rounded once at the end. Introduced in notebook 17 (row_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import (
+    architecture,
+    check_contiguous,
+    check_dtype,
+    check_number,
+    check_same_device,
+    check_shape,
+    next_power_of_2,
+    unit_count,
+)
+from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
+from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
+
+__all__ = ["gfx942_cases", "reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
+    """What the kernels compute: ``torch.nn.functional.rms_norm`` over the last dimension."""
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+@triton.jit
+def rms_norm_rows(  # noqa: ANN202
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+    WEIGHT: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
+    inside = (first + row < rows)[:, None] & (col < cols)[None, :]
+    at = row[:, None] * x_stride + col[None, :]
+    x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
+    if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when the reduction is done
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    x = x.to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / cols) + eps)
+    y = x * rstd[:, None]
+    if WEIGHT and LATE:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+    if WEIGHT:
+        y *= w.to(tl.float32)[None, :]
+    tl.store(rstd_ptr + first + row, rstd, mask=first + row < rows)
+    tl.store(y_ptr + first * cols + (row[:, None] * cols + col[None, :]), y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rms_norm_blocked(  # noqa: ANN202
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+):  # fmt: skip
+    """One program: one row of any length, read twice."""
+    row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    x_ptr += row * x_stride
+    y_ptr += row * cols
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, cols, BLOCK):
+        x = tl.load(x_ptr + start + lane, mask=lane < cols - start, other=0.0).to(tl.float32)
+        squares += x * x
+    rstd = tl.rsqrt(tl.sum(squares, 0) * (1.0 / cols) + eps)
+    tl.store(rstd_ptr + row, rstd)
+    for start in range(0, cols, BLOCK):
+        inside = lane < cols - start
+        y = tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32) * rstd
+        if WEIGHT:
+            y *= tl.load(w_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+        tl.store(y_ptr + start + lane, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rms_norm_backward_rows(  # noqa: ANN202
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+    WEIGHT: tl.constexpr, DW: tl.constexpr, RELOAD: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """One program: every so many rows, ROWS at a time; what they add to dw stays in registers until the end."""
+    row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
+    step = tl.num_programs(0).to(tl.int64) * ROWS
+    x_at, at = row[:, None] * x_stride + col[None, :], row[:, None] * cols + col[None, :]
+    dw = tl.zeros((ROWS, COLS), tl.float32)
+    for first in tl.range(tl.program_id(0).to(tl.int64) * ROWS, rows, step, num_stages=STAGES):
+        inside = (first + row < rows)[:, None] & (col < cols)[None, :]
+        x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0)
+        dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
+        rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
+        g = dy.to(tl.float32)
+        if WEIGHT:
+            g *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)[None, :]
+        mean = (tl.sum(g * (x.to(tl.float32) * rstd), 1) * (1.0 / cols))[:, None]
+        if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
+            x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
+            dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            g = dy.to(tl.float32)
+            if WEIGHT:
+                w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+                g *= w.to(tl.float32)[None, :]
+        x_hat = x.to(tl.float32) * rstd
+        if DW:
+            dw += dy.to(tl.float32) * x_hat
+        dx = rstd * (g - x_hat * mean)
+        tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    if DW:
+        total = tl.sum(dw, 0).to(part_ptr.dtype.element_ty)
+        tl.store(part_ptr + tl.program_id(0).to(tl.int64) * cols + col, total, mask=col < cols)
+
+
+@triton.jit
+def rms_norm_backward_blocked(  # noqa: ANN202
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+):  # fmt: skip
+    """One program: dx of one row of any length, read twice."""
+    row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    x_ptr += row * x_stride
+    rstd = tl.load(rstd_ptr + row)
+    dots = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, cols, BLOCK):
+        inside = lane < cols - start
+        g = tl.load(dy_ptr + row * cols + start + lane, mask=inside, other=0.0).to(tl.float32)
+        if WEIGHT:
+            g *= tl.load(w_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+        dots += g * tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(dots, 0) * (1.0 / cols) * rstd
+    for start in range(0, cols, BLOCK):
+        inside = lane < cols - start
+        g = tl.load(dy_ptr + row * cols + start + lane, mask=inside, other=0.0).to(tl.float32)
+        if WEIGHT:
+            g *= tl.load(w_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)
+        x_hat = tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32) * rstd
+        dx = rstd * (g - x_hat * mean)
+        tl.store(dx_ptr + row * cols + start + lane, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+def _check_weight(weight: torch.Tensor | None, cols: int) -> None:
+    if weight is not None:
+        check_dtype("weight", weight, FLOATS)
+        check_shape("weight", weight, (cols,))
+        check_contiguous("weight", weight)
+
+
+def rms_norm_forward(
+    x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6, *, tile: RowTile | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """y (shape and type of x, contiguous) and rstd (fp32, one per row), without autograd.
+
+    Args:
+        x: (…, columns) in fp16, bf16 or fp32; the last dimension contiguous, rows any distance apart.
+        weight: (columns,), any of these types; None multiplies by nothing.
+        eps: finite, 0 or more.
+        tile: a launch configuration of your own instead of the tuned one.
+
+    Raises:
+        KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
+
+    Introduced in notebook 17. ::
+
+        y, rstd = rms_norm_forward(x, weight)
+    """
+    flat = as_rows("x", x)
+    rows, cols = flat.shape
+    check_same_device(x=x, weight=weight)
+    _check_weight(weight, cols)
+    eps, arch = check_number("eps", eps, 0.0), architecture(x)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
+    if rows == 0:
+        return y, rstd
+    t = tile or pick_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    arguments = flat, flat if weight is None else weight, y, rstd, flat.stride(0)
+    has = weight is not None
+    if t.blocked:
+        rms_norm_blocked[(rows,)](*arguments, cols, eps, WEIGHT=has, BLOCK=t.columns, **t.options)
+    else:
+        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
+        flags = {"WEIGHT": has, "LATE": t.reload, **t.options}
+        rms_norm_rows[grid](*arguments, rows, cols, eps, ROWS=t.rows, COLS=padded, **flags)
+    return y, rstd
+
+
+def rms_norm_backward(
+    x: torch.Tensor, weight: torch.Tensor | None, dy: torch.Tensor, rstd: torch.Tensor, *, tile: RowTile | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """dx (shape and type of x) and dw (the weight's; None without one).
+
+    Args:
+        x, weight: as given to :func:`rms_norm_forward`.
+        dy: the gradient of y; made contiguous if it is not.
+        rstd: what the forward pass returned: (rows,), fp32, contiguous.
+
+    Raises:
+        KernelError: see :func:`rms_norm_forward`.
+
+    Introduced in notebook 17. ::
+
+        dx, dw = rms_norm_backward(x, weight, dy, rstd)
+    """
+    flat = as_rows("x", x)
+    rows, cols = flat.shape
+    check_same_device(x=x, weight=weight, dy=dy, rstd=rstd)
+    _check_weight(weight, cols)
+    check_shape("dy", dy, x.shape)
+    check_dtype("dy", dy, FLOATS)
+    check_shape("rstd", rstd, (rows,))
+    check_dtype("rstd", rstd, (torch.float32,))
+    check_contiguous("rstd", rstd)
+    arch, dy = architecture(x), dy.contiguous()
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if rows == 0:
+        return dx, None if weight is None else torch.zeros_like(weight)
+    has, t = weight is not None, tile or pick_tile(RMS_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
+    w = flat if weight is None else weight
+    if t.blocked:
+        rms_norm_backward_blocked[(rows,)](
+            flat, w, dy, rstd, dx, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options
+        )
+    else:
+        own = has and not t.split
+        programs = triton.cdiv(rows, t.rows)
+        programs = min(programs, t.per_unit * unit_count(x)) if own else programs
+        # A single program's part is the whole sum.
+        kind = weight.dtype if own and programs == 1 else torch.float32
+        parts = torch.empty(1, programs if own else 0, cols, dtype=kind, device=x.device)
+        rms_norm_backward_rows[(programs,)](
+            flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
+            WEIGHT=has, DW=own, RELOAD=t.reload,
+            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
+        )  # fmt: skip
+    if not has:
+        return dx, None
+    if t.blocked or t.split:
+        return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
+    return dx, parts[0, 0] if programs == 1 else column_sum(parts, weight.dtype, last_use=True)[0]
+
+
+class RmsNorm(torch.autograd.Function):
+    """Keeps x and one number per row. Call :func:`rms_norm`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+        """y."""
+        y, rstd = rms_norm_forward(x, weight, eps)
+        ctx.save_for_backward(x, weight, rstd)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        """Gradients of x and weight."""
+        x, weight, rstd = ctx.saved_tensors
+        return *rms_norm_backward(x, weight, dy, rstd), None
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
+    """RMSNorm over the last dimension, differentiable by ``x`` and ``weight``; see :func:`rms_norm_forward`.
+
+    Raises:
+        KernelError: see :func:`rms_norm_forward`.
+
+    Introduced in notebook 17. ::
+
+        y = rms_norm(x, weight)
+    """
+    return RmsNorm.apply(x, weight, eps)
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
+    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
+        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
+            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
+            r = torch.empty(2048, dtype=torch.float32, device="cuda")
+            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
+            yield f"forward, {name}", lambda x=x, w=w: rms_norm_forward(x, w)
+            yield f"backward, {name}", lambda x=x, w=w, r=r: rms_norm_backward(x, w, x, r)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""Softmax over the last dimension, forward and backward, for rows of any length.
+
+y_i = exp(x_i - max x) / sum_j exp(x_j - max x);  dx_i = y_i * (dy_i - sum_j dy_j y_j).
+A row that fits into registers is read once. A longer one is read twice: once for maximum and sum together (M. Milakov
+and N. Gimelshein, "Online normalizer calculation for softmax", https://arxiv.org/abs/1805.02867), once to write.
+Introduced in notebook 17 (row_kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
+from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
+from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+
+__all__ = ["gfx942_cases", "reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
+
+
+def reference_softmax(x: torch.Tensor) -> torch.Tensor:
+    """What the kernels compute: ``torch.softmax(x, -1)``."""
+    return torch.softmax(x, -1)
+
+
+@triton.jit
+def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):  # noqa: ANN001, ANN202
+    """One program: ROWS whole rows, each read once."""
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    inside = (first + row < rows) & (col < cols)
+    x = tl.load(x_ptr + first * x_stride + (row * x_stride + col), mask=inside, other=float("-inf"))
+    x = x.to(tl.float32)
+    # exp2 is one instruction; the factor log2(e) makes it exp. After the subtraction it cannot overflow.
+    e = tl.exp2((x - tl.max(x, 1)[:, None]) * 1.4426950408889634)
+    y = e * (1.0 / tl.sum(e, 1))[:, None]
+    tl.store(y_ptr + first * cols + (row * cols + col), y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    """One program: one row of any length, read twice. Every lane keeps a maximum and a sum of its own."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    y_ptr += row * cols
+    lane = tl.arange(0, BLOCK)
+    top = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, cols, BLOCK):
+        x = tl.load(x_ptr + start + lane, mask=lane < cols - start, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(top, x)
+        # Before a lane's first finite value its maximum is -inf, and -inf - -inf would be NaN.
+        base = tl.where(new == float("-inf"), 0.0, new)
+        total = total * tl.exp2((top - base) * 1.4426950408889634) + tl.exp2((x - base) * 1.4426950408889634)
+        top = new
+    highest = tl.max(top, 0)
+    base = tl.where(top == float("-inf"), 0.0, highest)
+    scale = 1.0 / tl.sum(total * tl.exp2((top - base) * 1.4426950408889634), 0)
+    for start in range(0, cols, BLOCK):
+        x = tl.load(x_ptr + start + lane, mask=lane < cols - start, other=0.0).to(tl.float32)
+        y = tl.exp2((x - highest) * 1.4426950408889634) * scale
+        tl.store(y_ptr + start + lane, y.to(y_ptr.dtype.element_ty), mask=lane < cols - start)
+
+
+@triton.jit
+def softmax_backward_rows(  # noqa: ANN202
+    y_ptr, dy_ptr, dx_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr, LAST_FIRST: tl.constexpr,  # noqa: ANN001
+):  # fmt: skip
+    """One program: ROWS whole rows of contiguous tensors."""
+    program = tl.num_programs(0) - 1 - tl.program_id(0) if LAST_FIRST else tl.program_id(0)
+    first = program.to(tl.int64) * ROWS
+    row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    inside, at = (first + row < rows) & (col < cols), row * cols + col
+    y = tl.load(y_ptr + first * cols + at, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0).to(tl.float32)
+    dx = y * (dy - tl.sum(y * dy, 1)[:, None])
+    tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def softmax_backward_blocked(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    """One program: one row of any length, read twice."""
+    start_of_row = tl.program_id(0).to(tl.int64) * cols
+    lane = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, cols, BLOCK):
+        at, inside = start_of_row + start + lane, lane < cols - start
+        y = tl.load(y_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        total += y * tl.load(dy_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    dot = tl.sum(total, 0)
+    for start in range(0, cols, BLOCK):
+        at, inside = start_of_row + start + lane, lane < cols - start
+        y = tl.load(y_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dx_ptr + at, (y * (dy - dot)).to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Tensor:
+    """Softmax of (…, columns), without autograd; a contiguous tensor of the same shape and type.
+
+    Args:
+        x: fp16, bf16 or fp32; the last dimension contiguous, rows any distance apart.
+        tile: a launch configuration of your own instead of the tuned one.
+
+    Raises:
+        KernelError: another type, no columns, another layout, or no device that can run it.
+
+    Introduced in notebook 17. ::
+
+        y = softmax_forward(x)
+    """
+    flat, arch = as_rows("x", x), architecture(x)
+    rows, cols = flat.shape
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if rows == 0:
+        return y
+    t = tile or pick_tile(SOFTMAX_FORWARD, arch, rows, cols, flat.stride(0))
+    if t.blocked:
+        softmax_blocked[(rows,)](flat, y, flat.stride(0), cols, BLOCK=t.columns, **t.options)
+    else:
+        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
+        softmax_rows[grid](flat, y, flat.stride(0), rows, cols, ROWS=t.rows, COLS=padded, **t.options)
+    return y
+
+
+def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None = None) -> torch.Tensor:
+    """The gradient of x from the softmax ``y`` and its gradient ``dy``, both of one shape; made contiguous if not.
+
+    Raises:
+        KernelError: see :func:`softmax_forward`.
+
+    Introduced in notebook 17. ::
+
+        dx = softmax_backward(y, dy)
+    """
+    check_same_device(y=y, dy=dy)
+    check_shape("dy", dy, y.shape)
+    check_dtype("dy", dy, (torch.float16, torch.bfloat16, torch.float32))
+    y, dy = y.contiguous(), dy.contiguous()
+    flat, arch = as_rows("y", y), architecture(y)
+    rows, cols = flat.shape
+    dx = torch.empty_like(y)
+    if rows == 0:
+        return dx
+    t = tile or pick_tile(SOFTMAX_BACKWARD, arch, rows, cols)
+    if t.blocked:
+        softmax_backward_blocked[(rows,)](y, dy, dx, cols, BLOCK=t.columns, **t.options)
+    else:
+        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
+        softmax_backward_rows[grid](
+            y, dy, dx, rows, cols, ROWS=t.rows, COLS=padded, LAST_FIRST=t.last_first, **t.options
+        )
+    return dx
+
+
+class Softmax(torch.autograd.Function):
+    """Keeps y, from which the gradient follows. Call :func:`softmax`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """Softmax of ``x``."""
+        y = softmax_forward(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+        """The gradient of ``x``."""
+        return softmax_backward(ctx.saved_tensors[0], dy)
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last dimension, differentiable.
+
+    Args:
+        x: (…, columns) in fp16, bf16 or fp32; see :func:`softmax_forward`.
+
+    Raises:
+        KernelError: see :func:`softmax_forward`.
+
+    Introduced in notebook 17. ::
+
+        y = softmax(x)
+    """
+    return Softmax.apply(x)
+
+
+def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
+    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32) if cols in (4096, 16384) else (torch.bfloat16,):
+            x = torch.empty(2048, cols, dtype=dtype, device="cuda")
+            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
+            yield f"forward, {name}", lambda x=x: softmax_forward(x)
+            yield f"backward, {name}", lambda x=x: softmax_backward(x, x)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read from the cache.
+
+A cached row stands for one text of the kernels, one Triton and one set of compiler switches; anything else is compiled
+again. Introduced in notebook 17.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import multiprocessing
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.base import GuideError, cache_folder, write_text
+from rocm_guide.doctor.resources import memory_available
+from rocm_guide.host import cores
+from rocm_guide.kernels.resource_table import (
+    KernelRow,
+    TableError,
+    kernel_modules,
+    measure_cases,
+    measure_module,
+    read_rows,
+)
+
+__all__ = ["measure_modules", "triton_version"]
+
+# Launches that one task compiles: small enough to keep all cores busy to the end, large against its own start.
+_LAUNCHES = 6
+# torch and Triton take about 0.6 GB in each process.
+_BYTES_EACH = 10**9
+# Switches that change what Triton compiles; its folders do not.
+_SWITCHES = ("TRITON_", "AMDGCN_", "MLIR_", "LLVM_", "DISABLE_LLVM")
+_FOLDERS = ("TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR")
+
+
+def triton_version() -> str:
+    """The installed Triton's version, read from its source: importing it takes half a second.
+
+    Raises:
+        TableError: it is not installed, or says its version in another way.
+    """
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'triton'", name="triton")
+    found = re.search(r"^__version__ = ['\"]([^'\"]+)", Path(spec.origin).read_text(encoding="utf-8"), re.M)
+    if found is None:
+        import triton
+
+        return triton.__version__
+    return found[1]
+
+
+@cache
+def _compiled_from() -> str:
+    """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    files = [root / "base.py", root / "kernel_table.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
+    for path in sorted(files):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    chosen = {k: v for k, v in os.environ.items() if k.startswith(_SWITCHES) and k not in _FOLDERS}
+    digest.update(json.dumps([triton_version(), sys.version_info[:2], sorted(chosen.items())]).encode())
+    return digest.hexdigest()
+
+
+def _file(name: str, arch: str) -> Path:
+    return cache_folder() / "kernel_table" / f"{arch}-{name}-{_compiled_from()[:24]}.json"
+
+
+def _cached(name: str, arch: str) -> list[KernelRow] | None:
+    """The rows of a module as an earlier call kept them; None if there are none, or the file is damaged."""
+    try:
+        rows = json.loads(_file(name, arch).read_text(encoding="utf-8"))
+        kinds = {"int": int, "float": (int, float), "str": str}
+        found = [KernelRow(**row) for row in rows]
+        whole = all(isinstance(getattr(r, f.name), kinds[str(f.type)]) for r in found for f in fields(KernelRow))
+        return found if found and whole else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _keep(name: str, arch: str, rows: Sequence[KernelRow]) -> None:
+    text = json.dumps([asdict(r) for r in rows])
+    try:
+        write_text(_file(name, arch), text)
+    except GuideError:
+        return  # a cache that cannot be written costs the next call its time, and this one nothing
+
+
+def _quiet_worker() -> None:
+    # Ctrl-C reaches every process of the terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _tasks(names: Sequence[str]) -> dict[str, int]:
+    """Into how many tasks each module is cut, by the number of its launches in the committed table."""
+    kept = [r.case.split(":")[0] for r in read_rows()[1]]
+    return {name: max(1, math.ceil(kept.count(name) / _LAUNCHES)) for name in names}
+
+
+def _workers(tasks: int, jobs: int | None) -> int:
+    available, _ = memory_available()
+    room = available // _BYTES_EACH if available else tasks
+    return max(1, min(tasks, jobs or min(cores(), room)))
+
+
+def measure_modules(
+    names: Sequence[str] = (),
+    *,
+    arch: str = "gfx942",
+    jobs: int | None = None,
+    fresh: bool = False,
+    progress: Callable[[str, int, int], Any] = lambda name, done, total: None,
+) -> list[KernelRow]:
+    """The rows of :func:`~rocm_guide.kernels.resource_table.measure_module` for several modules, in the order of ``names``.
+
+    Args:
+        names: modules of ``rocm_guide.kernels``; all that have cases if there are none.
+        arch: the architecture that is compiled for.
+        jobs: processes; as many as there are cores and gigabytes of free memory if left out.
+        fresh: compile even what is in the cache.
+        progress: called with the module that was worked on last, and how many tasks of how many are done.
+
+    Raises:
+        TableError: no such module, a case that launches nothing, or a process that was killed.
+
+    >>> len(measure_modules(["bandwidth"])) > 0
+    True
+    """
+    known = kernel_modules()
+    names = list(dict.fromkeys(names)) or known
+    for name in names:
+        if name not in known:
+            raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(known)}")
+    found = {} if fresh else {name: rows for name in names if (rows := _cached(name, arch))}
+    tasks = _tasks([name for name in names if name not in found])
+    total = sum(tasks.values())
+    progress("", 0, total)
+    if total and _workers(total, jobs) == 1:
+        for done, name in enumerate(tasks, 1):
+            found[name] = measure_module(name, arch)
+            _keep(name, arch, found[name])
+            progress(name, sum(list(tasks.values())[:done]), total)
+    elif total:
+        _in_processes(tasks, _workers(total, jobs), arch, progress, found)
+    return [row for name in names for row in found[name]]
+
+
+def _in_processes(
+    tasks: dict[str, int],
+    workers: int,
+    arch: str,
+    progress: Callable[[str, int, int], Any],
+    found: dict[str, list[KernelRow]],
+) -> None:
+    parts: dict[str, dict[int, list[KernelRow]]] = {name: {} for name in tasks}
+    earlier = set(multiprocessing.active_children())
+    # Started anew, not forked: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet_worker)
+    try:
+        futures = {
+            pool.submit(measure_cases, name, arch, part, count): name
+            for name, count in sorted(tasks.items(), key=lambda item: -item[1])
+            for part in range(count)
+        }
+        for done, future in enumerate(as_completed(futures), 1):
+            name = futures[future]
+            parts[name].update(future.result())
+            if not any(not f.done() for f, n in futures.items() if n == name):
+                rows = [row for case in sorted(parts[name]) for row in parts[name][case]]
+                found[name] = list(dict.fromkeys(rows))
+                _keep(name, arch, found[name])
+            progress(name, done, len(futures))
+    except BrokenProcessPool as e:
+        fix = "if memory ran out, compile with fewer processes: --jobs 1"
+        raise TableError(f"a process that compiled for {arch} was killed; {fix}") from e
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - earlier:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)

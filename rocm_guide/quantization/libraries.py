@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes. Introduced in notebooks 06 to 08.
+
+`make course` installs them into a folder of their own, because PEFT and TRL import them wherever they find them, at
+the price of seconds and a banner in every notebook. :func:`add_libraries` makes them importable when they are wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from rocm_guide.quantization.calibration import calibration_samples
+from rocm_guide.quantization.grid import QuantizationError, check_grid
+from rocm_guide.zoo.trust import refuse_remote_code
+
+__all__ = ["add_libraries", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet"]
+
+_FILLED_BY = "run `make course` once, or pip install --no-deps -r rocm_guide/data/quantization.txt"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back banners, progress lines and warnings of a library; exceptions pass.
+
+    >>> with quiet():
+    ...     print("banner")
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    sink = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def add_libraries(*names: str) -> dict[str, str]:
+    """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
+
+    Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
+    changed: the folder is last on ``sys.path``, both look again, and GPTQModel packs without its C++ helper.
+
+    Raises:
+        QuantizationError: a library is not installed.
+
+    >>> add_libraries("bitsandbytes")["bitsandbytes"] >= "0.50"
+    True
+    """
+    names = names or ("gptqmodel", "bitsandbytes")
+    # GPTQModel reads this whenever it packs, in your own calls too. It would compile a C++ helper for half a minute,
+    # which pays from a billion weights on.
+    os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
+    if find_spec(names[0]) is None:
+        here = Path(__file__).resolve().parents[1] / "build" / "own-environment"
+        for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
+            if (folder / "complete").is_file() and str(folder) not in sys.path:
+                sys.path.append(str(folder))  # last: the environment's own packages go first
+        importlib.invalidate_caches()
+        # What was looked for in vain before is looked for again.
+        for module in ("transformers.utils.import_utils", "peft.import_utils"):
+            for value in list(vars(sys.modules.get(module, logging)).values()):
+                if module in sys.modules and hasattr(value, "cache_clear"):
+                    value.cache_clear()
+        if find_spec("torchao") is not None:
+            with quiet():  # PEFT imports it when it finds it, and it reports all that does not fit this machine
+                importlib.import_module("torchao")
+    versions = {}
+    for name in names:
+        if find_spec(name) is None:
+            raise QuantizationError(f"{name} is not installed; {_FILLED_BY}")
+        # Read at import: left alone, GPTQModel plans with too few workers on two cores. What you set yourself stays.
+        workers = {"GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2)))}
+        with quiet(), mock.patch.dict(os.environ, workers | os.environ):
+            versions[name] = importlib.import_module(name).__version__
+    return versions
+
+
+def _backend(name: str) -> Any:
+    from gptqmodel import BACKEND
+
+    found = getattr(BACKEND, name.upper(), None)
+    if found is None:
+        usual = "auto, gptq_torch, gptq_triton, gptq_marlin, awq_torch, awq_gemm, awq_gemm_triton"
+        raise QuantizationError(f"backend={name!r}: GPTQModel has none of this name; for example {usual}")
+    return found
+
+
+@contextlib.contextmanager
+def _small_rows() -> Iterator[None]:
+    """Let GPTQModel's AWQ clip layers whose rows are not a multiple of 64.
+
+    Its search goes through the rows 64 at a time and asserts that they come out even, which any large model does and
+    the tiny one's v_proj (96 rows) does not. Rows are independent: filling up with copies changes nothing for the rest.
+    """
+    import torch
+    from gptqmodel.looper.awq_processor import AWQProcessor
+
+    original = AWQProcessor._compute_best_clip
+
+    def padded(self: Any, w: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        missing = -len(w) % 64
+        return original(self, torch.cat([w, w[:missing]]), *args, **kwargs)[: len(w)]
+
+    AWQProcessor._compute_best_clip = padded
+    try:
+        yield
+    finally:
+        AWQProcessor._compute_best_clip = original
+
+
+def gptqmodel_quantize(
+    source: str | Path,
+    target: str | Path,
+    samples: Sequence[Mapping[str, Any]],
+    method: str = "gptq",
+    *,
+    bits: int = 4,
+    group: int = 128,
+    dtype: Any = None,
+    backend: str = "auto",
+    silent: bool = True,
+    **settings: Any,
+) -> float:
+    """Quantise a saved model with GPTQModel's own class, save the result, and give the seconds of quantising.
+
+    Args:
+        source: folder (or hub id) of the unquantised model.
+        target: folder to save to.
+        samples: as :func:`rocm_guide.quantization.calibration.calibration_samples` takes them.
+        method: "gptq" or "awq".
+        bits, group: AWQ's packed format holds 4 bits only.
+        dtype: arithmetic of the calibration; float16 when None. AWQ's kernels take float16 and bfloat16.
+        backend: kernel of the layers that are packed, as "auto" or "awq_torch".
+        silent: keep the library's progress lines back.
+        settings: further fields of ``QuantizeConfig``, as desc_act, sym, damp_percent.
+
+    Raises:
+        QuantizationError: settings or samples that do not fit, or a kernel that does not run on this device.
+    """
+    add_libraries("gptqmodel")
+    import torch
+    from gptqmodel import GPTQModel, QuantizeConfig
+    from transformers import AutoConfig
+
+    checked = [{k: v[0].tolist() for k, v in s.items()} for s in calibration_samples(samples)]
+    if method not in ("gptq", "awq") or (method == "awq" and bits != 4) or bits not in (2, 3, 4, 5, 6, 7, 8):
+        raise QuantizationError(f"method={method!r}, bits={bits!r}: choose 'gptq' with 2 to 8 bits, or 'awq' with 4")
+    shape = AutoConfig.from_pretrained(refuse_remote_code(source), trust_remote_code=False)
+    for columns in {shape.hidden_size, shape.intermediate_size}:
+        check_grid(columns, bits, group)
+    fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method, "sym": False}
+    fields |= {"format": "gemm"} if method == "awq" else {"act_group_aware": False}
+    fields |= settings
+    source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_own_folder())
+        if silent:
+            stack.enter_context(quiet())
+        stack.enter_context(_small_rows())
+        try:
+            model = GPTQModel.load(
+                source, QuantizeConfig(**fields), dtype=dtype or torch.float16, trust_remote_code=False
+            )
+            began = time.perf_counter()
+            model.quantize(checked, batch_size=1, backend=_backend(backend))
+            seconds = time.perf_counter() - began
+        except (ValueError, NotImplementedError) as error:
+            raise QuantizationError(f"GPTQModel cannot do this here: {_first_line(error)}") from error
+        model.save(target)
+    return seconds
+
+
+def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backend: str = "auto") -> Any:
+    """Load what :func:`gptqmodel_quantize` saved; the transformers model, ready to generate.
+
+    Raises:
+        QuantizationError: the folder holds no quantised model, or ``backend`` has no kernel for ``device``.
+    """
+    add_libraries("gptqmodel")
+    import torch
+    from gptqmodel import GPTQModel
+
+    if not (Path(folder) / "quantize_config.json").is_file():
+        raise QuantizationError(f"{folder}: no quantize_config.json; name the folder that GPTQModel saved to")
+    refuse_remote_code(folder)
+    options = {"device": device, "dtype": dtype or torch.float16, "backend": _backend(backend)}
+    with quiet():
+        try:
+            loaded = GPTQModel.load(str(folder), trust_remote_code=False, **options)
+        except (ValueError, NotImplementedError, AssertionError) as error:
+            fix = "; backend='auto' takes a kernel that runs there" if backend != "auto" else ""
+            raise QuantizationError(f"{backend} on {device} failed: {_first_line(error)}{fix}") from error
+    return loaded.model.eval()
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[None]:
+    """GPTQModel writes a folder logs/ wherever the process stands."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a message, with classes by their bare names and without a full stop."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", line).rstrip(".")
+
+
+def kernels(method: str, device: str) -> dict[str, list[int]]:
+    """GPTQModel's kernels for ``method`` that declare to run on ``device``: name -> bits they take.
+
+    Read from the installed package, so that nobody has to believe a table.
+
+    Args:
+        method: "gptq" or "awq".
+        device: "cpu", "cuda" or "rocm".
+
+    Raises:
+        QuantizationError: the library is not installed.
+
+    >>> "TorchLinear" in kernels("gptq", "rocm")
+    True
+    """
+    add_libraries("gptqmodel")
+    with quiet():
+        from gptqmodel.utils.importer import iter_quant_linear_kernels
+    found: dict[str, list[int]] = {}
+    for kernel in iter_quant_linear_kernels():
+        methods = {str(m.value) for m in kernel.SUPPORTS_METHODS or ()}
+        devices = {str(d.value) for d in kernel.SUPPORTS_DEVICES or ()}
+        if method in methods and devices & {"all", device}:
+            found[kernel.__name__] = sorted(int(b) for b in kernel.SUPPORTS_BITS if str(b).isdigit())
+    return dict(sorted(found.items()))

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+"""What a quantised model costs and what it still knows: the comparison at the end of notebooks 06, 07 and 08."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.base import GuideError
+from rocm_guide.device import Timing, clock
+from rocm_guide.training.evaluation import answer
+
+__all__ = [
+    "Measured",
+    "case_table",
+    "decoder_bits",
+    "divergence",
+    "measure",
+    "model_bytes",
+    "perplexity",
+    "table",
+]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of the comparison.
+
+    Attributes:
+        bits: stored bits for each weight of the decoder's linear layers, scales and zeros included.
+        disk_bytes: all weight files of the saved model.
+        memory_bytes: all parameters and buffers of the loaded model, embeddings and head included.
+        exact: share of held-out questions answered word for word.
+        perplexity: on the held-out answers; 1 would be certainty.
+        seconds: to quantise, 0 where nothing is done.
+        tokens_per_second: new tokens while answering a third of the questions in one batch, the median of three runs.
+        spread: of these runs, half the distance between the quartiles.
+    """
+
+    bits: float
+    disk_bytes: int
+    memory_bytes: int
+    exact: float
+    perplexity: float
+    seconds: float
+    tokens_per_second: float
+    spread: float = 0.0
+
+
+def _stored(module: Any) -> list[Any]:
+    """Every tensor that a module keeps: parameters, buffers, and plain attributes (some kernels repack into those)."""
+    import torch
+
+    seen: dict[int, Any] = {}
+    for part in module.modules():
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        own += [v for v in vars(part).values() if isinstance(v, torch.Tensor)]
+        for tensor in list(own):
+            state = getattr(tensor, "quant_state", None)  # bitsandbytes keeps the scales on the parameter
+            own += [v for v in _state_tensors(state) if v is not None]
+            own += [v for v in (getattr(tensor, "SCB", None),) if isinstance(v, torch.Tensor)]
+        seen |= {t.untyped_storage().data_ptr(): t for t in own if t.numel()}
+    return list(seen.values())
+
+
+def _state_tensors(state: Any) -> list[Any]:
+    if state is None:
+        return []
+    inner = getattr(state, "state2", None)
+    return [state.absmax, getattr(state, "offset", None), *([inner.absmax] if inner is not None else [])]
+
+
+def model_bytes(model: Any) -> int:
+    """Bytes of everything that a model stores, tensors shared by several places counted once.
+
+    >>> import torch
+    >>> model_bytes(torch.nn.Linear(10, 10, bias=False).half())
+    200
+    """
+    return sum(t.numel() * t.element_size() for t in _stored(model))
+
+
+def decoder_bits(model: Any, weights: int) -> float:
+    """Stored bits for each of the ``weights`` weights of a Llama's decoder, norms included (they are a few)."""
+    return 8 * model_bytes(model.model.layers) / weights
+
+
+def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> Iterator[tuple[Any, Any, list[int]]]:
+    """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
+        raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; the tiny data set has them")
+    rows = [
+        (tokenizer(s["prompt"] + s["completion"]).input_ids, len(tokenizer(s["prompt"]).input_ids)) for s in samples
+    ]
+    rows.sort(key=lambda row: len(row[0]))
+    for i in range(0, len(rows), 36):
+        part = rows[i : i + 36]
+        ids = pad_sequence([torch.tensor(ids) for ids, _ in part], batch_first=True)
+        mask = pad_sequence([torch.ones(len(ids), dtype=torch.long) for ids, _ in part], batch_first=True)
+        yield ids, mask, [start for _, start in part]
+
+
+def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+    """exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
+
+    Raises:
+        GuideError: no samples, or rows without ``prompt`` and ``completion``.
+    """
+    import torch
+
+    loss, count = 0.0, 0
+    with torch.inference_mode():
+        for ids, mask, starts in _batches(tokenizer, samples, "perplexity"):
+            ids, mask = ids.to(model.device), mask.to(model.device)
+            logits = model(ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
+            each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+            place = torch.arange(1, ids.shape[1], device=ids.device)
+            judged = (place >= torch.tensor(starts, device=ids.device)[:, None]) & (mask[:, 1:] == 1)
+            loss += each[judged].sum().item()
+            count += int(judged.sum())
+    return math.exp(loss / count)
+
+
+def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+    """Mean Kullback-Leibler divergence, in nats per token, of what ``model`` expects next from what ``reference`` does.
+
+    It sees a change long before an answer flips: 0 only if both give every next token the same probability.
+
+    Raises:
+        GuideError: no samples, or rows without ``prompt`` and ``completion``.
+    """
+    import torch
+
+    total, count = 0.0, 0
+    with torch.inference_mode():
+        for ids, mask, _ in _batches(tokenizer, samples, "divergence"):
+            logs = []
+            for m in (reference, model):
+                given = {"input_ids": ids.to(m.device), "attention_mask": mask.to(m.device)}
+                logs.append(m(**given, use_cache=False).logits.double().log_softmax(-1).cpu())
+            total += (logs[0].exp() * (logs[0] - logs[1])).sum(-1)[mask == 1].sum().item()
+            count += int(mask.sum())
+    return total / count
+
+
+def measure(
+    model: Any, tokenizer: Any, samples: Sequence[dict[str, str]], folder: str | Path, *, seconds: float, weights: int
+) -> Measured:
+    """Fill in one row of the comparison.
+
+    Args:
+        model: what answers.
+        samples: held-out rows with prompt, completion, answer.
+        folder: where the model was saved.
+        seconds: what quantising took.
+        weights: number of weights of the decoder's linear layers, as if unquantised.
+
+    Raises:
+        GuideError: as :func:`perplexity`.
+    """
+    samples = list(samples)
+    surprise = perplexity(model, tokenizer, samples)
+    prompts = [s["prompt"] for s in samples]
+    texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged below; for the clock it is the warm-up
+    rates = []
+    for _ in range(3):
+        began = clock(model.device.type)
+        again = answer(model, tokenizer, prompts[::3], batch=len(samples))
+        spent = clock(model.device.type) - began
+        rates.append(sum(len(tokenizer(text, add_special_tokens=False).input_ids) + 1 for text in again) / spent)
+    speed = Timing.of(rates)
+    disk = sum(p.stat().st_size for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".bin"))
+    return Measured(
+        decoder_bits(model, weights),
+        disk,
+        model_bytes(model),
+        sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples),
+        surprise,
+        seconds,
+        speed.median,
+        speed.spread,
+    )
+
+
+def table(rows: dict[str, Measured]) -> str:
+    """The comparison as text, one line for each model.
+
+    >>> print(table({"float32": Measured(32.0, 6_000_000, 6_000_000, 0.995, 1.01, 0.0, 900.0, 20.0)}))
+                                bits   on disk  in memory   exact  perplexity  seconds      tokens/s
+    float32                    32.00   6.00 MB    6.00 MB   99.5%      1.0100      0.0    900 ±   20
+    """
+    head = f"{'':26s} {'bits':>5s} {'on disk':>9s} {'in memory':>10s} {'exact':>7s} {'perplexity':>11s}"
+    lines = [head + f" {'seconds':>8s} {'tokens/s':>13s}"]
+    for label, m in rows.items():
+        sizes = f"{m.disk_bytes / 1e6:6.2f} MB {m.memory_bytes / 1e6:7.2f} MB"
+        rest = f"{m.exact:7.1%} {m.perplexity:11.4f} {m.seconds:8.1f} {m.tokens_per_second:6,.0f} ± {m.spread:4,.0f}"
+        lines.append(f"{label:26s} {m.bits:5.2f} {sizes} {rest}")
+    return "\n".join(lines)
+
+
+def case_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
+    """Results of ``benchmarks/models/quantization_7b.py`` as text: memory and speed of each path, or why it has no figures.
+
+    >>> print(case_table({"plain": {"model bytes": 2e9, "tokens/s, 1 row": 50.0, "tokens/s, 16 rows": 800.0,
+    ...     "prompt of 2048 tokens, s": 0.07}, "other": {"reason": "no kernel"}}))
+                                            in memory     1 row   16 rows  prompt of 2,048
+    plain                                      2.0 GB      50/s     800/s            70 ms
+    other                                  no kernel
+    """
+    lines = [f"{'':38s} {'in memory':>10s} {'1 row':>9s} {'16 rows':>9s} {'prompt of 2,048':>16s}"]
+    for label, case in cases.items():
+        if "reason" in case:
+            lines.append(f"{label:38s} {case['reason']}")
+            continue
+        rates = f"{case['tokens/s, 1 row']:7,.0f}/s {case['tokens/s, 16 rows']:7,.0f}/s"
+        prompt = f"{1000 * case['prompt of 2048 tokens, s']:13,.0f} ms"
+        lines.append(f"{label:38s} {case['model bytes'] / 1e9:7.1f} GB {rates} {prompt}")
+    return "\n".join(lines)

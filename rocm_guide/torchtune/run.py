@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Run torchtune's command line and its recipes, in processes of their own, and read what they measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.base import GuideError, check_private, write_text
+from rocm_guide.distributed.loopback import require_loopback
+from rocm_guide.doctor.own_folders import TuneMissingError, check_torchtune, torchtune_folder
+from rocm_guide.torchtune.config import write_config
+from rocm_guide.torchtune.results import read_metrics
+
+__all__ = ["TuneError", "TuneRun", "gloo_recipe", "run_recipe", "tune"]
+
+
+class TuneError(GuideError):
+    """torchtune stopped with an error; the message carries its last lines."""
+
+
+@dataclass
+class TuneRun:
+    """What a recipe did.
+
+    Attributes:
+        command: the line that a reader would type.
+        metrics: what torchtune logged at each optimizer step: step, loss, lr, tokens_per_second_per_gpu, ….
+        seconds: wall-clock time, start of Python and loading included.
+        epochs: the checkpoint folders, in order.
+    """
+
+    command: str
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    epochs: list[Path] = field(default_factory=list)
+
+    @property
+    def losses(self) -> list[float]:
+        """The training loss at each logged step."""
+        return [m["loss"] for m in self.metrics]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a process that runs torchtune: its folder first, then this package, then what was there."""
+    status = check_torchtune()
+    if status.status != "OK":
+        raise TuneMissingError(f"torchtune: {status.found} -> {status.fix}")
+    here = Path(__file__).resolve().parent.parent
+    path = [str(check_private(torchtune_folder())), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+    quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default too, without a warning
+    return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> str:
+    """The output of ``tune ARGUMENTS``, run in ``folder``.
+
+    Raises:
+        TuneMissingError: torchtune is not installed.
+        TuneError: it failed, or took longer than ``timeout`` seconds.
+
+    Introduced in notebook 05.
+
+    >>> tune("--unsupported")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.torchtune.run.TuneError: tune --unsupported: tune: error: unrecognized arguments: --unsupported
+    """
+    shown = " ".join(("tune", *arguments))
+    command = [sys.executable, "-m", "torchtune._cli.tune", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired as e:
+        raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for") from e
+    if done.returncode:
+        raise TuneError(f"{shown}: {_reason(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def run_recipe(
+    recipe: str,
+    config: Mapping[str, Any],
+    folder: str | Path,
+    *,
+    processes: int = 1,
+    overrides: Mapping[str, Any] | None = None,
+) -> TuneRun:
+    """``tune run`` with ``config`` written to ``folder/config.yaml``, a progress bar, and the figures read back.
+
+    Args:
+        recipe: a name that ``tune ls`` shows, or the file of a copied recipe in ``folder``.
+        config: from :func:`rocm_guide.torchtune.config.lora_config`, or read from a YAML file.
+        folder: where it runs; its ``output_dir`` is taken from the configuration.
+        processes: of a distributed recipe, one for each GPU; 1 runs a single-device recipe.
+        overrides: ``{"optimizer.lr": 1e-4}`` become ``optimizer.lr=0.0001`` behind the command, and win.
+
+    Raises:
+        TuneMissingError: torchtune is not installed.
+        TuneError: the recipe stopped with an error.
+        LoopbackError: several processes, and they cannot reach each other.
+    """
+    if processes > 1:
+        require_loopback()
+    folder = Path(folder)
+    write_config(folder / "config.yaml", config)
+    launcher = ["--nnodes", "1", "--nproc_per_node", str(processes)] if processes > 1 else []
+    changes = [f"{k}={v}" for k, v in (overrides or {}).items()]
+    arguments = ["run", *launcher, recipe, "--config", "config.yaml", *changes]
+    output = folder / str((overrides or {}).get("output_dir", config["output_dir"]))
+    metrics = output / "logs" / "metrics.txt"
+    run = TuneRun(" ".join(("tune", *arguments)))
+    metrics.unlink(missing_ok=True)  # the logger appends
+    log = folder / "tune.log"
+    began = time.perf_counter()
+    with log.open("w+", encoding="utf-8") as out:
+        command = [sys.executable, "-m", "torchtune._cli.tune", *arguments]
+        child = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=out, stderr=subprocess.STDOUT)
+        try:
+            _watch(child, metrics)
+        finally:
+            if child.poll() is None:  # torchrun ends its workers when it is asked to
+                child.terminate()
+                child.wait()
+    run.seconds = time.perf_counter() - began
+    if child.returncode:
+        raise TuneError(f"{run.command}: {_reason(log.read_text(encoding='utf-8', errors='replace'))}")
+    run.metrics = read_metrics(metrics)
+    run.epochs = sorted(output.glob("epoch_*"), key=lambda p: int(p.name.partition("_")[2]))
+    return run
+
+
+def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:
+    """Copy ``lora_finetune_distributed`` into ``folder`` and make it run on processors, as ``tune cp`` is meant for.
+
+    Returns the copy's file name and the edits made, as pairs of old and new text. Each passes over something that
+    only a GPU has: NCCL, and the statistics and cache of device memory.
+
+    Raises:
+        TuneError: the recipe does not have the lines that we change; it is another version.
+    """
+    name = "lora_on_cpus.py"
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / name).unlink(missing_ok=True)  # `tune cp` refuses to overwrite
+    tune("cp", "lora_finetune_distributed", name, folder=folder)
+    text = (Path(folder) / name).read_text(encoding="utf-8")
+    edits = [
+        ('init_process_group("cuda:nccl,cpu:gloo")', 'init_process_group("gloo")'),
+        ("        if self._is_rank_zero:\n            memory_stats =", "        if False:\n            memory_stats ="),
+        ("        training.cleanup_before_training()\n", ""),
+    ]
+    for old, new in edits:
+        if text.count(old) != 1:
+            raise TuneError(f"lora_finetune_distributed has {text.count(old)} times {old.strip()!r}, not once")
+        text = text.replace(old, new)
+    write_text(Path(folder) / name, text)
+    return name, edits
+
+
+def _watch(child: subprocess.Popen[bytes], metrics: Path) -> None:
+    """Move a progress bar along with the log until the process ends."""
+    from tqdm.auto import tqdm
+
+    with tqdm(desc="torchtune", unit="step", leave=False) as bar:
+        while child.poll() is None:
+            time.sleep(0.2)
+            bar.update(metrics.read_text(encoding="utf-8").count("\n") - bar.n if metrics.is_file() else 0)
+
+
+def _reason(text: str) -> str:
+    """The line of an output that says what went wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # torchrun prints its own report after the workers' tracebacks: what matters stands before it.
+    errors = [x for x in lines if x.split(":")[0].endswith(("Error", "Exception", " error")) and "ChildFailed" not in x]
+    return (errors or lines or ["it gave no reason"])[-1][-300:]

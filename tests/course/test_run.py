@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: MIT
+"""Running notebooks: results, report, resume, stopping, full disks. Kernels are real."""
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from rocm_guide.course.cpu_time import busy_note, cpu_time
+from rocm_guide.course.lessons import catalogue
+from rocm_guide.course.pool import Job, Pool, child_environment
+from rocm_guide.course.run import run_course
+
+COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
+
+
+def cli(*arguments, **more):
+    """Run the command as a user would; output captured."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, **more)
+
+
+def report_of(out):
+    return json.loads((out / "report.json").read_text())
+
+
+def no_temporary_files(folder):
+    return [p for p in folder.rglob("*") if p.suffix == ".tmp"] == []
+
+
+@pytest.mark.slow
+def test_results_report_and_resume(make_notebook, tmp_path):
+    make_notebook(
+        "01_good", "print('rank', RANK)\nblock = bytearray(200 << 20)", parameters="SCALE = 'auto'\nRANK = 16"
+    )
+    folder = make_notebook("02_bad", "good = 1", "1 / 0", "print('never')").parent
+    out = tmp_path / "out"
+    done = cli("run", "--notebooks", folder, "--out", out, "--jobs", "2", "-p", "RANK", "8")
+    assert done.returncode == 1
+    assert "notebook 02, cell 5 (Work): ZeroDivisionError: division by zero" in done.stderr
+    assert "1 / 0" in done.stderr and "\x1b" not in done.stderr + done.stdout
+    assert {p.name for p in out.iterdir()} == {
+        "01_good.ipynb", "01_good.html", "02_bad.ipynb", "02_bad.html", "report.json", "report.html",
+    }  # fmt: skip
+    report = report_of(out)
+    good, bad = report["notebooks"]["01"], report["notebooks"]["02"]
+    assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and good["seconds"] > 0
+    assert good["parameters"] == {"RANK": 8} and "rank 8" in (out / "01_good.ipynb").read_text()
+    assert "rank 8" in (out / "01_good.html").read_text()
+    assert (bad["status"], bad["failure"]["cell"], bad["failure"]["error"]) == ("failed", 5, "ZeroDivisionError")
+    assert report["hardware"] and report["versions"]["papermill"]
+    page = (out / "report.html").read_text()
+    assert (
+        "1 failed, 1 ok" in page
+        and "<details open><summary>cell 5" in page
+        and "ZeroDivisionError" in page
+        and 'href="01_good.html"' in page
+    )
+
+    before = (out / "01_good.ipynb").stat().st_mtime_ns
+    make_notebook("02_bad", "good = 2")
+    done = cli("run", "--notebooks", folder, "--out", out, "--resume", "-p", "RANK", "8")
+    assert done.returncode == 0, done.stderr
+    assert "01 good: kept from the earlier run" in done.stdout and "02 bad: ok" in done.stdout
+    assert (out / "01_good.ipynb").stat().st_mtime_ns == before
+
+    done = cli("run", "1", "--notebooks", folder, "--out", out, "--resume", "-p", "RANK", "4")
+    assert done.returncode == 0 and "01 good: started" in done.stdout, "other parameters make a result stale"
+    assert report_of(out)["notebooks"]["02"]["status"] == "ok", "results of other notebooks stay in the report"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["99"], "notebook 99: there is none with that number; choose from 01"),
+        (["-p", "RNAK", "8"], "parameter RNAK: no chosen notebook has it; they have SCALE"),
+        (["-p", "SCALE"], "parameter SCALE: no value given; write -p SCALE VALUE"),
+        (["--jobs", "two"], "Invalid value for '--jobs'"),
+        (["-p", "SCALE", "huge"], "parameter SCALE=huge: notebook 01 accepts auto, tiny"),
+        (["--jobs", "0"], "jobs=0: run at least one notebook at a time"),
+        (["--out", "{file}/out"], "cannot be written .*; choose another folder with --out"),
+        (["--notebooks", "{file}"], "no such folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(make_notebook, tmp_path, arguments, message):
+    folder = make_notebook("01_good", "x = 1").parent
+    (tmp_path / "file").write_text("")
+    before = set(tmp_path.rglob("*"))
+    words = [a.format(file=tmp_path / "file") for a in arguments]
+    if "--notebooks" not in words:
+        words += ["--notebooks", str(folder)]
+    if "--out" not in words:
+        words += ["--out", str(tmp_path / "out")]
+    done = cli("run", *words)
+    assert done.returncode == 2
+    assert re.search(message, done.stderr.strip()) and "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
+    code = "from rocm_guide.doctor.diagnosis import PreflightError\nraise PreflightError(f'MODEL={MODEL}: no such model; use tiny')"
+    folder = make_notebook("01_good", code, parameters="MODEL = 'tiny'").parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "-p", "MODEL", "nobody/nothing")
+    assert done.returncode == 2
+    line = "notebook 01, cell 5 (Work): PreflightError: MODEL=nobody/nothing: no such model; use tiny"
+    assert done.stderr.strip() == line
+    assert report_of(tmp_path / "out")["notebooks"]["01"]["status"] == "refused"
+    assert "<details><summary>cell 5" in (tmp_path / "out" / "report.html").read_text(), "a refusal needs no traceback"
+
+
+@pytest.mark.slow
+def test_a_wrong_model_or_data_set_is_one_line_with_its_fix(make_notebook, tmp_path):
+    model = "from rocm_guide.zoo.load import load_model\nload_model(MODEL)"
+    data = "from rocm_guide.zoo.load import load_dataset\nload_dataset(DATASET)"
+    make_notebook("01_word", model, parameters="MODEL = 'llama2'\nSCALE = 'auto'")
+    make_notebook("02_hub", model, parameters="MODEL = 'nobody/no-such'\nSCALE = 'auto'")
+    make_notebook("03_shape", model, parameters="MODEL = 'random:llama-9'\nSCALE = 'auto'")
+    folder = make_notebook("04_file", data, parameters="DATASET = 'mine.json'\nSCALE = 'auto'").parent
+    env = dict(os.environ, HF_HUB_OFFLINE="1")
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "--jobs", "2", env=env)
+    assert done.returncode == 2
+    word, hub, shape, file = (line.split("GuideError: ")[1] for line in done.stderr.strip().splitlines())
+    assert word.startswith("'llama2': neither a model or data set that the course knows") and "give 'tiny'" in word
+    assert hub.startswith("nobody/no-such: not in the local cache") and "hf download nobody/no-such" in hub
+    assert shape.startswith("'llama-9': no such shape; choose one of") and "llama-2-7b" in shape
+    assert file == "mine.json: no such file; check the path, or use 'tiny'"
+    assert {e["status"] for e in report_of(tmp_path / "out")["notebooks"].values()} == {"refused"}
+    assert no_temporary_files(tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_a_dead_kernel_is_named(make_notebook, tmp_path):
+    folder = make_notebook("01_dies", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)").parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out")
+    assert done.returncode == 1 and "the kernel died" in done.stderr
+    assert not (tmp_path / "out" / "01_dies.ipynb").exists()
+
+
+def limit_file_size():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing_half_written(make_notebook, tmp_path):
+    folder = make_notebook("01_good", "x = 1").parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", preexec_fn=limit_file_size)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and "01_good.html: cannot be written" in done.stderr
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"report.json", "report.html"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "write",
+    [
+        "tempfile.TemporaryFile().write(bytes(100_000))",
+        # Written in Rust, it has an exception of its own, which is no OSError.
+        "import torch; from safetensors.torch import save_file\n"
+        "save_file({'x': torch.zeros(50_000)}, tempfile.mkdtemp() + '/x')",
+    ],
+    ids=["python", "safetensors"],
+)
+def test_a_disk_that_fills_up_inside_a_notebook(make_notebook, tmp_path, write):
+    code = f"import resource, tempfile\nresource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n{write}"
+    folder = make_notebook("01_good", code).parent
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out")
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "File too large" in done.stderr and "free some space, or set TMPDIR" in done.stderr
+
+
+# A child in a session of its own: killing the kernel's process group alone would miss it.
+STUBBORN = """
+import os, pathlib, subprocess, signal, time
+if pathlib.Path(PIDS).exists():
+    print("second time")
+else:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    pathlib.Path(PIDS + ".new").write_text(f"{os.getpid()} {child.pid}")
+    os.rename(PIDS + ".new", PIDS)
+    time.sleep(600)
+"""
+
+
+def wait_for(condition):
+    while not condition():  # pytest's own limit ends it
+        time.sleep(0.05)
+
+
+def gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_kills_kernels_keeps_results_and_can_be_resumed(make_notebook, tmp_path, number):
+    pids, out, scratch = tmp_path / "pids", tmp_path / "out", tmp_path / "tmp"
+    scratch.mkdir()
+    make_notebook("01_quick", "x = 1")
+    make_notebook("02_stubborn", STUBBORN, parameters=f"SCALE = 'auto'\nPIDS = {str(pids)!r}")
+    folder = make_notebook("03_waits", "x = 1").parent
+    arguments = ["run", "--notebooks", str(folder), "--out", str(out), "--jobs", "1"]
+    env = dict(os.environ, TMPDIR=str(scratch))
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=env)
+    wait_for(pids.exists)
+    process.send_signal(number)
+    errors = process.communicate()[1]
+    assert process.returncode == 130
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+    assert "not done: 02, 03" in errors and "--resume" in errors
+    assert list(scratch.iterdir()) == [] and no_temporary_files(out)
+    found = {n: e["status"] for n, e in report_of(out)["notebooks"].items()}
+    assert found == {"01": "ok", "02": "stopped", "03": "missing"} and (out / "01_quick.ipynb").is_file()
+
+    done = cli(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "01 quick: kept" in done.stdout and "02 stubborn: ok" in done.stdout and "03 waits: ok" in done.stdout
+
+
+@pytest.mark.slow
+def test_nothing_survives_a_killed_command(make_notebook, tmp_path):
+    pids = tmp_path / "pids"
+    folder = make_notebook("01_long", STUBBORN, parameters=f"SCALE = 'auto'\nPIDS = {str(pids)!r}").parent
+    process = subprocess.Popen([*COMMAND, "run", "--notebooks", str(folder), "--out", str(tmp_path / "out")])
+    wait_for(pids.exists)
+    process.kill()
+    process.wait()
+    wait_for(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_beside_its_file_and_cannot_see_our_streams(make_notebook, tmp_path):
+    code = "import os, sys\nassert os.getcwd().endswith('notebooks'), os.getcwd()\n"
+    code += "os.write(1, b'{\"event\": \"done\"}\\n')\nassert os.read(0, 10) == b''"
+    folder = make_notebook("01_good", code).parent
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".01_good.html.x1.tmp").write_text("what a worker leaves that was killed while it wrote")
+    report = run_course(catalogue(folder), tmp_path / "out")
+    assert no_temporary_files(tmp_path / "out")
+    assert report["notebooks"]["01"]["status"] == "ok", report["notebooks"]["01"]["failure"]
+    assert [p.name for p in folder.iterdir()] == ["01_good.ipynb"], "nothing is left beside the notebook"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [0, 120])
+def test_needs_no_network_and_bears_long_temporary_paths(make_notebook, tmp_path, depth):
+    alone = ["unshare", "--net", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("this system does not allow a network namespace of one's own")
+    scratch = tmp_path / ("x" * depth)
+    scratch.mkdir(exist_ok=True)
+    folder = make_notebook("01_good", "x = 1").parent
+    command = [*alone, *COMMAND, "run", "--notebooks", str(folder), "--out", str(tmp_path / "out")]
+    env = dict(os.environ, TMPDIR=str(scratch)) if depth else None
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_closing_the_iterator_stops_the_pool(make_notebook, tmp_path):
+    path = make_notebook("01_long", "import time; time.sleep(600)")
+    pool = Pool(1)
+    events = pool.run([Job("01", path, tmp_path / "o.ipynb", None, {})])
+    while next(events)[1]["event"] != "cell":
+        continue
+    assert pool._marked()
+    events.close()
+    assert pool._marked() == []
+
+
+def test_the_longest_notebook_starts_first(make_notebook, tmp_path, monkeypatch):
+    for number, seconds in (("01", 5), ("02", 50), ("03", None), ("04", 20)):
+        path = make_notebook(f"{number}_work", "x = 1")
+        nb = json.loads(path.read_text())
+        nb["metadata"] = {"rocm_guide": {"seconds": seconds}} if seconds else {}
+        path.write_text(json.dumps(nb))
+    orders = []
+    nothing = lambda pool, todo: orders.append([job.number for job in todo]) or (x for x in ())  # noqa: E731
+    monkeypatch.setattr(Pool, "run", nothing)
+    for jobs in (2, 1):
+        run_course(catalogue(path.parent), tmp_path / "out", jobs=jobs)
+    assert orders == [["03", "02", "04", "01"], ["01", "02", "03", "04"]]
+
+
+@pytest.mark.slow
+def test_the_report_says_where_the_time_went(make_notebook, tmp_path):
+    folder = make_notebook("01_work", "sum(i * i for i in range(3_000_000))").parent
+    env = dict(os.environ, ROCM_GUIDE_INSTALLED_IN="95")
+    done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", env=env)
+    assert done.returncode == 0, done.stderr
+    report = report_of(tmp_path / "out")
+    assert all(e["cpu_seconds"] > 0.1 and e["waited_seconds"] >= 0 for e in report["notebooks"].values())
+    told = f"installed in 95 s, ran in {report['ran_in']:.0f} s; the notebooks were "
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert told in done.stdout and told in page and "waiting for one" in page
+
+
+def test_a_starved_process_is_noticed(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "schedstat").write_text("2000000000 8000000000 55\n")
+    found = cpu_time(7, tmp_path)
+    assert (found.ran, found.waited) == (2.0, 8.0) and "the notebooks got 20 % of" in busy_note(found)
+    assert busy_note(cpu_time(8, tmp_path)) == "", "a system that does not say is not accused"
+
+
+def test_notebooks_share_what_inductor_compiles(tmp_path, monkeypatch):
+    """One folder in the cache for all, another for another kind of processor, and none where nothing can be kept."""
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    first, second = (
+        child_environment(tmp_path / name, "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] for name in ("a", "b")
+    )
+    assert first == second and first.startswith(str(tmp_path / "cache" / "inductor"))
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert child_environment(tmp_path / "c", "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] != first
+    cold = child_environment(tmp_path / "d", "m", one_thread=True, fresh=True)["TORCHINDUCTOR_CACHE_DIR"]
+    assert cold.startswith(str(tmp_path / "d"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "file" / "cache"))
+    assert "TORCHINDUCTOR_CACHE_DIR" not in child_environment(tmp_path / "e", "m", one_thread=True)
+
+
+def test_memory_of_a_grandchild_counts():
+    # In a process of its own: this one may keep children of other tests (inductor's compile workers).
+    code = """
+import subprocess, sys
+from rocm_guide.course.memory_meter import MemoryMeter
+inner = "x = bytearray(300 << 20); import time; time.sleep(1)"
+outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+with MemoryMeter() as meter:
+    subprocess.run([sys.executable, "-c", outer], check=True)
+print(meter.peak)
+"""
+    peak = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert 300 << 20 < peak < 450 << 20

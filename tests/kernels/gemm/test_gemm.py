@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""GEMM of every type, against float64: random shapes and strides, epilogues, errors before launch, gfx942 code."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.arguments import KernelError, architecture
+from rocm_guide.kernels.gemm.configs import tile_walk
+from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, CONFIGS, GemmTile, gemm, pick_tile, reference_gemm
+from rocm_guide.kernels.gemm.tiles import tile_order
+from tests.kernels.gemm.cases import TYPES, case, full_sums, values
+
+
+def check(close, got, c, expected):
+    if got.dtype == torch.int32:
+        assert torch.equal(got.cpu().double(), expected.cpu())
+    else:
+        close(got, expected, length=c.a.shape[1], magnitude=c.magnitude)
+
+
+@pytest.mark.parametrize("seed", range(216))
+def test_random_products(device, close, seed, monkeypatch, guarded):
+    c = case(seed, device)
+    if (seed // 7) % 2:
+        full_sums(monkeypatch, c, [importlib.import_module("rocm_guide.kernels.gemm.tiled")])
+    out_dtype = torch.float32 if c.a.element_size() == 1 and c.a.is_floating_point() and seed % 2 else None
+    got = gemm(c.a, c.b, out_dtype=out_dtype)
+    check(close, got, c, reference_gemm(c.a, c.b))
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_epilogues(device, close, activation, seed):
+    c = case(seed, device)
+    bias = values((c.b.shape[1],), torch.float32, c.rng, device) if seed % 3 else None
+    alpha = (1.0, 0.5, -0.003)[seed % 3]
+    got = gemm(c.a, c.b, bias, activation=activation, alpha=alpha, out_dtype=torch.float32)
+    expected = reference_gemm(c.a, c.b, bias, activation=activation, alpha=alpha)
+    big = 0.0 if bias is None else bias.abs().max().double().cpu()
+    close(got, expected, length=c.a.shape[1] + 16, magnitude=1.2 * abs(alpha) * c.magnitude.cpu() + big)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_descriptors_agree_with_pointers(device, seed):
+    c = case(seed, device)
+    if device == "cuda" and torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("TMA needs Hopper")
+    sizes = (64, 64, 128 // c.a.element_size()) if device == "cuda" else (32, 32, 32)
+    out = torch.int32 if c.a.dtype == torch.int8 else torch.float32
+    one, two = (gemm(c.a, c.b, tile=GemmTile(*sizes, 4, 3, 4, d), out_dtype=out) for d in (False, True))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("kind", range(6))  # not the types: they differ between this process and the interpreter's
+def test_every_tile_of_the_table(device, close, kind, guarded):
+    dtype = TYPES[kind % len(TYPES)]
+    arch = architecture(torch.empty(1, device=device))
+    for tile in CONFIGS.get(arch, CONFIGS["gfx942"])[8 * torch.empty((), dtype=dtype).element_size()]:
+        c = case(TYPES.index(dtype), device, sizes=(tile.bm + 1, tile.bn * 2, tile.bk * 2 + 16), plain=True)
+        for b in (c.b, c.b.T.contiguous().T):
+            check(close, gemm(c.a, b, tile=tile), c, reference_gemm(c.a, b))
+
+
+def test_infinities_and_nan_pass_through(device):
+    a = torch.ones(3, 40, device=device)
+    a[0, 3], a[1, 4] = float("inf"), float("nan")
+    got = gemm(a, torch.ones(40, 5, device=device))
+    assert torch.isinf(got[0]).all() and torch.isnan(got[1]).all() and bool((got[2] == 40).all())
+    assert torch.isnan(gemm(a, torch.ones(40, 5, device=device), activation="relu")[1]).all()
+
+
+def test_empty(device):
+    bias = torch.arange(4.0, device=device)
+    assert gemm(torch.ones(0, 3, device=device), torch.ones(3, 4, device=device)).shape == (0, 4)
+    assert torch.equal(gemm(torch.ones(2, 0, device=device), torch.ones(0, 4, device=device), bias), bias.expand(2, 4))
+
+
+ONE = torch.ones
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (lambda d: (ONE(2, 3, device=d), ONE(4, 5, device=d)), "b has shape"),
+        (lambda d: (ONE(3, device=d), ONE(3, 5, device=d)), "a has shape"),
+        (
+            lambda d: (ONE(2, 3, device=d, dtype=torch.float64), ONE(3, 5, device=d, dtype=torch.float64)),
+            "a is float64",
+        ),
+        (lambda d: (ONE(2, 3, device=d), ONE(3, 5, device=d, dtype=torch.float16)), "b is float16"),
+        (lambda d: (ONE(2, 3, device=d), ONE(3, 5, device=d), ONE(4, device=d)), "bias has shape"),
+        (lambda d: (ONE(2, 3, device=d), ONE(3, 5, device="meta")), "on one device"),
+        (lambda d: (ONE(2, 3, device="meta"), ONE(3, 5, device="meta")), "meta"),
+    ],
+)
+def test_errors_before_launch(device, arguments, text):
+    with pytest.raises(KernelError, match=text):
+        gemm(*arguments(device))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"activation": "tanh"}, "tanh"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+        ({"alpha": float("inf")}, "alpha=inf"),
+        ({"alpha": 1e39}, "alpha=1e\\+39"),  # infinite in fp32
+        ({"out_dtype": torch.float64}, "out is float64"),
+        ({"out_dtype": torch.int32}, "out is int32"),
+    ],
+)
+def test_wrong_options(device, options, text):
+    with pytest.raises(KernelError, match=text):
+        gemm(ONE(2, 3, device=device), ONE(3, 5, device=device), **options)
+
+
+def test_cpu_without_the_interpreter():
+    with pytest.raises(KernelError, match="TRITON_INTERPRET"):
+        gemm(ONE(2, 3), ONE(3, 5))
+
+
+def test_pick_tile_fills_the_gpu():
+    tile = pick_tile(8192, 8192, 16, "gfx942", 304)
+    assert (tile.bm, tile.bn) == (256, 256) and pick_tile(1, 1, 16, "gfx942", 304) in CONFIGS["gfx942"][16]
+    for m, n in ((300, 5000), (4096, 4096), (8192, 1000)):
+        tile = pick_tile(m, n, 16, "gfx942", 304)
+        assert -(-m // tile.bm) * -(-n // tile.bn) > 152, "at least half of the compute units have work"
+    upright = pick_tile(8192, 8192, 16, "sm_90", 132, weight=True)
+    assert (upright.bm, upright.bn) == (256, 128) and pick_tile(8192, 8192, 16, "sm_90", 132).bn == 256
+    with pytest.raises(KernelError, match="64 bits"):
+        pick_tile(1, 1, 64, "gfx942", 304)
+
+
+@triton.jit
+def numbers(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
+    row, col = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
+    tl.store(out_ptr + tl.program_id(0) * 2, row)
+    tl.store(out_ptr + tl.program_id(0) * 2 + 1, col)
+
+
+def test_the_walk_in_python_is_that_of_the_kernel(device):
+    for m, n, group, xcds in ((3, 5, 1, 1), (7, 4, 3, 1), (9, 9, 8, 8), (1, 20, 8, 8), (13, 2, 4, 8), (2, 2, 8, 8)):
+        out = torch.full((m * n, 2), -1, dtype=torch.int32, device=device)
+        numbers[(m * n,)](out, m, n, GROUP=group, XCDS=xcds)
+        walk = tile_walk(m, n, group, xcds)
+        assert [tuple(t) for t in out.tolist()] == walk
+        assert sorted(walk) == [(i, j) for i in range(m) for j in range(n)], "every tile once"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""The committed gfx942 table: every kernel still compiles to it, every launch is inside the limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import triton
+from typer.testing import CliRunner
+
+from rocm_guide.cli.main import app
+from rocm_guide.kernels.resource_table import (
+    TableError,
+    compare_rows,
+    kernel_modules,
+    measure_module,
+    read_rows,
+    rows_text,
+    write_rows,
+)
+
+VERSION, ROWS = read_rows()
+same_compiler = pytest.mark.skipif(
+    triton.__version__.split(".")[:2] != VERSION.split(".")[:2],
+    reason=f"the table was made with triton {VERSION}; here is {triton.__version__}",
+)
+
+
+@same_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("module", kernel_modules())
+def test_the_table_is_up_to_date(module):
+    kept = [r for r in ROWS if r.case.split(":")[0] == module]
+    changes = compare_rows(kept, measure_module(module))
+    fix = "if that is what you want: rocm-guide kernels table --write " + module
+    assert not changes, "\n".join(["the kernels for gfx942 changed:", *changes, fix])
+
+
+def test_every_module_is_in_the_table():
+    assert {r.case.split(":")[0] for r in ROWS} == set(kernel_modules())
+
+
+def test_every_launch_is_inside_the_limits():
+    for r in ROWS:
+        assert r.findings == "-" and r.spills == 0, f"{r.case} / {r.kernel}: {r.findings}, {r.spills} spills"
+        assert r.warps * 64 <= 1024 and r.lds <= 65_536 and r.vgprs <= 512 and r.waves > 0, r
+
+
+def test_a_change_is_shown_readably(tmp_path):
+    row = ROWS[0]
+    changed = replace(row, vgprs=row.vgprs + 72, waves=2.0, loop_loads="32x8")
+    lines = compare_rows([row, *ROWS[1:]], [changed, *ROWS[1:]])
+    assert lines == [
+        f"changed  {row.case} / {row.kernel}: vgprs {row.vgprs} -> {row.vgprs + 72}, waves {row.waves:g} -> 2, "
+        f"loop_loads {row.loop_loads} -> 32x8"
+    ]
+    twice = compare_rows([row, row], [row, changed])
+    assert len(twice) == 1 and "(launch 2)" in twice[0]
+    assert compare_rows([], [row])[0].startswith("new ") and compare_rows([row], [])[0].startswith("gone ")
+
+
+def test_the_file_goes_round_and_damage_is_named(tmp_path):
+    path = write_rows(ROWS, tmp_path / "t.tsv")
+    assert read_rows(path) == (triton.__version__, ROWS)
+    text = path.read_text()
+    assert text.endswith(rows_text(ROWS))
+    for damaged in (
+        text.replace("128x", "", 1)[:300],
+        "",
+        "a\nb\n",
+        text + "x\ty\n",
+        text.replace("\t8\t", "\teight\t"),
+    ):
+        path.write_text(damaged)
+        with pytest.raises(TableError, match=r"t\.tsv"):
+            read_rows(path)
+    with pytest.raises(TableError, match=r"missing\.tsv"):
+        read_rows(tmp_path / "missing.tsv")
+    with pytest.raises(TableError, match=r"no kernel module 'nonsense'.*bandwidth"):
+        measure_module("nonsense")
+
+
+@same_compiler
+def test_the_command_checks_and_prints():
+    run = CliRunner().invoke(app, ["kernels", "table", "bandwidth", "--check"])
+    assert run.exit_code == 0 and "8 launches agree" in run.output, run.output
+    run = CliRunner().invoke(app, ["kernels", "table", "bandwidth", "--json"])
+    assert run.exit_code == 0 and '"kernel": "stream_copy"' in run.output

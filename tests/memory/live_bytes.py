@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""The bytes alive during a real training step on the CPU, tensor by tensor: the memory formulae's measure."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from rocm_guide.zoo.sizes import sizes_of
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of every storage that an operation makes, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.seen: dict[int, int] = {}
+
+    def watch(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.seen:
+            return
+        self.seen[key] = storage.nbytes()
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, key)
+
+    def _free(self, key: int) -> None:
+        self.now -= self.seen.pop(key, 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self.watch(leaf)
+        return out
+
+
+def training_step(config: Any, work: Any) -> dict[str, int]:
+    """Three steps of ``work`` as TRL does them, with torch's kernels; bytes at rest, after forward, and at the peak."""
+    from transformers import AutoModelForCausalLM
+    from trl.trainer.utils import add_fused_lm_head
+
+    torch.manual_seed(0)
+    live, found = LiveBytes(), {}
+    with live:
+        model = base = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if work.wide else torch.bfloat16)
+        if work.checkpointing:
+            model.gradient_checkpointing_enable()
+        if work.method != "full":
+            model = _adapted(model, work, sizes_of(config).lora_targets())
+        model.train()
+        add_fused_lm_head(base, outputs=("log_probs", "entropy", "is_top1"))
+        for parameter in model.parameters():
+            live.watch(parameter)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-5, fused=True)
+        ids = torch.randint(3, config.vocab_size, (work.batch, work.seq))
+        for _ in range(3):
+            live.peak = live.now
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                out = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids, fused_lm_head=True)
+                loss = -out.log_probs.sum() / 100
+            found["forward"] = live.now
+            del out
+            loss.backward()
+            del loss
+            optimizer.step()
+            found["peak"] = live.peak
+            optimizer.zero_grad()
+            found["rest"] = live.now
+    return found
+
+
+def _adapted(model: Any, work: Any, linear: tuple[str, ...]) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=work.rank, target_modules=list(work.targets or linear), task_type="CAUSAL_LM")
+    model = get_peft_model(model, config)
+    if not work.adapter_fp32:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(torch.bfloat16)
+    if work.checkpointing:
+        model.enable_input_require_grads()
+    return model

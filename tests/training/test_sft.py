@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""Fine-tuning: it learns within the promised bounds for three seeds, resumes, and refuses what would mislead."""
+
+import pytest
+import torch
+
+from rocm_guide.base import GuideError
+from rocm_guide.training.evaluation import answer, exact_match
+from rocm_guide.training.sft import fine_tune, recipe, sft_settings, trainable_parameters
+from rocm_guide.zoo.load import load_dataset, load_model
+
+LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}
+
+
+def adapter(**changes):
+    from peft import LoraConfig
+
+    return LoraConfig(**{**LORA, "task_type": "CAUSAL_LM", **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_three_seeds_stay_within_the_bounds(seed, tmp_path):
+    """The acceptance bounds of notebook 02: base <= 5 %, LoRA >= 80 %, full >= 90 %, LoRA trains <= 5 %."""
+    data = load_dataset("tiny")
+    scores = {}
+    for method, config in (("lora", adapter()), ("full", None)):
+        model, tokenizer = load_model("tiny", device="cpu", seed=seed)
+        scores.setdefault("base", exact_match(model, tokenizer, data["test"])[0])
+        settings = sft_settings(tmp_path, device="cpu", seed=seed, **recipe("tiny", method))
+        run = fine_tune(model, tokenizer, data["train"], settings, adapter=config)
+        scores[method], _ = exact_match(run.model, tokenizer, data["test"])
+        if method == "lora":
+            assert 0 < run.trainable / run.total <= 0.05
+        assert len(run.losses) == (204 if method == "lora" else 136)
+        assert run.losses[-1] < 0.5 < run.losses[0] and run.tokens_per_second > 0 and run.peak_bytes > 2**26
+    print(scores)
+    assert scores["base"] <= 0.05 and scores["lora"] >= 0.8 and scores["full"] >= 0.9
+
+
+def test_a_short_run_logs_its_loss_all_the_same(tmp_path):
+    """The recipe of a large model logs every fifth step; cut to four steps it must not end without a loss."""
+    large = recipe("random:llama-2-7b", "lora")
+    assert sft_settings(tmp_path, device="cpu", **large).logging_steps == 5
+    assert sft_settings(tmp_path, device="cpu", **{**large, "max_steps": 4}).logging_steps == 1
+    model, tokenizer = load_model("tiny", device="cpu")
+    size = {"max_steps": 2, "per_device_train_batch_size": 1, "max_length": 64}
+    settings = sft_settings(tmp_path, device="cpu", **{**large, **size})
+    run = fine_tune(model, tokenizer, load_dataset("tiny")["train"], settings, adapter=adapter())
+    assert run.loss_steps == [1, 2] and run.tokens == 128 and run.tokens_per_second > 0
+
+
+def test_token_count_is_that_of_the_samples(tmp_path):
+    model, tokenizer = load_model("tiny", device="cpu")
+    rows = load_dataset("tiny")["train"].select(range(8))
+    settings = sft_settings(tmp_path, device="cpu", per_device_train_batch_size=4, num_train_epochs=1, max_length=64)
+    run = fine_tune(model, tokenizer, rows, settings)
+    assert run.tokens == sum(len(tokenizer(r["prompt"] + r["completion"]).input_ids) for r in rows)
+
+
+def test_only_the_completion_is_learnt(tmp_path):
+    """With a completion that is always the same, the loss goes to nearly zero although the prompts are random."""
+    from datasets import Dataset
+
+    model, tokenizer = load_model("tiny", device="cpu")
+    rows = Dataset.from_list(
+        [{"prompt": f"[INST] {i * 7919 % 1000} [/INST]", "completion": " yes </s>"} for i in range(64)]
+    )
+    settings = sft_settings(tmp_path, device="cpu", learning_rate=1e-3, num_train_epochs=3, max_length=64)
+    run = fine_tune(model, tokenizer, rows, settings)
+    assert run.losses[-1] < 0.05
+    assert answer(run.model, tokenizer, ["[INST] 123 [/INST]"]) == ["yes"]
+
+
+def test_lora_leaves_the_base_weights_alone(tmp_path):
+    model, tokenizer = load_model("tiny", device="cpu")
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    settings = sft_settings(tmp_path, device="cpu", max_steps=2, learning_rate=1e-2, max_length=64)
+    run = fine_tune(model, tokenizer, load_dataset("tiny")["train"].select(range(32)), settings, adapter=adapter())
+    after = dict(run.model.base_model.model.named_parameters())
+    for name, weight in before.items():
+        found = after.get(name, after.get(name.replace(".weight", ".base_layer.weight")))
+        assert torch.equal(weight, found), name
+    assert (
+        run.trainable == trainable_parameters(run.model)[0] == sum(p.numel() for n, p in after.items() if "lora_" in n)
+    )
+
+
+def test_bad_input_is_one_clear_line(tmp_path):
+    from peft import get_peft_model
+
+    model, tokenizer = load_model("tiny", device="cpu")
+    settings = sft_settings(tmp_path, device="cpu", max_steps=1)
+    with pytest.raises(GuideError, match="0 rows"):
+        fine_tune(model, tokenizer, load_dataset("tiny")["train"].select([]), settings)
+    with pytest.raises(GuideError, match="adapter already"):
+        fine_tune(get_peft_model(model, adapter()), tokenizer, load_dataset("tiny")["train"], settings)
+    with pytest.raises(GuideError, match="target_modules=c_attn: LlamaForCausalLM has none"):
+        rows = load_dataset("tiny")["train"]
+        fine_tune(
+            load_model("tiny", device="cpu")[0], tokenizer, rows, settings, adapter=adapter(target_modules=["c_attn"])
+        )
+    with pytest.raises(GuideError, match="no checkpoint to resume from; train once with save_strategy"):
+        fine_tune(load_model("tiny", device="cpu")[0], tokenizer, load_dataset("tiny")["train"], settings, resume=True)
+    with pytest.raises(GuideError, match="'prefix'"):
+        recipe("tiny", "prefix")
+    with pytest.raises(GuideError, match="'prompt' and 'answer'"):
+        exact_match(model, tokenizer, [])
+
+
+def test_answers_do_not_depend_on_their_neighbours():
+    model, tokenizer = load_model("tiny", device="cpu")
+    prompts = [r["prompt"] for r in load_dataset("tiny")["test"].select(range(6))] + ["[INST] Hello! [/INST]"]
+    together = answer(model, tokenizer, prompts, new_tokens=8)
+    assert together == [answer(model, tokenizer, [p], new_tokens=8)[0] for p in prompts]
+    assert together == answer(model, tokenizer, prompts, new_tokens=8, batch=3)
