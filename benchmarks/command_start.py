@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """How much CPU time does each command of `rocm-guide` take to start and do its smallest work?
 
-    python benchmarks/command_start.py [--runs 5]
+    python -m benchmarks.command_start [--runs 5]
 
 CPU seconds (user and system, child processes included), the median of several runs after one that is not counted.
 Prints a table and writes results/command_start.json with the versions and the CPU.

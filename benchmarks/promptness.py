@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Times that users feel and no test may judge, each as a ratio to something of the same machine.
 
-    python benchmarks/promptness.py
+    python -m benchmarks.promptness
 
 help: `rocm-guide --help` over starting Python and importing typer and rich.
 isa, ir: reading eight times the text over reading it once (8 is linear).

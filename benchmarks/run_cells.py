@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Run the code cells of notebooks in plain Python, on a machine without Jupyter (a GPU machine, for example).
 
-    PYTHONPATH=. python3 benchmarks/run_cells.py notebooks/23_profiling.ipynb ...
+    PYTHONPATH=. python -m benchmarks.run_cells notebooks/23_profiling.ipynb ...
 
 Plots are drawn and thrown away. Exit code 1 when a cell of any notebook raised; its number and traceback are printed.
 """

@@ -20,6 +20,7 @@ __all__ = [
     "check_private",
     "open_regular",
     "own_folder",
+    "package_folder",
     "read_regular",
     "shown",
     "whole_file",
@@ -243,3 +244,12 @@ def own_folder(path: str | os.PathLike[str]) -> Path:
         fix = "set ROCM_GUIDE_CACHE to a folder you own"
         raise GuideError(f"{shown(folder)}: cannot be made ({e.strerror or e}); {fix}") from e
     return check_private(folder)
+
+
+def package_folder() -> Path:
+    """The folder of the installed package ``rocm_guide`` itself; beside it, in a clone, lies the course.
+
+    >>> package_folder().name
+    'rocm_guide'
+    """
+    return Path(__file__).resolve().parent

@@ -33,7 +33,7 @@ from rocm_guide.base import GuideError
 HERE = Path(__file__).resolve().parent
 PROFILING, ISA, DATA = (
     HERE.parent / "notebooks" / "recorded",
-    HERE / "mi300x" / "samples",
+    HERE / "samples" / "mi300x",
     HERE.parent / "rocm_guide" / "data",
 )
 #: CPU seconds for one input; real ones take milliseconds.
@@ -281,8 +281,8 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "ir": (lambda: [(ISA / "softmax_t39.ttgir").read_bytes(), head(ISA / "int4kv_t31.ttgir", 4000)], read_ir, 0.02),
     "elf": (lambda: [(ISA / n).read_bytes() for n in ("gemm_t39.hsaco", "hip_clang22.co")], read_elf, 0.02),
     "faults-read": (lambda: [(DATA / "fault_report.txt").read_bytes()[-5000:],
-                             (HERE / "samples" / "faults" / "assert_trap.txt").read_bytes()[:5000]], read_faults, 0),
-    "faults-log": (lambda: [(HERE / "samples" / "faults" / "dmesg.txt").read_bytes()], read_fault_log, 0),
+                             (HERE / "samples" / "debugging" / "assert_trap.txt").read_bytes()[:5000]], read_faults, 0),
+    "faults-log": (lambda: [(HERE / "samples" / "debugging" / "dmesg.txt").read_bytes()], read_fault_log, 0),
     "tunable-csv": (lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
                     read_tunable, 0.05),
     "gemm-line": (lambda: [b"GemmTunableOp_Half_TN,tn_4096_128_4096_ld_4096_4096_4096,Gemm_Hipblaslt_TN_572,0.0123",

@@ -553,7 +553,7 @@ def test_the_compiler_refuses_what_it_would_take_without_effect():
 def test_waves_beyond_the_workgroup_of_a_dump_are_questioned():
     from rocm_guide.mi300x.inspection import inspect_assembly
 
-    text = (ROOT / "tests" / "mi300x" / "samples" / "softmax_t39.amdgcn").read_text()
+    text = (ROOT / "tests" / "samples" / "mi300x" / "softmax_t39.amdgcn").read_text()
     most = int(re.search(r"\.max_flat_workgroup_size:\s*(\d+)", text)[1]) // 64
     assert inspect_assembly(text, waves=most)[0].threads == most * 64
     for waves in (most * 2, 0, -1):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Attention: our kernels against SDPA's flash and cuDNN back ends, forward and forward + backward, in one run.
 
-    python benchmarks/kernels/attention.py            # all of it; writes results/attention.json, .png and .svg
-    python benchmarks/kernels/attention.py --quick    # fewer repetitions, nothing written
-    python benchmarks/kernels/attention.py --tiles    # the forward kernel with the tiles in TILES; nothing written
+    python -m benchmarks.kernels.attention            # all of it; writes results/attention.json, .png and .svg
+    python -m benchmarks.kernels.attention --quick    # fewer repetitions, nothing written
+    python -m benchmarks.kernels.attention --tiles    # the forward kernel with the tiles in TILES; nothing written
 
 A model's FLOPs are counted: 4 x batch x heads x queries x keys x head size forward (half of it causal), 2.5 times that
 backward, whatever a kernel does in fact. Contenders take turns, so that a change of clock meets all of them. The figure

@@ -6,9 +6,9 @@ head sizes 64 and 256, uneven lengths, pages of 16 keys, and int8 and int4 cache
 nothing is found in L2, medians; see kernel_bench.py. "SDPA, grouped" folds the query heads of a KV head into rows
 by hand, which is as far as SDPA can be helped.
 
-    python benchmarks/kernels/attention_decode.py            # measure, write results/attention_decode.json and plots
-    python benchmarks/kernels/attention_decode.py --quick    # 32k keys only
-    python benchmarks/kernels/attention_decode.py --plot     # only draw the plots again
+    python -m benchmarks.kernels.attention_decode            # measure, write results/attention_decode.json and plots
+    python -m benchmarks.kernels.attention_decode --quick    # 32k keys only
+    python -m benchmarks.kernels.attention_decode --plot     # only draw the plots again
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
 import time
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel

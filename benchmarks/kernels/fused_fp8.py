@@ -6,9 +6,9 @@ its default and its max-autotune mode; Liger has no FP8 output, so its operation
 torch eager is timed at four sizes only.
 CUDA graphs, inputs rotated past the cache, medians; see kernel_bench.py.
 
-    python benchmarks/kernels/fused_fp8.py              # measure, write results/fused_fp8.json and the plot
-    python benchmarks/kernels/fused_fp8.py --ops swiglu # some of it; joins what the file has of the same GPU
-    python benchmarks/kernels/fused_fp8.py --plot       # only draw the plot again
+    python -m benchmarks.kernels.fused_fp8              # measure, write results/fused_fp8.json and the plot
+    python -m benchmarks.kernels.fused_fp8 --ops swiglu # some of it; joins what the file has of the same GPU
+    python -m benchmarks.kernels.fused_fp8 --plot       # only draw the plot again
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import torch.nn.functional as F
 

@@ -3,18 +3,16 @@
 
 fp16, 16,384 columns, a scale for the tensor. Every rung is checked before it is timed. See kernel_bench.py.
 
-    python benchmarks/kernels/fused_ladder.py           # measure, write results/fused_ladder.json and the plot
-    python benchmarks/kernels/fused_ladder.py --plot    # only draw the plot again
+    python -m benchmarks.kernels.fused_ladder           # measure, write results/fused_ladder.json and the plot
+    python -m benchmarks.kernels.fused_ladder --plot    # only draw the plot again
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from benchmarks.timing import (

@@ -4,18 +4,16 @@
 Contenders take turns (a GPU that gets warm slows down, and everybody should feel it alike), each turn one CUDA graph on
 inputs that exceed the last cache; medians over the turns. See kernel_bench.py.
 
-    python benchmarks/kernels/gemm.py              # measure, write results/gemm.json and the plots
-    python benchmarks/kernels/gemm.py --plot       # only draw the plots again
+    python -m benchmarks.kernels.gemm              # measure, write results/gemm.json and the plots
+    python -m benchmarks.kernels.gemm --plot       # only draw the plots again
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from benchmarks.timing import RESULTS, save, save_plot, tensors, time_graph

@@ -5,9 +5,9 @@
 values of all heads; it is left out where they would not fit. CUDA graphs, caches in turn, medians; see kernel_bench.py.
 The attend step alone is also given, as a share of what this GPU's copy bandwidth and matmul rate would allow.
 
-    python benchmarks/kernels/mla_decode.py            # measure, write results/mla_decode.json and the plot
-    python benchmarks/kernels/mla_decode.py --sweep    # first try tiles of the attend step
-    python benchmarks/kernels/mla_decode.py --plot
+    python -m benchmarks.kernels.mla_decode            # measure, write results/mla_decode.json and the plot
+    python -m benchmarks.kernels.mla_decode --sweep    # first try tiles of the attend step
+    python -m benchmarks.kernels.mla_decode --plot
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import argparse
 import itertools
 import json
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from benchmarks.timing import (

@@ -4,9 +4,9 @@
 Forward alone, and forward with backward (all gradients), at 1 to 2,048 rows of 16,384 columns and at the hidden sizes
 of usual models. CUDA graphs, inputs and weights rotated past the cache, medians; see kernel_bench.py.
 
-    python benchmarks/kernels/row_kernels.py                       # measure, write results/row_kernels.json and plots
-    python benchmarks/kernels/row_kernels.py --ops softmax         # some of it; joins what the file has of the same GPU
-    python benchmarks/kernels/row_kernels.py --plot                # only draw the plots again
+    python -m benchmarks.kernels.row_kernels                       # measure, write results/row_kernels.json and plots
+    python -m benchmarks.kernels.row_kernels --ops softmax         # some of it; joins what the file has of the same GPU
+    python -m benchmarks.kernels.row_kernels --plot                # only draw the plots again
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import torch.nn.functional as F
 

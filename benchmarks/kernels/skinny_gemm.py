@@ -5,8 +5,8 @@ Two figures for ours: with overlapped launches (each kernel starts while the one
 own weight meanwhile) and without. The first is what a chain of our kernels gets; the second is what a kernel between
 foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see kernel_bench.py.
 
-    python benchmarks/kernels/skinny_gemm.py              # measure, write results/skinny_gemm.json and the plot
-    python benchmarks/kernels/skinny_gemm.py --plot       # only draw the plot again
+    python -m benchmarks.kernels.skinny_gemm              # measure, write results/skinny_gemm.json and the plot
+    python -m benchmarks.kernels.skinny_gemm --plot       # only draw the plot again
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from benchmarks.timing import (

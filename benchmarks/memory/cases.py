@@ -2,10 +2,10 @@
 # ruff: noqa: E501 (one case, and one row of the table, to a line)
 """`fit` against the memory that real training steps took on a GPU: table, plot and errors.
 
-    PYTHONPATH=. python benchmarks/memory/cases.py measure --out FOLDER [--only SUBSTRING] [--gpus 1]
-    PYTHONPATH=. python benchmarks/memory/cases.py measure --out benchmarks/results/fit_families --group families
-    PYTHONPATH=. python benchmarks/memory/cases.py dry --group families   # the same ten cases in miniature, on a CPU
-    PYTHONPATH=. python benchmarks/memory/cases.py compare --out FOLDER
+    PYTHONPATH=. python -m benchmarks.memory.cases measure --out FOLDER [--only SUBSTRING] [--gpus 1]
+    PYTHONPATH=. python -m benchmarks.memory.cases measure --out benchmarks/results/fit_families --group families
+    PYTHONPATH=. python -m benchmarks.memory.cases dry --group families   # the same ten cases in miniature, on a CPU
+    PYTHONPATH=. python -m benchmarks.memory.cases compare --out FOLDER
 
 What is committed lies in benchmarks/results; take another folder for another GPU.
 
@@ -23,7 +23,7 @@ import sys
 import threading
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 QV = ["q_proj", "v_proj"]
 
 #: name -> case. Defaults: bf16 weights and AdamW states, Liger's kernels, no checkpointing, one GPU.

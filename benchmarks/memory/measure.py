@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The measuring half of fit_cases.py: one case in one process, peak device memory of a few real training steps.
 
-    python benchmarks/memory/measure.py '{"model": "llama-2-7b", "method": "lora", "batch": 4, "seq": 512}'
+    python -m benchmarks.memory.measure '{"model": "llama-2-7b", "method": "lora", "batch": 4, "seq": 512}'
 
 Imports first, then prints "ready" and waits for a line on stdin before it touches the GPU: the parent lets one
 process through at a time, while the next ones import. Random weights are made on the GPU (memory does not depend on

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Decoding at Llama-2-7B's shape, random weights: eager, static cache, compiled; inductor's knobs; TunableOp on/off.
 
-    python3 benchmarks/models/compile_decode.py --out DIR                          # on a GPU, about 8 minutes
-    python3 benchmarks/models/compile_decode.py --out DIR --device cpu --dry       # small, to test the script
-    python3 benchmarks/models/compile_decode.py --plot                             # draw the stored results again
+    python -m benchmarks.models.compile_decode --out DIR                          # on a GPU, about 8 minutes
+    python -m benchmarks.models.compile_decode --out DIR --device cpu --dry       # small, to test the script
+    python -m benchmarks.models.compile_decode --plot                             # draw the stored results again
 
 Every figure is a list of single runs; compute the median from it. Written as JSON with hardware and versions.
 """
@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
 
 from rocm_guide.host import describe_cpu, host_facts
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(layers: int, dry: bool, device: str, dtype):

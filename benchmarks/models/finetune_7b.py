@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """LoRA against full fine-tuning at the Llama-2-7B shape: tokens per second and peak memory, on one GPU.
 
-    PYTHONPATH=. python benchmarks/models/finetune_7b.py --out benchmarks/results
+    PYTHONPATH=. python -m benchmarks.models.finetune_7b --out benchmarks/results
 
 Random weights (speed and memory do not depend on their values), bf16, batch 4 x 512 packed tokens, AdamW with bf16
 state, no activation checkpointing, Liger's fused kernels where installed. Each run has a process of its own, so none

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Llama-2-70B in bf16 really loaded over several GPUs by the "auto" map, and generating: memory beside the plan.
 
-    PYTHONPATH=. python benchmarks/models/place_70b.py --out benchmarks/results
+    PYTHONPATH=. python -m benchmarks.models.place_70b --out benchmarks/results
 
 Random weights, made on the GPU that the map names, piece by piece: nothing passes through host memory or a disk.
 Then one prompt is read with a wait after each layer, which shows when each GPU works, and when it does not.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Profile prefill, decode and a training step of a Llama-2-7B shape with random weights; keep small traces.
 
-    PYTHONPATH=. python3 benchmarks/models/profile_7b.py --out OUT            # a GPU, about 3 minutes
-    PYTHONPATH=. python3 benchmarks/models/profile_7b.py --out OUT --tiny     # a toy shape on a CPU, to try the script
+    PYTHONPATH=. python -m benchmarks.models.profile_7b --out OUT            # a GPU, about 3 minutes
+    PYTHONPATH=. python -m benchmarks.models.profile_7b --out OUT --tiny     # a toy shape on a CPU, to try the script
 
 Writes profile_7b.json (times by slice for every batch size, profile A against profile B, the cross-check of our totals
 with torch's own) and one gzipped trace per kind of step. Random weights change no kernel and no time.

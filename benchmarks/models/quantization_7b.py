@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Quantised inference at Llama-2-7B's shape with random weights: memory and tokens per second of each library's path.
 
-    python3 benchmarks/models/quantization_7b.py --out DIR                         # on a GPU, about 5 minutes
-    python3 benchmarks/models/quantization_7b.py --out DIR --shape small --tokens 4   # small, to test the script on a CPU
-    python3 benchmarks/models/quantization_7b.py --out benchmarks/results --plot      # only draw what is stored there
+    python -m benchmarks.models.quantization_7b --out DIR                         # on a GPU, about 5 minutes
+    python -m benchmarks.models.quantization_7b --out DIR --shape small --tokens 4   # small, to test the script on a CPU
+    python -m benchmarks.models.quantization_7b --out benchmarks/results --plot      # only draw what is stored there
 
 Speed and memory do not depend on the values, so the GPTQ and AWQ checkpoints are filled with random codes instead of
 being quantised for an hour; bitsandbytes quantises random 16-bit weights while it loads them, as it always does.
@@ -16,12 +16,10 @@ import argparse
 import gc
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+ROOT = Path(__file__).resolve().parents[2]
 
 SMALL = {"hidden_size": 256, "num_hidden_layers": 2, "intermediate_size": 512, "vocab_size": 1024,
          "num_attention_heads": 4, "num_key_value_heads": 4}  # fmt: skip

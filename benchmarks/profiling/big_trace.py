@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """How long and how much memory a summary of a 500 MB trace takes.
 
-    python benchmarks/profiling/big_trace.py --out benchmarks/results/big_trace.json
+    python -m benchmarks.profiling.big_trace --out benchmarks/results/big_trace.json
 
 A real recording (a training step on an NVIDIA H100) is repeated with shifted times and new ids until the file is large
 enough; then a fresh process summarises it. The repeated totals are known in advance, so the summary is checked too.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rocm_guide.host import describe_cpu, host_facts
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 SAMPLE = HERE.parent / "notebooks" / "recorded" / "train_b2.json.gz"
 CHILD = """
 import json, resource, sys, time

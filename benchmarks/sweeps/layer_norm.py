@@ -11,21 +11,18 @@ read, or after its reduction; ``widen`` turns bf16 into fp32 with fewer instruct
 into shared memory instead, and read each row once. For the final sum of the parts: ``drop`` what has been read from the
 L2, so that it is not written to memory, and ``overlap`` the two launches. The last line is the course's kernel.
 
-    python benchmarks/sweeps/layer_norm.py [--rows 2048,256] [--cols 16384]
-    TRITON_INTERPRET=1 python benchmarks/sweeps/layer_norm.py --check      # only check, without a GPU
+    python -m benchmarks.sweeps.layer_norm [--rows 2048,256] [--cols 16384]
+    TRITON_INTERPRET=1 python -m benchmarks.sweeps.layer_norm --check      # only check, without a GPU
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import triton
 import triton.language as tl

@@ -2,20 +2,17 @@
 """Sweep the launch configurations of the row kernels on this GPU: every line a configuration with its time and share
 of the copy bandwidth at that size; the best of each size last. ``rocm_guide/kernels/rows/configs.py`` comes from it.
 
-    python benchmarks/sweeps/rows.py [--rows 2048,1,32] [--cols 16384,8192,4096,2048] [--ops softmax,rms_norm,…]
+    python -m benchmarks.sweeps.rows [--rows 2048,1,32] [--cols 16384,8192,4096,2048] [--ops softmax,rms_norm,…]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from benchmarks.timing import copies_past_cache, copy_bandwidth, tensors, time_graph

@@ -5,8 +5,8 @@ Runs every case (architecture x bias x batch x cache x attention) twice: for rea
 PYTORCH_TUNABLEOP_RECORD_UNTUNED=1, and on the meta device with rocm_guide.tunableop.recorder; compares the two lists and
 writes all of it as JSON. Also several hundred small products (tunableop_experiments.py).
 
-    python3 benchmarks/tunableop/recorder.py --out DIR            # on a GPU, about 4 minutes
-    python3 benchmarks/tunableop/recorder.py --out DIR --device cpu --dry   # no GPU: real CPU tensors take its place
+    python -m benchmarks.tunableop.recorder --out DIR            # on a GPU, about 4 minutes
+    python -m benchmarks.tunableop.recorder --out DIR --device cpu --dry   # no GPU: real CPU tensors take its place
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from pathlib import Path
 
 from rocm_guide.host import describe_cpu, host_facts
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).resolve().parents[2]
 
 NEW_TOKENS = 4
 PROMPT = 21

@@ -28,21 +28,21 @@ __all__ = ["COMMANDS", "NEEDS", "app", "main"]
 
 # name -> (module in this folder, what it does)
 COMMANDS = {
-    "list": ("course_cmd", "The notebooks, with measured time and memory."),
-    "run": ("course_cmd", "Execute notebooks and write them with a report."),
-    "lab": ("course_cmd", "Open the notebooks in JupyterLab."),
-    "store": ("course_cmd", "Re-execute notebooks and keep their outputs in the repository."),
-    "doctor": ("doctor_cmd", "Check this machine, with a fix for what is wrong."),
-    "copy": ("copy_cmd", "Print one helper as a file that works on its own."),
-    "fit": ("fit_cmd", "Will this model fit on these GPUs?"),
-    "launch": ("launch_cmd", "Launch files for several machines: torchrun, Slurm, Accelerate."),
-    "inspect": ("inspect_cmd", "What a Triton kernel becomes on MI300X, without one."),
-    "kernels": ("kernels_cmd", "Triton kernels of the course, compiled for MI300X."),
-    "tunable": ("tunable_cmd", "Read, compare and plan TunableOp results."),
-    "profile": ("profile_cmd", "Profile a script, on any machine."),
-    "trace": ("profile_cmd", "Read a profiler trace."),
-    "faults": ("faults_cmd", "Read GPU fault reports and debug-agent logs."),
-    "system": ("system_cmd", "System settings of an MI300X machine: check, set, reset."),
+    "list": ("course", "The notebooks, with measured time and memory."),
+    "run": ("course", "Execute notebooks and write them with a report."),
+    "lab": ("course", "Open the notebooks in JupyterLab."),
+    "store": ("course", "Re-execute notebooks and keep their outputs in the repository."),
+    "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
+    "copy": ("copy", "Print one helper as a file that works on its own."),
+    "fit": ("fit.command", "Will this model fit on these GPUs?"),
+    "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
+    "inspect": ("inspect.command", "What a Triton kernel becomes on MI300X, without one."),
+    "kernels": ("kernels", "Triton kernels of the course, compiled for MI300X."),
+    "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
+    "profile": ("profile", "Profile a script, on any machine."),
+    "trace": ("profile", "Read a profiler trace."),
+    "faults": ("faults", "Read GPU fault reports and debug-agent logs."),
+    "system": ("system", "System settings of an MI300X machine: check, set, reset."),
 }
 
 # What a command needs beside the bare package: if one of them is missing, the others are looked for in the same breath.

@@ -7,6 +7,7 @@ import ast
 import re
 from pathlib import Path
 
+from rocm_guide.base import package_folder
 from rocm_guide.copying.scan import PACKAGE, scan
 
 __all__ = ["public_helpers"]
@@ -24,7 +25,7 @@ def public_helpers(root: Path | None = None) -> list[str]:
     ...     public_helpers(Path(folder))
     ['tool.LIMIT']
     """
-    root = root or Path(__file__).parent
+    root = root or package_folder()
     found = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts

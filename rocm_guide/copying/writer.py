@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from rocm_guide.base import GuideError, shown
+from rocm_guide.base import GuideError, package_folder, shown
 from rocm_guide.copying.names import public_helpers
 from rocm_guide.copying.scan import (
     PACKAGE,
@@ -233,7 +233,7 @@ def copy_source(name: str, root: Path | None = None) -> str:
 
     if not re.fullmatch(r"\w+(\.\w+)*", name):
         raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
-    closure = _Closure(root or Path(__file__).parent)
+    closure = _Closure(root or package_folder())
     module, wanted = _find(name, closure)
     closure.need(module, wanted, examples=True)
     statements = closure.in_order()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, read_regular
+from rocm_guide.base import GuideError, package_folder, read_regular
 
 __all__ = [
     "Lesson",
@@ -168,7 +168,7 @@ def notebooks_folder(start: Path | None = None) -> Path:
         GuideError: there is none; the package was installed without them.
     """
     start = (start or Path.cwd()).resolve()
-    beside = Path(__file__).resolve().parent.parent
+    beside = package_folder().parent
     for folder in (start, *start.parents, beside, Path(__file__).resolve().parent):
         for candidate in (folder, folder / "notebooks"):
             if candidate.name == "notebooks" and any(_FILE.fullmatch(p.name) for p in candidate.glob("*.ipynb")):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import write_text
+from rocm_guide.base import package_folder, write_text
 from rocm_guide.course.cpu_time import CpuTime, busy_note
 from rocm_guide.doctor.diagnosis import libraries
 from rocm_guide.doctor.software import ask_torch, gpu_nodes
@@ -66,7 +66,7 @@ def hardware(*, cpu_only: bool = False) -> str:
 def package_digest(folder: Path | None = None) -> str:
     """A digest of the helper library's own source: a result made by another version of it is stale."""
     digest = hashlib.sha256()
-    folder = folder or Path(__file__).parent
+    folder = folder or package_folder()
     for path in sorted(p for p in folder.rglob("*.py") if "cli" not in p.relative_to(folder).parts):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

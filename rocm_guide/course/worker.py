@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, write_text
+from rocm_guide.base import GuideError, package_folder, write_text
 from rocm_guide.course.html import to_html
 from rocm_guide.course.lessons import cell_source
 from rocm_guide.course.memory_meter import MemoryMeter
@@ -67,7 +67,7 @@ def guide_error_names(folder: Path | None = None) -> set[str]:
     >>> {"GuideError", "PreflightError"} <= guide_error_names()
     True
     """
-    folder = folder or Path(__file__).parent
+    folder = folder or package_folder()
     bases: dict[str, set[str]] = {}
     for path in folder.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

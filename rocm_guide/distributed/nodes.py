@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import write_text
+from rocm_guide.base import package_folder, write_text
 from rocm_guide.distributed.launch_options import LaunchError, fill_in
 from rocm_guide.distributed.loopback import require_loopback
 
@@ -198,7 +198,7 @@ def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | No
     require_loopback()
     log = Path(log)
     write_text(log, "")
-    package = str(Path(__file__).resolve().parent.parent)
+    package = str(package_folder().parent)
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))
     quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_guide.base import GuideError, write_text
+from rocm_guide.base import GuideError, package_folder, write_text
 
 if TYPE_CHECKING:
     from rocm_guide.mi300x.dry_run.driver import DryRun
@@ -177,7 +177,7 @@ def write_rows(rows: Sequence[KernelRow], path: Path | None = None) -> Path:
     """Write the table, with the Triton version on top; returns the path."""
     import triton
 
-    target = path or Path(__file__).parent / "data" / "gfx942_kernels.tsv"
+    target = path or package_folder() / "data" / "gfx942_kernels.tsv"
     return write_text(target, f"# gfx942 (MI300X), compiled with triton {triton.__version__}\n{rows_text(rows)}")
 
 

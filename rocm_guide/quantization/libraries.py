@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from rocm_guide.base import package_folder
 from rocm_guide.quantization.calibration import calibration_samples
 from rocm_guide.quantization.grid import QuantizationError, check_grid
 from rocm_guide.zoo.trust import refuse_remote_code
@@ -67,7 +68,7 @@ def add_libraries(*names: str) -> dict[str, str]:
     # which pays from a billion weights on.
     os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
     if find_spec(names[0]) is None:
-        here = Path(__file__).resolve().parents[1] / "build" / "own-environment"
+        here = package_folder().parent / "build" / "own-environment"
         for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
             if (folder / "complete").is_file() and str(folder) not in sys.path:
                 sys.path.append(str(folder))  # last: the environment's own packages go first

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, check_private, write_text
+from rocm_guide.base import GuideError, check_private, package_folder, write_text
 from rocm_guide.distributed.loopback import require_loopback
 from rocm_guide.doctor.own_folders import TuneMissingError, check_torchtune, torchtune_folder
 from rocm_guide.torchtune.config import write_config
@@ -52,7 +52,7 @@ def _environment() -> dict[str, str]:
     status = check_torchtune()
     if status.status != "OK":
         raise TuneMissingError(f"torchtune: {status.found} -> {status.fix}")
-    here = Path(__file__).resolve().parent.parent
+    here = package_folder().parent
     path = [str(check_private(torchtune_folder())), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default too, without a warning

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SAMPLES = Path(__file__).parent.parent / "mi300x" / "samples"
+SAMPLES = Path(__file__).parent.parent / "samples" / "mi300x"
 FILE = """
 import torch
 import triton

@@ -15,10 +15,10 @@ from rocm_guide.debugging.faults.agent_log import read_report
 from rocm_guide.debugging.faults.code_objects import find_objdump, saved_name
 from rocm_guide.profiling.torch_trace.summary import summarize
 
-SAMPLES = Path(__file__).parent / "samples"
-PROFILING = Path(__file__).parents[1] / "notebooks" / "recorded"
-CODE = Path(__file__).parent / "samples/faults/fault_code.co"
-DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
+SAMPLES = Path(__file__).parents[1] / "samples"
+PROFILING = Path(__file__).parents[2] / "notebooks" / "recorded"
+CODE = Path(__file__).parents[1] / "samples/debugging/fault_code.co"
+DATA = Path(__file__).parents[2] / "rocm_guide" / "data"
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:

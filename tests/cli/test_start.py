@@ -16,7 +16,7 @@ from rocm_guide.cli.options import helper_names, kernel_names, model_names, note
 from rocm_guide.installation import install_fix, missing_library
 
 ROOT = Path(rocm_guide.__file__).parents[1]
-SAMPLES = Path(__file__).parents[1] / "samples"
+SAMPLES = Path(__file__).parents[2] / "samples"
 HEAVY = ("torch", "transformers", "triton", "matplotlib", "numpy", "papermill", "datasets")
 ENV = dict(os.environ, PYTHONPATH=str(ROOT))
 

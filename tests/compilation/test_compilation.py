@@ -13,7 +13,7 @@ from rocm_guide.compilation.divergence import parting
 from rocm_guide.compilation.inductor import InductorKernel, extract_kernels, inductor_code, inspect_kernels
 from rocm_guide.compilation.knobs import KNOBS, Knob, knob_table, measure_knobs
 
-SAMPLES = Path(__file__).parent / "samples" / "compilation"
+SAMPLES = Path(__file__).parents[1] / "samples" / "compilation"
 
 
 @pytest.fixture(scope="module")

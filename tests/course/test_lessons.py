@@ -10,7 +10,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import catalogue, find_lessons, notebooks_folder, read_notebook, source_hash
 from rocm_guide.course.parameters import parameters_for, parameters_of
 
-COURSE = Path(__file__).parent.parent / "notebooks"
+COURSE = Path(__file__).parents[2] / "notebooks"
 
 
 def test_a_notebook_describes_itself(make_notebook):

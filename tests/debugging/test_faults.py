@@ -22,9 +22,9 @@ from rocm_guide.debugging.faults.lanes import lane_addresses, suspects
 from rocm_guide.debugging.faults.model import AgentReport, CodeLine, Disassembly, FaultError, Wave
 from rocm_guide.debugging.faults.verdict import explain_report
 
-SAMPLES = Path(__file__).parent / "samples" / "faults"
-DATA = Path(__file__).parents[1] / "rocm_guide" / "data"
-REPORT, CODE = DATA / "fault_report.txt", Path(__file__).parent / "samples/faults/fault_code.co"
+SAMPLES = Path(__file__).parents[1] / "samples" / "debugging"
+DATA = Path(__file__).parents[2] / "rocm_guide" / "data"
+REPORT, CODE = DATA / "fault_report.txt", Path(__file__).parents[1] / "samples/debugging/fault_code.co"
 needs_objdump = pytest.mark.skipif(
     find_objdump() is None, reason="needs llvm-objdump 17 or newer (apt install llvm-19)"
 )

@@ -17,7 +17,7 @@ from rocm_guide.doctor.diagnosis import PreflightError, diagnose, libraries, pre
 from rocm_guide.doctor.resources import check_cache, check_disk, check_memory
 from rocm_guide.doctor.software import check_accelerator, check_libraries, check_rocm_tools, pins
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GIB = 2**30
 
 

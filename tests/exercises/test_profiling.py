@@ -15,7 +15,7 @@ from rocm_guide.system.apply import apply_settings
 from rocm_guide.system.pretend import pretend_machine
 from rocm_guide.system.settings import wanted_settings
 
-SAMPLES = Path(__file__).parents[1] / "notebooks" / "recorded"
+SAMPLES = Path(__file__).parents[2] / "notebooks" / "recorded"
 
 
 def hinted(capsys, hint: str, verdict: bool) -> None:

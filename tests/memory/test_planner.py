@@ -23,7 +23,7 @@ from rocm_guide.zoo.sizes import LORA_TARGETS as SEVEN
 from rocm_guide.zoo.sizes import sizes_of
 from tests.memory.live_bytes import training_step
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 QV = ("q_proj", "v_proj")
 
 

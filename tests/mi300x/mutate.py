@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-SAMPLES = Path(__file__).parent / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples" / "mi300x"
 TOKENS = [
     *(b"{", b"}", b"<", b">", b"(", b")", b"%0", b" = ", b":", b"->", b"\x00", b"\xff", b"\n", b"\r", b'"', b"-1"),
     *(

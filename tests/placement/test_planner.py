@@ -93,7 +93,7 @@ def test_worked_example_70b() -> None:
 
 
 def test_the_70b_that_was_loaded_lies_where_it_was_planned_and_the_notebook_quotes_it() -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     result = json.loads((root / "benchmarks" / "results" / "place_70b.json").read_text())
     devices = result["devices"]
     assert result["parameters"] > 68e9 and len(devices) == 4 and len(result["answer"]) == result["new_tokens"] > 0

@@ -20,7 +20,7 @@ from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 from rocm_guide.profiling.torch_trace.events import TraceError
 from rocm_guide.profiling.torch_trace.expected import check_kernels, replaced_kernels
 
-SAMPLES = Path(__file__).parents[1] / "notebooks" / "recorded"
+SAMPLES = Path(__file__).parents[2] / "notebooks" / "recorded"
 DISPATCH_FILES = (
     "rocprofv3_kernel_trace.csv",
     "rocprofv3_counter_collection.csv",

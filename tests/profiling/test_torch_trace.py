@@ -21,7 +21,7 @@ from rocm_guide.profiling.torch_trace.events import TraceError, iter_events, ite
 from rocm_guide.profiling.torch_trace.slices import SLICES, kernel_slice, module_place, module_slices
 from rocm_guide.profiling.torch_trace.summary import compare, summarize
 
-SAMPLES = Path(__file__).parents[1] / "notebooks" / "recorded"
+SAMPLES = Path(__file__).parents[2] / "notebooks" / "recorded"
 CPU_TRACE = SAMPLES / "torch_cpu_train.json.gz"
 GPU_TRACES = sorted(p for p in SAMPLES.glob("*.json.gz") if p != CPU_TRACE)
 
@@ -382,7 +382,7 @@ def test_a_large_trace_is_streamed_in_bounded_memory(tmp_path):
     import subprocess
     import sys
 
-    script = Path(__file__).parents[1] / "benchmarks" / "big_trace.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "big_trace.py"
     run = subprocess.run(
         [sys.executable, str(script), "--megabytes", "40", "--out", str(tmp_path / "r.json")],
         capture_output=True, text=True,

@@ -285,7 +285,7 @@ def test_the_folder_is_complete():
 
     pins = dict(
         line.split("==")
-        for line in (Path(__file__).parents[1] / "rocm_guide/data/quantization.txt").read_text().splitlines()
+        for line in (Path(__file__).parents[2] / "rocm_guide/data/quantization.txt").read_text().splitlines()
         if "==" in line and not line.startswith("#")
     )
     found = [PathDistribution(p) for p in folder.glob("*.dist-info")]

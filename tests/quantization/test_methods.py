@@ -291,7 +291,7 @@ def test_a_missing_library_is_one_line(monkeypatch):
 
 def test_results_at_7b_are_complete():
     """Every path of the benchmark has figures or a reason, a machine and versions; sizes are those of 4 and 8 bits."""
-    root = Path(__file__).parents[1] / "benchmarks"
+    root = Path(__file__).parents[2] / "benchmarks"
     report = json.loads((root / "results/quantization_7b.json").read_text())
     spec = importlib.util.spec_from_file_location("quantization_7b", root / "quantization_7b.py")
     benchmark = importlib.util.module_from_spec(spec)

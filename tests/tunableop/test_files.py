@@ -17,7 +17,7 @@ from rocm_guide.tunableop.file_tools import compare, explain_validators, merge, 
 from rocm_guide.tunableop.files import TuningFile, parse_text, read_file, write_file
 from rocm_guide.tunableop.gemm import DTYPE_NAMES, KINDS, Gemm, TunableFileError, parse_gemm
 
-SAMPLES = Path(__file__).parent / "samples" / "tunableop"
+SAMPLES = Path(__file__).parents[1] / "samples" / "tunableop"
 FILES = sorted(SAMPLES.glob("*.csv"))
 FUZZ = int(os.environ.get("ROCM_GUIDE_FUZZ", "1000"))
 

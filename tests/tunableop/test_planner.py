@@ -23,12 +23,14 @@ from rocm_guide.tunableop.planner import plan, plan_model
 from rocm_guide.tunableop.recorder import record_gemms
 from rocm_guide.zoo.load import meta_model
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from benchmarks.tunableop import experiments as tunableop_experiments
 from benchmarks.tunableop import recorder as tunableop_recorder
 
-RECORDED = json.loads((Path(__file__).parent / "samples" / "tunableop" / "recorded_h100_torch2.11.json").read_text())
+RECORDED = json.loads(
+    (Path(__file__).parents[1] / "samples" / "tunableop" / "recorded_h100_torch2.11.json").read_text()
+)
 
 
 def _planned(case):

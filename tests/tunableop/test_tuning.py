@@ -20,7 +20,7 @@ from rocm_guide.tunableop.gemm import parse_gemm
 from rocm_guide.tunableop.search import find_fastest, parse_log
 from rocm_guide.tunableop.tuning import share_out, tune_file, visible_device
 
-SAMPLES = Path(__file__).parent / "samples" / "tunableop"
+SAMPLES = Path(__file__).parents[1] / "samples" / "tunableop"
 FUZZ = int(os.environ.get("ROCM_GUIDE_FUZZ", "300"))
 LINES = [f"GemmTunableOp_Half_TN,tn_{n}_8_64_ld_64_64_{n}" for n in range(8, 120, 8)]
 
