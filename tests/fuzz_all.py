@@ -294,7 +294,7 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "rocprof-json": (lambda: [(PROFILING / "rocprofv3_results.json").read_bytes()], profile(".json"), 0.05),
     "notebook-list": (notebook, read_list, 0.05),
     "inspect-arguments": (lambda: [b"*fp16:16:2g\t4096\t128\twaves_per_eu=2", b"fp16[4096,4096]\ti32:16\t1024\tkpack=2",
-                                   b"*bf16\t2.0\ttl.float16\tmatrix_instr_nonkdim=16", b"*k?fp8e4b8\ti64\tTrue\t"],
+                                   b"*bf16\t2.0\ttl.float16\tmatrix_instr_nonkdim=16", b"*kfp8e4b8\ti64\tTrue\t"],
                           read_arguments, 0.05),
     "fault-uri": (lambda: URI, read_uri(only_below=False), 0.5),
     "fault-uri-in-report": (lambda: URI, read_uri(only_below=True), 0.5),
