@@ -12,7 +12,7 @@ import platform
 import re
 from pathlib import Path
 
-__all__ = ["cores", "cpu_model", "describe_cpu", "gpu_possible", "host_facts", "os_name"]
+__all__ = ["cores", "cpu_model", "describe_cpu", "gpu_possible", "host_facts", "memory_available", "os_name"]
 
 # What the course's compiled code and torch's CPU kernels ask a CPU for.
 _FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16", "asimd")
@@ -26,6 +26,31 @@ def cores() -> int:
     True
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_available() -> tuple[int, int]:
+    """Bytes of memory (available, total) for this process, container limits included; (0, 0) where nobody knows.
+
+    >>> available, total = memory_available()
+    >>> 0 <= available <= total
+    True
+    """
+    try:
+        fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
+        available, total = int(fields["MemAvailable"]) * 1024, int(fields["MemTotal"]) * 1024
+    except (OSError, KeyError):
+        return 0, 0
+    # Control groups: version 2, then version 1.
+    files = ("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
+    for limit, used in files:
+        try:
+            top = int(Path("/sys/fs/cgroup", limit).read_text())
+            left = top - int(Path("/sys/fs/cgroup", used).read_text())
+        except (OSError, ValueError):
+            continue  # no such control group, or "max": no limit
+        if top < total:
+            available, total = min(available, max(left, 0)), top
+    return available, total
 
 
 def gpu_possible() -> bool:

@@ -70,7 +70,7 @@ def missing_library(error: ImportError, needs: Iterable[str] = ()) -> str | None
         error: what the import raised.
         needs: what the command needs besides; those that are not there either are named in the same line.
 
-    >>> missing_library(ModuleNotFoundError("No module named 'rocm_guide.x'", name="rocm_guide.x")) is None
+    >>> missing_library(ModuleNotFoundError("No module named 'rocm_guide.zoo'", name="rocm_guide.zoo")) is None
     True
     """
     module = (error.name or "").partition(".")[0]

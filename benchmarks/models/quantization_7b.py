@@ -2,7 +2,7 @@
 """Quantised inference at Llama-2-7B's shape with random weights: memory and tokens per second of each library's path.
 
     python -m benchmarks.models.quantization_7b --out DIR                         # on a GPU, about 5 minutes
-    python -m benchmarks.models.quantization_7b --out DIR --shape small --tokens 4   # small, to test the script on a CPU
+    python -m benchmarks.models.quantization_7b --out DIR --shape small --tokens 4   # a small test on a CPU
     python -m benchmarks.models.quantization_7b --out benchmarks/results --plot      # only draw what is stored there
 
 Speed and memory do not depend on the values, so the GPTQ and AWQ checkpoints are filled with random codes instead of

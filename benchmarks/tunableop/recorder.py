@@ -2,8 +2,8 @@
 """Does the planner predict, line for line, what TunableOp records on a GPU?
 
 Runs every case (architecture x bias x batch x cache x attention) twice: for real on the GPU with
-PYTORCH_TUNABLEOP_RECORD_UNTUNED=1, and on the meta device with rocm_guide.tunableop.recorder; compares the two lists and
-writes all of it as JSON. Also several hundred small products (tunableop_experiments.py).
+PYTORCH_TUNABLEOP_RECORD_UNTUNED=1, and on the meta device with rocm_guide.tunableop.recorder; compares the two lists
+and writes all of it as JSON. Also several hundred small products (tunableop_experiments.py).
 
     python -m benchmarks.tunableop.recorder --out DIR            # on a GPU, about 4 minutes
     python -m benchmarks.tunableop.recorder --out DIR --device cpu --dry   # no GPU: real CPU tensors take its place

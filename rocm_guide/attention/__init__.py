@@ -1,1 +1,35 @@
 # SPDX-License-Identifier: MIT
+"""Attention outside the kernels: in transformers, its back ends, its cost.
+
+In reading order:
+
+- ``in_transformers``: Our attention kernels inside transformers: ``attn_implementation="rocm_guide"`` trains and
+  generates with them.
+- ``backends``: Which attention implementations work on this machine, why the others do not, and what each one costs.
+- ``cost``: What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check
+  them with.
+"""
+
+from rocm_guide.attention.backends import attention_backends, compare_backends
+from rocm_guide.attention.cost import (
+    SlowMemory,
+    attention_flops,
+    flash_traffic,
+    saved_for_backward,
+    standard_traffic,
+    visible_tiles,
+)
+from rocm_guide.attention.in_transformers import AttentionError, register_attention
+
+__all__ = [
+    "AttentionError",
+    "SlowMemory",
+    "attention_backends",
+    "attention_flops",
+    "compare_backends",
+    "flash_traffic",
+    "register_attention",
+    "saved_for_backward",
+    "standard_traffic",
+    "visible_tiles",
+]

@@ -1,1 +1,30 @@
 # SPDX-License-Identifier: MIT
+"""torch.compile: a decoder, the kernels that inductor writes, its knobs.
+
+In reading order:
+
+- ``decoder``: Compile a language model's decoding step, and count what the compiler did: graphs, breaks, kernels,
+  recompilations.
+- ``divergence``: Does the compiled model write the same text, and if not: was the choice between two tokens open?
+- ``inductor``: The Triton kernels that inductor writes for MI300X, made and compiled on a machine without a GPU.
+- ``knobs``: The switches of inductor (torch.compile's code generator) that the ROCm LLM guide names, as one table to
+  toggle.
+"""
+
+from rocm_guide.compilation.decoder import Decoder, count_compilation, decode_speed
+from rocm_guide.compilation.divergence import parting
+from rocm_guide.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
+from rocm_guide.compilation.knobs import KNOBS, knob_table, measure_knobs
+
+__all__ = [
+    "KNOBS",
+    "Decoder",
+    "count_compilation",
+    "decode_speed",
+    "extract_kernels",
+    "inductor_code",
+    "inspect_kernels",
+    "knob_table",
+    "measure_knobs",
+    "parting",
+]

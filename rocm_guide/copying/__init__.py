@@ -1,1 +1,14 @@
 # SPDX-License-Identifier: MIT
+"""What ``rocm-guide copy`` does: one helper as a file of its own.
+
+In reading order:
+
+- ``scan``: Read this package's source without importing it: which statement defines a name, and which names it needs.
+- ``names``: The names that `rocm-guide copy` can copy.
+- ``writer``: `rocm-guide copy tunableop.plan`: one helper as one file that needs nothing of this package.
+"""
+
+from rocm_guide.copying.names import public_helpers
+from rocm_guide.copying.writer import CopyError, copy_source
+
+__all__ = ["CopyError", "copy_source", "public_helpers"]

@@ -148,7 +148,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def scan(name: str, root: Path) -> Module | None:
-    """Read module ``name`` ("rocm_guide.x.y") of the package that lies in ``root``; None if there is none.
+    """Read module ``name`` ("rocm_guide.zoo.load") of the package that lies in ``root``; None if there is none.
 
     Args:
         name: dotted name.

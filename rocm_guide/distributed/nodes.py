@@ -47,7 +47,8 @@ def launch_file(
 ) -> str:
     """The text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
 
-    The options are those of :func:`~rocm_guide.distributed.launch_options.fill_in`; the file as it ships if there is none.
+    The options are those of :func:`~rocm_guide.distributed.launch_options.fill_in`; the file as it ships if there is
+    none.
 
     Raises:
         LaunchError: another kind, or an option that cannot be.

@@ -1,1 +1,19 @@
 # SPDX-License-Identifier: MIT
+"""Is this machine ready for the course?
+
+In reading order:
+
+- ``software``: The single checks behind `rocm-guide doctor`: each looks at one thing and says what to do about it.
+- ``resources``: What the doctor says about the machine itself: memory, disk, cache folder.
+- ``own_folders``: torchtune in a folder of its own: `python -m rocm_guide.doctor.own_folders` makes it, once; `make
+  course` calls that.
+- ``diagnosis``: Is this machine ready for the course? `preflight()` for notebooks, `diagnose()` for `rocm-guide
+  doctor`.
+- ``first_look``: The first commands on a new machine: their output if the tool is there, else a sample that is
+  labelled as one.
+"""
+
+from rocm_guide.doctor.diagnosis import PreflightError, diagnose, preflight, report
+from rocm_guide.doctor.first_look import fields_of, tool_output, torch_checks
+
+__all__ = ["PreflightError", "diagnose", "fields_of", "preflight", "report", "tool_output", "torch_checks"]

@@ -13,8 +13,9 @@ from pathlib import Path
 from rocm_guide.base import GuideError, cache_folder
 from rocm_guide.checks import Check
 from rocm_guide.doctor.own_folders import check_torchtune
-from rocm_guide.doctor.resources import check_cache, check_disk, check_host, check_memory, memory_available
+from rocm_guide.doctor.resources import check_cache, check_disk, check_host, check_memory
 from rocm_guide.doctor.software import check_accelerator, check_libraries, check_python, check_rocm_tools, pins
+from rocm_guide.host import memory_available
 from rocm_guide.system.audit import check_numa
 
 __all__ = ["PreflightError", "diagnose", "libraries", "preflight", "report"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -14,34 +13,9 @@ from rocm_guide.base import GuideError, check_private, own_folder, shown, write_
 from rocm_guide.checks import Check
 from rocm_guide.host import host_facts
 
-__all__ = ["check_cache", "check_disk", "check_host", "check_memory", "memory_available"]
+__all__ = ["check_cache", "check_disk", "check_host", "check_memory"]
 
 GIB = 2**30
-
-
-def memory_available() -> tuple[int, int]:
-    """Bytes of memory (available, total) for this process, container limits included; (0, 0) where nobody knows.
-
-    >>> available, total = memory_available()
-    >>> 0 <= available <= total
-    True
-    """
-    try:
-        fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
-        available, total = int(fields["MemAvailable"]) * 1024, int(fields["MemTotal"]) * 1024
-    except (OSError, KeyError):
-        return 0, 0
-    # Control groups: version 2, then version 1.
-    files = ("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
-    for limit, used in files:
-        try:
-            top = int(Path("/sys/fs/cgroup", limit).read_text())
-            left = top - int(Path("/sys/fs/cgroup", used).read_text())
-        except (OSError, ValueError):
-            continue  # no such control group, or "max": no limit
-        if top < total:
-            available, total = min(available, max(left, 0)), top
-    return available, total
 
 
 def check_memory(available: int, total: int) -> Check:

@@ -83,8 +83,8 @@ def check_merge(merge: Callable[[float, float, float, float], tuple[float, float
 def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     """Exercise 3: a launch configuration for softmax over 65,536 short rows, 256 columns of bf16 each.
 
-    ``tile`` is a :class:`rocm_guide.kernels.rows.tile.RowTile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit loads
-    and stores only, 8 waves per SIMD, nothing spilled.
+    ``tile`` is a :class:`rocm_guide.kernels.rows.tile.RowTile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit
+    loads and stores only, 8 waves per SIMD, nothing spilled.
 
     >>> check_tile({"rows": 1, "warps": 4})
     [HINT] 256 elements for 256 lanes: a lane with 1 element of 2 bytes loads 16 bits, not 128

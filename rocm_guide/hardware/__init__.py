@@ -1,1 +1,24 @@
 # SPDX-License-Identifier: MIT
+"""GPUs as data, and drawn.
+
+In reading order:
+
+- ``specs``: GPU specifications as data, each peak recomputed from units x FLOPs per clock x clock, and the roofline.
+- ``drawings``: Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and
+  memory.
+"""
+
+from rocm_guide.hardware.drawings import draw_compute_unit, draw_gpu, draw_owners, draw_wave
+from rocm_guide.hardware.specs import GPUS, HardwareError, find_gpu, gpu, roofline
+
+__all__ = [
+    "GPUS",
+    "HardwareError",
+    "draw_compute_unit",
+    "draw_gpu",
+    "draw_owners",
+    "draw_wave",
+    "find_gpu",
+    "gpu",
+    "roofline",
+]

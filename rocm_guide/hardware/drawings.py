@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and memory.
 
-Introduced in notebook 13 (mi300x_architecture). The numbers come from :mod:`rocm_guide.hardware.specs`; nothing is to scale.
+Introduced in notebook 13 (mi300x_architecture). The numbers come from :mod:`rocm_guide.hardware.specs`; nothing is to
+scale.
 """
 
 from __future__ import annotations

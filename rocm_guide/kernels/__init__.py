@@ -1,2 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Triton kernels, one operation per file, for Triton's interpreter, CUDA, ROCm, and gfx942 without a GPU."""
+"""The Triton kernels, one family a folder: ``rows``, ``gemm``, ``fp8``, ``attention``, ``decode``.
+
+In reading order:
+
+- ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks that
+  name the fault.
+- ``anywhere``: Call a kernel's wrapper on any machine: on the GPU if its tensors are there, else in Triton's
+  interpreter.
+- ``bandwidth``: Four streams through memory: read, write, copy, triad. What they reach is the ceiling of every kernel
+  that computes little.
+- ``hopper``: What some kernels say in PTX on NVIDIA's Hopper (sm_90): fetching into the L2, overlapping launches, and
+  more.
+- ``resource_table``: The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one
+  line per launch.
+- ``table_cache``: The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read
+  from the cache.
+"""

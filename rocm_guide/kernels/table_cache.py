@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError, cache_folder, write_text
-from rocm_guide.doctor.resources import memory_available
-from rocm_guide.host import cores
+from rocm_guide.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
     KernelRow,
     TableError,
@@ -126,7 +125,7 @@ def measure_modules(
     fresh: bool = False,
     progress: Callable[[str, int, int], Any] = lambda name, done, total: None,
 ) -> list[KernelRow]:
-    """The rows of :func:`~rocm_guide.kernels.resource_table.measure_module` for several modules, in the order of ``names``.
+    """The rows of :func:`~rocm_guide.kernels.resource_table.measure_module` for several modules, in their order.
 
     Args:
         names: modules of ``rocm_guide.kernels``; all that have cases if there are none.

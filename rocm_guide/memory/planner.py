@@ -92,8 +92,9 @@ def fit(
     Args:
         config: a transformers configuration, or the fields of a config.json.
         work: method, batch and sequence per GPU.
-        gpu: a name in :data:`rocm_guide.hardware.specs.GPUS`, in any case of letters; the budget is what its driver shows of
-            its memory, 206.1 x 10^9 bytes (191.98 GiB) for an MI300X. An MI250X is two devices of half its memory.
+        gpu: a name in :data:`rocm_guide.hardware.specs.GPUS`, in any case of letters; the budget is what its driver
+            shows of its memory, 206.1 x 10^9 bytes (191.98 GiB) for an MI300X. An MI250X is two devices of half its
+            memory.
         count: number of such devices.
         memory_gb: memory of one GPU in 10^9 bytes, instead of the table's: ``torch.cuda.mem_get_info()[1] / 1e9``.
             With it, ``gpu`` may be any name.

@@ -1,2 +1,27 @@
 # SPDX-License-Identifier: MIT
-"""What can be known about MI300X code on any machine: compile, limits, occupancy, IR and ISA."""
+"""What a kernel becomes on MI300X: compile it, read it, judge it; no GPU is needed.
+
+The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
+what an ordinary launch would run, ``suggest`` says what to change, ``examples`` are kernels to try it on.
+
+In reading order:
+
+- ``arch``: The limits of a compute unit (CU) as data, one row per architecture that we compile for.
+- ``compile``: Compile a Triton kernel for an AMD GPU on a machine that has none.
+- ``resources``: What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object
+  states it.
+- ``occupancy``: Occupancy: how many waves of a kernel a compute unit can hold, what stops one more, and what would
+  admit it.
+- ``limits``: What the compiler lets pass and the hardware does not: too many threads, too much LDS, spills, an idle
+  GPU.
+- ``report``: One kernel's report: resources, limits, occupancy and instructions joined, for people (text) and
+  programs (JSON).
+- ``inspection``: One kernel and all that is known about it, from what there is: a launch, assembly, a code object, an
+  IR dump.
+- ``page``: The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by
+  line.
+- ``interpret``: Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of
+  its own.
+- ``compiler_key``: Name Triton's build by its files' sizes and times: Triton itself reads 400 MB of its own library
+  to name it.
+"""

@@ -23,8 +23,8 @@ class Arch:
     """What one GPU of this architecture has, per SIMD, per CU and in total.
 
     Registers are counted per lane (one lane = one thread), as the compiler prints them. ``memory_bytes`` is the
-    capacity of the HBM, 192 x 2^30 for an MI300X, which data sheets print as 192 GB; ``rocm_guide.hardware.specs`` takes its
-    AMD rows from here.
+    capacity of the HBM, 192 x 2^30 for an MI300X, which data sheets print as 192 GB; ``rocm_guide.hardware.specs``
+    takes its AMD rows from here.
     ``capability`` is what ``torch.cuda.get_device_capability`` answers on a ROCm build.
     ``vgpr_file`` is unified: ordinary and accumulation registers (VGPR and AGPR) come out of the same 512.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, package_folder
 from rocm_guide.profiling.torch_trace.summary import TraceSummary
 
 __all__ = ["first_kernels", "recorded", "row_by_row", "slice_table"]
@@ -56,10 +56,8 @@ def recorded(name: str) -> Path:
     Raises:
         GuideError: not in this clone.
     """
-    from rocm_guide.course.lessons import notebooks_folder
-
-    notebooks = notebooks_folder()
-    for folder in (notebooks / "recorded", notebooks.parent / "benchmarks" / "results"):
+    package = package_folder()
+    for folder in (package / "notebooks" / "recorded", package.parent / "benchmarks" / "results"):
         if (folder / name).exists():
             return folder / name
     raise GuideError(f"{name}: recorded in neither notebooks/recorded nor benchmarks/results of this clone")

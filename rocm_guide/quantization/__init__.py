@@ -1,1 +1,72 @@
 # SPDX-License-Identifier: MIT
+"""Weights as small numbers.
+
+In reading order:
+
+- ``grid``: Weights as small integers: the grid, rounding to it, and the error that this costs. The start of every
+  method here.
+- ``formats``: The formats that need no calibration, side by side: what each does to the output of every layer.
+  Notebook 08.
+- ``gptq``: GPTQ: round one column of weights at a time and let the columns still to come make up for the error.
+- ``awq``: AWQ: make the important columns larger before rounding, and divide by the same factor afterwards.
+- ``int8``: LLM.int8(): products of 8-bit integers for almost everything, 16 bits for the few columns with outliers.
+- ``nf4``: Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales. Introduced in
+  notebook 08.
+- ``layers``: Quantise a Llama layer by layer: what every linear layer sees on calibration data, and each method
+  applied to it.
+- ``packing``: Codes side by side in bytes, and a linear layer that stores only those. Introduced in notebook 06.
+- ``calibration``: Calibration data: checked samples, what every linear layer sees of them, and the error that a
+  change makes there.
+- ``scores``: What a quantised model costs and what it still knows: the comparison at the end of notebooks 06, 07 and
+  08.
+- ``budget``: What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a
+  bound on speed.
+- ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes. Introduced in
+  notebooks 06 to 08.
+"""
+
+from rocm_guide.quantization.awq import awq_grid, rounded, search_clip, search_scales
+from rocm_guide.quantization.budget import decode_bound, linear_weights, serving_bytes
+from rocm_guide.quantization.formats import format_errors
+from rocm_guide.quantization.gptq import hessian
+from rocm_guide.quantization.grid import (
+    QuantizationError,
+    bits_per_weight,
+    encode,
+    fit_grid,
+    output_error,
+    round_to_nearest,
+)
+from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
+from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, quantize_blocks
+from rocm_guide.quantization.scores import case_table, divergence, measure, model_bytes, table
+
+__all__ = [
+    "QuantizationError",
+    "awq_grid",
+    "bits_per_weight",
+    "case_table",
+    "code_book",
+    "code_book_bits",
+    "decode_bound",
+    "dequantize_blocks",
+    "divergence",
+    "encode",
+    "fit_grid",
+    "format_errors",
+    "hessian",
+    "int8_linear",
+    "linear_weights",
+    "measure",
+    "model_bytes",
+    "outlier_columns",
+    "output_error",
+    "quantize_blocks",
+    "quantize_rows",
+    "round_to_nearest",
+    "rounded",
+    "search_clip",
+    "search_scales",
+    "serving_bytes",
+    "table",
+]

@@ -205,7 +205,7 @@ def table(rows: dict[str, Measured]) -> str:
 
 
 def case_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
-    """Results of ``benchmarks/models/quantization_7b.py`` as text: memory and speed of each path, or why it has no figures.
+    """Results of ``benchmarks/models/quantization_7b.py`` as text: memory and speed of each path, or why it has none.
 
     >>> print(case_table({"plain": {"model bytes": 2e9, "tokens/s, 1 row": 50.0, "tokens/s, 16 rows": 800.0,
     ...     "prompt of 2048 tokens, s": 0.07}, "other": {"reason": "no kernel"}}))

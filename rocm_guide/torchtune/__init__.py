@@ -1,1 +1,30 @@
 # SPDX-License-Identifier: MIT
+"""torchtune's recipes: configure, run, read the results.
+
+In reading order:
+
+- ``config``: What a torchtune recipe reads: a YAML configuration, a model on disk, a JSON data set.
+- ``tokenizer``: A part of ours for torchtune: in a configuration, `_component_` may name anything that can be
+  imported.
+- ``run``: Run torchtune's command line and its recipes, in processes of their own, and read what they measured.
+- ``results``: What a torchtune recipe leaves behind: a log of figures, and an epoch folder to be sorted before it is
+  loaded.
+"""
+
+from rocm_guide.torchtune.config import lora_config, model_on_disk, write_config, write_rows
+from rocm_guide.torchtune.results import split_epoch
+from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune
+from rocm_guide.torchtune.tokenizer import ChatTokenizer
+
+__all__ = [
+    "ChatTokenizer",
+    "TuneError",
+    "gloo_recipe",
+    "lora_config",
+    "model_on_disk",
+    "run_recipe",
+    "split_epoch",
+    "tune",
+    "write_config",
+    "write_rows",
+]

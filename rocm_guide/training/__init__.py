@@ -1,1 +1,17 @@
 # SPDX-License-Identifier: MIT
+"""One process that trains, and whether the model learnt.
+
+In reading order:
+
+- ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
+  updates.
+- ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
+- ``step_clock``: When training began, was warm, and ended: the clock behind
+  :func:`rocm_guide.training.sft.fine_tune`.
+- ``evaluation``: What a model answers, and how often that is right word for word.
+"""
+
+from rocm_guide.training.evaluation import answer, exact_match
+from rocm_guide.training.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
+
+__all__ = ["answer", "exact_match", "fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]

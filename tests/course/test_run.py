@@ -107,7 +107,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(make_notebook, tmp_path, a
 
 @pytest.mark.slow
 def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
-    code = "from rocm_guide.doctor.diagnosis import PreflightError\nraise PreflightError(f'MODEL={MODEL}: no such model; use tiny')"
+    code = (
+        "from rocm_guide.doctor import PreflightError\nraise PreflightError(f'MODEL={MODEL}: no such model; use tiny')"
+    )
     folder = make_notebook("01_good", code, parameters="MODEL = 'tiny'").parent
     done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "-p", "MODEL", "nobody/nothing")
     assert done.returncode == 2

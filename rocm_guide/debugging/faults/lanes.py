@@ -105,7 +105,8 @@ def suspects(report: AgentReport, code: dict[int, list[CodeLine]] | None = None)
 
     Args:
         report: with a faulting page.
-        code: wave number -> instructions up to its PC, from :func:`~rocm_guide.debugging.faults.code_objects.disassemble`; the report's
+        code: wave number -> instructions up to its PC, from
+        :func:`~rocm_guide.debugging.faults.code_objects.disassemble`; the report's
             own disassembly is used for a wave that is not in it.
 
     Raises:

@@ -95,7 +95,8 @@ class Wave:
 
 @dataclass
 class AgentReport:
-    """What :func:`read_report` found: the events that triggered it, the page that was touched, the waves."""
+    """What :func:`~rocm_guide.debugging.faults.agent_log.read_report` found: the events that triggered it, the page
+    that was touched, the waves."""
 
     events: list[str] = field(default_factory=list)
     page: int | None = None

@@ -1,1 +1,14 @@
 # SPDX-License-Identifier: MIT
+"""Wrong results: the first layer that differs, the first NaN.
+
+In reading order:
+
+- ``capture``: Run a model once and keep what went into and came out of every module.
+- ``compare``: Find the module that makes a model wrong: compare with a version that is right, module by module.
+- ``nans``: Find where a NaN or an infinity is born, in the forward or in the backward pass.
+"""
+
+from rocm_guide.debugging.wrong.compare import first_difference
+from rocm_guide.debugging.wrong.nans import nan_origin
+
+__all__ = ["first_difference", "nan_origin"]

@@ -1,1 +1,13 @@
 # SPDX-License-Identifier: MIT
+"""Softmax, RMSNorm and LayerNorm: kernels that work on one row at a time.
+
+In reading order:
+
+- ``tile``: What the row kernels share: a tensor seen as rows, and the tile that a launch uses for a row length.
+- ``configs``: Launch configurations of the row kernels, by architecture: data, so that tuning touches no kernel.
+- ``softmax``: Softmax over the last dimension, forward and backward, for rows of any length.
+- ``rms_norm``: RMSNorm over the last dimension, forward and backward, for rows of any length.
+- ``layer_norm``: LayerNorm over the last dimension, differentiable, for rows of any length.
+- ``layer_norm_grad``: The gradients of LayerNorm, for rows of any length.
+- ``weight_grad``: Gradients of a norm's weight and bias: sums over rows, in two launches.
+"""

@@ -155,13 +155,13 @@ def layer_norm_backward(
     """dx (shape and type of x), dw (None without weight) and db (None unless ``bias``), both in the weight's type.
 
     Args:
-        x, weight: as given to :func:`layer_norm_forward`.
+        x, weight: as given to :func:`~rocm_guide.kernels.rows.layer_norm.layer_norm_forward`.
         dy: the gradient of y; made contiguous if it is not.
         mean, rstd: what the forward pass returned: (rows,), fp32, contiguous.
         bias: whether db is wanted.
 
     Raises:
-        KernelError: see :func:`layer_norm_forward`.
+        KernelError: see :func:`~rocm_guide.kernels.rows.layer_norm.layer_norm_forward`.
 
     Introduced in notebook 17. ::
 

@@ -1,1 +1,15 @@
 # SPDX-License-Identifier: MIT
+"""Ordinary kernel launches, compiled for MI300X instead of run.
+
+In reading order:
+
+- ``recorder``: What a dry run records, and the object that Triton hands kernels to while it lasts (see ``dry_run``).
+- ``torch_gpu``: What PyTorch says about the GPU while a dry run lasts: the questions that Triton libraries ask before
+  a launch.
+- ``driver``: Run code that launches Triton kernels, compile every launch for an AMD GPU, and launch nothing.
+"""
+
+from rocm_guide.mi300x.dry_run.driver import dry_run
+from rocm_guide.mi300x.dry_run.recorder import DryRunError
+
+__all__ = ["DryRunError", "dry_run"]

@@ -149,7 +149,8 @@ def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
     No result is computed: a kernel's outputs keep whatever was in them, and so does whatever Python derives from them
     (a grid taken from ``counts.item()``, say). Tensors live on ``device`` (``"cpu"``, or
     ``"meta"`` for true sizes without memory) and say inside the block that they are on ``cuda:0``, as in
-    :func:`rocm_guide.mi300x.dry_run.torch_gpu.pretend_torch_device`; what the code allocates on the GPU goes to ``device``.
+    :func:`rocm_guide.mi300x.dry_run.torch_gpu.pretend_torch_device`; what the code allocates on the GPU goes to
+    ``device``.
     Import a library that looks for a GPU at import time inside the block. What a library itself caches (a device
     name, say) it keeps: use a process of its own if that matters.
 

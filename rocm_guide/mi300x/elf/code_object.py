@@ -199,7 +199,8 @@ def read_code_object(data: bytes, arch: str = "") -> CodeObject:
     >>> read_code_object(b"MZ")
     Traceback (most recent call last):
         ...
-    rocm_guide.mi300x.elf.code_object.ElfError: not a readable AMD GPU code object: no ELF header; give a .hsaco or .co file
+    rocm_guide.mi300x.elf.code_object.ElfError: not a readable AMD GPU code object: no ELF header; give a .hsaco or \
+.co file
 
     Introduced in notebook 16 (ir_and_isa).
     """

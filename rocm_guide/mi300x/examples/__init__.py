@@ -1,1 +1,11 @@
 # SPDX-License-Identifier: MIT
+"""Small Triton kernels that notebooks 14 to 17 compile and take apart.
+
+In reading order:
+
+- ``tuning``: Small Triton kernels that notebooks 14 and 15 compile, sweep and repair.
+- ``int4_scores``: Small Triton kernels that notebooks 13 and 16 read, measure and repair: a copy, int4 keys, an
+  unhinted GEMM.
+- ``rows``: The first rung of notebook 17: a softmax that is correct, reads its row three times, one element per lane
+  and load.
+"""

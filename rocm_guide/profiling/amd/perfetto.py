@@ -192,7 +192,8 @@ def read_pftrace(path: str | os.PathLike[str]) -> RocprofReport:
     >>> read_pftrace("missing.pftrace")
     Traceback (most recent call last):
         ...
-    rocm_guide.profiling.torch_trace.events.TraceError: missing.pftrace: cannot be opened (No such file or directory); check the path
+    rocm_guide.profiling.torch_trace.events.TraceError: missing.pftrace: cannot be opened (No such file or \
+directory); check the path
     """
     kernels: list[Dispatch] = []
     others: list[Dispatch] = []

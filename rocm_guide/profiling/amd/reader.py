@@ -29,7 +29,8 @@ def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
     >>> read_profile("no.csv")
     Traceback (most recent call last):
         ...
-    rocm_guide.profiling.torch_trace.events.TraceError: no.csv: cannot be opened (No such file or directory); check the path
+    rocm_guide.profiling.torch_trace.events.TraceError: no.csv: cannot be opened (No such file or directory); check \
+the path
     """
     path = Path(path)
     if path.is_dir():

@@ -18,7 +18,8 @@ from rocm_guide.profiling.torch_trace.timeline import NONE, Columns, Timeline
 
 __all__ = ["MARK", "Gap", "Work", "device_work", "idle_gaps", "innermost", "parents"]
 
-#: How :func:`~rocm_guide.profiling.torch_trace.summary.mark_modules` names its ranges: prefix, place, path, joined by "::".
+#: How :func:`~rocm_guide.profiling.torch_trace.recording.mark_modules` names its ranges: prefix, place, path, joined by
+#: "::".
 MARK = "slice"
 
 

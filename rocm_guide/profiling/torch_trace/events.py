@@ -37,7 +37,8 @@ class TraceError(GuideError):
     >>> raise TraceError("run.json: no traceEvents array; pass a trace written by torch.profiler")
     Traceback (most recent call last):
         ...
-    rocm_guide.profiling.torch_trace.events.TraceError: run.json: no traceEvents array; pass a trace written by torch.profiler
+    rocm_guide.profiling.torch_trace.events.TraceError: run.json: no traceEvents array; pass a trace written by \
+torch.profiler
     """
 
 
@@ -221,7 +222,8 @@ def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = No
     >>> list(iter_events("missing.json"))
     Traceback (most recent call last):
         ...
-    rocm_guide.profiling.torch_trace.events.TraceError: missing.json: cannot be opened (No such file or directory); check the path
+    rocm_guide.profiling.torch_trace.events.TraceError: missing.json: cannot be opened (No such file or directory); \
+check the path
     """
     with open_text(path) as stream:
         yield from iter_text_events(stream, str(path), header)

@@ -32,7 +32,8 @@ def only_profiler(what: str) -> Iterator[None]:
     ...     pass
     Traceback (most recent call last):
         ...
-    rocm_guide.profiling.torch_trace.guard.NestedProfilerError: train.py starts a torch profiler itself, and a process can have \
+    rocm_guide.profiling.torch_trace.guard.NestedProfilerError: train.py starts a torch profiler itself, and a \
+process can have \
 only one: run it without rocm-guide profile, then rocm-guide trace summary on the file that it writes
     """
     from torch.autograd import profiler

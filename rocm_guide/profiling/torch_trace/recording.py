@@ -83,7 +83,8 @@ def record(
     Args:
         step: called without arguments; one training step, one forward pass, one generated token.
         path: where to write; a name ending in ``.gz`` is compressed.
-        model: when given, its modules are marked, so that :func:`summarize` knows every slice, backward included.
+        model: when given, its modules are marked, so that :func:`~rocm_guide.profiling.torch_trace.summary.summarize`
+        knows every slice, backward included.
         steps: recorded steps. Three are enough for the slices; a trace grows by megabytes with each.
         warmup: steps before recording, at least one: the first pays for compilation, caches and autotuning.
         shapes: record the shapes of the operators' inputs.

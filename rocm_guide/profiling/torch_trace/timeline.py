@@ -98,7 +98,8 @@ def timeline_of(events: Iterable[dict]) -> Timeline:
     """Sort events into columns.
 
     Args:
-        events: dictionaries in the Trace Event Format, as :func:`~rocm_guide.profiling.torch_trace.events.iter_events` yields them.
+        events: dictionaries in the Trace Event Format, as :func:`~rocm_guide.profiling.torch_trace.events.iter_events`
+        yields them.
 
     Source: the categories and arguments are those of Kineto's output_json.cpp
     (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
