@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The measuring half of fit_cases.py: one case in one process, peak device memory of a few real training steps.
+"""The measuring half of cases.py: one case in one process, peak device memory of a few real training steps.
 
     python -m benchmarks.memory.measure '{"model": "llama-2-7b", "method": "lora", "batch": 4, "seq": 512}'
 
