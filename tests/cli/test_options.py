@@ -15,10 +15,11 @@ from rocm_guide.cli.course import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
 from rocm_guide.cli.options import between, out_file, out_folder
 
-SAMPLES = Path(__file__).parents[2] / "samples"
-TRACE = SAMPLES / "profiling/decode_b32.json.gz"
+SAMPLES = Path(__file__).parents[1] / "samples"
+RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
+TRACE = RECORDED / "decode_b32.json.gz"
 RESULTS = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
-COUNTERS = SAMPLES / "profiling/rocprofv3_results.json"
+COUNTERS = RECORDED / "rocprofv3_results.json"
 
 # command line -> what the line must name
 BAD = [
