@@ -16,10 +16,9 @@ from rocm_guide.cli.main import COMMANDS
 from rocm_guide.cli.options import between, out_file, out_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
-TRACE = RECORDED / "decode_b32.json.gz"
+TRACE = SAMPLES / "profiling/decode_b32.json.gz"
 RESULTS = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
-COUNTERS = RECORDED / "rocprofv3_results.json"
+COUNTERS = SAMPLES / "profiling/rocprofv3_results.json"
 
 # command line -> what the line must name
 BAD = [

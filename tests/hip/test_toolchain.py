@@ -186,8 +186,11 @@ def test_errors_are_one_line(tmp_path, monkeypatch):
         find_clang()
 
 
-def test_grids_fill_the_gpu_at_the_documents_shapes():
+def test_grids_fill_the_gpu_at_the_documents_shapes(monkeypatch):
     for columns, depth in ((2304, 16384), (13312, 16384), (16384, 6656)):
         splits = skinny_splits(columns, depth)
         assert columns // 32 * splits >= 304 and depth // 256 % splits == 0
+    assert skinny_splits(2304, 16384) == skinny_splits(2304, 16384, units=ARCHS["gfx942"].cus)
+    monkeypatch.setitem(ARCHS, "gfx942", replace(ARCHS["gfx942"], cus=38))
+    assert skinny_splits(2304, 16384) == 1  # from the table of GPUs
     assert skinny_splits(32, 512) == 2  # never more parts than there are steps
