@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from rocm_guide.hip import toolchain
 from rocm_guide.hip.extension import build_extension, extension_sources, skinny_splits
 from rocm_guide.hip.toolchain import HipError, compile_hip, find_clang, sources, write_sources
+from rocm_guide.mi300x.arch import ARCHS
 from rocm_guide.mi300x.isa.kernel import parse_asm
 from rocm_guide.mi300x.occupancy import occupancy
 
