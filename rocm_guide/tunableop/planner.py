@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "PlannedGemm", "plan", "plan_model"]
 
 
+#: Tokens of one prefill: their numbers alone take 8 bytes each. No GPU of today holds the activations of so many.
+_MOST_TOKENS = 100_000_000
+
+
 @dataclass(slots=True)
 class PlannedGemm:
     """One product of the plan: how often prefill and decoding call it, and which modules (``*`` for a layer number)."""
@@ -161,6 +165,8 @@ def plan_model(
     """
     if min(batch, prompt, new_tokens, pad) < 1:
         raise GuideError(f"batch={batch}, prompt={prompt}, new_tokens={new_tokens}, pad={pad}: each is at least 1")
+    if batch * prompt > _MOST_TOKENS:
+        raise GuideError(f"batch={batch}, prompt={prompt}: a plan goes up to {_MOST_TOKENS:,} tokens at once; give less")
     rules = rules or BlasRules()
     how = {"new_tokens": new_tokens, "cache": cache}
     look = min(new_tokens, 4)
