@@ -141,9 +141,7 @@ def run(
     console = Console(soft_wrap=True, highlight=False)
     signal.signal(signal.SIGTERM, _terminated)
     with RunDisplay(lessons, console) as display:
-        report = run_course(
-            lessons, out, given=given, jobs=jobs, resume=resume, listener=display
-        )
+        report = run_course(lessons, out, given=given, jobs=jobs, resume=resume, listener=display)
     entries = [report["notebooks"][x.number] for x in lessons]
     failed = [e for e in entries if e["status"] == "failed"]
     refused = [e for e in entries if e["status"] == "refused"]

@@ -39,8 +39,9 @@ def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
     """Refuse what cannot run, whatever the memory.
 
     Raises:
-        FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor parallelism that the heads do not divide by;
-            quantised weights that should be trained; a family whose training is not counted.
+        FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor
+            parallelism that the heads do not divide by; quantised weights that should be trained; a family whose
+            training is not counted.
     """
     if not isinstance(count, int) or not 1 <= count <= MOST_GPUS:
         raise FitError(f"count={count}: a plan is for one GPU or more, up to {MOST_GPUS:,}")

@@ -60,7 +60,7 @@ class Work:
                 raise FitError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(allowed)}")
         for name in ("batch", "seq", "rank", "accumulation"):
             if not isinstance(getattr(self, name), int) or not 1 <= getattr(self, name) <= LARGEST:
-                raise FitError(f"{name}={getattr(self, name)!r}: give a whole number, 1 or more and at most {LARGEST:,}")
+                raise FitError(f"{name}={getattr(self, name)!r}: give a whole number from 1 to {LARGEST:,}")
         if not 0 <= self.dropout < 1:
             raise FitError(f"dropout={self.dropout}: give 0 or more and less than 1")
         if unknown := [t for t in self.targets if t not in _TARGETS]:

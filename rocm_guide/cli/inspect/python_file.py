@@ -147,7 +147,9 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
         if how.options and not typed and (how.call or callable(getattr(module, "example", None))):
             words = ", ".join(f"{k}={shown(v, 60)}" for k, v in how.options.items())
             where = "--call" if how.call else "example()"
-            raise InspectError(f"{words}: the launch in {where} sets its own; change it there, or give --arg and --const")
+            raise InspectError(
+                f"{words}: the launch in {where} sets its own; change it there, or give --arg and --const"
+            )
         if not typed and (how.call or callable(getattr(module, "example", None))):
             _run(module, how, path)
     if not typed and (run.launches or run.failures):
