@@ -259,3 +259,38 @@ def test_a_reader_that_leaves_early_gets_no_traceback():
     command = f"{sys.executable} -m rocm_guide.cli.main copy --list | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=ENV)
     assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr and "Error" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "words"),
+    [
+        ("fish", {"_TYPER_COMPLETE_ARGS": "rocm-guide la", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "rocm-guide la"}),
+    ],
+)
+def test_completion_for_other_shells(shell, words):
+    module = [sys.executable, "-m", "rocm_guide.cli.main"]
+    script = subprocess.run([*module, "--show-completion", shell], capture_output=True, text=True, env=ENV).stdout
+    assert "rocm-guide" in script and f"complete_{shell}" in script
+    env = {**ENV, "_ROCM_GUIDE_COMPLETE": f"complete_{shell}", **words}
+    done = subprocess.run(module, capture_output=True, text=True, env=env, cwd=ROOT)
+    assert "lab" in done.stdout and "launch" in done.stdout and "copy" not in done.stdout, done.stderr
+
+
+def test_long_work_has_a_line_before_and_after_where_no_terminal_is(capsys):
+    import time
+
+    from rocm_guide.cli.output import announced
+
+    with announced("compiling", after=3600):
+        pass
+    assert capsys.readouterr() == ("", ""), "short work is not announced"
+    with announced("compiling", after=0):
+        while not (seen := capsys.readouterr()).err:
+            time.sleep(0.01)
+    assert seen == ("", "compiling ...\n")
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("compiling: done in ") and err.count("\n") == 1
+    with pytest.raises(ValueError, match="its own line"), announced("compiling", after=3600):
+        raise ValueError("its own line")
+    assert capsys.readouterr() == ("", "")

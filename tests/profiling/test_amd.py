@@ -247,3 +247,11 @@ def test_missing_flash_attention_is_seen_in_real_traces(tmp_path):
     assert any("flash" in n for n in only_a) and any("math" in n for n in only_b)
     with pytest.raises(GuideError, match="no regular expression"):
         check_kernels(a, {"x": "("})
+
+
+def test_the_gpu_of_a_roofline_in_any_case_of_letters():
+    counters = {"SQ_INSTS_VALU_FMA_F32": 156250, "FETCH_SIZE": 16384, "WRITE_SIZE": 16384}
+    usual, other = (place("rms_norm", 10_000, counters, gpu=name) for name in ("MI300X", "mi300x"))
+    assert usual == other and other.gpu == "MI300X"
+    with pytest.raises(GuideError, match="gpu=nosuch: not in the table"):
+        place("rms_norm", 10_000, counters, gpu="nosuch")

@@ -204,4 +204,4 @@ def place(
     # Left of the ridge the roof is the bandwidth: compare bytes, which also works for a kernel without FLOPs.
     tb_s = moved / duration_ns / 1e3
     share = tflops / roof if bound == "compute" else tb_s / spec.bandwidth_tb_s
-    return RooflinePoint(name, gpu, intensity, tflops, roof, tb_s, bound, share)
+    return RooflinePoint(name, spec.name, intensity, tflops, roof, tb_s, bound, share)
