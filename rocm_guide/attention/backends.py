@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which attention implementations work on this machine, why the others do not, and what each one costs.
-
-Introduced in notebook 09 (flash_attention).
-"""
+"""Which attention implementations work on this machine, why the others do not, and what each one costs."""
 
 from __future__ import annotations
 
@@ -126,8 +123,6 @@ def attention_backends(device: str | None = None, dtype: torch.dtype | None = No
     >>> found = {b.name: b for b in attention_backends("cpu")}
     >>> found["SDPA math"].available, found["SDPA cuDNN"].available
     (True, False)
-
-    Introduced in notebook 09.
     """
     import torch
 
@@ -179,8 +174,6 @@ def compare_backends(
     >>> x = torch.randn(1, 2, 8, 16)
     >>> [round(r.error, 3) for r in compare_backends(x, x, x, runs=1)][0]
     0.0
-
-    Introduced in notebook 09.
     """
     import torch
 

@@ -4,7 +4,6 @@
 Inductor decides with the GPU's properties (compute units, wave size), writes Triton source, and only then needs the
 GPU. We give it MI300X's properties and stop after the source; our gfx942 compiler does the rest. The sources of a real
 run (``TORCH_COMPILE_DEBUG=1`` keeps them as output_code.py) can be read the same way.
-Introduced in notebook 10_torch_compile.
 """
 
 from __future__ import annotations

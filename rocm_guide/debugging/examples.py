@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 24 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""What notebook 24 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose."""
 
 from __future__ import annotations
 

@@ -53,8 +53,6 @@ def launch_file(
     Raises:
         LaunchError: another kind, or an option that cannot be.
 
-    Introduced in notebook 05.
-
     >>> launch_file("slurm").splitlines()[0]
     '#!/bin/bash'
     """

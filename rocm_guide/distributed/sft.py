@@ -33,8 +33,6 @@ def distributed_settings(
     Raises:
         GuideError: the batch cannot be dealt out evenly.
 
-    Introduced in notebook 05.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
     ...     distributed_settings(d, processes=2).per_device_train_batch_size

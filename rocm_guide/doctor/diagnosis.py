@@ -50,7 +50,7 @@ def libraries() -> list[str]:
 def diagnose(*, timeout: float = 120) -> list[Check]:
     """Every check of the doctor, in the order a reader wants them: software, accelerator, machine.
 
-    Works with nothing installed but this package. Introduced in notebook 00.
+    Works with nothing installed but this package.
 
     >>> diagnose()[0].name
     'python'
@@ -108,8 +108,6 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
 
     Raises:
         PreflightError: a check failed; the message is the failing line.
-
-    Introduced in notebook 00.
 
     >>> preflight()  # doctest: +ELLIPSIS
     [OK]   python ...

@@ -2,7 +2,7 @@
 """GPU specifications as data, each peak recomputed from units x FLOPs per clock x clock, and the roofline.
 
 Peaks and bandwidths are the vendors' figures for dense arithmetic (no structured sparsity), the ceilings that a
-measurement is held against. Introduced in notebook 13 (mi300x_architecture).
+measurement is held against.
 Sources: "AMD GPU specifications", ROCm documentation, https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html;
 AMD CDNA 2, CDNA 3 and CDNA 4 architecture white papers and the data sheets of the Instinct products;
 NVIDIA's architecture white papers (A100, H100, Ada) and the data sheets of A100, H100, H200, L40S and HGX B200.

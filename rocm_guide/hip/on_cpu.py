@@ -2,7 +2,7 @@
 """Run the HIP kernels of this folder on the CPU, thread by thread, to check what they compute.
 
 The matrix, conversion and lane-exchange instructions are replaced by models of their arithmetic (``cpu.h``); everything
-else is the source that an MI300X would run. Introduced in notebook 19 (fused_fp8_kernels).
+else is the source that an MI300X would run.
 """
 
 from __future__ import annotations
@@ -109,8 +109,6 @@ def cpu_rmsnorm_fp8(
 
     Raises:
         HipError: no compiler, types or sizes that the kernel does not take, or a deadlock.
-
-    Introduced in notebook 19.
     """
     import torch
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Generate and look closely: time of every token with and without the KV cache, batches against single rows, models
-against each other. Introduced in notebook 03 (inference)."""
+against each other."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 
 Triton decides whether to compile or to interpret when a kernel is decorated, so one process cannot do both. A process
 that compiles for gfx942 (every notebook does) has its calls on CPU tensors interpreted by a process of its own.
-Introduced in notebook 17 (row_kernels).
 """
 
 from __future__ import annotations

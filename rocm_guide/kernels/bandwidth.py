@@ -4,7 +4,7 @@ little.
 
 read sums x; write sets y = value; copy is y = x; triad is z = x + factor * y (two reads, one write, two FLOPs).
 Source: J. McCalpin, "STREAM: Sustainable Memory Bandwidth", https://www.cs.virginia.edu/stream/.
-Introduced in notebook 13 (mi300x_architecture); used as the ceiling in notebook 17 (row_kernels).
+Notebook 17 uses them as the ceiling.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def stream(
     Raises:
         KernelError: another kind, number of inputs, shape, type or device.
 
-    Introduced in notebook 13. ::
+    Example::
 
         y = stream("copy", None, x)
     """

@@ -3,7 +3,7 @@
 
 On every other GPU these functions are never compiled: a constexpr of the launch configuration asks for them.
 Source: PTX ISA, "cp.async.bulk.prefetch", "discard" and "griddepcontrol",
-https://docs.nvidia.com/cuda/parallel-thread-execution/. Introduced in notebooks 17 and 18.
+https://docs.nvidia.com/cuda/parallel-thread-execution/.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one line per launch.
 
 The table is committed (``rocm_guide/data/gfx942_kernels.tsv``). A change to a kernel, a configuration or the compiler
-shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` compares. Introduced in notebook 17.
+shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` compares.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read from the cache.
 
 A cached row stands for one text of the kernels, one Triton and one set of compiler switches; anything else is compiled
-again. Introduced in notebook 17.
+again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Compile a Triton kernel for an AMD GPU on a machine that has none.
 
 Every Triton wheel contains Triton's AMD compiler, which needs no driver: the code object that an MI300X would load can
-be made, and read, on a laptop. Introduced in notebook 14.
+be made, and read, on a laptop.
 """
 
 from __future__ import annotations

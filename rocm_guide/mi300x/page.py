@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by line.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by line."""
 
 from __future__ import annotations
 

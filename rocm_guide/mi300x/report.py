@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One kernel's report: resources, limits, occupancy and instructions joined, for people (text) and programs (JSON).
 
-Introduced in notebook 14; ``rocm-guide inspect`` prints it.
+``rocm-guide inspect`` prints it.
 """
 
 from __future__ import annotations

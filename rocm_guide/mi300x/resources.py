@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object states it.
 
-Introduced in notebook 15 (triton_occupancy) and notebook 16 (ir_and_isa).
 Source: "User Guide for AMDGPU Backend", sections "Code Object Metadata" and "Kernel Descriptor", LLVM,
 https://llvm.org/docs/AMDGPUUsage.html.
 """

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Look at everything that makes an MI300X machine slow or unsteady; needs no root and changes nothing.
-
-Introduced in notebook 25_system_tuning.
-"""
+"""Look at everything that makes an MI300X machine slow or unsteady; needs no root and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The settings that can be changed: what they are now, how to change them, how to put them back.
-
-Introduced in notebook 25_system_tuning.
-"""
+"""The settings that can be changed: what they are now, how to change them, how to put them back."""
 
 from __future__ import annotations
 

@@ -26,8 +26,6 @@ class ChatTokenizer:
     Raises:
         GuideError: the folder has no tokenizer.json.
 
-    Introduced in notebook 05.
-
     >>> from types import SimpleNamespace as Message
     >>> from rocm_guide.zoo.tiny import tiny_folder
     >>> tokenizer = ChatTokenizer(tiny_folder())

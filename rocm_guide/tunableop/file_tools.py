@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Work with TunableOp files: merge, subtract, filter, compare, and say why PyTorch would refuse one.
-
-Introduced in notebook 11_tunableop.
-"""
+"""Work with TunableOp files: merge, subtract, filter, compare, and say why PyTorch would refuse one."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 
 Floating-point tensors live on the meta device (sizes and strides, no numbers, no memory), integers and booleans are
 real: so the model's own control flow (generation loops, caches, masks) runs as it is, and 70 billion parameters cost
-nothing. Introduced in notebook 11_tunableop.
+nothing.
 """
 
 from __future__ import annotations

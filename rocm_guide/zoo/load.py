@@ -52,8 +52,6 @@ def load_model(
     Raises:
         GuideError: the spec means nothing, the model brings Python code of its own, or the hub cannot be reached and
             the model is not in its cache.
-
-    Introduced in notebook 00.
     """
     from rocm_guide.device import accelerator, pick_dtype
 

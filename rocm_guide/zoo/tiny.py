@@ -47,7 +47,7 @@ def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
     """The folder of the tiny model for ``seed``, built first if it is missing or damaged.
 
     The name carries a digest of all that the weights depend on (text, shape, recipe), so a change of the recipe makes
-    a new folder and never mixes with an old one. Safe for any number of processes at once. Introduced in notebook 00.
+    a new folder and never mixes with an old one. Safe for any number of processes at once.
 
     Raises:
         GuideError: the cache folder cannot be written, or somebody else can write to it.

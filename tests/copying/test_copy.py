@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rocm_guide.base import package_folder
+from rocm_guide.cli.main import app
 from rocm_guide.copying.names import public_helpers
 from rocm_guide.copying.scan import names_used
-from rocm_guide.copying.writer import CopyError, copy_source
+from rocm_guide.copying.writer import CopyError, copy_source, find_helper
 
 RUNNER = Path(__file__).parent / "copy_runner.py"
 HELPERS = public_helpers()
@@ -67,8 +70,8 @@ assert find_spec("IPython") is find_spec("matplotlib") is None and find_spec("tr
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from finetune__fine_tune import fine_tune
-from finetune__sft_settings import sft_settings
+from training__sft__fine_tune import fine_tune
+from training__sft__sft_settings import sft_settings
 
 words = {w: i for i, w in enumerate(["<pad>", "<eos>", "one", "two", "three", "four"])}
 inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
@@ -87,7 +90,7 @@ print("trained")
 @pytest.mark.slow
 def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_path):
     needs = set()
-    for name in ("finetune.fine_tune", "finetune.sft_settings"):
+    for name in ("training.sft.fine_tune", "training.sft.sft_settings"):
         text = copy_source(name)
         needs |= stated(text)
         (tmp_path / f"{name.replace('.', '__')}.py").write_text(text, encoding="utf-8")
@@ -100,7 +103,7 @@ def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_p
 
 def test_every_module_is_covered():
     """A module without ``__all__`` would escape the test above."""
-    package = RUNNER.parents[2] / "rocm_guide"
+    package = package_folder()
     for path in package.rglob("*.py"):
         if "cli" in path.parts or path.name.startswith("__"):
             continue
@@ -174,6 +177,17 @@ def test_clashing_private_names_are_kept_apart(tmp_path, package):
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right _help")
 
 
+def test_clashing_private_names_of_files_of_one_name_are_kept_apart(tmp_path, package):
+    room = {f"{r}/same": f"__all__ = ['{r}']\ndef _help(): return '{r}'\ndef {r}(): return _help()\n" for r in "abc"}
+    root = package({
+        **room,
+        "top": "__all__ = ['all_']\n" + "".join(f"from rocm_guide.{r}.same import {r}\n" for r in "abc")
+               + "def all_(): return a(), b(), c()\n",
+    })  # fmt: skip
+    text, scope = alone(tmp_path, "top.all_", root)
+    assert scope["all_"]() == ("a", "b", "c") and "def _help_of_b_same" in text
+
+
 def test_clashing_names_imported_inside_functions(tmp_path, package):
     root = package({
         "left": "__all__ = ['f']\ndef f(): return 'left'\n",
@@ -245,6 +259,36 @@ def test_unknown_helpers_are_one_line(name):
     with pytest.raises(CopyError) as caught:
         copy_source(name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("lora.LoRALinear", "training.lora.LoRALinear"),  # an old name whose last word only one helper has
+        ("tunableop.plan", "tunableop.planner.plan"),  # as the face of the room shows it
+        ("zoo.load_model", "zoo.load.load_model"),
+        ("kernels.softmax.softmax", "kernels.rows.softmax.softmax"),
+        ("rocm_guide.base.write_text", "base.write_text"),
+    ],
+)
+def test_faces_and_old_names_lead_to_the_helper(name, home):
+    assert find_helper(name) == home
+    text = copy_source(name)
+    assert text == copy_source(home) and f"# Made by: rocm-guide copy {home}\n" in text
+
+
+def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
+    root = package(dict.fromkeys(("left", "right"), "__all__ = ['f']\ndef f(): return 1\n"))
+    with pytest.raises(CopyError, match=r"old\.f: no public helper .* did you mean left\.f, right\.f\?"):
+        copy_source("old.f", root)
+
+
+def test_the_command_names_the_new_path_and_the_notebook():
+    done = CliRunner().invoke(app, ["copy", "tunableop.plan"])
+    assert done.exit_code == 0 and done.stderr == "tunableop.plan is tunableop.planner.plan\n"
+    assert "# Introduced in notebook 11 (tunableop).\n" in done.stdout
+    listed = CliRunner().invoke(app, ["copy", "--list"]).stdout.splitlines()
+    assert "tunableop.planner.plan\tnotebook 11 (tunableop)" in listed and len(listed) == len(HELPERS)
 
 
 def test_a_near_miss_is_suggested():

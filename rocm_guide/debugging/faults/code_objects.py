@@ -4,8 +4,6 @@
 A kernel that came with a program lives in a file (``file:///path#offset=…&size=…``, the offset into the executable);
 one that was compiled while the program ran (Triton, hipBLASLt, torch.compile) only in memory (``memory://PID#…``), and
 survives the crash only if the agent was told to save it.
-
-Introduced in notebook 24_debugging_faults.
 """
 
 from __future__ import annotations

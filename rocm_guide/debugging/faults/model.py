@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a fault report consists of: waves, their registers, the code around their program counters.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""What a fault report consists of: waves, their registers, the code around their program counters."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 """Attention that trains: the forward and backward kernels joined into one differentiable function.
 
 What is kept for the backward pass is q, k, v, the output and one number per row, never a matrix of scores.
-Introduced in notebook 20 (attention_kernels).
 """
 
 from __future__ import annotations
@@ -70,8 +69,6 @@ def attention(
 
     Raises:
         KernelError: see ``attention_forward``; or ``alibi_slopes`` that ask for a gradient.
-
-    Introduced in notebook 20.
     """
     slopes = options.get("alibi_slopes")
     if slopes is not None and slopes.requires_grad:

@@ -4,7 +4,7 @@ r"""Attention, backward: dQ, dK, dV and the gradient of a matrix bias from the o
 Three launches: :math:`\Delta_i = \sum_d do_{id}\, o_{id}` (which is what softmax's Jacobian needs of a whole row), then
 the keys' part and the queries' part, each in a file of its own. Dropout asks the same random bits again.
 
-Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
 
 from __future__ import annotations

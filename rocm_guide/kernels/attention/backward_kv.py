@@ -10,7 +10,7 @@ With the probabilities recomputed from the stored log-sum-exp, :math:`p_{ij} = e
 Everything is held transposed, keys by queries: then p and ds are left operands as they come. All query heads that
 share a KV head are summed by the same program, so GQA needs no atomic additions and the result is reproducible.
 
-Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The scores and probabilities are computed a second time (the keys' kernel had th
 instead of five, and in exchange every output is written once, by one program, without atomic additions. ds is also
 the gradient of a matrix bias, and stored when one is wanted.
 
-Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch configurations of the attention kernels: data, by architecture and head size, and how one is picked.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""Launch configurations of the attention kernels: data, by architecture and head size, and how one is picked."""
 
 from __future__ import annotations
 

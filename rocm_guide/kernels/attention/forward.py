@@ -11,7 +11,7 @@ are kept in units of log2, because exp2 is what the hardware computes. Tiles tha
 left of the diagonal) run in a loop without one.
 
 Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 1; the features are those of the
-document's flash-attention.py. Introduced in notebook 20 (attention_kernels).
+document's flash-attention.py.
 """
 
 from __future__ import annotations

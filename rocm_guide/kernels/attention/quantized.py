@@ -16,7 +16,7 @@ most :math:`2^{-4} \max|v|` (three bits of mantissa). Both are worst cases; erro
 On Hopper the fp8 scores themselves are less exact: an instruction adds 32 products to the sum so far, and keeps of each
 only what lies within 14 bits of the largest (emulated in the tests; an H100 showed the same deviations).
 
-Source: the document's flash-attention.py, "INT8 Quantization Support". Introduced in notebook 20 (attention_kernels).
+Source: the document's flash-attention.py, "INT8 Quantization Support".
 """
 
 from __future__ import annotations

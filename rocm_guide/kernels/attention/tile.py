@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the attention kernels share: loading a tile, masking and biasing a tile of scores, and dropout's random bits.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""What the attention kernels share: loading a tile, masking and biasing a tile of scores, and dropout's random bits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch settings of the decoding kernels: data, by architecture, and into how many parts the keys are cut.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""Launch settings of the decoding kernels: data, by architecture, and into how many parts the keys are cut."""
 
 from __future__ import annotations
 

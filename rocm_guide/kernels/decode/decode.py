@@ -12,7 +12,7 @@ made twice). And the keys are cut into parts, one program each, because a batch 
 has compute units; a second kernel joins the parts by their log-sum-exp.
 
 Source: T. Dao et al., "Flash-Decoding for long-context inference", https://pytorch.org/blog/flash-decoding/; it is the
-document's 06-attention-decode.py. Introduced in notebook 20.
+document's 06-attention-decode.py.
 """
 
 from __future__ import annotations
@@ -241,8 +241,6 @@ def attention_decode(
 
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
-
-    Introduced in notebook 20.
 
     >>> import torch
     >>> from rocm_guide.kernels.anywhere import call  # on a GPU: attention_decode(…) itself

@@ -9,7 +9,7 @@ With :math:`k = a c + b` (scale, code, shift; see kv_quant) no key is ever dequa
 Both products run on the matrix units with plain integers in fp16 or bf16, which hold them exactly; scales and shifts
 enter once for each key. Split-K and combine are those of attention_decode. Source of the layout's idea (two codes per
 byte, scale and shift per group): the int4 path of xFormers' Triton split-K kernel, which the document's
-06-attention-decode.py comes from. Introduced in notebook 20.
+06-attention-decode.py comes from.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def attention_decode_int(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    Example, in the interpreter or on a GPU:
     ``(k, k_grid), (v, v_grid) = quantize_kv(k, 4), quantize_kv(v, 4)``, then
     ``out = attention_decode_int(q, k, v, k_grid, v_grid)``.
     """

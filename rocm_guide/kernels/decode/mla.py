@@ -12,8 +12,7 @@ columns of a tile of scores here (keys are its rows), and a token is loaded once
 Three steps: absorb (the query into latent space), attend (the keys are cut into parts, which are joined as in
 attention_decode), project (out of latent space). Only the second grows with the context.
 
-Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
-notebook 20.
+Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py.
 """
 
 from __future__ import annotations
@@ -208,8 +207,6 @@ def mla_decode(
 
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
-
-    Introduced in notebook 20.
 
     >>> import torch
     >>> from rocm_guide.kernels.anywhere import call  # on a GPU: mla_decode(…) itself

@@ -12,8 +12,8 @@ applies :math:`W^V_h` inside the loop, to every tile of latents. That costs V x 
 moving it out costs BLOCK_M x C, and it is what makes the loop run out of registers. Here keys are the rows of a tile of
 scores and queries its columns, so every wave of a workgroup has keys of its own and no product is made twice.
 
-Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
-notebook 20. For one query over a long cache see mla_decode.
+Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py.
+For one query over a long cache see mla_decode.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def mla_attention(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    Example, in the interpreter or on a GPU:
     ``out = mla_attention(q_nope, q_pe, cache[..., :512], cache[..., 512:], wkv_b, causal=True)``.
     """
     import torch

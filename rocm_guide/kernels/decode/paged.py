@@ -6,7 +6,7 @@ each, it keeps one pool of small pages (``P`` keys each) and a *block table* per
 virtual memory. The kernel is that of attention_decode or attention_decode_int; only where a key lies is looked up.
 
 Source: W. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
-https://arxiv.org/abs/2309.06180. Introduced in notebook 20.
+https://arxiv.org/abs/2309.06180.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def attention_paged(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    Example, in the interpreter or on a GPU:
     ``out = attention_paged(q, k_pages, v_pages, table, lengths)``.
     """
     import torch

@@ -11,7 +11,7 @@
 5. packed: FP8 by the conversion instruction. This is rmsnorm_fp8.py.
 
 Every rung is right; ``rocm_guide/hip/ladder.hip`` has the same in HIP, with one more that keeps s in LDS.
-Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025. Introduced in notebook 19 (fused_fp8_kernels).
+Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025.
 """
 
 from __future__ import annotations

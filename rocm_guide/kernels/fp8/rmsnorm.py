@@ -12,7 +12,6 @@ Either way ``q * scale`` is about y, which is what ``torch._scaled_mm`` expects 
 A row is read once and stays in registers if it fits (up to 32,768 columns); a longer one is read again, from cache.
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025, equations 1 to 3, with the mean that the
 equations leave out; B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467.
-Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@
 ``scale`` is one number for the whole tensor (static), or one for each row (dynamic). ``q * scale`` is about y.
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025, equations 4 and 5, with the factor ``gate``
 and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202.
-Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 All three products of training are the same kernel with other strides: dx = dy @ W, dW = dy^T @ x, and none of the
 transposes is ever copied. db is the sum of dy over the rows.
-Source: the chain rule; the layout of ``torch.nn.Linear``. Introduced in notebook 18 (gemm_kernels).
+Source: the chain rule; the layout of ``torch.nn.Linear``.
 """
 
 from __future__ import annotations
@@ -59,8 +59,6 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 
     Raises:
         KernelError: types, shapes or devices that do not fit.
-
-    Introduced in notebook 18.
     """
     check_dtype("x", x, (torch.float16, torch.bfloat16, torch.float32))
     if bias is not None:

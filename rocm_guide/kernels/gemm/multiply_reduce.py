@@ -6,7 +6,7 @@ few rows is limited by reading B, not by arithmetic: ordinary vector units can k
 acc[i, j, k] += a[i, k] * b[k, j], and summed over k once at the end. (The published kernel of this kind was correct and
 slower than its ``tl.dot`` twin; notebook 18 shows where each wins.)
 Source of the idea: ``multreduce_matmul_kernel.py`` of ROCm's Triton perf-kernels,
-https://github.com/ROCm/triton/tree/main_perf/python/perf-kernels. Introduced in notebook 18 (gemm_kernels).
+https://github.com/ROCm/triton/tree/main_perf/python/perf-kernels.
 """
 
 from __future__ import annotations
@@ -127,8 +127,6 @@ def gemm_multiply_reduce(
 
     Raises:
         KernelError: shapes, types or devices that do not fit, or alpha not finite.
-
-    Introduced in notebook 18.
     """
     import torch
 

@@ -8,7 +8,7 @@ and the unit's left side is the one that must not be padded. To have enough work
 them ("split-K"); each leaves its partial sum in a workspace and one of them adds them up, always in the same order, so
 results repeat bit for bit.
 Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels (shapes, split-K, the
-reasons). Introduced in notebook 18 (gemm_kernels).
+reasons).
 """
 
 from __future__ import annotations
@@ -204,8 +204,6 @@ def gemm_skinny(
     Raises:
         KernelError: shapes, types, devices or strides that do not fit, more than 32 rows, a scale that is not finite,
             a workspace too small.
-
-    Introduced in notebook 18.
     """
     import torch
 

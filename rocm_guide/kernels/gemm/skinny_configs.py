@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch configurations of the skinny GEMM, as data keyed by architecture, and the choice among them.
-
-Introduced in notebook 18 (gemm_kernels).
-"""
+"""Launch configurations of the skinny GEMM, as data keyed by architecture, and the choice among them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ the parts run at the same time. Two ways to add them: each part writes its sum a
 order (results repeat bit for bit, bias and activation are possible), or each part adds itself to C with atomic
 operations (no second kernel and no room for the parts, but an order that changes from run to run).
 Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels.
-Introduced in notebook 18 (gemm_kernels).
 """
 
 from __future__ import annotations
@@ -136,8 +135,6 @@ def gemm_split_k(
 
     Raises:
         KernelError: what does not fit, a split outside 1 to 64, or an epilogue together with ``atomic``.
-
-    Introduced in notebook 18.
     """
     import torch
 

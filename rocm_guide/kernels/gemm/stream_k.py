@@ -11,7 +11,7 @@ number finishes) is done first, and what it waits for comes last: nobody waits l
 workgroup with a higher number, which makes a deadlock impossible even where workgroups run one after the other.
 
 Source: M. Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
-GPU", https://arxiv.org/abs/2301.03598. Introduced in notebook 18 (gemm_kernels).
+GPU", https://arxiv.org/abs/2301.03598.
 """
 
 from __future__ import annotations
@@ -100,8 +100,6 @@ def stream_plan(tiles: int, steps: int, units: int) -> StreamPlan:
     (0.998, 0.53)
     >>> stream_plan(3 * 132, 64, 132).shared_tiles, stream_plan(3 * 132 + 1, 64, 132).shared_tiles
     (0, 133)
-
-    Introduced in notebook 18.
     """
     if units < 1 or tiles < 0 or steps < 0:
         raise KernelError(f"tiles={tiles}, steps={steps}, units={units}: give at least one unit and no negative size")
@@ -205,8 +203,6 @@ def gemm_stream_k(
 
     Raises:
         KernelError: shapes, types or devices that do not fit, or a workspace too small.
-
-    Introduced in notebook 18.
     """
     import torch
 

@@ -6,7 +6,6 @@ the matrix units, and adds into fp32 (int32 for int8). Any strides are accepted,
 Source of the tile order: Triton's matrix multiplication tutorial,
 https://triton-lang.org/main/getting-started/tutorials/03-matrix-multiplication.html; of the XCD order: "ROCm workload
 optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/inference-optimization/workload.html.
-Introduced in notebook 18 (gemm_kernels).
 """
 
 from __future__ import annotations
@@ -164,8 +163,6 @@ def gemm(
 
     Raises:
         KernelError: shapes, types or devices that do not fit, an unknown activation, alpha not finite.
-
-    Introduced in notebook 18.
     """
     import torch
 

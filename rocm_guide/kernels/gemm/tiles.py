@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the GEMM kernels share: the order of the tiles, the loop over K of one tile, and the epilogue.
 
-Each is a ``@triton.jit`` function that the kernels call and the compiler inlines. Introduced in notebook 18.
+Each is a ``@triton.jit`` function that the kernels call and the compiler inlines.
 """
 
 from __future__ import annotations

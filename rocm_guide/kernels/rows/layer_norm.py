@@ -5,7 +5,7 @@ mean = mean(x),  rstd = 1 / sqrt(mean((x - mean)^2) + eps),  y = (x - mean) * rs
 The gradients are in :mod:`rocm_guide.kernels.rows.layer_norm_grad`.
 Source: J. L. Ba et al., "Layer Normalization", https://arxiv.org/abs/1607.06450. A row that is read in blocks gets its
 variance by the update of T. Chan et al., "Updating formulae and a pairwise algorithm for computing sample variances",
-1979, because mean(x^2) - mean^2 would cancel. All arithmetic is fp32. Introduced in notebook 17 (row_kernels).
+1979, because mean(x^2) - mean^2 would cancel. All arithmetic is fp32.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def layer_norm_forward(
     Raises:
         KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y, mean, rstd = layer_norm_forward(x, weight, bias)
     """
@@ -215,7 +215,7 @@ def layer_norm(
     Raises:
         KernelError: see :func:`layer_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = layer_norm(x, weight, bias)
     """

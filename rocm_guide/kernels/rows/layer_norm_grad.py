@@ -4,7 +4,7 @@
 With h = (x - mean) * rstd and g = dy * w:  dx = rstd * (g - mean(g) - h * mean(g * h)),
 dw = sum over rows of dy * h,  db = sum over rows of dy.
 Source: the derivative of y = h * w + b; J. L. Ba et al., "Layer Normalization", https://arxiv.org/abs/1607.06450.
-All arithmetic is fp32. Introduced in notebook 17 (row_kernels).
+All arithmetic is fp32.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def layer_norm_backward(
     Raises:
         KernelError: see :func:`~rocm_guide.kernels.rows.layer_norm.layer_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dx, dw, db = layer_norm_backward(x, weight, dy, mean, rstd)
     """

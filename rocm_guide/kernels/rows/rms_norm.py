@@ -4,7 +4,7 @@
 rstd = 1 / sqrt(mean(x^2) + eps),  y = x * rstd * w.  With g = dy * w:
 dx = rstd * (g - x * rstd^2 * mean(g * x)),  dw = sum over rows of dy * x * rstd.
 Source: B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467.
-All arithmetic is fp32, rounded once at the end. Introduced in notebook 17 (row_kernels).
+All arithmetic is fp32, rounded once at the end.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def rms_norm_forward(
     Raises:
         KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y, rstd = rms_norm_forward(x, weight)
     """
@@ -208,7 +208,7 @@ def rms_norm_backward(
     Raises:
         KernelError: see :func:`rms_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dx, dw = rms_norm_backward(x, weight, dy, rstd)
     """
@@ -274,7 +274,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     Raises:
         KernelError: see :func:`rms_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = rms_norm(x, weight)
     """

@@ -4,7 +4,6 @@
 y_i = exp(x_i - max x) / sum_j exp(x_j - max x);  dx_i = y_i * (dy_i - sum_j dy_j y_j).
 A row that fits into registers is read once. A longer one is read twice: once for maximum and sum together (M. Milakov
 and N. Gimelshein, "Online normalizer calculation for softmax", https://arxiv.org/abs/1805.02867), once to write.
-Introduced in notebook 17 (row_kernels).
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
     Raises:
         KernelError: another type, no columns, another layout, or no device that can run it.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = softmax_forward(x)
     """
@@ -134,7 +133,7 @@ def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None 
     Raises:
         KernelError: see :func:`softmax_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dx = softmax_backward(y, dy)
     """
@@ -184,7 +183,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     Raises:
         KernelError: see :func:`softmax_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = softmax(x)
     """

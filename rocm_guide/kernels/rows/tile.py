@@ -3,7 +3,7 @@
 
 A program of a row kernel holds a tile of ``rows`` x ``columns`` elements. Short rows are taken several at a time, so
 that every lane has a 16-byte load to make; a row that fits into the registers of 16 waves is read once; a longer one
-is walked through in blocks. Introduced in notebook 17 (row_kernels).
+is walked through in blocks.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 dw_j = sum_r dy_rj * (x_rj - mean_r) * rstd_r,  db_j = sum_r dy_rj.
 Many programs each add up some rows into partial sums (fp32); ``column_sum`` adds those. RMSNorm has mean = 0 and no db.
-Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their weights. Introduced in notebook 17.
+Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their weights.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def column_sum(
     Raises:
         KernelError: not contiguous fp32 of three dimensions, or ``dtype`` is not fp16, bf16 or fp32.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dw, db = column_sum(partials, torch.bfloat16)
     """
@@ -163,7 +163,7 @@ def norm_weight_grad(
     Raises:
         KernelError: shapes, types or layouts that do not fit.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dw = norm_weight_grad(x, dy, rstd)[0]
     """

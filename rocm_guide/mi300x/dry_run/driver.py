@@ -2,7 +2,7 @@
 """Run code that launches Triton kernels, compile every launch for an AMD GPU, and launch nothing.
 
 ``with dry_run("gfx942") as run: …`` works on ordinary code: ``kernel[grid](…)``, wrappers, autograd functions,
-autotuned kernels, other people's libraries. Introduced in notebook 14 (tuning).
+autotuned kernels, other people's libraries.
 """
 
 from __future__ import annotations

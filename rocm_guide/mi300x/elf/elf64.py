@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The little of ELF64 that a code object needs: sections, symbols, notes, bytes at an address. Every read is bounded.
 
-Introduced in notebook 16 (ir_and_isa). Source: "System V ABI, Object Files", https://refspecs.linuxfoundation.org/elf.
+Source: "System V ABI, Object Files", https://refspecs.linuxfoundation.org/elf.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def gemm_report(
 ) -> KernelReport:
     """What :func:`matmul` in fp16 becomes for one tile and one set of options, launched for the shape (M, N, K).
 
-    The tensors have their true sizes and no memory (torch's meta device). Introduced in notebook 14.
+    The tensors have their true sizes and no memory (torch's meta device).
 
     >>> gemm_report((4096, 4096, 4096), (128, 128, 64)).grid
     (1024, 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Layouts of Triton's GPU dialect: which lane, wave or LDS address holds which element.
 
-Old dumps write ``#triton_gpu.blocked``, current ones ``#ttg.blocked``; both are read. Introduced in notebook 16.
+Old dumps write ``#triton_gpu.blocked``, current ones ``#ttg.blocked``; both are read.
 Source: Triton, "TritonGPU dialect attributes", https://triton-lang.org/main/dialects/TritonGPUDialect.html.
 """
 

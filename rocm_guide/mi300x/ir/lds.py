@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which operations of a TTGIR program go through LDS, and why. Introduced in notebook 16 (ir_and_isa)."""
+"""Which operations of a TTGIR program go through LDS, and why."""
 
 from __future__ import annotations
 

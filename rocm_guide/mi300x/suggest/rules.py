@@ -2,7 +2,6 @@
 """Suggestions for a kernel, each tied to the lines that prompt it: narrow loads, waits, spills, trips through LDS.
 
 A suggestion is a place to look, with its evidence; whether it pays is for a measurement to say.
-Introduced in notebook 16 (ir_and_isa).
 Source: AMD, "Optimizing Triton kernels", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/inference-optimization/
 """
 

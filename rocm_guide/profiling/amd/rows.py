@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rows of a profiler's table, with errors that name the line.
-
-Introduced in notebook 23_profiling.
-"""
+"""Rows of a profiler's table, with errors that name the line."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 A kernel's event does not say which module asked for it. Three links of the trace lead there: the kernel carries the
 correlation id of the runtime call that launched it, that call lies inside a ``record_function`` range of the same
 thread, and a backward operator carries the sequence number of the forward operator that it answers.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ torch.profiler, Perfetto's JSON importer and the old rocprof all use the Trace E
 ``traceEvents`` array holds the events. A 7B model traced for a few steps fills hundreds of megabytes, and
 ``json.load`` needs about ten times the file in memory. Here a window of the text moves over the file and the
 standard decoder takes one event after the other from it.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 
 A trace of 500 MB has over a million events. As Python objects they would take gigabytes; as columns (an event name
 is stored once, an event is five numbers) they take tens of megabytes.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations
