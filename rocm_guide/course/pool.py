@@ -167,10 +167,14 @@ class Pool:
         with open(scratch / "stderr", "wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "rocm_guide.course.worker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=env,
                 # In a session of its own, Ctrl-C in the terminal reaches only us, and we decide what stops.
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._workers[job.number] = worker, scratch
         order = {
             "notebook": str(job.notebook.resolve()),

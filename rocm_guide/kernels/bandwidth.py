@@ -52,7 +52,7 @@ def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, valu
 
 
 @triton.jit
-def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):
     """Read n elements and keep one sum per program, so that the compiler cannot drop the loads."""
     total = tl.zeros((BLOCK,), tl.float32)
     lane = tl.arange(0, BLOCK)
@@ -62,7 +62,7 @@ def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN20
 
 
 @triton.jit
-def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):
     """Write ``value`` to n elements."""
     lane = tl.arange(0, BLOCK)
     filled = (tl.zeros((BLOCK,), tl.float32) + value).to(y_ptr.dtype.element_ty)
@@ -71,7 +71,7 @@ def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """``y = x``."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
@@ -80,7 +80,7 @@ def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):
     """``z = x + factor * y``: two reads and a write for two FLOPs."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):

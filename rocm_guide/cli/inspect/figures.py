@@ -61,8 +61,13 @@ def _mix(one: Inspection) -> Any:
     figure, ax = plt.subplots(figsize=(5.6, 3.4))
     names = list(mix)
     ax.barh(names, [inside.get(n, 0) for n in names], color=PALETTE[1], label="in loops")
-    ax.barh(names, [mix[n] - inside.get(n, 0) for n in names], left=[inside.get(n, 0) for n in names],
-            color=PALETTE[0], label="outside")  # fmt: skip
+    ax.barh(
+        names,
+        [mix[n] - inside.get(n, 0) for n in names],
+        left=[inside.get(n, 0) for n in names],
+        color=PALETTE[0],
+        label="outside",
+    )
     ax.invert_yaxis()
     ax.set_xlabel("instructions in the code")
     ax.set_title("Instructions by kind")

@@ -45,8 +45,8 @@ _LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _key_tiles(  # noqa: ANN202
-    state, q, kv, descriptors, low, high, where, scale, bias, bias_strides, slope, drop,  # noqa: ANN001
+def _key_tiles(
+    state, q, kv, descriptors, low, high, where, scale, bias, bias_strides, slope, drop,
     D: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -91,8 +91,8 @@ def _key_tiles(  # noqa: ANN202
 
 
 @triton.jit
-def _query_tile(  # noqa: ANN202
-    tile, tensors, extras, scales, strides, sizes, scale, drop,  # noqa: ANN001
+def _query_tile(
+    tile, tensors, extras, scales, strides, sizes, scale, drop,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -165,8 +165,8 @@ def _query_tile(  # noqa: ANN202
 
 
 @triton.jit
-def attention_forward_kernel(  # noqa: ANN201
-    tensors, extras, scales, strides, sizes, scale, drop, counter,  # noqa: ANN001
+def attention_forward_kernel(
+    tensors, extras, scales, strides, sizes, scale, drop, counter,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,

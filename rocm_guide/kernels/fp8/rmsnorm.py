@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """Residual add, RMSNorm and conversion to FP8 in one kernel, forward.
 
     s     = x + residual                               (rounded to their type; the next residual)

@@ -45,8 +45,8 @@ def reference_layer_norm(
 
 
 @triton.jit
-def layer_norm_rows(  # noqa: ANN202
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+def layer_norm_rows(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -99,8 +99,8 @@ def layer_norm_rows(  # noqa: ANN202
 
 
 @triton.jit
-def layer_norm_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,  # noqa: ANN001
+def layer_norm_blocked(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: one row of any length, read twice. Every lane keeps a mean and a sum of squared distances to it."""

@@ -45,8 +45,8 @@ def reference_layer_norm_backward(
 
 
 @triton.jit
-def layer_norm_backward_rows(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def layer_norm_backward_rows(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -114,8 +114,8 @@ def layer_norm_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def layer_norm_backward_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def layer_norm_backward_blocked(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)

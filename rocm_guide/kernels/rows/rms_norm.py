@@ -41,8 +41,8 @@ def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps:
 
 
 @triton.jit
-def rms_norm_rows(  # noqa: ANN202
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+def rms_norm_rows(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,
     WEIGHT: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
@@ -65,8 +65,8 @@ def rms_norm_rows(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def rms_norm_blocked(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -87,8 +87,8 @@ def rms_norm_blocked(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_backward_rows(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def rms_norm_backward_rows(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -124,8 +124,8 @@ def rms_norm_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_backward_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def rms_norm_backward_blocked(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)

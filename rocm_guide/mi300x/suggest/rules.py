@@ -100,8 +100,15 @@ def _flat(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) 
 
 _Rule = Callable[[Kernel, Occupancy | None, Program | None], Iterator[Suggestion]]
 _RULES: tuple[_Rule, ...] = (
-    _spills, _matrix, narrow_global, exposed_waits, _registers, lds_trips, narrow_lds, _flat,
-)  # fmt: skip
+    _spills,
+    _matrix,
+    narrow_global,
+    exposed_waits,
+    _registers,
+    lds_trips,
+    narrow_lds,
+    _flat,
+)
 
 
 def suggest(kernel: Kernel, occupancy: Occupancy | None = None, program: Program | None = None) -> list[Suggestion]:
