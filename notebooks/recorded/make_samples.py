@@ -81,9 +81,9 @@ def database(path: Path, rows: list[dict]) -> None:
             values = (10 + i, "g", 1, 1, 1, f"_Z{i}", k[0], k[5], 0, k[4], k[2], k[3])
             db.execute(f'INSERT INTO "rocpd_info_kernel_symbol{tag}" VALUES ({", ".join("?" * 12)})', values)
         for r in rows:
-            values = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
+            launch = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
                       r["grid"], 1, 1, 1, 500 + r["id"])  # fmt: skip
-            db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', values)
+            db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', launch)
             for i, name in enumerate(names):
                 row = (None, "g", 500 + r["id"], i + 1, float(r["counters"][name]))
                 db.execute(f'INSERT INTO "rocpd_pmc_event{tag}" VALUES (?, ?, ?, ?, ?)', row)
@@ -108,10 +108,10 @@ def main() -> None:
         [[r["id"], r["id"], "Agent 4", 1, 4242, 4242, r["grid"], r["kernel"], r["name"], r["group"], r["lds"], 0, r["vgpr"],
           r["acc"], r["sgpr"], c, float(v), r["start"], r["end"]] for r in rows for c, v in r["counters"].items()],
     )  # fmt: skip
-    stats = {}
+    stats: dict[str, list[int]] = {}
     for r in rows:
         stats.setdefault(r["name"], []).append(r["end"] - r["start"])
-    whole = sum(map(sum, stats.values()))
+    whole = sum(sum(spans) for spans in stats.values())
     table(
         "rocprofv3_kernel_stats.csv",
         "Name,Calls,TotalDurationNs,AverageNs,Percentage,MinNs,MaxNs,StdDev",

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,7 @@ class Pool:
         self._workers: dict[str, tuple[subprocess.Popen[str], Path]] = {}
         self._sockets: Path | None = None
 
-    def run(self, todo: Sequence[Job]) -> Iterator[Event]:
+    def run(self, todo: Sequence[Job]) -> Generator[Event]:
         """Execute ``todo`` and yield (number, event); every job ends with exactly one "done" event."""
         try:
             scratch = Path(tempfile.mkdtemp(prefix="rocm-guide-"))

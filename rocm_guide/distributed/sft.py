@@ -72,7 +72,7 @@ def sft_distributed(
 
     output, gpu = Path(output), torch.cuda.is_available()
     local, world = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    sizes = recipe(model, "lora") if model != "tiny" else {"num_train_epochs": epochs, "max_length": 64}
+    sizes: dict[str, Any] = recipe(model, "lora") if model != "tiny" else {"num_train_epochs": epochs, "max_length": 64}
     sizes.pop("logging_steps", None)  # every step: the curve is what the run is looked at for
     settings = distributed_settings(
         output,

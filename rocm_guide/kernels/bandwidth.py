@@ -10,6 +10,7 @@ Introduced in notebook 13 (mi300x_architecture); used as the ceiling in notebook
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import triton
@@ -118,6 +119,7 @@ def stream(
         raise KernelError(f"{kind} with {len(inputs)} inputs{'' if out is None else ' and out'}: see its arguments")
     first = inputs[0] if inputs else out
     named = dict(zip("xyz", [*inputs, *([] if out is None else [out])], strict=False))
+    assert first is not None  # "write" has out, the others have inputs
     check_same_device(**named)
     for name, t in named.items():
         check_dtype(name, t, (torch.float16, torch.bfloat16, torch.float32))
@@ -146,7 +148,7 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
     for dtype in (torch.float32, torch.bfloat16):
         x, y, z = (torch.empty(1 << 28, dtype=dtype, device="cuda") for _ in range(3))
         name = str(dtype).removeprefix("torch.")
-        yield f"read {name}", lambda x=x: stream("read", None, x)
-        yield f"write {name}", lambda z=z: stream("write", z)
-        yield f"copy {name}", lambda x=x, z=z: stream("copy", z, x)
-        yield f"triad {name}", lambda x=x, y=y, z=z: stream("triad", z, x, y)
+        yield f"read {name}", partial(stream, "read", None, x)
+        yield f"write {name}", partial(stream, "write", z)
+        yield f"copy {name}", partial(stream, "copy", z, x)
+        yield f"triad {name}", partial(stream, "triad", z, x, y)

@@ -36,7 +36,7 @@ SHAPE = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
 }
-RECIPE = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "warmup_steps": 10, "version": 1}
+RECIPE: dict[str, Any] = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "warmup_steps": 10, "version": 1}
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
     "{% elif m['role'] == 'assistant' %} {{ m['content'] }} </s>{% endif %}{% endfor %}"

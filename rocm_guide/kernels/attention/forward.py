@@ -212,23 +212,23 @@ def launch_forward(
     lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
     arch = architecture(q)
     alone = schedule != "grid" or scales is not None
-    config = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
-    tiles = -(-max_q // config.m) * sequences * heads
+    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
+    tiles = -(-max_q // tile.m) * sequences * heads
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)
-        tma = config.tma and aligned
-        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.per_unit)
+        tma = tile.tma and aligned
+        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
         with descriptor_memory(q.device) if tma else nullcontext():
             attention_forward_kernel[(programs,)](
                 (q, k, v, out, lse), problem.extras[:3], scales,
                 (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
                 problem.launch_sizes, problem.scale, problem.drop, counter,
-                D=d, COLUMNS=problem.columns, BLOCK_M=config.m, BLOCK_N=config.n, CAUSAL=problem.causal,
+                D=d, COLUMNS=problem.columns, BLOCK_M=tile.m, BLOCK_N=tile.n, CAUSAL=problem.causal,
                 P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
-                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=config.heads_first,
-                STAGES=config.stages, SCHEDULE=schedule,
-                **config.options(arch),
+                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=tile.heads_first,
+                STAGES=tile.stages, SCHEDULE=schedule,
+                **tile.options(arch),
             )  # fmt: skip
     return given, lse[0] if problem.layout == "thd" else lse
 

@@ -14,6 +14,7 @@ Introduced in notebook 19 (fused_fp8_kernels).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -38,7 +39,7 @@ MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 # static: (results up to, tile, num_warps), in ascending order, the last for any number: few results need small tiles so
 # that every unit gets some. The others are for per-row scales: columns in registers at most, (tile up to, num_warps),
 # and the tile of rows that do not fit.
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
         "static": ((304 * 2048, 1024, 1), (304 * 4096, 2048, 2), (None, 4096, 4)),
         "one_pass": 32768,

@@ -11,6 +11,7 @@ variance by the update of T. Chan et al., "Updating formulae and a pairwise algo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -228,4 +229,4 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w: layer_norm_forward(x, w, w)
+            yield name, partial(layer_norm_forward, x, w, w)

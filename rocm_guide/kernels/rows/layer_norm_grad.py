@@ -10,6 +10,7 @@ All arithmetic is fp32. Introduced in notebook 17 (row_kernels).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import triton
@@ -222,4 +223,4 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             r = torch.empty(2048, dtype=torch.float32, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w, r=r: layer_norm_backward(x, w, x, r, r)
+            yield name, partial(layer_norm_backward, x, w, x, r, r)

@@ -10,6 +10,7 @@ All arithmetic is fp32, rounded once at the end. Introduced in notebook 17 (row_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -236,14 +237,14 @@ def rms_norm_backward(
         programs = triton.cdiv(rows, t.rows)
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         # A single program's part is the whole sum.
-        kind = weight.dtype if own and programs == 1 else torch.float32
+        kind = w.dtype if own and programs == 1 else torch.float32
         parts = torch.empty(1, programs if own else 0, cols, dtype=kind, device=x.device)
         rms_norm_backward_rows[(programs,)](
             flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own, RELOAD=t.reload,
             ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
         )  # fmt: skip
-    if not has:
+    if weight is None:
         return dx, None
     if t.blocked or t.split:
         return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
@@ -288,5 +289,5 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             r = torch.empty(2048, dtype=torch.float32, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x, w=w: rms_norm_forward(x, w)
-            yield f"backward, {name}", lambda x=x, w=w, r=r: rms_norm_backward(x, w, x, r)
+            yield f"forward, {name}", partial(rms_norm_forward, x, w)
+            yield f"backward, {name}", partial(rms_norm_backward, x, w, x, r)

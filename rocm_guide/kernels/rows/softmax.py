@@ -10,6 +10,7 @@ Introduced in notebook 17 (row_kernels).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -204,5 +205,5 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         for dtype in (torch.float16, torch.bfloat16, torch.float32) if cols in (4096, 16384) else (torch.bfloat16,):
             x = torch.empty(2048, cols, dtype=dtype, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x: softmax_forward(x)
-            yield f"backward, {name}", lambda x=x: softmax_backward(x, x)
+            yield f"forward, {name}", partial(softmax_forward, x)
+            yield f"backward, {name}", partial(softmax_backward, x, x)

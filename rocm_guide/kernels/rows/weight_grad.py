@@ -9,6 +9,7 @@ Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their wei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import triton
@@ -204,5 +205,5 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         x = torch.empty(rows, cols, dtype=torch.bfloat16, device="cuda")
         row = torch.empty(rows, dtype=torch.float32, device="cuda")
         name = f"{rows} rows of {cols}"
-        yield f"RMSNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row)
-        yield f"LayerNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)
+        yield f"RMSNorm, {name}", partial(norm_weight_grad, x, x, row)
+        yield f"LayerNorm, {name}", partial(norm_weight_grad, x, x, row, row, bias=True)

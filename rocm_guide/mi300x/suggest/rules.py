@@ -50,7 +50,8 @@ def _registers(kernel: Kernel, occupancy: Occupancy | None, program: Program | N
         if roles.idle:
             parts.append(f"{roles.idle} are carried through the loop unused")
             lines = [i for i in kernel.instructions if i.line == roles.first_idle_use]
-        lines += [max(kernel.select("mfma", in_loops=True), key=_highest, default=None)] if roles.accumulators else []
+        last = max(kernel.select("mfma", in_loops=True), key=_highest, default=None) if roles.accumulators else None
+        lines += [last] if last else []
     what = f" ({', '.join(parts)})" if parts else ""
     if padded:
         found, weight = advice.reason, 50
