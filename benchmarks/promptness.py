@@ -20,7 +20,7 @@ from pathlib import Path
 from rocm_guide.mi300x.ir.program import parse_ir
 from rocm_guide.mi300x.isa.kernel import parse_asm
 
-SAMPLES = Path(__file__).parents[1] / "tests" / "mi300x" / "samples"
+SAMPLES = Path(__file__).parents[1] / "tests" / "samples" / "mi300x"
 COMPILE = """
 from rocm_guide.mi300x.compile import compile_kernel
 from rocm_guide.mi300x.examples.tuning import matmul

@@ -7,8 +7,6 @@
 - The figure is the median over replays, with half the interquartile range.
 - Ceilings: ``copy_bandwidth`` (bytes read plus written per second by a copy kernel at a given size) and
   ``matmul_ceiling`` (TFLOPS of torch's own large matmul), measured on this GPU in this run.
-
-``from kernel_bench import …`` works for a script in this folder.
 """
 
 from __future__ import annotations

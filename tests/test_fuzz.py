@@ -2,9 +2,9 @@
 """A few damaged inputs to every reader (tests/fuzz_all.py runs as many as you like)."""
 
 import pytest
-from fuzz_all import TARGETS, campaign, mutate
 
 from rocm_guide.base import GuideError
+from tests.fuzz_all import TARGETS, campaign, mutate
 
 COUNT = 60
 

@@ -3,7 +3,7 @@
 
 fp16 over 1k to 128k keys at batch 1 and 16, with 32 query heads on 8 and on 32 KV heads of 128; at 32k keys also bf16,
 head sizes 64 and 256, uneven lengths, pages of 16 keys, and int8 and int4 caches. CUDA graphs, caches in turn so that
-nothing is found in L2, medians; see kernel_bench.py. "SDPA, grouped" folds the query heads of a KV head into rows
+nothing is found in L2, medians; see benchmarks/timing.py. "SDPA, grouped" folds the query heads of a KV head into rows
 by hand, which is as far as SDPA can be helped.
 
     python -m benchmarks.kernels.attention_decode            # measure, write results/attention_decode.json and plots

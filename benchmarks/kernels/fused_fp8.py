@@ -4,7 +4,7 @@
 fp16 inputs of 1 to 2,048 rows of 16,384 columns, a scale for the tensor or for each row. torch.compile is the better of
 its default and its max-autotune mode; Liger has no FP8 output, so its operation is followed by a compiled conversion.
 torch eager is timed at four sizes only.
-CUDA graphs, inputs rotated past the cache, medians; see kernel_bench.py.
+CUDA graphs, inputs rotated past the cache, medians; see benchmarks/timing.py.
 
     python -m benchmarks.kernels.fused_fp8              # measure, write results/fused_fp8.json and the plot
     python -m benchmarks.kernels.fused_fp8 --ops swiglu # some of it; joins what the file has of the same GPU

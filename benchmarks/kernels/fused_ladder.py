@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The ladder to the fused RMSNorm (rocm_guide/kernels/fp8/ladder.py), every rung timed on this GPU.
 
-fp16, 16,384 columns, a scale for the tensor. Every rung is checked before it is timed. See kernel_bench.py.
+fp16, 16,384 columns, a scale for the tensor. Every rung is checked before it is timed. See benchmarks/timing.py.
 
     python -m benchmarks.kernels.fused_ladder           # measure, write results/fused_ladder.json and the plot
     python -m benchmarks.kernels.fused_ladder --plot    # only draw the plot again

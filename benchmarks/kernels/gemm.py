@@ -2,7 +2,7 @@
 """Our GEMMs against cuBLAS (hipBLASLt on ROCm) on this GPU: large squares in every type, then ragged shapes.
 
 Contenders take turns (a GPU that gets warm slows down, and everybody should feel it alike), each turn one CUDA graph on
-inputs that exceed the last cache; medians over the turns. See kernel_bench.py.
+inputs that exceed the last cache; medians over the turns. See benchmarks/timing.py.
 
     python -m benchmarks.kernels.gemm              # measure, write results/gemm.json and the plots
     python -m benchmarks.kernels.gemm --plot       # only draw the plots again

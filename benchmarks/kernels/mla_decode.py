@@ -2,7 +2,7 @@
 """Latent attention, one token over 32k latents of 512 + 64 in bf16: ours against torch's naive and absorbed form.
 
 128 heads (one GPU) and 16 heads (a model over 8 GPUs), batch 1 and 16. The naive form expands every latent to keys and
-values of all heads; it is left out where they would not fit. CUDA graphs, caches in turn, medians; see kernel_bench.py.
+values of all heads; it is left out where they would not fit. CUDA graphs, caches in turn, medians (timing.py).
 The attend step alone is also given, as a share of what this GPU's copy bandwidth and matmul rate would allow.
 
     python -m benchmarks.kernels.mla_decode            # measure, write results/mla_decode.json and the plot

@@ -2,7 +2,7 @@
 """Softmax, RMSNorm, LayerNorm in bf16: ours against torch eager, torch.compile and Liger-Kernel, on this GPU.
 
 Forward alone, and forward with backward (all gradients), at 1 to 2,048 rows of 16,384 columns and at the hidden sizes
-of usual models. CUDA graphs, inputs and weights rotated past the cache, medians; see kernel_bench.py.
+of usual models. CUDA graphs, inputs and weights rotated past the cache, medians; see benchmarks/timing.py.
 
     python -m benchmarks.kernels.row_kernels                       # measure, write results/row_kernels.json and plots
     python -m benchmarks.kernels.row_kernels --ops softmax         # some of it; joins what the file has of the same GPU

@@ -3,7 +3,7 @@
 
 Two figures for ours: with overlapped launches (each kernel starts while the one before is finishing, and asks for its
 own weight meanwhile) and without. The first is what a chain of our kernels gets; the second is what a kernel between
-foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see kernel_bench.py.
+foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see benchmarks/timing.py.
 
     python -m benchmarks.kernels.skinny_gemm              # measure, write results/skinny_gemm.json and the plot
     python -m benchmarks.kernels.skinny_gemm --plot       # only draw the plot again

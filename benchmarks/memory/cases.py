@@ -9,7 +9,7 @@
 
 What is committed lies in benchmarks/results; take another folder for another GPU.
 
-`measure` runs each case in a process of its own (fit_measure.py) and adds it to fit_measured.jsonl; `compare` needs no
+`measure` runs each case in a process of its own (measure.py) and adds it to fit_measured.jsonl; `compare` needs no
 GPU: it asks `fit` about every measured case and writes the table and the plot (fit_report.py). The figure compared is
 the peak of what torch's allocator handed out; what it held back, and what the driver and libraries took outside it,
 stand beside it.
@@ -89,10 +89,12 @@ class Child:
             if gpus == 1
             else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
         )
-        command = [*launch, str(HERE / "fit_measure.py"), json.dumps(self.case)]
+        command = [*launch, "-m", "benchmarks.memory.measure", json.dumps(self.case)]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env, cwd=HERE.parent
+        )
         self.lines: list[str] = []
         self.errors: list[str] = []
         self.readers = [

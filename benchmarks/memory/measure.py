@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The measuring half of fit_cases.py: one case in one process, peak device memory of a few real training steps.
+"""The measuring half of cases.py: one case in one process, peak device memory of a few real training steps.
 
     python -m benchmarks.memory.measure '{"model": "llama-2-7b", "method": "lora", "batch": 4, "seq": 512}'
 
@@ -86,9 +86,10 @@ def int8_linears(model):
         def forward(self, x):
             return torch.nn.functional.linear(x, self.weight.to(x.dtype).mul_(self.scale))
 
-    for name, layer in list(model.named_modules()):
-        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
-            model.set_submodule(name, Int8(layer))
+    with torch.no_grad():  # a scale with a history would keep its bf16 weight alive
+        for name, layer in list(model.named_modules()):
+            if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+                model.set_submodule(name, Int8(layer))
     gc.collect()
     return model
 

@@ -217,7 +217,8 @@ def run_all(names: list[str], cases: list[dict], args, folder: Path, fork: bool)
                 extra = ["--dry"] if args.dry else []
                 command = [
                     sys.executable,
-                    __file__,
+                    "-m",
+                    "benchmarks.tunableop.recorder",
                     "--out",
                     str(folder),
                     "--device",

@@ -15,6 +15,7 @@ import csv
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 KERNELS = (  # name, mean ns, VGPRs, accum VGPRs, SGPRs, LDS, grid, workgroup, FMA_F32, MOPS_BF16, read KiB, written KiB
@@ -29,7 +30,7 @@ KERNELS = (  # name, mean ns, VGPRs, accum VGPRs, SGPRs, LDS, grid, workgroup, F
 )  # fmt: skip
 
 
-def dispatches() -> list[dict]:
+def dispatches() -> list[dict[str, Any]]:
     rng = random.Random(7)
     now, rows = 2_414_192_765_353_337, []
     for i in range(24):
@@ -45,14 +46,14 @@ def dispatches() -> list[dict]:
     return rows
 
 
-def table(name: str, header: str, rows: list[list], quote: bool = True) -> None:
+def table(name: str, header: str, rows: list[list[Any]], quote: bool = True) -> None:
     with (HERE / name).open("w", newline="") as f:
         writer = csv.writer(f, quoting=csv.QUOTE_NONNUMERIC if quote else csv.QUOTE_MINIMAL, lineterminator="\n")
         writer.writerow(header.split(","))
         writer.writerows(rows)
 
 
-def database(path: Path, rows: list[dict]) -> None:
+def database(path: Path, rows: list[dict[str, Any]]) -> None:
     """The tables of a rocpd database that hold dispatches and counters (schema version 3, one process)."""
     import sqlite3
 

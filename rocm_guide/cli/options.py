@@ -122,9 +122,9 @@ def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
 
 def helper_names(incomplete: str) -> list[str]:
     """Names that `rocm-guide copy` takes. Modules until one is chosen, then its names: one file is read, not all."""
-    from rocm_guide.copying import names as copying_list
+    from rocm_guide.base import package_folder
 
-    root = Path(copying_list.__file__).parent
+    root = package_folder()
     module, dot, _ = incomplete.rpartition(".")
     found: list[str] = []
     if dot:

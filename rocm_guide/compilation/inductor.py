@@ -133,7 +133,7 @@ def inductor_code(
     except (RuntimeError, AssertionError, AttributeError, TypeError, ImportError, NotImplementedError) as e:
         why = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0]
         raise GuideError(f"inductor wrote no code for {arch} here: {why[:200]}") from e
-    return getattr(code, "value", code)
+    return str(getattr(code, "value", code))
 
 
 def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") -> list[Any]:

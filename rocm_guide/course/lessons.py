@@ -169,7 +169,7 @@ def notebooks_folder(start: Path | None = None) -> Path:
     """
     start = (start or Path.cwd()).resolve()
     beside = package_folder().parent
-    for folder in (start, *start.parents, beside, Path(__file__).resolve().parent):
+    for folder in (start, *start.parents, beside, package_folder()):
         for candidate in (folder, folder / "notebooks"):
             if candidate.name == "notebooks" and any(_FILE.fullmatch(p.name) for p in candidate.glob("*.ipynb")):
                 return candidate

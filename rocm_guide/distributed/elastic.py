@@ -184,7 +184,7 @@ def _resume(s: ElasticSettings, model: Any, optimizer: Any) -> int:
         lines = path.read_text(encoding="utf-8").splitlines()[: state["step"]] if path.is_file() else []
         write_text(path, "".join(line + "\n" for line in lines))
     dist.barrier()
-    return state["step"]
+    return int(state["step"])
 
 
 def _save(s: ElasticSettings, step: int, model: Any, optimizer: Any) -> None:

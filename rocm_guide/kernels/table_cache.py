@@ -59,7 +59,7 @@ def triton_version() -> str:
     if found is None:
         import triton
 
-        return triton.__version__
+        return str(triton.__version__)
     return found[1]
 
 

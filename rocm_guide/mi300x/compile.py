@@ -95,7 +95,7 @@ def check_triton() -> str:
             f"triton {triton.__version__}: figures are checked for {' and '.join(SUPPORTED_TRITON)} only, "
             "and other releases compile differently; install one of those"
         )
-    return triton.__version__
+    return str(triton.__version__)
 
 
 def unwrap_kernel(fn: Any) -> Any:

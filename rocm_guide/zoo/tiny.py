@@ -176,7 +176,7 @@ def _train_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausa
 
 
 def _cosine(step: int, steps: int) -> float:
-    warm = min(1.0, (step + 1) / RECIPE["warmup_steps"])
+    warm: float = min(1.0, (step + 1) / RECIPE["warmup_steps"])
     return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
 
 

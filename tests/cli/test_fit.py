@@ -167,7 +167,7 @@ def test_a_quantised_folder_and_one_with_code_of_its_own(run, tmp_path: Path) ->
     own = {**fields, "model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}}
     (tmp_path / "config.json").write_text(json.dumps(own))
     done = run(str(tmp_path))
-    assert done.returncode == 2 and "model type 'mine'" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2 and "auto_map: mine.Config" in done.stderr and len(done.stderr.splitlines()) == 1
     for text in ("[1]", "{", '{"model_type": "llama"}', '{"model_type": "llama", "hidden_size": -4}'):
         (tmp_path / "config.json").write_text(text)
         done = run(str(tmp_path))

@@ -15,7 +15,7 @@ from rocm_guide.cli.course import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
 from rocm_guide.cli.options import between, out_file, out_folder
 
-SAMPLES = Path(__file__).parents[2] / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples"
 TRACE = SAMPLES / "profiling/decode_b32.json.gz"
 RESULTS = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
 COUNTERS = SAMPLES / "profiling/rocprofv3_results.json"

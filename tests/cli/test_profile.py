@@ -125,9 +125,9 @@ def test_faults_read_and_code(tmp_path):
 
 
 def test_faults_log_and_env():
-    text = run("faults", "log", SAMPLES / "faults" / "dmesg.txt")
+    text = run("faults", "log", SAMPLES / "debugging" / "dmesg.txt")
     assert "page fault at 0x7f1e40019000 (a read), python3 pid 4242" in text and len(text.splitlines()) == 7
-    assert len(json.loads(run("faults", "log", SAMPLES / "faults" / "dmesg.txt", "--json"))) == 7
+    assert len(json.loads(run("faults", "log", SAMPLES / "debugging" / "dmesg.txt", "--json"))) == 7
     assert "export AMD_SERIALIZE_KERNEL=3" in run("faults", "env")
     made = run("faults", "env", "--agent", "lib", "--precise").splitlines()
     undone = run("faults", "env", "--undo").splitlines()

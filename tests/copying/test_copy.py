@@ -100,7 +100,7 @@ def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_p
 
 def test_every_module_is_covered():
     """A module without ``__all__`` would escape the test above."""
-    package = RUNNER.parent.parent / "rocm_guide"
+    package = RUNNER.parents[2] / "rocm_guide"
     for path in package.rglob("*.py"):
         if "cli" in path.parts or path.name.startswith("__"):
             continue

@@ -14,7 +14,7 @@ from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
 
 HERE = Path(__file__).parent
 #: Those that choose among the 8-bit types.
-FILES = ("gemm", "gemm_skinny", "attention_quantized")
+FILES = ("gemm/test_gemm.py", "gemm/test_gemm_skinny.py", "attention/test_attention_quantized.py")
 
 
 def test_each_gpu_has_its_form_of_fp8():
@@ -30,7 +30,7 @@ def test_no_kernel_test_is_refused():
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET" and not k.startswith("PYTEST_")}
     environment |= {"PRETENDED_GPU": "gfx942", "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), str(HERE)])}
     command = [sys.executable, "-m", "pytest", "--tb=line", "-p", "no:cacheprovider", "-p", "pretend_gpu"]
-    files = [str(HERE / f"test_{name}.py") for name in FILES]
+    files = [str(HERE / name) for name in FILES]
     run = subprocess.run([*command, *files], cwd=HERE.parent.parent, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", run.stdout)[1]) > 300, run.stdout[-300:]

@@ -115,7 +115,7 @@ def test_wrappers_are_looked_through():
         (
             lambda: compile_kernel(scale_rows, [HALF, HALF, 2.0, 8], {"BLOCK": 8}, num_warps=3),
             CompileError,
-            "power of 2",
+            "num_warps=3: use 1, 2, 4",
         ),
         (lambda: compile_kernel(scale_rows, [HALF, HALF, 2.0, 8], {"BLOCK": 8}, waves=3), CompileError, "waves"),
         (lambda: compile_kernel(scale_rows, [HALF, HALF, 2.0, 8], {"BLOCK": 8}, arch="sm_90"), ValueError, "sm_90"),

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from counted import assert_linear
 
 from rocm_guide.mi300x.ir.layouts import parse_layout, wave_bits
 from rocm_guide.mi300x.ir.lds import crosses_waves
 from rocm_guide.mi300x.ir.program import IrError, parse_ir
 from rocm_guide.mi300x.ir.text import parse_op, parse_type
+from tests.counted import assert_linear
 from tests.mi300x.mutate import SAMPLES, budget, campaign, mutated
 
 DUMPS = sorted(p.name for p in SAMPLES.glob("*.ttgir"))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 
 import pytest
-from counted import assert_linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from rocm_guide.mi300x.isa.kernel import IsaError, parse_asm
 from rocm_guide.mi300x.isa.loops import loop_headers, loop_nesting
 from rocm_guide.mi300x.isa.mnemonics import matrix_shape, meaning, wait_counts
 from rocm_guide.mi300x.resources import allocated_vgprs
+from tests.counted import assert_linear
 from tests.mi300x.mutate import SAMPLES, budget, campaign, mutated
 
 ASSEMBLY = sorted(p.name for p in SAMPLES.iterdir() if p.suffix in (".amdgcn", ".s"))

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest imports tests by their path
 
-from other_cpu import CPUS, environment
+from tests.notebooks.other_cpu import CPUS, environment
 
 ROOT = Path(__file__).parent.parent.parent
 MKL = {"default": "CNR:COMPATIBLE", "avx2": "CNR:AVX2"}

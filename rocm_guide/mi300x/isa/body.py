@@ -80,8 +80,10 @@ def _blocks(function: Function) -> tuple[list[int], list[list[int]], dict[int, s
 
 
 def build_body(function: Function) -> tuple[tuple[Instruction, ...], tuple[Loop, ...]]:
-    """Instructions with their loop depth, and the loops, of a function that
-    :func:`~rocm_guide.mi300x.isa.text.scan_text` found.
+    """Instructions with their loop depth, and the loops, of one function.
+
+    Args:
+        function: as :func:`~rocm_guide.mi300x.isa.text.scan_text` finds it.
 
     >>> from rocm_guide.mi300x.isa.text import scan_text
     >>> text = "f:\\nL1:\\n s_sub_i32 s0, s0, 1\\n s_cbranch_scc1 L1\\n s_endpgm\\n"

@@ -94,7 +94,7 @@ def _lane(value: Any, lanes: dict[str, int]) -> int:
     return found
 
 
-def timeline_of(events: Iterable[dict]) -> Timeline:
+def timeline_of(events: Iterable[dict[str, Any]]) -> Timeline:
     """Sort events into columns.
 
     Args:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from this_machine import INTERPRETED
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.quantized import attention_quantized, dequantize_heads, gfx942_cases, quantize_heads
 from rocm_guide.kernels.attention.reference import reference_attention
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_here
+from tests.kernels.this_machine import INTERPRETED
 
 HALF = torch.float16
 #: batch, heads, KV heads, queries, keys, head size

@@ -7,7 +7,8 @@ import random
 from dataclasses import dataclass, field
 
 import torch
-from this_machine import INTERPRETED, OCP, eight_bit, hopper
+
+from tests.kernels.this_machine import INTERPRETED, OCP, eight_bit, hopper
 
 FLOATS = [torch.float16, torch.float32]
 BRAIN = [] if INTERPRETED else [torch.bfloat16]  # which the interpreter multiplies wrongly

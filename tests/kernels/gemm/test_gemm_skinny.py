@@ -7,12 +7,12 @@ import dataclasses
 
 import pytest
 import torch
-from this_machine import INTERPRETED, eight_bit
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.gemm.skinny import SkinnyWorkspace, gemm_skinny, reference_skinny
 from rocm_guide.kernels.gemm.skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
 from tests.kernels.gemm.cases import BRAIN, case
+from tests.kernels.this_machine import INTERPRETED, eight_bit
 
 TYPES = [torch.float16, *eight_bit(), *BRAIN]
 DEPTHS = (1, 5, 16, 32, 64, 100, 128, 256, 257, 300)
