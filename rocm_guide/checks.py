@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Check"]
+__all__ = ["Check", "Status"]
+
+Status = Literal["OK", "WARN", "FAIL"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Check:
     [WARN] memory       3.0 GiB free -> close other programs
     """
 
-    status: Literal["OK", "WARN", "FAIL"]
+    status: Status
     name: str
     found: str
     fix: str = ""

@@ -265,12 +265,22 @@ def notebook() -> list[bytes]:
     return [json.dumps({"cells": cells, "metadata": stamp, "nbformat": 4}, indent=1).encode()]
 
 
-CSV = ("rocprofv3_kernel_trace.csv", "rocprofv3_counter_collection.csv", "rocprofv3_kernel_stats.csv",
-       "rocprof_results.csv", "rocprofv2_results.csv", "rocprof_compute/pmc_perf.csv",
-       "rocprof_compute/2.1_System_Speed-of-Light.csv")  # fmt: skip
+CSV = (
+    "rocprofv3_kernel_trace.csv",
+    "rocprofv3_counter_collection.csv",
+    "rocprofv3_kernel_stats.csv",
+    "rocprof_results.csv",
+    "rocprofv2_results.csv",
+    "rocprof_compute/pmc_perf.csv",
+    "rocprof_compute/2.1_System_Speed-of-Light.csv",
+)
 URI = [b"memory://4242#offset=0x7f1e10c3e0a0&size=4648", b"file:///opt/app/test#offset=14309&size=31336"]
-LATEX = [rb"\frac{1}{\sqrt{d}} \sum_{i=0}^{n-1} e^{x_i - m}", rb"\begin{pmatrix} a & b \\ c & d \end{pmatrix}^{T}",
-         rb"\left( W + \Delta W \right) x = \text{rank } r", rb"\mathrm{softmax}(QK^\top)_{ij} \le 1 \cdot \infty"]  # fmt: skip
+LATEX = [
+    rb"\frac{1}{\sqrt{d}} \sum_{i=0}^{n-1} e^{x_i - m}",
+    rb"\begin{pmatrix} a & b \\ c & d \end{pmatrix}^{T}",
+    rb"\left( W + \Delta W \right) x = \text{rank } r",
+    rb"\mathrm{softmax}(QK^\top)_{ij} \le 1 \cdot \infty",
+]
 #: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),

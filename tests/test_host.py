@@ -42,7 +42,7 @@ def test_every_stamp_names_the_cpu(monkeypatch):
         ({"model name": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"}, "Intel Xeon Platinum 8481C"),
         ({"cpu implementer": "0x41", "cpu part": "0xd40"}, "(implementer 0x41, part 0xd40)"),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_tells_nothing_gets_its_numbers(monkeypatch, found, shown):
     monkeypatch.setattr(host, "_cpuinfo", lambda: found)
     assert host.cpu_model().endswith(shown)

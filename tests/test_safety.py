@@ -247,8 +247,14 @@ def test_markup_in_a_title_is_text(make_notebook):
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
-READERS = (["inspect"], ["faults", "log"], ["faults", "read"], ["trace", "summary"], ["trace", "kernels"],
-           ["tunable", "check"])  # fmt: skip
+READERS = (
+    ["inspect"],
+    ["faults", "log"],
+    ["faults", "read"],
+    ["trace", "summary"],
+    ["trace", "kernels"],
+    ["tunable", "check"],
+)
 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
@@ -649,8 +655,14 @@ def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
 def test_a_damaged_notebook_is_named(tmp_path):
     from rocm_guide.course.lessons import catalogue
 
-    for text in ('{"cells": [3]}', '{"cells": [{"source": 5}]}', '{"cells": [], "metadata": []}', "[" * 100_000,
-                 '{"cells": [{"metadata": {"tags": [{}]}}]}', '{"cells": [], "metadata": {"rocm_guide": {"seconds": "x"}}}'):  # fmt: skip
+    for text in (
+        '{"cells": [3]}',
+        '{"cells": [{"source": 5}]}',
+        '{"cells": [], "metadata": []}',
+        "[" * 100_000,
+        '{"cells": [{"metadata": {"tags": [{}]}}]}',
+        '{"cells": [], "metadata": {"rocm_guide": {"seconds": "x"}}}',
+    ):
         (tmp_path / "01_topic.ipynb").write_text(text)
         with pytest.raises(GuideError, match=r"01_topic.ipynb: not a notebook"):
             catalogue(tmp_path)

@@ -132,6 +132,6 @@ def saved_for_backward(call: Callable[[], Any]) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         result = call()
-    total = sum(s.nbytes() for s in kept.values())
+    total: int = sum(s.nbytes() for s in kept.values())
     del result
     return total

@@ -67,8 +67,8 @@ class _Closure:
         for known in self.imports.values():
             if known.bound == one.bound and known.stands_for != one.stands_for:
                 raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
-        known = self.imports.get(one.line)
-        if known is None or known.type_only:
+        same = self.imports.get(one.line)
+        if same is None or same.type_only:
             self.imports[one.line] = one
 
     def _add(self, statement: Statement, *, examples: bool = False) -> None:
@@ -141,17 +141,18 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
             raise CopyError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
         length = (call.end_col_offset or 0) - call.col_offset
         edits.append((call.lineno, call.col_offset, length, constant_for(data).encode()))
-    for row, column, length, new in sorted(edits, reverse=True):
+    for row, column, length, written in sorted(edits, reverse=True):
         line = lines[row - statement.first]
-        lines[row - statement.first] = line[:column] + new + line[column + length :]
+        lines[row - statement.first] = line[:column] + written + line[column + length :]
     head = statement.node
     if isinstance(head, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and head.name in new_name:
         row = head.lineno - statement.first
         pattern = rf"\b(def|class) {head.name}\b".encode()
         lines[row] = re.sub(pattern, rb"\1 " + new_name[head.name].encode(), lines[row], count=1)
     for node in ast.walk(statement.node):
-        for body in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")):
-            for child in body if isinstance(body, list) else []:
+        fields = (getattr(node, f, None) for f in ("body", "orelse", "finalbody"))
+        for body in (f for f in fields if isinstance(f, list)):
+            for child in body:
                 found = module.imports_of(child) if isinstance(child, ast.ImportFrom) else []
                 if any(one.inside for one in found):
                     inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
@@ -212,7 +213,8 @@ def find_helper(name: str, root: Path | None = None) -> str:
 
 def _lines(imports: Iterable[Imported]) -> list[str]:
     """Import statements, sorted, with all names from one module on one line."""
-    plain, grouped = set(), {}
+    plain: set[str] = set()
+    grouped: dict[str, set[str]] = {}
     for one in imports:
         if one.name:
             grouped.setdefault(one.module, set()).add(one.line.split(" import ", 1)[1])

@@ -76,7 +76,7 @@ def parameters_of(nb: dict[str, Any]) -> dict[str, Parameter]:
                 default = ast.literal_eval(node.value)  # type: ignore[attr-defined]
             except ValueError:
                 continue  # computed from others: not a knob
-            comment = comments.get(node.end_lineno, "")
+            comment = comments.get(node.end_lineno or node.lineno, "")
             found[target.id] = Parameter(target.id, default, *_limits(target.id, default, comment))
     return found
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,7 @@ class Pool:
         self._workers: dict[str, tuple[subprocess.Popen[str], Path]] = {}
         self._sockets: Path | None = None
 
-    def run(self, todo: Sequence[Job]) -> Iterator[Event]:
+    def run(self, todo: Sequence[Job]) -> Generator[Event]:
         """Execute ``todo`` and yield (number, event); every job ends with exactly one "done" event."""
         try:
             scratch = Path(tempfile.mkdtemp(prefix="rocm-guide-"))
@@ -167,10 +167,14 @@ class Pool:
         with open(scratch / "stderr", "wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "rocm_guide.course.worker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=env,
                 # In a session of its own, Ctrl-C in the terminal reaches only us, and we decide what stops.
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._workers[job.number] = worker, scratch
         order = {
             "notebook": str(job.notebook.resolve()),

@@ -117,7 +117,7 @@ def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[s
 
     def error(a: Any, b: Any) -> float:
         x, y = tensors_of(a)[0].double(), tensors_of(b)[0].double()
-        return ((x - y).abs().max() / x.abs().max()).item()
+        return float(((x - y).abs().max() / x.abs().max()).item())
 
     modules, found = dict(suspect.named_modules()), {}
     run = {c.path: c.output for c in capture_calls(suspect, inputs)}

@@ -188,7 +188,8 @@ def ask_torch(timeout: float) -> dict[str, object]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    facts: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    return facts
 
 
 def check_rocm_tools(timeout: float = 20) -> list[Check]:

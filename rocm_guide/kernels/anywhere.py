@@ -68,7 +68,7 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
                 hint = ": use smaller tensors"
             names = ", ".join(dict.fromkeys(p[1] for p in packed))
             raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
-        return torch.load(target, weights_only=False)
+        return list(torch.load(target, weights_only=False))
 
 
 def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -59,7 +59,7 @@ def architecture(tensor: torch.Tensor) -> str:
                 f"torch.cuda.device({tensor.device.index})"
             )
         if torch.version.hip:
-            return torch.cuda.get_device_properties(tensor.device).gcnArchName.split(":")[0]
+            return str(torch.cuda.get_device_properties(tensor.device).gcnArchName).split(":")[0]
         return "sm_{}{}".format(*torch.cuda.get_device_capability(tensor.device))
     if kind == "cpu":
         from triton import knobs
@@ -81,7 +81,7 @@ def unit_count(tensor: torch.Tensor) -> int:
     import torch
 
     if tensor.device.type == "cuda":
-        return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+        return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
     return 2
 
 

@@ -10,6 +10,7 @@ Notebook 17 uses them as the ceiling.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import triton
@@ -52,7 +53,7 @@ def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, valu
 
 
 @triton.jit
-def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):
     """Read n elements and keep one sum per program, so that the compiler cannot drop the loads."""
     total = tl.zeros((BLOCK,), tl.float32)
     lane = tl.arange(0, BLOCK)
@@ -62,7 +63,7 @@ def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN20
 
 
 @triton.jit
-def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):
     """Write ``value`` to n elements."""
     lane = tl.arange(0, BLOCK)
     filled = (tl.zeros((BLOCK,), tl.float32) + value).to(y_ptr.dtype.element_ty)
@@ -71,7 +72,7 @@ def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """``y = x``."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
@@ -80,7 +81,7 @@ def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):
     """``z = x + factor * y``: two reads and a write for two FLOPs."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
@@ -118,6 +119,7 @@ def stream(
         raise KernelError(f"{kind} with {len(inputs)} inputs{'' if out is None else ' and out'}: see its arguments")
     first = inputs[0] if inputs else out
     named = dict(zip("xyz", [*inputs, *([] if out is None else [out])], strict=False))
+    assert first is not None  # "write" has out, the others have inputs
     check_same_device(**named)
     for name, t in named.items():
         check_dtype(name, t, (torch.float16, torch.bfloat16, torch.float32))
@@ -146,7 +148,7 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
     for dtype in (torch.float32, torch.bfloat16):
         x, y, z = (torch.empty(1 << 28, dtype=dtype, device="cuda") for _ in range(3))
         name = str(dtype).removeprefix("torch.")
-        yield f"read {name}", lambda x=x: stream("read", None, x)
-        yield f"write {name}", lambda z=z: stream("write", z)
-        yield f"copy {name}", lambda x=x, z=z: stream("copy", z, x)
-        yield f"triad {name}", lambda x=x, y=y, z=z: stream("triad", z, x, y)
+        yield f"read {name}", partial(stream, "read", None, x)
+        yield f"write {name}", partial(stream, "write", z)
+        yield f"copy {name}", partial(stream, "copy", z, x)
+        yield f"triad {name}", partial(stream, "triad", z, x, y)

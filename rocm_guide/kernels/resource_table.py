@@ -162,7 +162,7 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
     if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
         raise TableError(f"{source}: not a table of kernels; write it with rocm-guide kernels table --write")
     rows = []
-    kinds = [f.type for f in fields(KernelRow)]
+    kinds = [str(f.type) for f in fields(KernelRow)]
     for number, line in enumerate(lines, 3):
         cells = line.split("\t")
         try:

@@ -59,16 +59,16 @@ def triton_version() -> str:
     if found is None:
         import triton
 
-        return triton.__version__
+        return str(triton.__version__)
     return found[1]
 
 
 @cache
 def _compiled_from() -> str:
     """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
-    root = Path(__file__).parent
+    root = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    files = [root / "base.py", root / "kernel_table.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
+    files = [root / "base.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
     for path in sorted(files):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     chosen = {k: v for k, v in os.environ.items() if k.startswith(_SWITCHES) and k not in _FOLDERS}
@@ -84,7 +84,7 @@ def _cached(name: str, arch: str) -> list[KernelRow] | None:
     """The rows of a module as an earlier call kept them; None if there are none, or the file is damaged."""
     try:
         rows = json.loads(_file(name, arch).read_text(encoding="utf-8"))
-        kinds = {"int": int, "float": (int, float), "str": str}
+        kinds: dict[str, Any] = {"int": int, "float": (int, float), "str": str}
         found = [KernelRow(**row) for row in rows]
         whole = all(isinstance(getattr(r, f.name), kinds[str(f.type)]) for r in found for f in fields(KernelRow))
         return found if found and whole else None

@@ -111,7 +111,7 @@ def fit(
     shape = sizes_of(config)
     name, budget = budget_of(gpu, memory_gb)
     check_split(shape, work, count, fsdp)
-    per_weight = 4 if work.wide and not fsdp else 2
+    per_weight = 4.0 if work.wide and not fsdp else 2.0
     if work.method != "full":
         per_weight = frozen_bytes(shape, work) / shape.parameters
     share = count if work.method == "serve" else 1

@@ -137,6 +137,7 @@ def report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelRepor
     resources = next(k for k in read_code_object(compiled.code_object).kernels if k.name == compiled.name).resources
     threads = compiled.num_warps * row.wave_size
     lds = compiled.shared + (resources.lds_static or 0)
+    assert resources.vgprs_allocated is not None  # a code object's descriptor always says it
     occ = occupancy(
         resources.vgprs_allocated,
         lds,

@@ -111,8 +111,8 @@ def resources_from_text(
         ("kernarg_size", "kernarg_bytes"),
     )
     for key, name in pairs:
-        if values.get(key) is not None:
-            found.setdefault(name, values[key])
+        if (value := values.get(key)) is not None:
+            found.setdefault(name, value)
     # Newer LLVM may print an expression over symbols there; then what the note says is used is the best known.
     free = values.get("next_free_vgpr")
     if free is None and "next_free_vgpr" in directives:

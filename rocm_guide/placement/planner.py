@@ -144,7 +144,7 @@ def plan_placement(
 
 def _checked(budgets: Mapping[Device, int] | Sequence[int]) -> dict[Device, int]:
     """A copy, in Accelerate's order: GPUs by number, then cpu, then disk."""
-    given = dict(budgets) if isinstance(budgets, Mapping) else dict(enumerate(budgets))
+    given: dict[Device, int] = dict(budgets) if isinstance(budgets, Mapping) else {**dict(enumerate(budgets))}
     if not given:
         raise PlacementError("budgets: no device; give at least one, for example [192 * 10**9] for one MI300X")
     for device, size in given.items():

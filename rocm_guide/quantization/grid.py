@@ -164,7 +164,7 @@ def output_error(weight: torch.Tensor, approximation: torch.Tensor, inputs: torc
     """
     exact = inputs.double() @ weight.double().T
     wrong = inputs.double() @ (weight.double() - approximation.double()).T
-    return (wrong.square().sum() / exact.square().sum()).item()
+    return float((wrong.square().sum() / exact.square().sum()).item())
 
 
 def bits_per_weight(

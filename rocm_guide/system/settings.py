@@ -15,8 +15,11 @@ __all__ = ["ClockLimit", "FileSetting", "Setting", "every_setting", "wanted_sett
 class Setting(Protocol):
     """One value of the machine. ``key`` names it in the saved state, ``wanted`` is the value to set."""
 
-    key: str
-    wanted: str
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def wanted(self) -> str: ...
 
     def current(self, machine: Machine) -> str:
         """The value now."""

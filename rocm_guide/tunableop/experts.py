@@ -56,4 +56,4 @@ def expert_products(
         return None
     one = mat(weights[0])
     made = {n: mm_gemm(mat(rows[:n]), one, rules) for n in set(even_rows(len(rows), len(weights)))}
-    return [made[n] for n in even_rows(len(rows), len(weights)) if made[n] is not None]
+    return [gemm for n in even_rows(len(rows), len(weights)) if (gemm := made[n]) is not None]

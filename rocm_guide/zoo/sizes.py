@@ -201,7 +201,7 @@ def fields_of(config: Any) -> dict[str, Any]:
     if isinstance(config, Mapping):
         return dict(config)
     if hasattr(config, "to_dict"):
-        return config.to_dict()
+        return dict(config.to_dict())
     raise SizesError(f"{type(config).__name__}: give a transformers configuration or the fields of a config.json")
 
 

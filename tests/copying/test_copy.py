@@ -107,8 +107,11 @@ def test_every_module_is_covered():
     for path in package.rglob("*.py"):
         if "cli" in path.parts or path.name.startswith("__"):
             continue
-        names = {n.targets[0].id for n in ast.parse(path.read_text()).body if isinstance(n, ast.Assign)
-                 and isinstance(n.targets[0], ast.Name)}  # fmt: skip
+        names = {
+            n.targets[0].id
+            for n in ast.parse(path.read_text()).body
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+        }
         assert "__all__" in names, f"{path.relative_to(package)} has no __all__"
 
 
@@ -136,14 +139,16 @@ def alone(tmp_path, name, root):
 
 
 def test_inlines_what_is_needed_and_nothing_else(tmp_path, package):
-    root = package({
-        "low": "__all__ = ['base']\nimport os\nimport math\nFACTOR = 3\n"
-               "def base(x):\n    return x * FACTOR + math.floor(0.5)\n"
-               "def unused():\n    return os.name\n",
-        "high": "__all__ = ['top']\nfrom .low import base\n"
-                "# why it is so\n@staticmethod\ndef _twice(x): return 2 * base(x)\n"
-                "def top(x: int = 1) -> int:\n    return _twice(x)\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = ['base']\nimport os\nimport math\nFACTOR = 3\n"
+            "def base(x):\n    return x * FACTOR + math.floor(0.5)\n"
+            "def unused():\n    return os.name\n",
+            "high": "__all__ = ['top']\nfrom .low import base\n"
+            "# why it is so\n@staticmethod\ndef _twice(x): return 2 * base(x)\n"
+            "def top(x: int = 1) -> int:\n    return _twice(x)\n",
+        }
+    )
     text, scope = alone(tmp_path, "high.top", root)
     assert scope["top"](2) == 12
     assert "unused" not in text and "import os" not in text and "# why it is so" in text
@@ -151,29 +156,35 @@ def test_inlines_what_is_needed_and_nothing_else(tmp_path, package):
 
 
 def test_imports_inside_functions_are_inlined(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\ndef one(): return 1\ndef two(): return 2\n",
-        "high": "__all__ = ['top']\ndef top():\n    from .low import one\n"
-                "    from rocm_guide.low import (\n        two as zwei,\n    )\n"
-                "    return one() + zwei()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\ndef one(): return 1\ndef two(): return 2\n",
+            "high": "__all__ = ['top']\ndef top():\n    from .low import one\n"
+            "    from rocm_guide.low import (\n        two as zwei,\n    )\n"
+            "    return one() + zwei()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 3
 
 
 def test_an_import_that_is_alone_in_its_block_leaves_a_pass(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\ndef one(): return 1\n",
-        "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n        from .low import one\n    return one()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\ndef one(): return 1\n",
+            "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n        from .low import one\n    return one()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 1
 
 
 def test_clashing_private_names_are_kept_apart(tmp_path, package):
-    root = package({
-        "left": "__all__ = ['f']\ndef _help(): return 'left'\ndef f(): return _help()\n",
-        "right": "__all__ = ['g']\ndef _help(): return 'right _help'\ndef g(): return _help()\n",
-        "top": "__all__ = ['both']\nfrom .left import f\nfrom .right import g\ndef both(): return f(), g()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "left": "__all__ = ['f']\ndef _help(): return 'left'\ndef f(): return _help()\n",
+            "right": "__all__ = ['g']\ndef _help(): return 'right _help'\ndef g(): return _help()\n",
+            "top": "__all__ = ['both']\nfrom .left import f\nfrom .right import g\ndef both(): return f(), g()\n",
+        }
+    )
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right _help")
 
 
@@ -189,21 +200,25 @@ def test_clashing_private_names_of_files_of_one_name_are_kept_apart(tmp_path, pa
 
 
 def test_clashing_names_imported_inside_functions(tmp_path, package):
-    root = package({
-        "left": "__all__ = ['f']\ndef f(): return 'left'\n",
-        "right": "__all__ = ['f']\ndef f(): return 'right'\n",
-        "top": "__all__ = ['both']\nfrom .left import f\n"
-               "def both():\n    from .right import f as g\n    return f(), g(), other()\n"
-               "def other():\n    from .right import f\n    return f()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "left": "__all__ = ['f']\ndef f(): return 'left'\n",
+            "right": "__all__ = ['f']\ndef f(): return 'right'\n",
+            "top": "__all__ = ['both']\nfrom .left import f\n"
+            "def both():\n    from .right import f as g\n    return f(), g(), other()\n"
+            "def other():\n    from .right import f\n    return f()\n",
+        }
+    )
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right", "right")
 
 
 def test_names_under_another_name(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\ndef one(): return 1\n",
-        "high": "__all__ = ['top']\nfrom .low import one as first\ndef top(): return first() + first()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\ndef one(): return 1\n",
+            "high": "__all__ = ['top']\nfrom .low import one as first\ndef top(): return first() + first()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 2
 
 
@@ -213,29 +228,35 @@ def test_a_constant_built_in_two_steps(tmp_path, package):
 
 
 def test_type_only_imports_stay_type_only(tmp_path, package):
-    root = package({
-        "m": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
-             "if TYPE_CHECKING:\n    import not_installed\n"
-             "__all__ = ['f']\ndef f(x: not_installed.Thing): return x\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "m": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    import not_installed\n"
+            "__all__ = ['f']\ndef f(x: not_installed.Thing): return x\n",
+        }
+    )
     text, scope = alone(tmp_path, "m.f", root)
     assert scope["f"](5) == 5 and "if TYPE_CHECKING:\n    import not_installed" in text
 
 
 def test_submodules_of_one_package(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\nimport os.path\nimport xml.dom\ndef one(): return os.path.sep, xml.dom.__name__\n",
-        "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom .low import one\n"
-                "def top(): return xml.sax.__name__, os.sep, one()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\nimport os.path\nimport xml.dom\ndef one(): return os.path.sep, xml.dom.__name__\n",
+            "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom .low import one\n"
+            "def top(): return xml.sax.__name__, os.sep, one()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == ("xml.sax", "/", ("/", "xml.dom"))
 
 
 def test_one_name_for_two_things_is_refused(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
-        "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
+            "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
+        }
+    )
     with pytest.raises(CopyError, match=r"time: stands for both '.*import time'; rename"):
         copy_source("high.top", root)
 

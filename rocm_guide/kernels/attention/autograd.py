@@ -43,7 +43,7 @@ class AttentionFunction(torch.autograd.Function):
         q, k, v, bias, out, lse = ctx.saved_tensors
         wanted = bias is not None and ctx.needs_input_grad[3]
         dq, dk, dv, d_bias = attention_backward(do, q, k, v, out, lse, bias=bias, bias_gradient=wanted, **ctx.options)
-        if wanted:
+        if wanted and d_bias is not None:
             # What was broadcast is summed.
             d_bias = d_bias.sum_to_size(bias.shape).to(bias.dtype)
         return dq, dk, dv, d_bias, None

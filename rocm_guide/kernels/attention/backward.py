@@ -30,10 +30,17 @@ __all__ = ["attention_backward", "gfx942_cases", "launch_backward"]
 
 
 @triton.jit
-def attention_delta_kernel(  # noqa: ANN202
-    out, do, delta, strides, heads, rows,  # noqa: ANN001
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def attention_delta_kernel(
+    out,
+    do,
+    delta,
+    strides,
+    heads,
+    rows,
+    D: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head."""
     tiles = tl.cdiv(rows, BLOCK)  # one axis: the second one of a grid ends at 65,535
     bh = (tl.program_id(0) // tiles).to(tl.int64)
@@ -81,10 +88,16 @@ def launch_backward(
         c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
-            "D": d, "COLUMNS": problem.columns, "BLOCK_M": c.m, "BLOCK_N": c.n, "CAUSAL": problem.causal,
-            "TMA": c.tma and all(fits_tma(x) for x in loaded), "HEADS_FIRST": arch.startswith("gfx9"),
-            "STAGES": c.stages, **c.options(arch),
-        }  # fmt: skip
+            "D": d,
+            "COLUMNS": problem.columns,
+            "BLOCK_M": c.m,
+            "BLOCK_N": c.n,
+            "CAUSAL": problem.causal,
+            "TMA": c.tma and all(fits_tma(x) for x in loaded),
+            "HEADS_FIRST": arch.startswith("gfx9"),
+            "STAGES": c.stages,
+            **c.options(arch),
+        }
         with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
             if part == "kv":
                 grid = (-(-max_k // c.n) * sequences * (heads // group),)

@@ -45,8 +45,8 @@ _LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _key_tiles(  # noqa: ANN202
-    state, q, kv, descriptors, low, high, where, scale, bias, bias_strides, slope, drop,  # noqa: ANN001
+def _key_tiles(
+    state, q, kv, descriptors, low, high, where, scale, bias, bias_strides, slope, drop,
     D: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -91,8 +91,8 @@ def _key_tiles(  # noqa: ANN202
 
 
 @triton.jit
-def _query_tile(  # noqa: ANN202
-    tile, tensors, extras, scales, strides, sizes, scale, drop,  # noqa: ANN001
+def _query_tile(
+    tile, tensors, extras, scales, strides, sizes, scale, drop,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -165,8 +165,8 @@ def _query_tile(  # noqa: ANN202
 
 
 @triton.jit
-def attention_forward_kernel(  # noqa: ANN201
-    tensors, extras, scales, strides, sizes, scale, drop, counter,  # noqa: ANN001
+def attention_forward_kernel(
+    tensors, extras, scales, strides, sizes, scale, drop, counter,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -212,23 +212,23 @@ def launch_forward(
     lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
     arch = architecture(q)
     alone = schedule != "grid" or scales is not None
-    config = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
-    tiles = -(-max_q // config.m) * sequences * heads
+    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
+    tiles = -(-max_q // tile.m) * sequences * heads
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)
-        tma = config.tma and aligned
-        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.per_unit)
+        tma = tile.tma and aligned
+        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
         with descriptor_memory(q.device) if tma else nullcontext():
             attention_forward_kernel[(programs,)](
                 (q, k, v, out, lse), problem.extras[:3], scales,
                 (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
                 problem.launch_sizes, problem.scale, problem.drop, counter,
-                D=d, COLUMNS=problem.columns, BLOCK_M=config.m, BLOCK_N=config.n, CAUSAL=problem.causal,
+                D=d, COLUMNS=problem.columns, BLOCK_M=tile.m, BLOCK_N=tile.n, CAUSAL=problem.causal,
                 P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
-                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=config.heads_first,
-                STAGES=config.stages, SCHEDULE=schedule,
-                **config.options(arch),
+                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=tile.heads_first,
+                STAGES=tile.stages, SCHEDULE=schedule,
+                **tile.options(arch),
             )  # fmt: skip
     return given, lse[0] if problem.layout == "thd" else lse
 

@@ -71,7 +71,7 @@ def _p_bits(p_scale: float | None, dtype: torch.dtype, second: torch.dtype) -> f
     """log2 of the factor on p."""
     import torch
 
-    if dtype == torch.int8 and second == torch.int8:
+    if p_scale is not None and dtype == torch.int8 and second == torch.int8:
         return -math.log2(check_number("p_scale", p_scale, 1 / 127, 1.0))
     # A power of two, so that the factor itself rounds nothing: 256 of 448 (e4m3fn), 128 of 240 (e4m3fnuz).
     return float(math.floor(math.log2(torch.finfo(second).max))) if second.itemsize == 1 else 0.0

@@ -66,7 +66,7 @@ def reference_attention_decode(
 
 
 @triton.jit
-def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE: tl.constexpr):  # noqa: ANN001, ANN202
+def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE: tl.constexpr):
     """Where keys ``n`` of sequence ``b`` lie: row offset and page, found through the block table if there is one."""
     if PAGE:
         page = tl.load(table_ptr + b * table_width + n // PAGE, live, 0).to(tl.int64)
@@ -78,9 +78,9 @@ def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE
 
 
 @triton.jit
-def _decode_part(  # noqa: ANN202
-    q_ptr, k_ptr, v_ptr, length_ptr, table_ptr, out_ptr, lse_ptr,  # noqa: ANN001
-    tokens, qk_scale, stride_page, stride_token, stride_head, table_width,  # noqa: ANN001
+def _decode_part(
+    q_ptr, k_ptr, v_ptr, length_ptr, table_ptr, out_ptr, lse_ptr,
+    tokens, qk_scale, stride_page, stride_token, stride_head, table_width,
     GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -122,10 +122,15 @@ def _decode_part(  # noqa: ANN202
 
 
 @triton.jit
-def _combine(  # noqa: ANN202
-    part_ptr, lse_ptr, out_ptr, parts,  # noqa: ANN001
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_P: tl.constexpr,
-):  # fmt: skip
+def _combine(
+    part_ptr,
+    lse_ptr,
+    out_ptr,
+    parts,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
     """One row of the output: the average of its parts, each weighed by exp2 of its log-sum-exp; 16 parts at a time."""
     row, d, i = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_P)
     lse = tl.load(lse_ptr + row * parts + i, i < parts, float("-inf"))

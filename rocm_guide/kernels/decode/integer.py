@@ -49,7 +49,7 @@ INT_CONFIGS: dict[str, DecodeTile] = {
 
 
 @triton.jit
-def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):  # noqa: ANN001, ANN202
+def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
     """Codes as numbers around 0: -127 to 127, or of the low or high four bits of a byte -8 to 7.
 
     Conversion instructions are slow on some GPUs (on an H100 they alone took 0.3 of 0.6 ms). In fp16 the bits
@@ -67,7 +67,7 @@ def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
 
 
 @triton.jit
-def _grid_at(grid_ptr, mark, near, live, BITS: tl.constexpr):  # noqa: ANN001, ANN202
+def _grid_at(grid_ptr, mark, near, live, BITS: tl.constexpr):
     """Scale and shift of the keys at ``mark``: two fp16 numbers in one 32-bit word, 0 where not ``live``."""
     both = tl.where(live, tl.load(grid_ptr + mark, near, 0), 0)
     scale = (both & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True)
@@ -79,9 +79,9 @@ def _grid_at(grid_ptr, mark, near, live, BITS: tl.constexpr):  # noqa: ANN001, A
 
 
 @triton.jit
-def _decode_int_part(  # noqa: ANN202
-    q_ptr, k_ptr, v_ptr, k_grid, v_grid, length_ptr, table_ptr, out_ptr, lse_ptr,  # noqa: ANN001
-    tokens, qk_scale, stride_page, stride_token, stride_head, plane, table_width,  # noqa: ANN001
+def _decode_int_part(
+    q_ptr, k_ptr, v_ptr, k_grid, v_grid, length_ptr, table_ptr, out_ptr, lse_ptr,
+    tokens, qk_scale, stride_page, stride_token, stride_head, plane, table_width,
     GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BITS: tl.constexpr, EIGHTS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip

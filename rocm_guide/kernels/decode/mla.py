@@ -69,13 +69,12 @@ def reference_mla_decode(
     scale: float | None = None,
 ) -> torch.Tensor:
     """The absorbed form in plain torch, for one query per sequence. See mla_decode for shapes."""
-    one = (x[:, None] for x in (q_nope, q_pe))
-    return reference_mla_absorbed(*one, kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]
+    return reference_mla_absorbed(q_nope[:, None], q_pe[:, None], kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]
 
 
 @triton.jit
-def _per_head(  # noqa: ANN202
-    x_ptr, w_ptr, out_ptr, batch, heads, w_head, w_k, w_n,  # noqa: ANN001
+def _per_head(
+    x_ptr, w_ptr, out_ptr, batch, heads, w_head, w_k, w_n,
     K: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """``out[b, h] = x[b, h] @ W_h`` for 16 sequences and BLOCK_N columns: into latent space and out of it again."""
@@ -93,9 +92,9 @@ def _per_head(  # noqa: ANN202
 
 
 @triton.jit
-def _mla_part(  # noqa: ANN202
-    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, length_ptr, part_ptr, lse_ptr,  # noqa: ANN001
-    tokens, qk_scale, heads, kv_batch, kv_token, pe_batch, pe_token,  # noqa: ANN001
+def _mla_part(
+    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, length_ptr, part_ptr, lse_ptr,
+    tokens, qk_scale, heads, kv_batch, kv_token, pe_batch, pe_token,
     C: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip

@@ -43,8 +43,14 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLA_PREFILL_CONFIGS", "MlaTile", "gfx942_cases", "mla_attention", "reference_mla_absorbed",
-           "reference_mla_naive"]  # fmt: skip
+__all__ = [
+    "MLA_PREFILL_CONFIGS",
+    "MlaTile",
+    "gfx942_cases",
+    "mla_attention",
+    "reference_mla_absorbed",
+    "reference_mla_naive",
+]
 
 
 @dataclass(frozen=True)
@@ -126,9 +132,9 @@ def reference_mla_absorbed(
 
 
 @triton.jit
-def _mla_attention(  # noqa: ANN202
-    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, w_ptr, out_ptr,  # noqa: ANN001
-    queries, keys, heads, qk_scale, kv_strides, pe_strides,  # noqa: ANN001
+def _mla_attention(
+    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, w_ptr, out_ptr,
+    queries, keys, heads, qk_scale, kv_strides, pe_strides,
     D: tl.constexpr, V: tl.constexpr, C: tl.constexpr, R: tl.constexpr, CAUSAL: tl.constexpr, CHUNK: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip

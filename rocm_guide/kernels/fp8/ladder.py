@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """The ladder to rmsnorm_fp8.py: the same operation with a static scale, one improvement at a time.
 
     s = x + residual;   y = s / sqrt(mean(s^2) + eps) * weight;   q = fp8(y / scale)

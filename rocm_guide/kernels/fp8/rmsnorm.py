@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """Residual add, RMSNorm and conversion to FP8 in one kernel, forward.
 
     s     = x + residual                               (rounded to their type; the next residual)
@@ -17,6 +16,7 @@ equations leave out; B. Zhang, R. Sennrich, "Root Mean Square Layer Normalizatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -43,7 +43,7 @@ SMALLEST = 1e-30
 
 # Columns in registers at most, and warps by the size of the tile: (tile up to, num_warps), in ascending order.
 # A wave of gfx942 has 64 lanes, so the same number of warps is twice as many threads there.
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {"one_pass": 32768, "warps": ((1024, 1), (2048, 2), (4096, 4), (8192, 8), (32768, 16)), "looped": 8192},
     "sm_90": {"one_pass": 32768, "warps": ((512, 1), (1024, 2), (2048, 4), (8192, 8), (32768, 16)), "looped": 8192},
 }

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """SwiGLU and conversion to FP8 in one kernel, forward.
 
     x = [gate | up]                                    (one row of the Gate/Up projection)
@@ -14,6 +13,7 @@ and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -38,7 +38,7 @@ MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 # static: (results up to, tile, num_warps), in ascending order, the last for any number: few results need small tiles so
 # that every unit gets some. The others are for per-row scales: columns in registers at most, (tile up to, num_warps),
 # and the tile of rows that do not fit.
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
         "static": ((304 * 2048, 1024, 1), (304 * 4096, 2048, 2), (None, 4096, 4)),
         "one_pass": 32768,
@@ -77,9 +77,15 @@ def _swiglu(x_ptr, offsets, columns, mask):
 
 @triton.jit
 def swiglu_fp8_kernel(
-    x_ptr, out_ptr, x_stride, inverse_scale,
-    COLUMNS: tl.constexpr, FMAX: tl.constexpr, BLOCK: tl.constexpr, CLAMP: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    out_ptr,
+    x_stride,
+    inverse_scale,
+    COLUMNS: tl.constexpr,
+    FMAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CLAMP: tl.constexpr,
+):
     """Static scale: one tile of one row per program. The width is a constant: addresses then cost next to nothing."""
     TILES: tl.constexpr = (COLUMNS + BLOCK - 1) // BLOCK
     row = (tl.program_id(0) // TILES).to(tl.int64)
@@ -94,9 +100,16 @@ def swiglu_fp8_kernel(
 
 @triton.jit
 def swiglu_fp8_rows_kernel(
-    x_ptr, out_ptr, scale_ptr, columns, x_stride,
-    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    out_ptr,
+    scale_ptr,
+    columns,
+    x_stride,
+    FMAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_PASS: tl.constexpr,
+    EVEN: tl.constexpr,
+):
     """A scale for each row: one row per program, kept in registers if it fits, else computed twice."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
@@ -173,9 +186,16 @@ def swiglu_fp8(
         if rows:
             # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
             swiglu_fp8_kernel[(rows * triton.cdiv(columns, block),)](
-                x, out, x.stride(0), 1.0 / scale,
-                COLUMNS=columns, FMAX=fmt.maximum, BLOCK=block, CLAMP=not arch.startswith("sm_"), num_warps=n,
-            )  # fmt: skip
+                x,
+                out,
+                x.stride(0),
+                1.0 / scale,
+                COLUMNS=columns,
+                FMAX=fmt.maximum,
+                BLOCK=block,
+                CLAMP=not arch.startswith("sm_"),
+                num_warps=n,
+            )
         return finish_fp8(out, fmt), None
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
     one_pass = columns <= config["one_pass"]

@@ -108,7 +108,7 @@ def pick_tile(
 
     def rate(tile: GemmTile) -> float:
         tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
-        return tile.speed * tiles / (triton.cdiv(tiles, units) * units)
+        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units))
 
     # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
     fitting = [t for t in table[bits] if activation != "gelu" or t.bm * t.bn < 256 * 256]

@@ -72,7 +72,7 @@ def reference_multiply_reduce(a: torch.Tensor, b: torch.Tensor, alpha: float = 1
 
 @triton.jit(do_not_specialize=["M"])
 def gemm_multiply_reduce_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, alpha,  # noqa: ANN001
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, alpha,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns from ``program_id(0) * BN`` on, of rows from ``program_id(1) * BM`` on."""

@@ -75,7 +75,7 @@ def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0
 
 
 @triton.jit
-def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):  # noqa: ANN001, ANN202
+def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):
     """Leave ``acc`` in the workspace; who counts that all SPLIT are there gets (their sum, True)."""
     tl.store(part_ptr + piece * SIZE + at, acc)
     settle(AMD)
@@ -89,7 +89,7 @@ def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, S
 
 
 @triton.jit
-def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):  # noqa: ANN001, ANN202
+def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):
     """Leave ``acc`` in a slot; the last piece looks until all slots are full, empties them and gets (the sum, True).
 
     A number is its own sign of having arrived, so nothing must be ordered: no fence, no counter.
@@ -112,7 +112,7 @@ def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.const
 
 @triton.jit(do_not_specialize=["M"])
 def gemm_skinny_kernel(
-    x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
+    x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
     EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr,
     PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,

@@ -84,4 +84,4 @@ def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     [612, 624, 768]
     """
     tiles = triton.cdiv(n, tile.bn)
-    return max(1, min(math.ceil(units * tile.groups / tiles), triton.cdiv(k, tile.bk * tile.chunks), MOST_PARTS))
+    return max(1, min(math.ceil(units * tile.groups / tiles), int(triton.cdiv(k, tile.bk * tile.chunks)), MOST_PARTS))

@@ -67,7 +67,7 @@ def reference_split_k(
 
 @triton.jit
 def gemm_split_k_kernel(
-    a, b, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,  # noqa: ANN001
+    a, b, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EXACT: tl.constexpr, ATOMIC: tl.constexpr,
@@ -94,7 +94,7 @@ def gemm_split_k_kernel(
 
 @triton.jit
 def add_parts_kernel(
-    part_ptr, c_ptr, bias_ptr, size, N, alpha,  # noqa: ANN001
+    part_ptr, c_ptr, bias_ptr, size, N, alpha,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
 ) -> None:  # fmt: skip
     """C = act(alpha * (sum of PARTS parts) + bias), ``BLOCK`` elements per program, parts added in order."""

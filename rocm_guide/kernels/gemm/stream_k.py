@@ -133,8 +133,8 @@ def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def gemm_stream_k_kernel(
-    a, b, c_ptr, part_ptr, flag_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,  # noqa: ANN001
-    shared_tiles,  # noqa: ANN001
+    a, b, c_ptr, part_ptr, flag_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    shared_tiles,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr,
     AMD: tl.constexpr,

@@ -65,8 +65,8 @@ def reference_gemm(
 
 @triton.jit
 def gemm_kernel(
-    a, b, c_ptr, bias_ptr, M, N, K,  # noqa: ANN001
-    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, alpha,  # noqa: ANN001
+    a, b, c_ptr, bias_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, alpha,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,

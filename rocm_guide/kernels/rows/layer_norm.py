@@ -11,6 +11,7 @@ variance by the update of T. Chan et al., "Updating formulae and a pairwise algo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,8 +46,8 @@ def reference_layer_norm(
 
 
 @triton.jit
-def layer_norm_rows(  # noqa: ANN202
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+def layer_norm_rows(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -99,8 +100,8 @@ def layer_norm_rows(  # noqa: ANN202
 
 
 @triton.jit
-def layer_norm_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,  # noqa: ANN001
+def layer_norm_blocked(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: one row of any length, read twice. Every lane keeps a mean and a sum of squared distances to it."""
@@ -228,4 +229,4 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w: layer_norm_forward(x, w, w)
+            yield name, partial(layer_norm_forward, x, w, w)

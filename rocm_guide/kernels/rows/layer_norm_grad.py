@@ -10,6 +10,7 @@ All arithmetic is fp32.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import triton
@@ -41,12 +42,13 @@ def reference_layer_norm_backward(
     x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
     bias = torch.zeros_like(weight, requires_grad=True)
     y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    return torch.autograd.grad(y, (x, weight, bias), dy)
+    dx, dw, db = torch.autograd.grad(y, (x, weight, bias), dy)
+    return dx, dw, db
 
 
 @triton.jit
-def layer_norm_backward_rows(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def layer_norm_backward_rows(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -114,8 +116,8 @@ def layer_norm_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def layer_norm_backward_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def layer_norm_backward_blocked(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -222,4 +224,4 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             r = torch.empty(2048, dtype=torch.float32, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w, r=r: layer_norm_backward(x, w, x, r, r)
+            yield name, partial(layer_norm_backward, x, w, x, r, r)

@@ -10,6 +10,7 @@ All arithmetic is fp32, rounded once at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps:
 
 
 @triton.jit
-def rms_norm_rows(  # noqa: ANN202
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+def rms_norm_rows(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,
     WEIGHT: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
@@ -65,8 +66,8 @@ def rms_norm_rows(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def rms_norm_blocked(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -87,8 +88,8 @@ def rms_norm_blocked(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_backward_rows(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def rms_norm_backward_rows(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -124,8 +125,8 @@ def rms_norm_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_backward_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def rms_norm_backward_blocked(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -236,14 +237,14 @@ def rms_norm_backward(
         programs = triton.cdiv(rows, t.rows)
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         # A single program's part is the whole sum.
-        kind = weight.dtype if own and programs == 1 else torch.float32
+        kind = w.dtype if own and programs == 1 else torch.float32
         parts = torch.empty(1, programs if own else 0, cols, dtype=kind, device=x.device)
         rms_norm_backward_rows[(programs,)](
             flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own, RELOAD=t.reload,
             ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
         )  # fmt: skip
-    if not has:
+    if weight is None:
         return dx, None
     if t.blocked or t.split:
         return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
@@ -288,5 +289,5 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             r = torch.empty(2048, dtype=torch.float32, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x, w=w: rms_norm_forward(x, w)
-            yield f"backward, {name}", lambda x=x, w=w, r=r: rms_norm_backward(x, w, x, r)
+            yield f"forward, {name}", partial(rms_norm_forward, x, w)
+            yield f"backward, {name}", partial(rms_norm_backward, x, w, x, r)

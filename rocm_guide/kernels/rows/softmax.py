@@ -9,6 +9,7 @@ and N. Gimelshein, "Online normalizer calculation for softmax", https://arxiv.or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def reference_softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
     """One program: ROWS whole rows, each read once."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
@@ -42,7 +43,7 @@ def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: t
 
 
 @triton.jit
-def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):
     """One program: one row of any length, read twice. Every lane keeps a maximum and a sum of its own."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
@@ -67,9 +68,16 @@ def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):  # noqa:
 
 
 @triton.jit
-def softmax_backward_rows(  # noqa: ANN202
-    y_ptr, dy_ptr, dx_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr, LAST_FIRST: tl.constexpr,  # noqa: ANN001
-):  # fmt: skip
+def softmax_backward_rows(
+    y_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    cols,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    LAST_FIRST: tl.constexpr,
+):
     """One program: ROWS whole rows of contiguous tensors."""
     program = tl.num_programs(0) - 1 - tl.program_id(0) if LAST_FIRST else tl.program_id(0)
     first = program.to(tl.int64) * ROWS
@@ -82,7 +90,7 @@ def softmax_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def softmax_backward_blocked(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_backward_blocked(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):
     """One program: one row of any length, read twice."""
     start_of_row = tl.program_id(0).to(tl.int64) * cols
     lane = tl.arange(0, BLOCK)
@@ -196,5 +204,5 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         for dtype in (torch.float16, torch.bfloat16, torch.float32) if cols in (4096, 16384) else (torch.bfloat16,):
             x = torch.empty(2048, cols, dtype=dtype, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x: softmax_forward(x)
-            yield f"backward, {name}", lambda x=x: softmax_backward(x, x)
+            yield f"forward, {name}", partial(softmax_forward, x)
+            yield f"backward, {name}", partial(softmax_backward, x, x)

@@ -9,6 +9,7 @@ Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their wei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import triton
@@ -50,8 +51,8 @@ def reference_norm_weight_grad(
 
 
 @triton.jit
-def weight_grad_partials(  # noqa: ANN202
-    x_ptr, dy_ptr, mean_ptr, rstd_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def weight_grad_partials(
+    x_ptr, dy_ptr, mean_ptr, rstd_ptr, part_ptr, x_stride, rows, cols,
     CENTRED: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """One program: a strip of COLS columns, every so many groups of ROWS rows."""
@@ -78,10 +79,16 @@ def weight_grad_partials(  # noqa: ANN202
 
 
 @triton.jit
-def column_sums(  # noqa: ANN202
-    part_ptr, out_ptr, parts, cols,  # noqa: ANN001
-    ROWS: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
+def column_sums(
+    part_ptr,
+    out_ptr,
+    parts,
+    cols,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    DROP: tl.constexpr,
+    PDL: tl.constexpr,
+):
     """One program: COLS columns of one table (second grid axis) of ``parts`` rows, summed in a fixed order.
 
     With DROP (at most that many parts, COLS a multiple of 32) what it has read is not written to memory any more.
@@ -198,5 +205,5 @@ def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         x = torch.empty(rows, cols, dtype=torch.bfloat16, device="cuda")
         row = torch.empty(rows, dtype=torch.float32, device="cuda")
         name = f"{rows} rows of {cols}"
-        yield f"RMSNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row)
-        yield f"LayerNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)
+        yield f"RMSNorm, {name}", partial(norm_weight_grad, x, x, row)
+        yield f"LayerNorm, {name}", partial(norm_weight_grad, x, x, row, row, bias=True)

@@ -36,7 +36,7 @@ class _Launcher:
 def _current_state() -> Recorder:
     from triton.runtime import driver
 
-    state = getattr(driver._active, "dry_run_state", None)
+    state: Recorder | None = getattr(driver._active, "dry_run_state", None)
     if state is None:
         raise DryRunError("this kernel was compiled in a dry run that has ended: launch its @triton.jit function again")
     return state

@@ -71,7 +71,7 @@ class ElfFile:
     @property
     def is_host(self) -> bool:
         """Whether this is a program for another processor (a host program with GPU code inside)."""
-        return self.machine != _EM_AMDGPU
+        return bool(self.machine != _EM_AMDGPU)
 
     def features(self) -> tuple[str, ...]:
         """XNACK and SRAM-ECC settings from e_flags (code object version 4 and later)."""

@@ -122,7 +122,9 @@ def parse_layout(text: str, known: dict[str, Layout] | None = None, name: str = 
     return Layout(name, _KINDS.get(spelling, "unknown"), spelling, params, parent)
 
 
-def _blocked_bits(layout: Layout, shape: tuple[int, ...], tile: tuple[int, ...], order: tuple[int, ...]) -> list:
+def _blocked_bits(
+    layout: Layout, shape: tuple[int, ...], tile: tuple[int, ...], order: tuple[int, ...]
+) -> list[tuple[int, int] | None]:
     """Wave bits of a layout in which waves tile the tensor: bit -> (dimension, index bit), None where it repeats."""
     bits: list[tuple[int, int] | None] = []
     waves = layout.numbers("warpsPerCTA")

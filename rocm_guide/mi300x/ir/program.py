@@ -183,7 +183,7 @@ class Program:
 
 def _lane_bits(value: Value | None) -> int | None:
     layout = value.layout if value else None
-    if layout is None or layout.kind != "blocked" or not value.type.shape:
+    if value is None or layout is None or layout.kind != "blocked" or not value.type.shape:
         return None
     per, order = layout.numbers("sizePerThread"), layout.numbers("order")
     if len(per) != len(value.type.shape) or not order or not 0 <= order[0] < len(per):

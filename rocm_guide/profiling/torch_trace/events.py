@@ -139,7 +139,9 @@ class _Window:
             return found
 
 
-def iter_text_events(stream: TextIO, name: str = "trace", header: dict[str, Any] | None = None) -> Iterator[dict]:
+def iter_text_events(
+    stream: TextIO, name: str = "trace", header: dict[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the events of an open trace in file order.
 
     Accepts both shapes of the format: ``{"traceEvents": [...], ...}`` and a bare array of events.
@@ -187,7 +189,7 @@ def iter_text_events(stream: TextIO, name: str = "trace", header: dict[str, Any]
         raise TraceError(f"{name}: no traceEvents array; pass a trace written by torch.profiler's export_chrome_trace")
 
 
-def _array(window: _Window) -> Iterator[dict]:
+def _array(window: _Window) -> Iterator[dict[str, Any]]:
     window.take("[")
     if window.peek() == "]":
         window.at += 1
@@ -211,7 +213,7 @@ def _array(window: _Window) -> Iterator[dict]:
             raise window.fail(f"expected ',' or ']', found {after!r}")
 
 
-def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = None) -> Iterator[dict]:
+def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """:func:`iter_text_events` of a file, gzipped or not.
 
     Raises:
