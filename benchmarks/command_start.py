@@ -24,6 +24,7 @@ from rocm_guide.host import describe_cpu, host_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "tests/samples"
+RECORDED = ROOT / "notebooks/recorded"
 KERNEL = """
 import torch
 import triton
@@ -45,8 +46,8 @@ COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "help": (["--help"], 0.4),
     "list": (["list"], 0.4),
     "copy": (["copy", "base.write_text"], 0.4),
-    "faults": (["faults", "log", str(SAMPLES / "faults/dmesg.txt")], 0.4),
-    "trace": (["trace", "summary", str(SAMPLES / "profiling/decode_b32.json.gz")], 0.4),
+    "faults": (["faults", "log", str(SAMPLES / "debugging/dmesg.txt")], 0.4),
+    "trace": (["trace", "summary", str(RECORDED / "decode_b32.json.gz")], 0.4),
     "launch": (["launch", "slurm"], 0.4),
     "system": (["system", "check"], 0.4),
     "fit": (["fit", "llama-3-8b"], 0.4),

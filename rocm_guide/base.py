@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 __all__ = [
     "GuideError",
     "cache_folder",
     "check_private",
+    "face",
     "open_regular",
     "own_folder",
     "package_folder",
@@ -253,3 +256,26 @@ def package_folder() -> Path:
     'rocm_guide'
     """
     return Path(__file__).resolve().parent
+
+
+def face(room: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a room: the names in its ``__all__`` come from ``files`` when first used.
+
+    So whoever imports one file of a room, as the command line does, does not wait for its neighbours.
+
+    >>> look_up, names = face("rocm_guide.zoo", "load", "sizes")
+    >>> look_up("sizes_of").__module__, "sizes_of" in names()
+    ('rocm_guide.zoo.sizes', True)
+    """
+
+    def look_up(name: str) -> Any:
+        module = sys.modules[room]
+        if name in module.__all__:
+            for file in files:
+                home = importlib.import_module(f"{room}.{file}")
+                if hasattr(home, name):
+                    setattr(module, name, found := getattr(home, name))
+                    return found
+        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+
+    return look_up, lambda: sorted({*vars(sys.modules[room]), *sys.modules[room].__all__})

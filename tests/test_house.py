@@ -140,13 +140,29 @@ def test_a_face_costs_little_and_hides_no_module(face):
     """A face imports nothing heavy, and none of its names is that of a file beside it."""
     room = importlib.import_module(name_of(face))
     files = {m.name for m in pkgutil.iter_modules(room.__path__)}
-    assert not files & set(room.__all__)
-    assert all(hasattr(room, name) for name in room.__all__)
+    assert not files & set(room.__all__) and set(room.__all__) <= set(dir(room))
+    imports = [n for n in ast.walk(ast.parse(face.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom)]
+    shows = {alias.name: n.module for n in imports if n.module.startswith(f"{room.__name__}.") for alias in n.names}
+    assert set(shows) == set(room.__all__)
+    assert all(getattr(room, name) is getattr(importlib.import_module(home), name) for name, home in shows.items())
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = room.nothing
     heavy = "{'torch', 'triton', 'matplotlib', 'transformers'}"
     code = f"import sys, {name_of(face)}; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == ""
+
+
+def test_one_file_of_a_room_does_not_bring_its_neighbours():
+    """Otherwise `rocm-guide list` waits for the doctor, and the Makefile needs libraries that it is about to install."""
+    code = "import rocm_guide.doctor.own_folders, sys; print(*sorted(m for m in sys.modules if 'rocm_guide' in m))"
+    # -S hides what is installed: the standard library has to do.
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=PACKAGE.parent)
+    assert done.returncode == 0, done.stderr[-2000:]
+    alone = ["rocm_guide", "rocm_guide.base", "rocm_guide.checks", "rocm_guide.doctor", "rocm_guide.doctor.own_folders"]
+    assert [m for m in done.stdout.split() if not m.startswith("__editable__")] == alone
 
 
 REFERENCE = re.compile(r":(?:func|class|mod|data|meth|exc|attr):`~?([\w.]+)`")

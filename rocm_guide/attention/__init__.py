@@ -10,16 +10,21 @@ In reading order:
   them with.
 """
 
-from rocm_guide.attention.backends import attention_backends, compare_backends
-from rocm_guide.attention.cost import (
-    SlowMemory,
-    attention_flops,
-    flash_traffic,
-    saved_for_backward,
-    standard_traffic,
-    visible_tiles,
-)
-from rocm_guide.attention.in_transformers import AttentionError, register_attention
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.attention.backends import attention_backends, compare_backends
+    from rocm_guide.attention.cost import (
+        SlowMemory,
+        attention_flops,
+        flash_traffic,
+        saved_for_backward,
+        standard_traffic,
+        visible_tiles,
+    )
+    from rocm_guide.attention.in_transformers import AttentionError, register_attention
 
 __all__ = [
     "AttentionError",
@@ -33,3 +38,5 @@ __all__ = [
     "standard_traffic",
     "visible_tiles",
 ]
+
+__getattr__, __dir__ = face(__name__, "backends", "cost", "in_transformers")

@@ -11,10 +11,15 @@ In reading order:
   toggle.
 """
 
-from rocm_guide.compilation.decoder import Decoder, count_compilation, decode_speed
-from rocm_guide.compilation.divergence import parting
-from rocm_guide.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
-from rocm_guide.compilation.knobs import KNOBS, knob_table, measure_knobs
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.compilation.decoder import Decoder, count_compilation, decode_speed
+    from rocm_guide.compilation.divergence import parting
+    from rocm_guide.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
+    from rocm_guide.compilation.knobs import KNOBS, knob_table, measure_knobs
 
 __all__ = [
     "KNOBS",
@@ -28,3 +33,5 @@ __all__ = [
     "measure_knobs",
     "parting",
 ]
+
+__getattr__, __dir__ = face(__name__, "decoder", "divergence", "inductor", "knobs")

@@ -8,7 +8,14 @@ In reading order:
 - ``writer``: `rocm-guide copy tunableop.planner.plan`: one helper as one file that needs nothing of this package.
 """
 
-from rocm_guide.copying.names import public_helpers
-from rocm_guide.copying.writer import CopyError, copy_source, find_helper
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.copying.names import public_helpers
+    from rocm_guide.copying.writer import CopyError, copy_source, find_helper
 
 __all__ = ["CopyError", "copy_source", "find_helper", "public_helpers"]
+
+__getattr__, __dir__ = face(__name__, "names", "writer")

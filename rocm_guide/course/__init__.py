@@ -22,10 +22,15 @@ In reading order:
 - ``cpu_time``: Whether processes got the processor when they asked for it: on a busy machine everything takes longer.
 """
 
-from rocm_guide.course.lessons import Lesson, catalogue, find_lessons, notebooks_folder
-from rocm_guide.course.report import times_of
-from rocm_guide.course.run import check_runnable, run_course
-from rocm_guide.course.store import StoreError, store_course, update_readme
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.course.lessons import Lesson, catalogue, find_lessons, notebooks_folder
+    from rocm_guide.course.report import times_of
+    from rocm_guide.course.run import check_runnable, run_course
+    from rocm_guide.course.store import StoreError, store_course, update_readme
 
 __all__ = [
     "Lesson",
@@ -39,3 +44,5 @@ __all__ = [
     "times_of",
     "update_readme",
 ]
+
+__getattr__, __dir__ = face(__name__, "lessons", "report", "run", "store")

@@ -7,6 +7,13 @@ In reading order:
   purpose.
 """
 
-from rocm_guide.debugging.examples import SCALE_ROWS, fault_sample, forgetful_norm, layer_errors, plant_wrong_weight
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.debugging.examples import SCALE_ROWS, fault_sample, forgetful_norm, layer_errors, plant_wrong_weight
 
 __all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
+
+__getattr__, __dir__ = face(__name__, "examples")

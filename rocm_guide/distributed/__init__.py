@@ -20,18 +20,23 @@ In reading order:
   checked first.
 """
 
-from rocm_guide.distributed.batches import read_losses, read_processes, rows_of_step
-from rocm_guide.distributed.fsdp_demo import compare_sharded
-from rocm_guide.distributed.loopback import LoopbackError
-from rocm_guide.distributed.nodes import (
-    LaunchError,
-    agent_command,
-    free_port,
-    launch_file,
-    listening,
-    start_node,
-    wait_for,
-)
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.distributed.batches import read_losses, read_processes, rows_of_step
+    from rocm_guide.distributed.fsdp_demo import compare_sharded
+    from rocm_guide.distributed.loopback import LoopbackError
+    from rocm_guide.distributed.nodes import (
+        LaunchError,
+        agent_command,
+        free_port,
+        launch_file,
+        listening,
+        start_node,
+        wait_for,
+    )
 
 __all__ = [
     "LaunchError",
@@ -47,3 +52,5 @@ __all__ = [
     "start_node",
     "wait_for",
 ]
+
+__getattr__, __dir__ = face(__name__, "batches", "fsdp_demo", "loopback", "nodes")

@@ -133,11 +133,12 @@ def _model(s: ElasticSettings, device: Any) -> tuple[Any, Any]:
     from torch.nn.parallel import DistributedDataParallel
 
     from rocm_guide.zoo.load import load_model
+    from rocm_guide.zoo.sizes import LORA_TARGETS
 
     base, _ = load_model(s.model, device=str(device), seed=s.seed)
     torch.manual_seed(s.seed)  # the adapter's first values, the same everywhere
-    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    model = get_peft_model(base, LoraConfig(r=s.rank, lora_alpha=2 * s.rank, target_modules=targets)).train()
+    adapter = LoraConfig(r=s.rank, lora_alpha=2 * s.rank, target_modules=list(LORA_TARGETS))
+    model = get_peft_model(base, adapter).train()
     if not s.shard:
         return model, DistributedDataParallel(model)
     for layer in model.base_model.model.model.layers:

@@ -67,6 +67,7 @@ def sft_distributed(
 
     from rocm_guide.device import seed_all
     from rocm_guide.zoo.load import load_dataset, load_model
+    from rocm_guide.zoo.sizes import LORA_TARGETS
 
     output, gpu = Path(output), torch.cuda.is_available()
     local, world = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -81,13 +82,12 @@ def sft_distributed(
     )
     base, tokenizer = load_model(model, device=f"cuda:{local}" if gpu else "cpu")
     seed_all(settings.seed)
-    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     trainer = SFTTrainer(
         model=base,
         args=settings,
         train_dataset=load_dataset(data)["train"].select_columns(["prompt", "completion"]),
         processing_class=tokenizer,
-        peft_config=LoraConfig(r=16, lora_alpha=32, target_modules=targets, task_type="CAUSAL_LM"),
+        peft_config=LoraConfig(r=16, lora_alpha=32, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM"),
     )
     for reporter in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(reporter)

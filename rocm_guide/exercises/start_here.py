@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rocm_guide.exercises.common import say
+from rocm_guide.hardware.specs import gpu
 from rocm_guide.zoo.data import chat
 
 __all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]
@@ -30,23 +31,33 @@ STATEMENTS: dict[str, str] = {
 }
 
 
-def check_fits(models: Iterable[str], memory_gb: float = 192) -> bool:
+def check_fits(models: Iterable[str], memory_gib: float | None = None) -> bool:
     """Exercise 1: the models of :data:`WEIGHTS_GB` whose bfloat16 weights leave at least a quarter of an MI300X free.
 
+    ``memory_gib`` is the memory of another GPU in GiB (2^30 bytes); sizes of models are in GB (10^9 bytes).
+
     >>> check_fits(["llama-2-7b", "llama-2-13b"])
-    [HINT] llama-2-70b is missing: 138 GB is at most three quarters of 192 GB
+    [HINT] llama-2-70b is missing: 138 GB is at most three quarters of 206 GB (192 GiB)
     False
     """
+    gib = gpu("MI300X").memory_gib if memory_gib is None else memory_gib
+    memory = gib * 2**30 / 1e9
     given = set(models)
     if unknown := sorted(given - set(WEIGHTS_GB)):
         return say(False, f"{unknown[0]!r} is not one of {', '.join(WEIGHTS_GB)}")
     for name, size in WEIGHTS_GB.items():
-        fits = size <= 0.75 * memory_gb
+        fits = size <= 0.75 * memory
         if fits and name not in given:
-            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {memory_gb:g} GB")
+            room = f"{memory:.0f} GB ({gib:g} GiB)"
+            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {room}")
         if not fits and name in given:
             return say(False, f"{name} is too much: 2 bytes for each parameter make {size:.0f} GB")
-    return say(True, "three fit; 70B takes 138 GB of 192 and leaves 54 GB")
+    fit = [name for name, size in WEIGHTS_GB.items() if size <= 0.75 * memory]
+    if not fit:
+        return say(True, f"none fits into three quarters of {memory:.0f} GB")
+    most = WEIGHTS_GB[fit[-1]]
+    left = f"{most:.0f} GB of {memory:.0f} and leaves {memory - most:.0f} GB"
+    return say(True, f"{len(fit)} fit; {fit[-1]} takes {left}")
 
 
 def check_prompt(text: str, question: str = "What is LDS?") -> bool:

@@ -8,8 +8,13 @@ In reading order:
   memory.
 """
 
-from rocm_guide.hardware.drawings import draw_compute_unit, draw_gpu, draw_owners, draw_wave
-from rocm_guide.hardware.specs import GPUS, HardwareError, find_gpu, gpu, roofline
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.hardware.drawings import draw_compute_unit, draw_gpu, draw_owners, draw_wave
+    from rocm_guide.hardware.specs import GPUS, HardwareError, find_gpu, gpu, roofline
 
 __all__ = [
     "GPUS",
@@ -22,3 +27,5 @@ __all__ = [
     "gpu",
     "roofline",
 ]
+
+__getattr__, __dir__ = face(__name__, "drawings", "specs")

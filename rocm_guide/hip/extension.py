@@ -16,6 +16,7 @@ from typing import Any
 
 from rocm_guide.base import cache_folder, own_folder
 from rocm_guide.hip.toolchain import HipError, write_sources
+from rocm_guide.mi300x.arch import ARCHS
 
 __all__ = ["ARCHITECTURES", "HIPCC_FLAGS", "build_extension", "extension_sources", "skinny_splits"]
 
@@ -62,10 +63,11 @@ def build_extension(verbose: bool = False) -> Any:
     return torch.ops.rocm_guide
 
 
-def skinny_splits(columns: int, depth: int, units: int = 304) -> int:
+def skinny_splits(columns: int, depth: int, units: int | None = None) -> int:
     """In how many parts to cut the depth, so that every compute unit has work: 1.5 workgroups each if possible.
 
-    Two workgroups fit on a compute unit at once, so up to twice as many workgroups as units run together.
+    Two workgroups fit on a compute unit at once, so up to twice as many workgroups as units run together. ``units`` are
+    those of an MI300X if left out.
 
     >>> [skinny_splits(n, k) for n, k in ((2304, 16384), (13312, 16384), (16384, 6656))]
     [8, 2, 1]
@@ -75,6 +77,7 @@ def skinny_splits(columns: int, depth: int, units: int = 304) -> int:
     """
     if columns < COLUMNS or columns % COLUMNS or depth < DEPTH or depth % DEPTH:
         raise HipError(f"{columns} columns, depth {depth}: give multiples of {COLUMNS} and {DEPTH}")
+    units = ARCHS["gfx942"].cus if units is None else units
     stages = depth // DEPTH
     divisors = [s for s in range(1, stages + 1) if stages % s == 0]
     enough = [s for s in divisors if columns // COLUMNS * s >= 1.5 * units]

@@ -17,10 +17,17 @@ In reading order:
   in fp32.
 """
 
-from rocm_guide.memory.planner import Fit, fit
-from rocm_guide.memory.plot import draw_fit
-from rocm_guide.memory.states import training_state_bytes
-from rocm_guide.memory.step import step_moments
-from rocm_guide.memory.work import FitError, Work
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.memory.planner import Fit, fit
+    from rocm_guide.memory.plot import draw_fit
+    from rocm_guide.memory.states import training_state_bytes
+    from rocm_guide.memory.step import step_moments
+    from rocm_guide.memory.work import FitError, Work
 
 __all__ = ["Fit", "FitError", "Work", "draw_fit", "fit", "step_moments", "training_state_bytes"]
+
+__getattr__, __dir__ = face(__name__, "planner", "plot", "states", "step", "work")

@@ -36,11 +36,16 @@ def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
     """Refuse what cannot run, whatever the memory.
 
     Raises:
-        FitError: no GPU; FSDP without training or a second GPU; a tensor parallelism that the heads do not divide by;
+        FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor parallelism that the heads do not divide by;
             quantised weights that should be trained; a family whose training is not counted.
     """
     if not isinstance(count, int) or count < 1:
         raise FitError(f"count={count}: a plan needs one GPU or more")
+    if sizes.positions is not None and work.seq > sizes.positions:
+        raise FitError(
+            f"seq={work.seq}: this model ({sizes.family}) has learned {sizes.positions:,} positions, and a longer text "
+            f"cannot run; give {sizes.positions} or less"
+        )
     training = work.method in ("full", "lora", "qlora")
     if fsdp and (count < 2 or not training):
         said = f"fsdp with count={count}, method={work.method}"

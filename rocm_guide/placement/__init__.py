@@ -10,9 +10,14 @@ In reading order:
   spans.
 """
 
-from rocm_guide.placement.planner import STRATEGIES, Placement, PlacementError, pieces_of, plan_placement
-from rocm_guide.placement.reasons import bytes_by_device, draw_placement, explain, memory_table, runs_of
-from rocm_guide.placement.schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.placement.planner import STRATEGIES, Placement, PlacementError, pieces_of, plan_placement
+    from rocm_guide.placement.reasons import bytes_by_device, draw_placement, explain, memory_table, runs_of
+    from rocm_guide.placement.schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
 
 __all__ = [
     "STRATEGIES",
@@ -30,3 +35,5 @@ __all__ = [
     "runs_of",
     "sharded_schedule",
 ]
+
+__getattr__, __dir__ = face(__name__, "planner", "reasons", "schedules")

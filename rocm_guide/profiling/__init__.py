@@ -7,7 +7,14 @@ In reading order:
 - ``examples``: What notebook 23 plays with: a planted bottleneck, and where the recorded traces lie.
 """
 
-from rocm_guide.profiling.bandwidth import BandwidthError, measure_bandwidth
-from rocm_guide.profiling.examples import first_kernels, recorded, row_by_row, slice_table
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.profiling.bandwidth import BandwidthError, measure_bandwidth
+    from rocm_guide.profiling.examples import first_kernels, recorded, row_by_row, slice_table
 
 __all__ = ["BandwidthError", "first_kernels", "measure_bandwidth", "recorded", "row_by_row", "slice_table"]
+
+__getattr__, __dir__ = face(__name__, "bandwidth", "examples")

@@ -23,21 +23,26 @@ In reading order:
 - ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
 """
 
-from rocm_guide.quantization.awq import awq_grid, rounded, search_clip, search_scales
-from rocm_guide.quantization.budget import decode_bound, linear_weights, serving_bytes
-from rocm_guide.quantization.formats import format_errors
-from rocm_guide.quantization.gptq import hessian
-from rocm_guide.quantization.grid import (
-    QuantizationError,
-    bits_per_weight,
-    encode,
-    fit_grid,
-    output_error,
-    round_to_nearest,
-)
-from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
-from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, quantize_blocks
-from rocm_guide.quantization.scores import case_table, divergence, measure, model_bytes, table
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.quantization.awq import awq_grid, rounded, search_clip, search_scales
+    from rocm_guide.quantization.budget import decode_bound, linear_weights, serving_bytes
+    from rocm_guide.quantization.formats import format_errors
+    from rocm_guide.quantization.gptq import hessian
+    from rocm_guide.quantization.grid import (
+        QuantizationError,
+        bits_per_weight,
+        encode,
+        fit_grid,
+        output_error,
+        round_to_nearest,
+    )
+    from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
+    from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, quantize_blocks
+    from rocm_guide.quantization.scores import case_table, divergence, measure, model_bytes, table
 
 __all__ = [
     "QuantizationError",
@@ -68,3 +73,5 @@ __all__ = [
     "serving_bytes",
     "table",
 ]
+
+__getattr__, __dir__ = face(__name__, "awq", "budget", "formats", "gptq", "grid", "int8", "nf4", "scores")

@@ -11,12 +11,17 @@ In reading order:
 - ``pretend``: A pretended MI300X machine in a folder: kernel files, and tools that edit them as the driver would.
 """
 
-from rocm_guide.system.apply import apply_settings, reset_settings
-from rocm_guide.system.audit import affinity_hints, check_system
-from rocm_guide.system.machine import Machine, SystemSettingError
-from rocm_guide.system.pretend import photograph, pretend_machine
-from rocm_guide.system.saved import load_state, state_path
-from rocm_guide.system.settings import every_setting, wanted_settings
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.system.apply import apply_settings, reset_settings
+    from rocm_guide.system.audit import affinity_hints, check_system
+    from rocm_guide.system.machine import Machine, SystemSettingError
+    from rocm_guide.system.pretend import photograph, pretend_machine
+    from rocm_guide.system.saved import load_state, state_path
+    from rocm_guide.system.settings import every_setting, wanted_settings
 
 __all__ = [
     "Machine",
@@ -32,3 +37,5 @@ __all__ = [
     "state_path",
     "wanted_settings",
 ]
+
+__getattr__, __dir__ = face(__name__, "apply", "audit", "machine", "pretend", "saved", "settings")

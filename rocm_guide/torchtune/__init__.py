@@ -11,10 +11,15 @@ In reading order:
   loaded.
 """
 
-from rocm_guide.torchtune.config import lora_config, model_on_disk, write_config, write_rows
-from rocm_guide.torchtune.results import split_epoch
-from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune
-from rocm_guide.torchtune.tokenizer import ChatTokenizer
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.torchtune.config import lora_config, model_on_disk, write_config, write_rows
+    from rocm_guide.torchtune.results import split_epoch
+    from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune
+    from rocm_guide.torchtune.tokenizer import ChatTokenizer
 
 __all__ = [
     "ChatTokenizer",
@@ -28,3 +33,5 @@ __all__ = [
     "write_config",
     "write_rows",
 ]
+
+__getattr__, __dir__ = face(__name__, "config", "results", "run", "tokenizer")

@@ -11,7 +11,14 @@ In reading order:
 - ``evaluation``: What a model answers, and how often that is right word for word.
 """
 
-from rocm_guide.training.evaluation import answer, exact_match
-from rocm_guide.training.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.training.evaluation import answer, exact_match
+    from rocm_guide.training.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
 
 __all__ = ["answer", "exact_match", "fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
+
+__getattr__, __dir__ = face(__name__, "evaluation", "sft")

@@ -27,18 +27,23 @@ In reading order:
   evenly.
 """
 
-from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
-from rocm_guide.tunableop.experiments import apply_mode, compare_matmul, compare_model, time_matmul
-from rocm_guide.tunableop.file_tools import compare, explain_validators, merge, missing
-from rocm_guide.tunableop.files import TuningFile, parse_text, read_file, write_file
-from rocm_guide.tunableop.gemm import Gemm, TunableFileError, parse_gemm
-from rocm_guide.tunableop.generation import generate_fixed, padded_prompt
-from rocm_guide.tunableop.in_words import explain
-from rocm_guide.tunableop.matrices import CUDA_RULES, BlasRules
-from rocm_guide.tunableop.planner import Plan, plan, plan_model
-from rocm_guide.tunableop.recorder import record_gemms
-from rocm_guide.tunableop.search import find_fastest, parse_log
-from rocm_guide.tunableop.tuning import share_out, tune_file
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
+    from rocm_guide.tunableop.experiments import apply_mode, compare_matmul, compare_model, time_matmul
+    from rocm_guide.tunableop.file_tools import compare, explain_validators, merge, missing
+    from rocm_guide.tunableop.files import TuningFile, parse_text, read_file, write_file
+    from rocm_guide.tunableop.gemm import Gemm, TunableFileError, parse_gemm
+    from rocm_guide.tunableop.generation import generate_fixed, padded_prompt
+    from rocm_guide.tunableop.in_words import explain
+    from rocm_guide.tunableop.matrices import CUDA_RULES, BlasRules
+    from rocm_guide.tunableop.planner import Plan, plan, plan_model
+    from rocm_guide.tunableop.recorder import record_gemms
+    from rocm_guide.tunableop.search import find_fastest, parse_log
+    from rocm_guide.tunableop.tuning import share_out, tune_file
 
 __all__ = [
     "CUDA_RULES",
@@ -72,3 +77,19 @@ __all__ = [
     "tuning_seconds",
     "write_file",
 ]
+
+__getattr__, __dir__ = face(
+    __name__,
+    "cost",
+    "experiments",
+    "file_tools",
+    "files",
+    "gemm",
+    "generation",
+    "in_words",
+    "matrices",
+    "planner",
+    "recorder",
+    "search",
+    "tuning",
+)

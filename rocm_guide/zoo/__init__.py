@@ -20,11 +20,16 @@ In reading order:
 - ``trust``: Models that bring their own Python: refused before anything of them runs.
 """
 
-from rocm_guide.zoo.config_json import config_fields
-from rocm_guide.zoo.data import chat
-from rocm_guide.zoo.load import load_dataset, load_model, load_tokenizer, meta_model
-from rocm_guide.zoo.shapes import SHAPES, config_of
-from rocm_guide.zoo.sizes import LORA_TARGETS, SizesError, lora_parameters, sizes_of
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.zoo.config_json import config_fields
+    from rocm_guide.zoo.data import chat
+    from rocm_guide.zoo.load import load_dataset, load_model, load_tokenizer, meta_model
+    from rocm_guide.zoo.shapes import SHAPES, config_of
+    from rocm_guide.zoo.sizes import LORA_TARGETS, SizesError, lora_parameters, sizes_of
 
 __all__ = [
     "LORA_TARGETS",
@@ -40,3 +45,5 @@ __all__ = [
     "meta_model",
     "sizes_of",
 ]
+
+__getattr__, __dir__ = face(__name__, "config_json", "data", "load", "shapes", "sizes")

@@ -210,8 +210,9 @@ def _gpt2(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
         "mlp.c_proj": (inner, hidden),
     }
     layer = Layer(matrices, 5 * hidden + inner, 4 * hidden, hidden, hidden, hidden, 2 * hidden, inner)
-    sizes = {"hidden": hidden, "heads": heads, "kv_heads": heads}
-    return sizes, [layer] * get("n_layer", "num_hidden_layers"), get("n_positions") * hidden + 2 * hidden
+    positions = get("n_positions", "max_position_embeddings")
+    sizes = {"hidden": hidden, "heads": heads, "kv_heads": heads, "positions": positions}
+    return sizes, [layer] * get("n_layer", "num_hidden_layers"), positions * hidden + 2 * hidden
 
 
 def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
@@ -235,8 +236,10 @@ def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
         else 0
     )
     projections = 2 * table * hidden if table != hidden else 0
-    beside = (get("max_position_embeddings") + 2) * hidden + last + projections
-    return {"hidden": hidden, "heads": heads, "kv_heads": heads}, [layer] * get("num_hidden_layers"), beside
+    positions = get("max_position_embeddings")
+    beside = (positions + 2) * hidden + last + projections
+    sizes = {"hidden": hidden, "heads": heads, "kv_heads": heads, "positions": positions}
+    return sizes, [layer] * get("num_hidden_layers"), beside
 
 
 def _image_encoder(given: Mapping[str, Any], hidden: int) -> int:

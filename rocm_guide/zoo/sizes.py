@@ -84,6 +84,8 @@ class Sizes:
         beside: everything else outside the layers (positions, the last norm, an image encoder).
         linear_bytes: bytes of all matrices and experts of the layers as the checkpoint stores them.
         stored_as: "bf16", or the format of a quantised checkpoint.
+        positions: rows of a learned table of positions (GPT-2, OPT), which end a text there; None for rotary ones,
+            where the limit is one of quality.
     """
 
     family: str
@@ -97,6 +99,7 @@ class Sizes:
     beside: int
     linear_bytes: int
     stored_as: str
+    positions: int | None = None
 
     @property
     def layers(self) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from array import array
@@ -316,3 +317,35 @@ def test_shell_lines_run_in_a_shell():
     lines = shell_lines(hunt_environment(agent="lib", all_waves=True, precise=True))
     run = subprocess.run(["sh", "-c", f"{lines}\necho $ROCM_DEBUG_AGENT_OPTIONS"], capture_output=True, text=True)
     assert run.stdout.strip() == "--all --precise-memory"
+
+
+HOSTILE = {
+    "a word that never ends": "9" * 60_000,
+    "letters": "a" * 60_000,
+    "a name that never comes to its pid": "process" * 9_000,
+    "spaces": "RW: 1" + " " * 60_000 + "1\x01",
+    "an error that stays away": "aborting with error" + " " * 60_000 + "x",
+    "a ring without an end": "ring " + "ring" * 15_000,
+    "prefixes": "Memory access fault by GPU node-1 " * 2_000,
+    "an arrow that points nowhere": " " * 60_000 + "x",
+}
+
+
+@pytest.mark.parametrize("line", HOSTILE.values(), ids=HOSTILE)
+def test_a_long_damaged_line_is_read_in_proportion_to_its_length(line):
+    """Milliseconds; where the time grows with the square of the length, as it did for most of these, half a minute."""
+
+    def too_long(*_):
+        raise TimeoutError("more than 5 s of processor time for one line of 60,000 characters")
+
+    before = signal.signal(signal.SIGVTALRM, too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 5)
+    try:
+        head = "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32774)"
+        assert scan_log([head, line])[0].kind == "page fault"
+        sections = ("system registers:", line, "Disassembly for function f:", line)
+        wave = "wave_0: pc=0x7fbe4cc0d0b4 (stopped, reason: MEMORY_VIOLATION)"
+        assert len(parse_report([line, wave, *sections]).waves) == 1
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from rocm_guide.hip import toolchain
 from rocm_guide.hip.extension import build_extension, extension_sources, skinny_splits
 from rocm_guide.hip.toolchain import HipError, compile_hip, find_clang, sources, write_sources
+from rocm_guide.mi300x.arch import ARCHS
 from rocm_guide.mi300x.isa.kernel import parse_asm
 from rocm_guide.mi300x.occupancy import occupancy
 
@@ -186,8 +188,11 @@ def test_errors_are_one_line(tmp_path, monkeypatch):
         find_clang()
 
 
-def test_grids_fill_the_gpu_at_the_documents_shapes():
+def test_grids_fill_the_gpu_at_the_documents_shapes(monkeypatch):
     for columns, depth in ((2304, 16384), (13312, 16384), (16384, 6656)):
         splits = skinny_splits(columns, depth)
         assert columns // 32 * splits >= 304 and depth // 256 % splits == 0
+    assert skinny_splits(2304, 16384) == skinny_splits(2304, 16384, units=ARCHS["gfx942"].cus)
+    monkeypatch.setitem(ARCHS, "gfx942", replace(ARCHS["gfx942"], cus=38))
+    assert skinny_splits(2304, 16384) == 1  # from the table of GPUs
     assert skinny_splits(32, 512) == 2  # never more parts than there are steps

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 BAR = 46
+SEQ = 2048
 
 
 def fit(
@@ -27,7 +29,9 @@ def fit(
     count: Annotated[int, typer.Option(help="Number of GPUs.")] = 1,
     method: Annotated[str, typer.Option(help="full, lora, qlora, inference or serve.")] = "full",
     batch: Annotated[int, typer.Option(help="Rows on each GPU.")] = 1,
-    seq: Annotated[int, typer.Option(help="Tokens of a row, the answer included.")] = 2048,
+    seq: Annotated[
+        int | None, typer.Option(help="Tokens of a row, the answer included; 2048 if the model takes so many.")
+    ] = None,
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Recompute activations.")] = False,
     fsdp: Annotated[bool, typer.Option("--fsdp", help="Shard parameters, gradients and states.")] = False,
     precision: Annotated[str, typer.Option(help="Of full training: bf16 (all of it) or mixed (fp32 states).")] = "bf16",
@@ -49,13 +53,16 @@ def fit(
     from rocm_guide.memory.planner import fit as plan_fit
     from rocm_guide.memory.work import Work
     from rocm_guide.zoo.config_json import config_fields
+    from rocm_guide.zoo.sizes import sizes_of
 
     chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
     work = Work(
-        method, batch, seq, precision, checkpointing, kernels, accumulation, rank, chosen, dropout, method != "qlora"
+        method, batch, SEQ if seq is None else seq, precision, checkpointing, kernels, accumulation, rank, chosen, dropout, method != "qlora"
     )
     _check_options(work, fsdp, device_map)
     fields = config_fields(model)
+    if seq is None:
+        work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
     plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
     placement = _placement(model, plan, device_map) if device_map else None
     if plot is not None:

@@ -17,13 +17,18 @@ In reading order:
   access.
 """
 
-from rocm_guide.debugging.faults.agent_log import read_report
-from rocm_guide.debugging.faults.code_objects import disassemble, extract_code, find_objdump, saved_name
-from rocm_guide.debugging.faults.dmesg import read_log, scan_log
-from rocm_guide.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
-from rocm_guide.debugging.faults.lanes import lane_addresses
-from rocm_guide.debugging.faults.model import FaultError
-from rocm_guide.debugging.faults.verdict import explain_report
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.debugging.faults.agent_log import read_report
+    from rocm_guide.debugging.faults.code_objects import disassemble, extract_code, find_objdump, saved_name
+    from rocm_guide.debugging.faults.dmesg import read_log, scan_log
+    from rocm_guide.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
+    from rocm_guide.debugging.faults.lanes import lane_addresses
+    from rocm_guide.debugging.faults.model import FaultError
+    from rocm_guide.debugging.faults.verdict import explain_report
 
 __all__ = [
     "HUNT",
@@ -41,3 +46,5 @@ __all__ = [
     "scan_log",
     "shell_lines",
 ]
+
+__getattr__, __dir__ = face(__name__, "agent_log", "code_objects", "dmesg", "hunting_env", "lanes", "model", "verdict")

@@ -21,14 +21,14 @@ __all__ = ["parse_report", "read_report"]
 _WAVE = re.compile(r"wave_(\d+): pc=0x([0-9a-f]+)(.*)", re.I)
 _ENTRY = re.compile(r"kernel_code_entry=0x([0-9a-f]+)(?: <(.*)>)?(?:, kernargs=0x([0-9a-f]+))?\)", re.I)
 _REASON = re.compile(r"\(stopped, reason: ([A-Z0-9_|]+)\)\s*$")
-_REGISTER = re.compile(r"([a-z][a-z0-9_]*): ((?:\[\d+\] [0-9a-f]+ ?)+|[0-9a-f]+)(?=\s|$)", re.I)
+_REGISTER = re.compile(r"\b([a-z][a-z0-9_]{0,63}): ((?:\[\d+\] [0-9a-f]+ ?)+|[0-9a-f]+)(?=\s|$)", re.I)
 _LANE = re.compile(r"\[\d+\] ([0-9a-f]{1,16})", re.I)
 _MEMORY = re.compile(r"\s*0x[0-9a-f]+:((?: [0-9a-f]{1,16})+)\s*$", re.I)
-_CODE = re.compile(r"\s*(=>)?\s*0x([0-9a-f]+)(?: <([+-]\d+)>)?:\s+(\S.*)", re.I)
+_CODE = re.compile(r"\s*(?:(=>)\s*)?0x([0-9a-f]+)(?: <([+-]\d+)>)?:\s+(\S.*)", re.I)
 _LOADED = re.compile(r"\s*loaded at: \[0x([0-9a-f]+)-0x([0-9a-f]+)\]", re.I)
 _SOURCE = re.compile(r"(\d{1,9})(?: {2}|$)")
 _PAGE = re.compile(r"Faulting page: 0x([0-9a-f]+)", re.I)
-_ACCESS = re.compile(r"Memory access fault by GPU node-\d+ .*on address (?:0x([0-9a-f]+)|\(nil\))", re.I)
+_ACCESS = re.compile(r"Memory access fault by GPU node-\d{1,4} .{0,200}?on address (?:0x([0-9a-f]+)|\(nil\))", re.I)
 _WIDEST = 1 << 64
 
 

@@ -43,22 +43,23 @@ class LogFault:
     details: dict[str, str] = field(default_factory=dict)
 
 
+# Every repetition has a limit, or can begin in one place only: a log of damaged lines is read as fast as a good one.
 _DEVICE = re.compile(r"amdgpu (\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)", re.I)
 _PAGE_FAULT = re.compile(r"\[(?:gfxhub|mmhub)\d*\]\s*(?:(no-)?retry )?page fault", re.I)
-_PROCESS = re.compile(r"[Pp]rocess (\S+) pid (\d{1,9})")
+_PROCESS = re.compile(r"[Pp]rocess (\S{1,256}) pid (\d{1,9})")
 _AT = re.compile(r"in page starting at address 0x([0-9a-f]{1,16})", re.I)
-_STATUS = re.compile(r"(\w*PROTECTION_FAULT_STATUS):\s*(0x[0-9a-f]{1,16})", re.I)
+_STATUS = re.compile(r"\b(\w{0,60}PROTECTION_FAULT_STATUS):\s*(0x[0-9a-f]{1,16})", re.I)
 _FIELD = re.compile(
-    r"(Faulty UTCL2 client ID|MORE_FAULTS|WALKER_ERROR|PERMISSION_FAULTS|MAPPING_ERROR|RW):\s*(.+?)\s*$"
+    r"(Faulty UTCL2 client ID|MORE_FAULTS|WALKER_ERROR|PERMISSION_FAULTS|MAPPING_ERROR|RW):\s*(\S.*)$"
 )
 _RUNTIME = re.compile(
-    r"Memory access fault by GPU node-(\d{1,4}) .*?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?\s*Reason: (.*?)\s*$"
+    r"Memory access fault by GPU node-(\d{1,4}) .{0,200}?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?\s{0,9}Reason: (.*)$"
 )
-_QUEUE = re.compile(r"aborting with error\s*:?\s*(HSA_STATUS_ERROR_\w+)", re.I)
+_QUEUE = re.compile(r"aborting with error\s{0,9}:?\s{0,9}(HSA_STATUS_ERROR_\w+)", re.I)
 _SIMPLE = (
-    (re.compile(r"HW [Ee]xception by GPU node-(\d+)"), "hardware exception", "runtime",
+    (re.compile(r"HW [Ee]xception by GPU node-\d"), "hardware exception", "runtime",
      "the GPU stopped the process: look for the cause in dmesg, at the same second"),
-    (re.compile(r"ring \S+ timeout", re.I), "hang", "driver",
+    (re.compile(r"ring \S{1,256} timeout", re.I), "hang", "driver",
      "a kernel did not end in time: an endless loop, a deadlock between workgroups, or a hung engine"),
     (re.compile(r"GPU reset begin", re.I), "reset", "driver",
      "the driver restarts the GPU: everything that ran on it is lost, and the fault is in an earlier line"),

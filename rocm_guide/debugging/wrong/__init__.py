@@ -8,7 +8,14 @@ In reading order:
 - ``nans``: Find where a NaN or an infinity is born, in the forward or in the backward pass.
 """
 
-from rocm_guide.debugging.wrong.compare import first_difference
-from rocm_guide.debugging.wrong.nans import nan_origin
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.debugging.wrong.compare import first_difference
+    from rocm_guide.debugging.wrong.nans import nan_origin
 
 __all__ = ["first_difference", "nan_origin"]
+
+__getattr__, __dir__ = face(__name__, "compare", "nans")

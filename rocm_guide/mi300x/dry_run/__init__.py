@@ -9,7 +9,14 @@ In reading order:
 - ``driver``: Run code that launches Triton kernels, compile every launch for an AMD GPU, and launch nothing.
 """
 
-from rocm_guide.mi300x.dry_run.driver import dry_run
-from rocm_guide.mi300x.dry_run.recorder import DryRunError
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.dry_run.driver import dry_run
+    from rocm_guide.mi300x.dry_run.recorder import DryRunError
 
 __all__ = ["DryRunError", "dry_run"]
+
+__getattr__, __dir__ = face(__name__, "driver", "recorder")

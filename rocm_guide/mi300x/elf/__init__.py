@@ -11,8 +11,15 @@ In reading order:
   much memory.
 """
 
-from rocm_guide.mi300x.elf.code_object import ElfError, read_code_object
-from rocm_guide.mi300x.elf.elf64 import ElfFormatError
-from rocm_guide.mi300x.elf.msgpack import MsgpackError
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.elf.code_object import ElfError, read_code_object
+    from rocm_guide.mi300x.elf.elf64 import ElfFormatError
+    from rocm_guide.mi300x.elf.msgpack import MsgpackError
 
 __all__ = ["ElfError", "ElfFormatError", "MsgpackError", "read_code_object"]
+
+__getattr__, __dir__ = face(__name__, "code_object", "elf64", "msgpack")

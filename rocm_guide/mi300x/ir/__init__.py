@@ -12,8 +12,15 @@ In reading order:
   traces of a value.
 """
 
-from rocm_guide.mi300x.ir.build import IrNestingError
-from rocm_guide.mi300x.ir.layouts import wave_bits
-from rocm_guide.mi300x.ir.program import IrError, parse_ir
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.ir.build import IrNestingError
+    from rocm_guide.mi300x.ir.layouts import wave_bits
+    from rocm_guide.mi300x.ir.program import IrError, parse_ir
 
 __all__ = ["IrError", "IrNestingError", "parse_ir", "wave_bits"]
+
+__getattr__, __dir__ = face(__name__, "build", "layouts", "program")

@@ -18,7 +18,14 @@ In reading order:
 - ``operands``: The registers that one AMDGCN instruction names, writes, and forms its address from.
 """
 
-from rocm_guide.mi300x.isa.in_flight import loads_in_flight
-from rocm_guide.mi300x.isa.kernel import IsaError, parse_asm
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.isa.in_flight import loads_in_flight
+    from rocm_guide.mi300x.isa.kernel import IsaError, parse_asm
 
 __all__ = ["IsaError", "loads_in_flight", "parse_asm"]
+
+__getattr__, __dir__ = face(__name__, "in_flight", "kernel")

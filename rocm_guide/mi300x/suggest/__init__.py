@@ -9,6 +9,13 @@ In reading order:
   through LDS.
 """
 
-from rocm_guide.mi300x.suggest.rules import suggest
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.suggest.rules import suggest
 
 __all__ = ["suggest"]
+
+__getattr__, __dir__ = face(__name__, "rules")

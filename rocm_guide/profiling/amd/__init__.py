@@ -14,7 +14,14 @@ In reading order:
 - ``counters``: What the hardware counters of an AMD Instinct GPU mean, and where a kernel lies under the roofline.
 """
 
-from rocm_guide.profiling.amd.counters import COUNTERS, explain
-from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.profiling.amd.counters import COUNTERS, explain
+    from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 
 __all__ = ["COUNTERS", "explain", "read_profile", "roofline_rows"]
+
+__getattr__, __dir__ = face(__name__, "counters", "reader")

@@ -14,11 +14,16 @@ In reading order:
   started.
 """
 
-from rocm_guide.profiling.torch_trace.events import TraceError, iter_events
-from rocm_guide.profiling.torch_trace.expected import check_kernels, replaced_kernels
-from rocm_guide.profiling.torch_trace.guard import NestedProfilerError, only_profiler
-from rocm_guide.profiling.torch_trace.recording import record, record_block
-from rocm_guide.profiling.torch_trace.summary import TraceSummary, compare, summarize
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.profiling.torch_trace.events import TraceError, iter_events
+    from rocm_guide.profiling.torch_trace.expected import check_kernels, replaced_kernels
+    from rocm_guide.profiling.torch_trace.guard import NestedProfilerError, only_profiler
+    from rocm_guide.profiling.torch_trace.recording import record, record_block
+    from rocm_guide.profiling.torch_trace.summary import TraceSummary, compare, summarize
 
 __all__ = [
     "NestedProfilerError",
@@ -33,3 +38,5 @@ __all__ = [
     "replaced_kernels",
     "summarize",
 ]
+
+__getattr__, __dir__ = face(__name__, "events", "expected", "guard", "recording", "summary")
