@@ -369,7 +369,7 @@ def main() -> int:
         total, bad = total + options.count, bad + int(str(found["unnamed"]))
         wrong = found.pop("wrong")
         print(json.dumps(found), flush=True)
-        for data, error in wrong[:3]:  # type: ignore[index]
+        for data, error in wrong[:3]:
             print(f"    {error}   from {data[:300]!r}", flush=True)
     print(f"{total:,} damaged inputs, {bad} unnamed errors", flush=True)
     return 1 if bad else 0

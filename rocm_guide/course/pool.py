@@ -183,16 +183,18 @@ class Pool:
             "out": str(job.out.resolve()),
             "html": str(job.html.resolve()) if job.html else None,
         }
+        assert worker.stdin is not None  # a pipe, see above
         try:
-            worker.stdin.write(json.dumps(order) + "\n")  # type: ignore[union-attr]
-            worker.stdin.flush()  # type: ignore[union-attr]
+            worker.stdin.write(json.dumps(order) + "\n")
+            worker.stdin.flush()
         except BrokenPipeError:
             pass  # it died at once; the reader below sees its end and reports it
         threading.Thread(target=self._listen, args=(job.number, worker), daemon=True).start()
 
     def _listen(self, number: str, worker: subprocess.Popen[str]) -> None:
         done = False
-        for line in worker.stdout:  # type: ignore[union-attr]
+        assert worker.stdout is not None  # a pipe, see _start
+        for line in worker.stdout:
             event = json.loads(line)
             done = done or event["event"] == "done"
             self._events.put((number, event))
@@ -211,7 +213,8 @@ class Pool:
 
     def _finish(self, number: str) -> None:
         worker, scratch = self._workers.pop(number)
-        worker.stdin.close()  # type: ignore[union-attr]
+        assert worker.stdin is not None  # a pipe, see _start
+        worker.stdin.close()
         worker.wait()
         shutil.rmtree(scratch, ignore_errors=True)
 

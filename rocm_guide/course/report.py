@@ -55,7 +55,7 @@ def hardware(*, cpu_only: bool = False) -> str:
     devices: list[dict[str, Any]] = []
     if not cpu_only and gpu_nodes():
         try:
-            devices = ask_torch(120)["devices"]  # type: ignore[assignment]
+            devices = ask_torch(120)["devices"]
         except (RuntimeError, OSError, subprocess.TimeoutExpired):
             devices = []  # the doctor explains why; the run goes on, on the CPU
     if devices:

@@ -51,10 +51,11 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
     report = write_text(
         folder / "agent.log", resources.files("rocm_guide").joinpath("data", "fault_report.txt").read_text()
     )
-    uri = read_report(report).faulting[0].disassembly.uri  # type: ignore[union-attr]
+    where = read_report(report).faulting[0].disassembly
+    assert where is not None  # the log of this package has one
     code = folder / "code_objects"
     encoded = resources.files("rocm_guide").joinpath("data", "fault_code.b64").read_text()
-    write_bytes(code / saved_name(uri), base64.b64decode(encoded))
+    write_bytes(code / saved_name(where.uri), base64.b64decode(encoded))
     return report, code
 
 

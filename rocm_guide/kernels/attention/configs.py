@@ -84,7 +84,7 @@ FORWARD_CONFIGS: dict[str, dict[int, AttentionTile]] = {
     "interpreter": {256: _Tile(16, 16, warps=4)},
 }
 #: What changes for fp32, whose tiles are twice as large and whose products do not run on the 16-bit matrix units.
-FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
+FP32_TILES: dict[str, Any] = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
 
 #: By architecture, columns of a tile and part (keys and values, or queries).
 BACKWARD_CONFIGS: dict[str, dict[int, dict[str, AttentionTile]]] = {

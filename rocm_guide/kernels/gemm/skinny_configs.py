@@ -83,5 +83,5 @@ def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     >>> [pick_split(n, k, CONFIGS["gfx942"][8][0], 304) * n // 64 for n, k in SHAPES]
     [612, 624, 768]
     """
-    tiles = triton.cdiv(n, tile.bn)
+    tiles = int(triton.cdiv(n, tile.bn))
     return max(1, min(math.ceil(units * tile.groups / tiles), int(triton.cdiv(k, tile.bk * tile.chunks)), MOST_PARTS))
