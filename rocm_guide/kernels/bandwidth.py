@@ -9,8 +9,6 @@ Notebook 17 uses them as the ceiling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import triton
@@ -30,26 +28,13 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["gfx942_cases", "reference_stream", "stream", "stream_copy", "stream_read", "stream_triad", "stream_write"]
+__all__ = ["reference_stream", "stream", "stream_copy", "stream_read", "stream_triad", "stream_write"]
 
 #: Architecture -> elements per step of one program, warps, programs per compute unit. 16 bytes per lane and access.
 CONFIGS: dict[str, dict[str, int]] = {
     "gfx942": {"BLOCK": 4096, "num_warps": 8, "programs": 8},
     "sm_90": {"BLOCK": 4096, "num_warps": 8, "programs": 8},
 }
-
-
-def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, value: float = 1.0) -> torch.Tensor:
-    """What each stream computes, in torch: the sum of x, x, x + factor * y, or the value.
-
-    ``write`` takes a tensor for its shape only.
-    """
-    x = inputs[0]
-    if kind == "read":
-        return x.double().sum()
-    if kind == "triad":
-        return x.double() + factor * inputs[1].double()
-    return x.double() if kind == "copy" else x.double() * 0 + value
 
 
 @triton.jit
@@ -141,14 +126,14 @@ def stream(
     return out
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) of every stream in fp32 and bf16, for the resource table; to be called in a dry run."""
-    import torch
+def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, value: float = 1.0) -> torch.Tensor:
+    """What each stream computes, in torch: the sum of x, x, x + factor * y, or the value.
 
-    for dtype in (torch.float32, torch.bfloat16):
-        x, y, z = (torch.empty(1 << 28, dtype=dtype, device="cuda") for _ in range(3))
-        name = str(dtype).removeprefix("torch.")
-        yield f"read {name}", partial(stream, "read", None, x)
-        yield f"write {name}", partial(stream, "write", z)
-        yield f"copy {name}", partial(stream, "copy", z, x)
-        yield f"triad {name}", partial(stream, "triad", z, x, y)
+    ``write`` takes a tensor for its shape only.
+    """
+    x = inputs[0]
+    if kind == "read":
+        return x.double().sum()
+    if kind == "triad":
+        return x.double() + factor * inputs[1].double()
+    return x.double() if kind == "copy" else x.double() * 0 + value

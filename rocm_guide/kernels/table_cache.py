@@ -24,11 +24,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, cache_folder, write_text
+from rocm_guide.base import GuideError, cache_folder, package_folder, write_text
 from rocm_guide.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
     KernelRow,
     TableError,
+    find_module,
     kernel_modules,
     measure_cases,
     measure_module,
@@ -66,7 +67,7 @@ def triton_version() -> str:
 @cache
 def _compiled_from() -> str:
     """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
-    root = Path(__file__).parent.parent
+    root = package_folder()
     digest = hashlib.sha256()
     files = [root / "base.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
     for path in sorted(files):
@@ -140,11 +141,7 @@ def measure_modules(
     >>> len(measure_modules(["bandwidth"])) > 0
     True
     """
-    known = kernel_modules()
-    names = list(dict.fromkeys(names)) or known
-    for name in names:
-        if name not in known:
-            raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(known)}")
+    names = list(dict.fromkeys(find_module(name) for name in names)) or kernel_modules()
     found = {} if fresh else {name: rows for name in names if (rows := _cached(name, arch))}
     tasks = _tasks([name for name in names if name not in found])
     total = sum(tasks.values())

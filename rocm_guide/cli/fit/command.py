@@ -57,7 +57,17 @@ def fit(
 
     chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
     work = Work(
-        method, batch, SEQ if seq is None else seq, precision, checkpointing, kernels, accumulation, rank, chosen, dropout, method != "qlora"
+        method,
+        batch,
+        SEQ if seq is None else seq,
+        precision,
+        checkpointing,
+        kernels,
+        accumulation,
+        rank,
+        chosen,
+        dropout,
+        method != "qlora",
     )
     _check_options(work, fsdp, device_map)
     fields = config_fields(model)

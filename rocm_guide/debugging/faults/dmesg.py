@@ -49,9 +49,7 @@ _PAGE_FAULT = re.compile(r"\[(?:gfxhub|mmhub)\d*\]\s*(?:(no-)?retry )?page fault
 _PROCESS = re.compile(r"[Pp]rocess (\S{1,256}) pid (\d{1,9})")
 _AT = re.compile(r"in page starting at address 0x([0-9a-f]{1,16})", re.I)
 _STATUS = re.compile(r"\b(\w{0,60}PROTECTION_FAULT_STATUS):\s*(0x[0-9a-f]{1,16})", re.I)
-_FIELD = re.compile(
-    r"(Faulty UTCL2 client ID|MORE_FAULTS|WALKER_ERROR|PERMISSION_FAULTS|MAPPING_ERROR|RW):\s*(\S.*)$"
-)
+_FIELD = re.compile(r"(Faulty UTCL2 client ID|MORE_FAULTS|WALKER_ERROR|PERMISSION_FAULTS|MAPPING_ERROR|RW):\s*(\S.*)$")
 _RUNTIME = re.compile(
     r"Memory access fault by GPU node-(\d{1,4}) .{0,200}?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?\s{0,9}Reason: (.*)$"
 )

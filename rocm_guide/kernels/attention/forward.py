@@ -16,7 +16,6 @@ document's flash-attention.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_forward", "attention_forward_kernel", "gfx942_cases", "launch_forward"]
+__all__ = ["attention_forward", "attention_forward_kernel", "launch_forward"]
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
@@ -268,36 +267,3 @@ def attention_forward(
     """
     problem = attention_problem(q, k, v, **options)
     return launch_forward(problem, q.dtype, schedule=schedule, config=config)
-
-
-def gfx942_cases() -> Iterator[tuple[str, Any]]:
-    """Launches to compile for gfx942: (label, thunk)."""
-    import torch
-
-    def case(d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = torch.float16, **options: Any) -> Any:
-        def run() -> None:
-            q = torch.empty(2, 8, rows, d, dtype=dtype, device="cuda")
-            k = torch.empty(2, kv_heads, rows, d, dtype=dtype, device="cuda")
-            given = dict(options)
-            named = {"alibi": ("alibi_slopes", (8,), torch.float32), "matrix": ("bias", (2, 8, rows, rows), dtype)}
-            for name in [n for n in named if given.pop(n, False)]:
-                key, shape, kind = named[name]
-                given[key] = torch.empty(shape, dtype=kind, device="cuda")
-            v = k.mT.contiguous().mT if given.pop("v_transposed", False) else k
-            attention_forward(q, k, v, **given)
-
-        return run
-
-    for d in (64, 128):
-        for causal in (False, True):
-            label = f"heads of {d}{', causal' if causal else ''}"
-            yield label, case(d, causal=causal)
-            for feature in ("alibi", "matrix", "v_transposed"):
-                yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
-            yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
-            for schedule in ("fixed", "dynamic"):
-                yield f"{label}, persistent {schedule}", case(d, causal=causal, schedule=schedule)
-        yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
-        yield f"heads of {d}, causal, 1023 tokens", case(d, rows=1023, causal=True)
-    for d in (16, 32, 72, 80, 96, 112, 256):
-        yield f"heads of {d}, causal", case(d, causal=True)

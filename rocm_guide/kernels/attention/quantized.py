@@ -22,7 +22,6 @@ Source: the document's flash-attention.py, "INT8 Quantization Support".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, check_same_device
@@ -33,7 +32,7 @@ from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_quantized", "dequantize_heads", "gfx942_cases", "quantize_heads"]
+__all__ = ["attention_quantized", "dequantize_heads", "quantize_heads"]
 
 _FLOATS = ("float16", "bfloat16", "float32")
 _FP8 = ("float8_e4m3fn", "float8_e4m3fnuz")
@@ -139,27 +138,3 @@ def attention_quantized(
     second = v.dtype if (v.dtype != torch.int8 or p_scale is not None) else out_dtype
     p_bits = _p_bits(p_scale, v.dtype, second)
     return launch_forward(problem, out_dtype, scales=tuple(scales), p_bits=p_bits, math=second, **launch)
-
-
-def gfx942_cases() -> Iterator[tuple[str, Any]]:
-    """Launches to compile for gfx942: (label, thunk)."""
-    import torch
-
-    def case(d: int, dtype: Any, q_dtype: Any = None, p_scale: float | None = None, causal: bool = False) -> Any:
-        def run() -> None:
-            q = torch.empty(2, 8, 1024, d, dtype=q_dtype or dtype, device="cuda")
-            k = torch.empty(2, 8, 1024, d, dtype=dtype, device="cuda")
-            scale = torch.empty(2, 8, device="cuda")
-            named = {"q_scale": None if q_dtype else scale, "k_scale": scale, "v_scale": scale}
-            attention_quantized(q, k, k, **named, p_scale=p_scale, causal=causal)
-
-        return run
-
-    fp8 = torch.float8_e4m3fnuz
-    for d in (64, 128):
-        for causal in (False, True):
-            label = f"heads of {d}{', causal' if causal else ''}"
-            yield f"{label}, int8 q k v", case(d, torch.int8, causal=causal)
-            yield f"{label}, int8 q k v p", case(d, torch.int8, p_scale=1 / 127, causal=causal)
-            yield f"{label}, int8 k v", case(d, torch.int8, torch.float16, causal=causal)
-            yield f"{label}, fp8", case(d, fp8, causal=causal)

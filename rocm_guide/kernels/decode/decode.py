@@ -17,8 +17,7 @@ document's 06-attention-decode.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -40,29 +39,9 @@ from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, Decode
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_decode", "gfx942_cases", "launch_decode", "reference_attention_decode"]
+__all__ = ["attention_decode", "launch_decode", "reference_attention_decode"]
 
 _LOG2E = 1.4426950408889634
-
-
-def reference_attention_decode(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lengths: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """The same by plain torch, in the dtype of its arguments: give float64 for a yardstick. See attention_decode."""
-    import torch
-
-    group = q.shape[1] // k.shape[2]
-    k, v = (x.repeat_interleave(group, dim=2) for x in (k, v))
-    scores = torch.einsum("bhd,bnhd->bhn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if lengths is not None:
-        hidden = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
-        scores = scores.masked_fill(hidden[:, None], float("-inf"))
-    weights = scores.softmax(-1).nan_to_num(0.0)  # a sequence without keys gets zeros
-    return torch.einsum("bhn,bnhd->bhd", weights, v)
 
 
 @triton.jit
@@ -262,20 +241,21 @@ def attention_decode(
     return launch_decode(q.contiguous(), k, v, k.shape[1], lengths, None, scale, check_parts(parts))
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
+def reference_attention_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """The same by plain torch, in the dtype of its arguments: give float64 for a yardstick. See attention_decode."""
     import torch
 
-    def case(batch: int, keys: int, q_heads: int, heads: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(batch, q_heads, width, dtype=dtype, device="cuda")
-            k, v = (torch.empty(batch, keys, heads, width, dtype=dtype, device="cuda") for _ in range(2))
-            return attention_decode(q, k, v)
-
-        return call
-
-    for width in (64, 80, 96, 128, 256):
-        yield f"32k keys, 32/8 heads of {width}, fp16", case(1, 32768, 32, 8, width, torch.float16)
-    yield "32k keys, 32/8 heads of 128, bf16", case(16, 32768, 32, 8, 128, torch.bfloat16)
-    yield "32k keys, 32/32 heads of 128, fp16", case(1, 32768, 32, 32, 128, torch.float16)
-    yield "32k keys, 64/1 heads of 128, bf16", case(1, 32768, 64, 1, 128, torch.bfloat16)
+    group = q.shape[1] // k.shape[2]
+    k, v = (x.repeat_interleave(group, dim=2) for x in (k, v))
+    scores = torch.einsum("bhd,bnhd->bhn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if lengths is not None:
+        hidden = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
+        scores = scores.masked_fill(hidden[:, None], float("-inf"))
+    weights = scores.softmax(-1).nan_to_num(0.0)  # a sequence without keys gets zeros
+    return torch.einsum("bhn,bnhd->bhd", weights, v)

@@ -14,7 +14,6 @@ byte, scale and shift per group): the int4 path of xFormers' Triton split-K kern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -38,7 +37,7 @@ from rocm_guide.kernels.decode.kv_quant import grid_shape
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INT_CONFIGS", "attention_decode_int", "gfx942_cases"]
+__all__ = ["INT_CONFIGS", "attention_decode_int"]
 
 #: As DECODE_CONFIGS; fewer warps for narrow rows, so that every lane still has 16 bytes to load.
 INT_CONFIGS: dict[str, DecodeTile] = {
@@ -241,24 +240,3 @@ def attention_decode_int(
     check_shape("k_codes", k_codes, (q.shape[0], None, None, None))
     scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
     return launch_decode_int(q.contiguous(), codes, grids, k_codes.shape[1], lengths, None, scale, check_parts(parts))
-
-
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
-    import torch
-
-    def case(bits: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(1, 32, width, dtype=dtype, device="cuda")
-            shape = (1, 32768, 8, width)
-            stored = (*shape[:3], width // (8 // bits))
-            codes = torch.empty(stored, dtype=torch.int8 if bits == 8 else torch.uint8, device="cuda")
-            grid = torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
-            return attention_decode_int(q, codes, codes.clone(), grid, grid.clone())
-
-        return call
-
-    for bits in (8, 4):
-        for width, dtype in ((64, torch.float16), (128, torch.float16), (128, torch.bfloat16), (256, torch.float16)):
-            name = str(dtype).removeprefix("torch.")
-            yield f"32k keys, 32/8 heads of {width}, {name}, int{bits} cache", case(bits, width, dtype)

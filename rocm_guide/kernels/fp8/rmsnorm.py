@@ -15,9 +15,6 @@ equations leave out; B. Zhang, R. Sennrich, "Root Mean Square Layer Normalizatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -35,7 +32,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 
-__all__ = ["gfx942_cases", "reference_rmsnorm_fp8", "rmsnorm_fp8"]
+__all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 # The smallest row maximum that gets a scale of its own: below it the reciprocal of the scale would overflow.
@@ -113,24 +110,6 @@ def rmsnorm_fp8_kernel(
             tl.store(out_ptr + at, q, mask=mask)
 
 
-def reference_rmsnorm_fp8(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the kernel computes before the division by the scale, in float64: (y, updated residual).
-
-    The sum is rounded to the type of ``x``, as the model keeps it.
-
-    >>> x = torch.tensor([[1.0, 2.0]])
-    >>> y, s = reference_rmsnorm_fp8(x, torch.tensor([[2.0, 2.0]]), torch.ones(2), eps=0.0)
-    >>> s.tolist(), (y * 12.5**0.5).tolist()
-    ([[3.0, 4.0]], [[3.0, 4.0]])
-    """
-    s = (x.double() + residual.double()).to(x.dtype)
-    wide = s.double()
-    y = wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
-    return y, s
-
-
 def _check(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> None:
     check_dtype("x", x, FLOATS)
     if x.ndim != 2 or x.shape[1] < 1:
@@ -202,17 +181,19 @@ def rmsnorm_fp8(
     return finish_fp8(out, fmt), updated, scales
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every configuration, for the table of gfx942 resources: (label, launch on empty tensors)."""
-    for columns in (1024, 2048, 4096, 5120, 8192, 16384, 32768, 65536, 131072):
-        for scale in (0.5, None):
-            for dtype in (torch.float16, torch.bfloat16) if columns == 16384 else (torch.bfloat16,):
-                name = (
-                    f"{str(dtype).removeprefix('torch.')} {columns} columns, {'static' if scale else 'per-row'} scale"
-                )
+def reference_rmsnorm_fp8(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernel computes before the division by the scale, in float64: (y, updated residual).
 
-                def launch(columns: int = columns, scale: float | None = scale, dtype: torch.dtype = dtype) -> object:
-                    x, r = (torch.empty(1024, columns, dtype=dtype, device="cuda") for _ in range(2))
-                    return rmsnorm_fp8(x, r, torch.empty(columns, dtype=dtype, device="cuda"), scale)
+    The sum is rounded to the type of ``x``, as the model keeps it.
 
-                yield name, launch
+    >>> x = torch.tensor([[1.0, 2.0]])
+    >>> y, s = reference_rmsnorm_fp8(x, torch.tensor([[2.0, 2.0]]), torch.ones(2), eps=0.0)
+    >>> s.tolist(), (y * 12.5**0.5).tolist()
+    ([[3.0, 4.0]], [[3.0, 4.0]])
+    """
+    s = (x.double() + residual.double()).to(x.dtype)
+    wide = s.double()
+    y = wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+    return y, s

@@ -12,9 +12,6 @@ and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -30,7 +27,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 
-__all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
+__all__ = ["reference_swiglu_fp8", "swiglu_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
@@ -135,16 +132,6 @@ def swiglu_fp8_rows_kernel(
     tl.store(scale_ptr + row, scale)
 
 
-def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
-    """What the kernel computes before the division by the scale, in float64.
-
-    >>> [round(v, 4) for v in reference_swiglu_fp8(torch.tensor([[0.0, 2.0, 1.0, 3.0]]))[0].tolist()]
-    [0.0, 5.2848]
-    """
-    gate, up = x.double().chunk(2, -1)
-    return torch.nn.functional.silu(gate) * up
-
-
 def swiglu_fp8(
     x: torch.Tensor, scale: float | None = None, *, tile: int | None = None, warps: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -209,16 +196,11 @@ def swiglu_fp8(
     return finish_fp8(out, fmt), scales
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every configuration, for the table of gfx942 resources: (label, launch on empty tensors)."""
-    for columns in (1024, 2048, 4096, 8192, 14336, 16384, 28672, 53248):
-        for scale in (0.5, None):
-            for dtype in (torch.float16, torch.bfloat16) if columns == 8192 else (torch.bfloat16,):
-                name = (
-                    f"{str(dtype).removeprefix('torch.')} {columns} columns, {'static' if scale else 'per-row'} scale"
-                )
+def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
+    """What the kernel computes before the division by the scale, in float64.
 
-                def launch(columns: int = columns, scale: float | None = scale, dtype: torch.dtype = dtype) -> object:
-                    return swiglu_fp8(torch.empty(1024, 2 * columns, dtype=dtype, device="cuda"), scale)
-
-                yield name, launch
+    >>> [round(v, 4) for v in reference_swiglu_fp8(torch.tensor([[0.0, 2.0, 1.0, 3.0]]))[0].tolist()]
+    [0.0, 5.2848]
+    """
+    gate, up = x.double().chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up

@@ -13,7 +13,6 @@ reasons).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from rocm_guide.kernels.arguments import (
     compiler_options,
     unit_count,
 )
-from rocm_guide.kernels.gemm.skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
+from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import settle
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
@@ -39,7 +38,7 @@ from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_st
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SkinnyWorkspace", "gemm_skinny", "gfx942_cases", "reference_skinny"]
+__all__ = ["SkinnyWorkspace", "gemm_skinny", "reference_skinny"]
 
 
 @dataclass(frozen=True)
@@ -62,16 +61,6 @@ class SkinnyWorkspace:
         counters = torch.zeros(tiles, dtype=torch.int32, device=device)
         empty = torch.full((size if slots is None else slots,), -1, dtype=torch.int32, device=device)
         return cls(torch.empty(size, device=device), counters, empty.view(torch.float32))
-
-
-def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
-    """The same in float64, as one torch expression.
-
-    >>> import torch
-    >>> reference_skinny(torch.ones(1, 4), torch.ones(2, 4), 0.5, 2.0).tolist()
-    [[4.0, 4.0]]
-    """
-    return scale_x * scale_w * (x.double() @ weight.double().T)
 
 
 @triton.jit
@@ -246,17 +235,11 @@ def gemm_skinny(
     return out
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X: the document's shapes, both widths, 16 and 32 rows."""
-    import torch
+def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
+    """The same in float64, as one torch expression.
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype) -> Callable[[], Any]:
-        return lambda: gemm_skinny(
-            torch.empty(m, k, dtype=dtype, device="cuda"), torch.empty(n, k, dtype=dtype, device="cuda"), 0.5, 0.5
-        )
-
-    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16, torch.float16):
-        name = str(dtype).removeprefix("torch.")
-        for n, k in SHAPES:
-            for m in (1, 8, 16, 32) if dtype == torch.float8_e4m3fnuz else (16, 32):
-                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype)
+    >>> import torch
+    >>> reference_skinny(torch.ones(1, 4), torch.ones(2, 4), 0.5, 2.0).tolist()
+    [[4.0, 4.0]]
+    """
+    return scale_x * scale_w * (x.double() @ weight.double().T)

@@ -16,7 +16,6 @@ GPU", https://arxiv.org/abs/2301.03598.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,6 @@ __all__ = [
     "StreamPlan",
     "StreamWorkspace",
     "gemm_stream_k",
-    "gfx942_cases",
     "reference_stream_k",
     "stream_plan",
 ]
@@ -124,11 +122,6 @@ class StreamWorkspace:
         import torch
 
         return cls(torch.empty(workers * size, device=device), torch.zeros(workers, dtype=torch.int32, device=device))
-
-
-def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same in float64: it is a matrix product like any other."""
-    return a.double() @ b.double()
 
 
 @triton.jit
@@ -238,20 +231,6 @@ def gemm_stream_k(
     return c
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X."""
-    import torch
-
-    def case(m: int, n: int, k: int, dtype: torch.dtype, weight: bool) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, k, dtype=dtype, device="cuda")
-            b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
-            gemm_stream_k(a, b.T if weight else b)
-
-        return run
-
-    for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float32):
-        for weight in (False, True):
-            name = f"{str(dtype).removeprefix('torch.')} {'A B^T' if weight else 'A B'}"
-            for m, n, k in ((4864, 4096, 8192), (4097, 4096, 4100)):
-                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype, weight)
+def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same in float64: it is a matrix product like any other."""
+    return a.double() @ b.double()

@@ -10,8 +10,6 @@ variance by the update of T. Chan et al., "Updating formulae and a pairwise algo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,18 +29,9 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
 
-__all__ = ["gfx942_cases", "layer_norm", "layer_norm_forward", "reference_layer_norm"]
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_layer_norm(
-    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
-) -> torch.Tensor:
-    """What the kernels compute: ``torch.nn.functional.layer_norm`` over the last dimension."""
-    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+__all__ = ["layer_norm", "layer_norm_forward", "reference_layer_norm"]
 
 
 @triton.jit
@@ -223,10 +212,8 @@ def layer_norm(
     return LayerNorm.apply(x, weight, bias, eps)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
-            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, partial(layer_norm_forward, x, w, w)
+def reference_layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
+) -> torch.Tensor:
+    """What the kernels compute: ``torch.nn.functional.layer_norm`` over the last dimension."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)

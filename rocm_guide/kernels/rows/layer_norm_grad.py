@@ -9,9 +9,6 @@ All arithmetic is fp32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-
 import torch
 import triton
 import triton.language as tl
@@ -27,23 +24,10 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, wait_for_kernel_before, widen
 from rocm_guide.kernels.rows.configs import LAYER_NORM_BACKWARD
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
-__all__ = ["gfx942_cases", "layer_norm_backward", "reference_layer_norm_backward"]
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_layer_norm_backward(
-    x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dx, dw, db) from torch's autograd."""
-    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
-    bias = torch.zeros_like(weight, requires_grad=True)
-    y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    dx, dw, db = torch.autograd.grad(y, (x, weight, bias), dy)
-    return dx, dw, db
+__all__ = ["layer_norm_backward", "reference_layer_norm_backward"]
 
 
 @triton.jit
@@ -217,11 +201,11 @@ def layer_norm_backward(
     return dx, sums[0] if has else None, sums[-1] if bias else None
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
-            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
-            r = torch.empty(2048, dtype=torch.float32, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, partial(layer_norm_backward, x, w, x, r, r)
+def reference_layer_norm_backward(
+    x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dx, dw, db) from torch's autograd."""
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    bias = torch.zeros_like(weight, requires_grad=True)
+    y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    return torch.autograd.grad(y, (x, weight, bias), dy)

@@ -9,8 +9,6 @@ All arithmetic is fp32, rounded once at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -28,17 +26,10 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
-__all__ = ["gfx942_cases", "reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
-    """What the kernels compute: ``torch.nn.functional.rms_norm`` over the last dimension."""
-    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+__all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
 
 
 @triton.jit
@@ -282,12 +273,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     return RmsNorm.apply(x, weight, eps)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
-            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
-            r = torch.empty(2048, dtype=torch.float32, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", partial(rms_norm_forward, x, w)
-            yield f"backward, {name}", partial(rms_norm_backward, x, w, x, r)
+def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
+    """What the kernels compute: ``torch.nn.functional.rms_norm`` over the last dimension."""
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)

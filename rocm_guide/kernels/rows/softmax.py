@@ -8,8 +8,6 @@ and N. Gimelshein, "Online normalizer calculation for softmax", https://arxiv.or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,12 +18,7 @@ from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_d
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
 
-__all__ = ["gfx942_cases", "reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
-
-
-def reference_softmax(x: torch.Tensor) -> torch.Tensor:
-    """What the kernels compute: ``torch.softmax(x, -1)``."""
-    return torch.softmax(x, -1)
+__all__ = ["reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
 
 
 @triton.jit
@@ -198,11 +191,6 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     return Softmax.apply(x)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in (torch.float16, torch.bfloat16, torch.float32) if cols in (4096, 16384) else (torch.bfloat16,):
-            x = torch.empty(2048, cols, dtype=dtype, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", partial(softmax_forward, x)
-            yield f"backward, {name}", partial(softmax_backward, x, x)
+def reference_softmax(x: torch.Tensor) -> torch.Tensor:
+    """What the kernels compute: ``torch.softmax(x, -1)``."""
+    return torch.softmax(x, -1)

@@ -8,9 +8,6 @@ Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-
 import torch
 import triton
 import triton.language as tl
@@ -27,7 +24,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.hopper import drop_lines, let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.rows.tile import as_rows
 
-__all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_weight_grad"]
+__all__ = ["column_sum", "norm_weight_grad", "reference_norm_weight_grad"]
 
 #: Architecture -> tile of the partial sums (rows, columns, warps), also for few rows; and of the final sum.
 CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
@@ -40,14 +37,6 @@ FEW_ROWS = 64
 #: Smaller tables are read before memory could have been busy with them, and dropping lines takes time too.
 DROP_BYTES = 1 << 23
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_norm_weight_grad(
-    x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dw, db) in torch; ``rstd`` and ``mean`` hold one number per row."""
-    centred = x if mean is None else x - mean[:, None]
-    return (dy * centred * rstd[:, None]).sum(0), dy.sum(0)
 
 
 @triton.jit
@@ -199,11 +188,9 @@ def norm_weight_grad(
     return parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table, with and without mean and bias; call it in a dry run."""
-    for rows, cols in ((2048, 16384), (2048, 131072), (32, 16384)):
-        x = torch.empty(rows, cols, dtype=torch.bfloat16, device="cuda")
-        row = torch.empty(rows, dtype=torch.float32, device="cuda")
-        name = f"{rows} rows of {cols}"
-        yield f"RMSNorm, {name}", partial(norm_weight_grad, x, x, row)
-        yield f"LayerNorm, {name}", partial(norm_weight_grad, x, x, row, row, bias=True)
+def reference_norm_weight_grad(
+    x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dw, db) in torch; ``rstd`` and ``mean`` hold one number per row."""
+    centred = x if mean is None else x - mean[:, None]
+    return (dy * centred * rstd[:, None]).sum(0), dy.sum(0)

@@ -205,7 +205,7 @@ def test_bad_arguments_are_named(device):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["layer_norm", "layer_norm_grad"])
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more(module):
-    rows = [r for r in measure_module(module) if r.kernel.startswith("layer_norm")]
+    rows = [r for r in measure_module(f"rows.{module}") if r.kernel.startswith("layer_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in r.case or "16383" in r.case:
