@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from rocm_guide import host
+from rocm_guide.base import GuideError
 from rocm_guide.course.report import hardware, render
 from rocm_guide.device import accelerator
 from rocm_guide.distributed.nodes import LaunchError, launch_file
@@ -111,6 +112,10 @@ def test_the_kernel_table_is_read_from_the_cache_and_heals(tmp_path, monkeypatch
         file.write_text(text)
         monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: rows)
         assert measure_modules(["bandwidth"], jobs=1) == rows and len(json.loads(file.read_text())) == len(rows)
+    file.chmod(0o666)
+    with pytest.raises(GuideError, match="other users can write to it"):
+        measure_modules(["bandwidth"])
+    file.chmod(0o600)
     monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: [])
     assert measure_modules(["bandwidth"], jobs=1, fresh=True) == []
     with pytest.raises(TableError, match="no kernel module 'nosuch'"):

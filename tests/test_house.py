@@ -155,7 +155,7 @@ def test_a_face_costs_little_and_hides_no_module(face):
 
 
 def test_one_file_of_a_room_does_not_bring_its_neighbours():
-    """Otherwise `rocm-guide list` waits for the doctor, and the Makefile needs libraries that it is about to install."""
+    """Otherwise `rocm-guide list` waits for the doctor, and the Makefile needs what it is about to install."""
     code = "import rocm_guide.doctor.own_folders, sys; print(*sorted(m for m in sys.modules if 'rocm_guide' in m))"
     # -S hides what is installed: the standard library has to do.
     command = [sys.executable, "-S", "-c", code]

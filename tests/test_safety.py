@@ -6,10 +6,12 @@ import ast
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -391,7 +393,7 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
     from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
     from rocm_guide.doctor.own_folders import REQUIREMENTS, torchtune_folder
     from rocm_guide.doctor.resources import check_cache
-    from rocm_guide.hip.toolchain import build_cpu
+    from rocm_guide.hip.cpu_library import build_cpu
     from rocm_guide.torchtune.run import _environment
     from rocm_guide.zoo.tiny import tiny_folder
 
@@ -493,6 +495,31 @@ def test_a_model_with_code_of_its_own_is_refused_by_the_commands(remote):
     folder, mark = remote
     done = guide("fit", folder, input="y\ny\ny\n")
     one_line(done, "auto_map", "never run")
+    assert not mark.exists()
+
+
+def test_a_hub_model_of_a_known_class_is_loaded_with_that_class(remote, monkeypatch):
+    """Many models of the hub still name the code that they came with, from before transformers had their class."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from rocm_guide.zoo import load
+
+    folder, mark = remote
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    LlamaForCausalLM(LlamaConfig(vocab_size=16, **small)).save_pretrained(folder)
+    code = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"auto_map": code}))
+    with pytest.raises(GuideError, match="auto_map: theirs"):
+        load.load_model(str(folder))
+    # What a hub id leads to: files that nobody looked at before.
+    monkeypatch.setattr(load, "_checked", lambda spec, wanted="": str(folder))
+    monkeypatch.setattr(load, "load_tokenizer", lambda spec: None)
+    model, _ = load.load_model("someone/model")
+    assert type(model) is LlamaForCausalLM and not mark.exists()
+    (folder / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": code}))
+    with pytest.raises(GuideError, match="someone/model: needs Python code of its own"):
+        load.load_model("someone/model")
     assert not mark.exists()
 
 
@@ -688,3 +715,48 @@ def test_eight_cold_processes_make_one_folder(tmp_path):
     assert [c.wait(120) for c in children] == [0] * 8
     assert [p.name for p in (tmp_path / "a/b/c").iterdir()] == ["x"]
     assert (tmp_path / "a/b/c/x").read_text() == "whole" * 1000
+
+
+def test_a_builder_that_is_killed_leaves_nothing_and_the_others_go_on(tmp_path):
+    """The tiny model's folder, three processes at once on an empty cache; what is trained is replaced by two words."""
+    code = """
+import os, sys, time
+from pathlib import Path
+from rocm_guide.zoo import tiny
+
+root = Path(sys.argv[1])
+
+class Stand:
+    def __init__(self, name):
+        self.name = name
+
+    def save_pretrained(self, folder):
+        (Path(folder) / self.name).write_text("half")
+        try:
+            with open(root / "first", "x") as f:
+                f.write(str(os.getpid()))
+        except FileExistsError:
+            (Path(folder) / self.name).write_text("whole")
+        else:
+            time.sleep(600)
+
+tiny._train_tokenizer = lambda: Stand("tokenizer.json")
+tiny._train_model = lambda *_: Stand("model.safetensors")
+print(tiny.tiny_folder(root=root))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    children = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    first = tmp_path / "first"
+    while not (first.exists() and first.read_text()):
+        assert any(c.poll() is None for c in children)
+        time.sleep(0.05)
+    victim = next(c for c in children if c.pid == int(first.read_text()))
+    victim.send_signal(signal.SIGKILL)
+    said = {c.communicate(timeout=300)[0].strip() for c in children if c is not victim}
+    assert victim.wait(60) == -signal.SIGKILL and [c.returncode for c in children].count(0) == 2
+    (folder,) = said
+    assert {p.name for p in tmp_path.iterdir()} == {"first", Path(folder).name, f"{Path(folder).name}.lock"}
+    assert {p.name: p.read_text() for p in Path(folder).iterdir() if p.name != "manifest.json"} == {
+        "tokenizer.json": "whole",
+        "model.safetensors": "whole",
+    }

@@ -54,6 +54,15 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _check_model(name: str) -> None:
+    """Refuse a shape's bare name before a notebook runs into it: it has no weights, and random ones are a choice."""
+    from rocm_guide.zoo.shapes import SHAPES
+
+    if name in SHAPES and not Path(name).is_dir():
+        fix = f"give random:{name} (its size, random weights), or the hub id of a trained one"
+        raise GuideError(f"-p MODEL {name}: the name of a shape, which has no weights; {fix}")
+
+
 def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     """List the notebooks: number, title, time and memory of their stored run, and whether its outputs are fresh."""
     from rocm_guide.course.lessons import catalogue
@@ -127,12 +136,12 @@ def run(
     from rocm_guide.course.run import run_course
 
     lessons = find_lessons(numbers or [], catalogue(notebooks))
+    given = [_pair(p) for p in parameter or []]
+    _check_model(dict(given).get("MODEL", ""))
     console = Console(soft_wrap=True, highlight=False)
     signal.signal(signal.SIGTERM, _terminated)
     with RunDisplay(lessons, console) as display:
-        report = run_course(
-            lessons, out, given=[_pair(p) for p in parameter or []], jobs=jobs, resume=resume, listener=display
-        )
+        report = run_course(lessons, out, given=given, jobs=jobs, resume=resume, listener=display)
     entries = [report["notebooks"][x.number] for x in lessons]
     failed = [e for e in entries if e["status"] == "failed"]
     refused = [e for e in entries if e["status"] == "refused"]

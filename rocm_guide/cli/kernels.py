@@ -72,10 +72,11 @@ def table(
 
 
 def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]:
-    """With a bar on stderr while something has to be compiled; nothing there where there is no terminal."""
+    """With a bar on stderr while something has to be compiled; a line before and after where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from rocm_guide.cli.output import announced
     from rocm_guide.kernels.table_cache import measure_modules
 
     console = Console(stderr=True)
@@ -86,7 +87,8 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with announced(f"compiling {', '.join(names)} for gfx942"), bar:
         task = bar.add_task("", total=None)
         return measure_modules(
             names,

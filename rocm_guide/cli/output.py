@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +18,7 @@ from rocm_guide.base import shown, write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["plain_console", "write_or_print"]
+__all__ = ["announced", "plain_console", "write_or_print"]
 
 
 def write_or_print(text: str, out: Path | None) -> None:
@@ -23,6 +28,32 @@ def write_or_print(text: str, out: Path | None) -> None:
     else:
         write_text(out, text)
         typer.echo(f"{shown(out)}: {len(text.splitlines())} lines")
+
+
+@contextlib.contextmanager
+def announced(what: str, after: float = 2.0) -> Iterator[None]:
+    """Two lines on stderr around work that takes longer than ``after`` seconds, where no terminal shows a bar.
+
+    What ends in an error has that error's line for its second one.
+    """
+    if sys.stderr.isatty():
+        yield
+        return
+    began, stream, said = time.monotonic(), sys.stderr, threading.Event()
+
+    def say() -> None:
+        said.set()
+        print(f"{what} ...", file=stream, flush=True)
+
+    timer = threading.Timer(after, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if said.is_set():
+        print(f"{what}: done in {time.monotonic() - began:.0f} s", file=stream, flush=True)
 
 
 def plain_console() -> Console:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, cache_folder
+from rocm_guide.base import GuideError, cache_folder, own_folder
 from rocm_guide.doctor.software import gpu_nodes
 
 __all__ = ["Event", "Job", "Pool", "child_environment", "default_jobs"]
@@ -87,14 +87,13 @@ def _inductor_folder() -> Path | None:
     to a temporary file and rename it, so notebooks may share them while they run. Inductor compiles C++ for the
     processor at hand, and a home folder may be served to several machines: each kind has a folder of its own.
 
-    None where the cache cannot be written.
+    None where the cache cannot be written, or others can write to it: libraries are loaded from there.
     """
     try:
         told = re.search(r"^(flags|Features)\b.*$", Path("/proc/cpuinfo").read_text(), re.M)
         kind = hashlib.sha256(f"{platform.machine()} {told[0] if told else platform.node()}".encode()).hexdigest()[:12]
-        folder = cache_folder() / "inductor" / kind
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        folder = own_folder(cache_folder() / "inductor" / kind)
+    except (OSError, GuideError):
         return None
     return folder if os.access(folder, os.W_OK) else None
 

@@ -21,7 +21,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder, own_folder, write_text
+from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, write_text
 
 __all__ = ["HipError", "clang_version", "compile_hip", "find_clang", "sources", "write_sources"]
 
@@ -102,15 +102,25 @@ def clang_version() -> str:
     return f"clang {_version(find_clang())}"
 
 
+def _zig_cache(spare: str) -> str:
+    """Zig's folder in the cache, or ``spare`` where that cannot be written: zig writes even when it only reads."""
+    folder = check_private(cache_folder() / "zig")
+    try:
+        own_folder(folder)
+    except GuideError:  # it cannot be made
+        return spare
+    return str(folder) if os.access(folder, os.W_OK | os.X_OK) else spare
+
+
 def run_clang(command: list[str], what: str) -> None:
     """Run a compiler; ``what`` is being compiled for which target.
 
     Raises:
         HipError: it refuses; ``what`` and its first error.
     """
-    zig = str(own_folder(cache_folder() / "zig"))
-    caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), zig)
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **caches})
+    with tempfile.TemporaryDirectory() as spare:
+        caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), _zig_cache(spare))
+        run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **caches})
     if run.returncode:
         lines = [x for x in run.stderr.splitlines() if "error" in x] or run.stderr.splitlines() or ["no message"]
         raise HipError(f"{what}: {lines[0].strip()}")

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, cache_folder, package_folder, write_text
+from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, package_folder, write_text
 from rocm_guide.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
     KernelRow,
@@ -82,9 +82,14 @@ def _file(name: str, arch: str) -> Path:
 
 
 def _cached(name: str, arch: str) -> list[KernelRow] | None:
-    """The rows of a module as an earlier call kept them; None if there are none, or the file is damaged."""
+    """The rows of a module as an earlier call kept them; None if there are none, or the file is damaged.
+
+    Raises:
+        GuideError: another user could have written them.
+    """
+    file = check_private(_file(name, arch))
     try:
-        rows = json.loads(_file(name, arch).read_text(encoding="utf-8"))
+        rows = json.loads(file.read_text(encoding="utf-8"))
         kinds: dict[str, Any] = {"int": int, "float": (int, float), "str": str}
         found = [KernelRow(**row) for row in rows]
         whole = all(isinstance(getattr(r, f.name), kinds[str(f.type)]) for r in found for f in fields(KernelRow))
@@ -96,6 +101,7 @@ def _cached(name: str, arch: str) -> list[KernelRow] | None:
 def _keep(name: str, arch: str, rows: Sequence[KernelRow]) -> None:
     text = json.dumps([asdict(r) for r in rows])
     try:
+        own_folder(_file(name, arch).parent)
         write_text(_file(name, arch), text)
     except GuideError:
         return  # a cache that cannot be written costs the next call its time, and this one nothing

@@ -11,6 +11,9 @@ from rocm_guide.zoo.sizes import Sizes
 
 __all__ = ["budget_of", "check_split"]
 
+#: More than any machine has today: a slip of the keyboard is not to be answered with a plan.
+MOST_GPUS = 100_000
+
 
 def budget_of(name: str, memory_gb: float | None = None) -> tuple[str, int]:
     """(name of the GPU, bytes of one of its devices); ``memory_gb`` in 10^9 bytes goes before the table.
@@ -36,11 +39,12 @@ def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
     """Refuse what cannot run, whatever the memory.
 
     Raises:
-        FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor parallelism that the heads do not divide by;
-            quantised weights that should be trained; a family whose training is not counted.
+        FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor
+            parallelism that the heads do not divide by; quantised weights that should be trained; a family whose
+            training is not counted.
     """
-    if not isinstance(count, int) or count < 1:
-        raise FitError(f"count={count}: a plan needs one GPU or more")
+    if not isinstance(count, int) or not 1 <= count <= MOST_GPUS:
+        raise FitError(f"count={count}: a plan is for one GPU or more, up to {MOST_GPUS:,}")
     if sizes.positions is not None and work.seq > sizes.positions:
         raise FitError(
             f"seq={work.seq}: this model ({sizes.family}) has learned {sizes.positions:,} positions, and a longer text "

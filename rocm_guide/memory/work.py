@@ -10,6 +10,8 @@ from rocm_guide.zoo.sizes import LORA_TARGETS
 
 __all__ = ["FitError", "Work"]
 
+#: Rows, tokens, rank: beyond any use, and the arithmetic stays within what a JSON reader takes.
+LARGEST = 1_000_000_000
 METHODS = ("full", "lora", "qlora", "inference", "serve")
 #: Linear layers of all families: Llama's first, then what Phi-3, DeepSeek, GPT-2 and OPT have instead.
 _TARGETS = (
@@ -57,8 +59,8 @@ class Work:
             if getattr(self, name) not in allowed:
                 raise FitError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(allowed)}")
         for name in ("batch", "seq", "rank", "accumulation"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise FitError(f"{name}={getattr(self, name)!r}: give a whole number, 1 or more")
+            if not isinstance(getattr(self, name), int) or not 1 <= getattr(self, name) <= LARGEST:
+                raise FitError(f"{name}={getattr(self, name)!r}: give a whole number from 1 to {LARGEST:,}")
         if not 0 <= self.dropout < 1:
             raise FitError(f"dropout={self.dropout}: give 0 or more and less than 1")
         if unknown := [t for t in self.targets if t not in _TARGETS]:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "PlannedGemm", "plan", "plan_model"]
 
 
+#: Tokens of one prefill: their numbers alone take 8 bytes each. No GPU of today holds the activations of so many.
+_MOST_TOKENS = 100_000_000
+
+
 @dataclass(slots=True)
 class PlannedGemm:
     """One product of the plan: how often prefill and decoding call it, and which modules (``*`` for a layer number)."""
@@ -159,6 +163,7 @@ def plan_model(
     """
     if min(batch, prompt, new_tokens, pad) < 1:
         raise GuideError(f"batch={batch}, prompt={prompt}, new_tokens={new_tokens}, pad={pad}: each is at least 1")
+    _check_size(batch, prompt)
     rules = rules or BlasRules()
     how = {"new_tokens": new_tokens, "cache": cache}
     look = min(new_tokens, 4)
@@ -191,6 +196,13 @@ def plan_model(
     return result
 
 
+def _check_size(batch: int, prompt: int) -> None:
+    if batch * prompt > _MOST_TOKENS:
+        raise GuideError(
+            f"batch={batch}, prompt={prompt}: a plan goes up to {_MOST_TOKENS:,} tokens at once; give less"
+        )
+
+
 def plan(
     model: str | Any,
     *,
@@ -216,13 +228,14 @@ def plan(
     >>> len(found.gemms), sorted({g.gemm.n for g in found.gemms.values()})
     (10, [1, 8, 16])
     """
+    lengths = [prompt] if isinstance(prompt, int) else list(prompt)
+    if not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths):
+        raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
+    _check_size(batch, max(lengths))
     if isinstance(model, str):
         from rocm_guide.zoo.load import meta_model
 
         model = meta_model(model).config
-    lengths = [prompt] if isinstance(prompt, int) else list(prompt)
-    if not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths):
-        raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
     from tqdm.auto import tqdm
 
     total = Plan()

@@ -52,6 +52,10 @@ def load_model(
     Raises:
         GuideError: the spec means nothing, the model brings Python code of its own, or the hub cannot be reached and
             the model is not in its cache.
+
+    Python code of a model is never run. A folder whose configuration names such code (``auto_map``) is refused. A hub
+    model that names it is loaded with transformers' own class where there is one for its ``model_type``, and is
+    refused where there is none.
     """
     from rocm_guide.device import accelerator, pick_dtype
 
@@ -196,6 +200,9 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
         raise GuideError(f"{spec}: no such file; check the path, or use 'tiny'")
     if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
         return spec
+    if spec in SHAPES and wanted:
+        fix = f"give random:{spec} (its size, random weights), or the hub id of a trained one"
+        raise GuideError(f"{spec}: the name of a shape, which has no weights; {fix}")
     raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
 
 

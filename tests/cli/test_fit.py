@@ -137,6 +137,7 @@ def test_names_of_gpus_in_any_case_and_memory_of_any_gpu(run) -> None:
     assert "on A100-80GB:" in run("llama-2-7b", "--gpu", "a100", "--memory", "80").stdout
     done = run("gpt2", "--gpu", "W7900", "--memory", "48")
     assert done.returncode == 0 and "of 48.00 GB (44.70 GiB)" in done.stdout
+    assert "x 1024 tokens" in done.stdout, "as many as GPT-2 takes"
 
 
 def test_bytes_are_decimal_and_binary_and_reserved_memory_stands_beside_the_peak(run) -> None:

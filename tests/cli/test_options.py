@@ -16,9 +16,10 @@ from rocm_guide.cli.main import COMMANDS
 from rocm_guide.cli.options import between, out_file, out_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-TRACE = SAMPLES / "profiling/decode_b32.json.gz"
+RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
+TRACE = RECORDED / "decode_b32.json.gz"
 RESULTS = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
-COUNTERS = SAMPLES / "profiling/rocprofv3_results.json"
+COUNTERS = RECORDED / "rocprofv3_results.json"
 
 # command line -> what the line must name
 BAD = [
@@ -55,9 +56,31 @@ BAD = [
     ("launch slurm -- ''", "an empty word"),
     ("launch slurm --out folder", "folder is a folder"),
     ("inspect nowhere.py", "nowhere.py"),
+    ("inspect kernel.py --arg x", "--arg x"),
+    ("inspect kernel.py --arg x=fp99[4] --arg y=fp32[4]", "fp99"),
+    ("inspect kernel.py --arg x=fp32[4294967295,4294967295] --arg y=fp32[4]", "4294967295"),
+    ("inspect kernel.py --option waves_per_eu=abc", "waves_per_eu=abc"),
+    ("inspect kernel.py --option nosuch=1", "nosuch"),
+    ("inspect kernel.py --option arch=gfx90a", "arch=gfx90a"),
+    ("inspect kernel.py --stages -1", "num_stages=-1"),
+    ("inspect kernel.py --arg x=fp32[4] --arg y=fp32[4] --stages -1", "num_stages=-1"),
+    ("inspect kernel.py --arg x=fp32[4] --arg y=fp32[4] --warps 3", "num_warps=3"),
+    ("inspect kernel.py --arch gfx1", "gfx1"),
     ("kernels table nosuch", "nosuch"),
     ("kernels table softmax --jobs 0", "0: give a number"),
     ("tunable plan random:llama-2-7b --dtype int8", "'int8'"),
+    ("tunable plan llama-2-7b --batch 0", "0: give a number"),
+    ("tunable plan llama-2-7b --batch 99999999999999", "99,999,999,999,999: give a number"),
+    ("tunable plan llama-2-7b --batch 100000 --prompt 10000000", "batch=100000, prompt=10000000"),
+    ("tunable plan llama-2-7b --batch many", "--batch"),
+    ("tunable plan llama-2-7b --prompt 0", "--prompt 0"),
+    ("tunable plan llama-2-7b --prompt 1:99999999999", "--prompt 1:99999999999"),
+    ("tunable plan llama-2-7b --prompt 5,x", "--prompt 5,x"),
+    ("tunable plan llama-2-7b --prompt 5:1", "--prompt 5:1"),
+    ("tunable plan llama-2-7b --prompt ''", "--prompt"),
+    ("tunable plan llama-2-7b --pad 0", "0: give a number"),
+    ("tunable plan llama-2-7b --pad -8", "-8: give a number"),
+    ("tunable plan llama-2-7b --new-tokens 0", "0: give a number"),
     ("tunable plan random:llama-2-7b --candidates 0", "0: give a number"),
     ("tunable plan random:llama-2-7b --out folder", "folder is a folder"),
     ("tunable check nowhere.csv", "nowhere.csv"),
@@ -93,7 +116,38 @@ BAD = [
     ("system reset --root nowhere", "'nowhere'"),
     ("fit", "model"),
     ("fit llama-2-7b --count zero", "--count"),
+    ("fit llama-2-7b --count 0", "count=0"),
+    ("fit llama-2-7b --count 99999999999999999999", "count=99999999999999999999"),
+    ("fit llama-2-7b --batch -1", "batch=-1"),
+    ("fit llama-2-7b --batch 99999999999999999999", "batch=99999999999999999999"),
+    ("fit llama-2-7b --seq 0", "seq=0"),
+    ("fit gpt2 --seq 2048", "seq=2048"),
+    ("fit opt-13b --seq 2049 --method serve", "2,048 positions"),
+    ("fit llama-2-7b --method lora --rank 0", "rank=0"),
+    ("fit llama-2-7b --method lora --dropout nan", "dropout=nan"),
+    ("fit llama-2-7b --method lora --dropout 1", "dropout=1"),
+    ("fit llama-2-7b --accumulation -2", "accumulation=-2"),
+    ("fit llama-2-7b --memory nan", "memory=nan"),
+    ("fit llama-2-7b --memory -5", "memory=-5"),
+    ("fit llama-2-7b --memory 1e300", "memory=1e+300"),
+    ("run 02 -p MODEL llama-2-7b", "random:llama-2-7b"),
 ]
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x, y):
+    i = tl.arange(0, 4)
+    tl.store(y + i, 2 * tl.load(x + i))
+
+
+def example():
+    double[(1,)](torch.empty(4), torch.empty(4))
+"""
 
 # All in one process: starting one for each takes a minute.
 RUN = """
@@ -122,6 +176,7 @@ def refusals(tmp_path_factory):
     (folder / "folder").mkdir()
     (folder / "file.txt").write_text("kept")
     (folder / "script.py").write_text("raise SystemExit('the script must not run')")
+    (folder / "kernel.py").write_text(KERNEL)
     words = json.dumps([b[0] for b in BAD])
     env = dict(os.environ, PYTHONPATH=str(Path(rocm_guide.__file__).parents[1]))
     command = [sys.executable, "-c", RUN]
@@ -140,7 +195,7 @@ def test_a_bad_option_is_one_line(refusals, words, named):
 
 
 def test_nothing_was_written(refusals):
-    assert refusals[1] == {"folder", "file.txt", "script.py"}
+    assert refusals[1] == {"folder", "file.txt", "script.py", "kernel.py"}
 
 
 def test_every_command_has_a_bad_option_in_the_table():

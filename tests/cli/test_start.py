@@ -17,6 +17,7 @@ from rocm_guide.installation import install_fix, missing_library
 
 ROOT = Path(rocm_guide.__file__).parents[1]
 SAMPLES = Path(__file__).parents[1] / "samples"
+RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
 HEAVY = ("torch", "transformers", "triton", "matplotlib", "numpy", "papermill", "datasets")
 ENV = dict(os.environ, PYTHONPATH=str(ROOT))
 
@@ -27,10 +28,10 @@ LIGHT = [
     "copy base.write_text",
     "copy --list",
     "launch slurm --nodes 4 -- train.py",
-    f"faults log {SAMPLES / 'faults/dmesg.txt'}",
+    f"faults log {SAMPLES / 'debugging/dmesg.txt'}",
     "faults env",
-    f"trace summary {SAMPLES / 'profiling/decode_b32.json.gz'}",
-    f"trace kernels {SAMPLES / 'profiling/rocprofv3_results.json'}",
+    f"trace summary {RECORDED / 'decode_b32.json.gz'}",
+    f"trace kernels {RECORDED / 'rocprofv3_results.json'}",
     "trace counters",
     "system check",
     f"tunable merge {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}",
@@ -202,7 +203,9 @@ def test_completion_for_bash():
 def test_completion_offers_what_commands_take(monkeypatch, tmp_path):
     assert ("02", "lora fine tuning") in notebook_numbers("0")
     assert "base." in helper_names("ba") and helper_names("nothing.") == []
-    assert "kernels.softmax.softmax" in helper_names("kernels.softmax.s") and "softmax" in kernel_names("soft")
+    assert "kernels.rows.softmax.softmax" in helper_names("kernels.rows.softmax.s") and "softmax" in kernel_names(
+        "soft"
+    )
     assert "llama-3-70b" in model_names("llama-3-7")
     monkeypatch.chdir(tmp_path)
     assert notebook_numbers("0") != []  # the clone that the package runs from

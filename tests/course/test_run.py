@@ -337,6 +337,11 @@ def test_notebooks_share_what_inductor_compiles(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "file" / "cache"))
     assert "TORCHINDUCTOR_CACHE_DIR" not in child_environment(tmp_path / "e", "m", one_thread=True)
+    # Inductor loads libraries from there: a folder that others can write to is not offered to it.
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "open"))
+    assert "TORCHINDUCTOR_CACHE_DIR" not in child_environment(tmp_path / "f", "m", one_thread=True)
 
 
 def test_memory_of_a_grandchild_counts():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rocm_guide.base import GuideError
 from rocm_guide.hip import toolchain
 from rocm_guide.hip.extension import build_extension, extension_sources, skinny_splits
 from rocm_guide.hip.toolchain import HipError, compile_hip, find_clang, sources, write_sources
@@ -196,3 +197,18 @@ def test_grids_fill_the_gpu_at_the_documents_shapes(monkeypatch):
     monkeypatch.setitem(ARCHS, "gfx942", replace(ARCHS["gfx942"], cus=38))
     assert skinny_splits(2304, 16384) == 1  # from the table of GPUs
     assert skinny_splits(32, 512) == 2  # never more parts than there are steps
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
+    """Zig writes to its own cache whatever it does: a temporary folder stands in where ours is read-only or missing."""
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "file"))
+    assert "v_mfma" in compile_hip("skinny_gemm")
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(cache))
+    assert toolchain._zig_cache("spare") == str(cache / "zig")
+    monkeypatch.setattr(toolchain.os, "access", lambda *_: False)  # root may write anywhere
+    assert toolchain._zig_cache("spare") == "spare"
+    cache.chmod(0o777)
+    with pytest.raises(GuideError, match="other users can write to it"):
+        toolchain._zig_cache("spare")

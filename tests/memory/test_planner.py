@@ -234,7 +234,15 @@ def test_hand_checked_plans_with_fsdp(count: int, checkpointing: bool, total: fl
 )
 def test_a_server_splits_heads_and_not_parts_of_them(model: str, count: int) -> None:
     with pytest.raises(FitError, match=f"count={count}: tensor parallelism has to divide"):
-        fit(config_of(model), Work("serve"), count=count)
+        fit(config_of(model), Work("serve", seq=1024), count=count)
+
+
+@pytest.mark.parametrize(("model", "positions"), [("gpt2", 1024), ("opt-13b", 2048)])
+def test_learned_positions_end_a_text(model: str, positions: int) -> None:
+    assert fit(config_of(model), Work("inference", 1, positions)).peak > 0
+    with pytest.raises(FitError, match=f"seq={positions + 1}: this model .* {positions:,} positions"):
+        fit(config_of(model), Work("inference", 1, positions + 1))
+    assert fit(config_of("llama-2-7b"), Work("inference", 1, 100_000)).peak > 0, "rotary positions have no end"
 
 
 def test_more_gpus_than_kv_heads_hold_copies_of_the_cache() -> None:
@@ -312,9 +320,9 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
         ({"method": "magic"}, "choose one of full, lora, qlora"),
         ({"precision": "fp8"}, "bf16, mixed"),
         ({"kernels": "cuda"}, "liger, torch"),
-        ({"batch": 0}, "1 or more"),
-        ({"seq": -1}, "1 or more"),
-        ({"rank": 0}, "1 or more"),
+        ({"batch": 0}, "whole number from 1"),
+        ({"seq": -1}, "whole number from 1"),
+        ({"rank": 0}, "whole number from 1"),
         ({"batch": 1.5}, "whole number"),
         ({"dropout": 1.0}, "less than 1"),
         ({"targets": ("qkv",)}, ", ".join(SEVEN)),

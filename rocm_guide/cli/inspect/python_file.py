@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, shown
 from rocm_guide.cli.inspect.arguments import InspectError, argument, literal, split
 from rocm_guide.mi300x.compile import Compiled, compile_kernel, unwrap_kernel
 from rocm_guide.mi300x.compile import SignatureError as _SignatureError
@@ -144,6 +144,12 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
             names = ", ".join(kernels) or "none"
             raise InspectError(f"{path.name}::{kernel}: no such @triton.jit function; the file has {names}")
         typed = bool(how.arguments or how.constants)
+        if how.options and not typed and (how.call or callable(getattr(module, "example", None))):
+            words = ", ".join(f"{k}={shown(v, 60)}" for k, v in how.options.items())
+            where = "--call" if how.call else "example()"
+            raise InspectError(
+                f"{words}: the launch in {where} sets its own; change it there, or give --arg and --const"
+            )
         if not typed and (how.call or callable(getattr(module, "example", None))):
             _run(module, how, path)
     if not typed and (run.launches or run.failures):

@@ -60,17 +60,21 @@ def plan_command(
     as_json: JSON = False,
 ) -> None:
     """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
-    from rocm_guide.base import GuideError, write_text
+    from rocm_guide.base import GuideError, shown, write_text
+    from rocm_guide.cli.output import announced
     from rocm_guide.tunableop.cost import tuning_seconds
     from rocm_guide.tunableop.planner import plan
+    from rocm_guide.zoo.config_json import config_fields
 
     rules = rules_of(platform)
     if attention not in ("sdpa", "eager"):
         raise GuideError(f"--attention {attention}: use sdpa or eager")
-    found = plan(
-        model, batch=batch, prompt=lengths_of(prompt), new_tokens=new_tokens, pad=pad, cache=cache, dtype=dtype,
-        attention=attention, rules=rules, progress=sys.stderr.isatty() and not as_json,
-    )  # fmt: skip
+    config_fields(model)  # an unknown model is refused before torch is imported
+    with announced(f"planning {shown(model)}"):
+        found = plan(
+            model, batch=batch, prompt=lengths_of(prompt), new_tokens=new_tokens, pad=pad, cache=cache, dtype=dtype,
+            attention=attention, rules=rules, progress=sys.stderr.isatty() and not as_json,
+        )  # fmt: skip
     entries = list(found.gemms.values())
     low, high = tuning_seconds((e.gemm for e in entries), candidates=candidates)
     if out is not None:

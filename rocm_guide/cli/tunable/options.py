@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocm_guide.cli.options import between
+
 if TYPE_CHECKING:
     from rocm_guide.tunableop.gemm import Gemm
     from rocm_guide.tunableop.matrices import BlasRules
@@ -27,16 +29,23 @@ __all__ = [
     "span",
 ]
 
-Batch = Annotated[int, typer.Option(help="Sequences at once.")]
-Prompt = Annotated[str, typer.Option(help="Prompt length in tokens: 100, or 5,12,100, or 1:256.")]
-NewTokens = Annotated[int, typer.Option(help="Tokens to generate.")]
-Pad = Annotated[int, typer.Option(help="Pad prompts to a multiple of this.")]
+#: Tokens of the longest prompt that is planned for; no model of today takes more.
+LONGEST = 10_000_000
+
+
+def _prompt(text: str) -> str:
+    """The text itself, if :func:`lengths_of` can read it: said before the libraries are imported."""
+    lengths_of(text)
+    return text
+
+
+Batch = Annotated[int, typer.Option(help="Sequences at once.", callback=between(1, 100_000))]
+Prompt = Annotated[str, typer.Option(help="Prompt length in tokens: 100, or 5,12,100, or 1:256.", callback=_prompt)]
+NewTokens = Annotated[int, typer.Option(help="Tokens to generate.", callback=between(1, LONGEST))]
+Pad = Annotated[int, typer.Option(help="Pad prompts to a multiple of this.", callback=between(1, LONGEST))]
 Cache = Annotated[str, typer.Option(help="dynamic or static.")]
 Attention = Annotated[str, typer.Option(help="sdpa (fused kernels) or eager (matrix products).")]
 Platform = Annotated[str, typer.Option(help="rocm or cuda: which rules decide about fused bias.")]
-
-#: Tokens of the longest prompt that is planned for; no model of today takes more.
-LONGEST = 10_000_000
 
 _TYPES = {"float": "float32", "tf32": "float32", "Half": "float16", "BFloat16": "bfloat16"}
 

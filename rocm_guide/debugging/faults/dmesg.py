@@ -51,7 +51,8 @@ _AT = re.compile(r"in page starting at address 0x([0-9a-f]{1,16})", re.I)
 _STATUS = re.compile(r"\b(\w{0,60}PROTECTION_FAULT_STATUS):\s*(0x[0-9a-f]{1,16})", re.I)
 _FIELD = re.compile(r"(Faulty UTCL2 client ID|MORE_FAULTS|WALKER_ERROR|PERMISSION_FAULTS|MAPPING_ERROR|RW):\s*(\S.*)$")
 _RUNTIME = re.compile(
-    r"Memory access fault by GPU node-(\d{1,4}) .{0,200}?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?\s{0,9}Reason: (.*)$"
+    r"Memory access fault by GPU node-(\d{1,4}) .{0,200}?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?"
+    r"\s{0,9}Reason: (.*)$"
 )
 _QUEUE = re.compile(r"aborting with error\s{0,9}:?\s{0,9}(HSA_STATUS_ERROR_\w+)", re.I)
 _SIMPLE = (

@@ -15,6 +15,8 @@ equations leave out; B. Zhang, R. Sennrich, "Root Mean Square Layer Normalizatio
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl

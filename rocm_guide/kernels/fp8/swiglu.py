@@ -12,6 +12,8 @@ and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl

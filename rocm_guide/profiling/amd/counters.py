@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rocm_guide.base import GuideError
-from rocm_guide.hardware.specs import GPUS, roofline
+from rocm_guide.hardware.specs import gpu as find_spec
+from rocm_guide.hardware.specs import roofline
 
 __all__ = ["COUNTERS", "RooflinePoint", "explain", "flops", "memory_bytes", "place"]
 
@@ -180,7 +181,7 @@ def place(
         name: the kernel.
         duration_ns: its time.
         counters: as :class:`~rocm_guide.profiling.amd.rocprof_csv.Dispatch` holds them, from the same dispatch.
-        gpu: a name of :data:`rocm_guide.hardware.specs.GPUS`.
+        gpu: a name of :data:`rocm_guide.hardware.specs.GPUS`, in any case of letters.
         dtype: whose peak is the roof.
 
     Raises:
@@ -190,11 +191,9 @@ def place(
     >>> p.bound, round(p.intensity, 2), round(p.tb_s, 2), round(p.share, 2)
     ('memory', 0.6, 3.36, 0.63)
     """
-    if gpu not in GPUS:
-        raise GuideError(f"gpu={gpu!r}: not in the table; it has {', '.join(GPUS)}")
+    spec = find_spec(gpu)
     if not duration_ns > 0:
         raise GuideError(f"duration_ns={duration_ns}: a dispatch takes time; is the timestamp missing?")
-    spec = GPUS[gpu]
     work, moved = flops(counters), memory_bytes(counters)
     intensity = work / moved if moved else float("inf")
     tflops = work / duration_ns / 1e3
