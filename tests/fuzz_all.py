@@ -287,10 +287,10 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
     "rocpd": (lambda: [(PROFILING / "rocprofv3_results.db").read_bytes()], profile(".db"), 0.02),
     "assembly": (lambda: [head(ISA / n, 2500) for n in ("nested_t39.amdgcn", "hip_clang22.s")]
-                 + [(ISA / "softmax_t39.amdgcn").read_bytes()[-6000:]], read_assembly, 0.01),
+                 + [(ISA / "softmax_t39.amdgcn").read_bytes()], read_assembly, 0.01),
     "ir": (lambda: [(ISA / "softmax_t39.ttgir").read_bytes(), head(ISA / "int4kv_t31.ttgir", 4000)], read_ir, 0.02),
     "elf": (lambda: [(ISA / n).read_bytes() for n in ("gemm_t39.hsaco", "hip_clang22.co")], read_elf, 0.02),
-    "faults-read": (lambda: [(DATA / "fault_report.txt").read_bytes()[-5000:],
+    "faults-read": (lambda: [(DATA / "fault_report.txt").read_bytes(),
                              (HERE / "samples" / "debugging" / "assert_trap.txt").read_bytes()[:5000]], read_faults, 0),
     "faults-log": (lambda: [(HERE / "samples" / "debugging" / "dmesg.txt").read_bytes()], read_fault_log, 0),
     "tunable-csv": (lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],

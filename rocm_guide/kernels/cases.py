@@ -8,6 +8,7 @@ launches; :mod:`rocm_guide.kernels.resource_table` calls both in a dry run, wher
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -25,7 +26,7 @@ def bandwidth_cases() -> Cases:
     for dtype in (torch.float32, torch.bfloat16):
         x, y, z = (torch.empty(1 << 28, dtype=dtype, device="cuda") for _ in range(3))
         name = str(dtype).removeprefix("torch.")
-        yield f"read {name}", lambda x=x: stream("read", None, x)
-        yield f"write {name}", lambda z=z: stream("write", z)
-        yield f"copy {name}", lambda x=x, z=z: stream("copy", z, x)
-        yield f"triad {name}", lambda x=x, y=y, z=z: stream("triad", z, x, y)
+        yield f"read {name}", partial(stream, "read", None, x)
+        yield f"write {name}", partial(stream, "write", z)
+        yield f"copy {name}", partial(stream, "copy", z, x)
+        yield f"triad {name}", partial(stream, "triad", z, x, y)

@@ -225,5 +225,4 @@ def reference_mla_decode(
     scale: float | None = None,
 ) -> torch.Tensor:
     """The absorbed form in plain torch, for one query per sequence. See mla_decode for shapes."""
-    one = (x[:, None] for x in (q_nope, q_pe))
-    return reference_mla_absorbed(*one, kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]
+    return reference_mla_absorbed(q_nope[:, None], q_pe[:, None], kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]

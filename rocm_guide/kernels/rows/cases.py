@@ -8,6 +8,7 @@ launches; :mod:`rocm_guide.kernels.resource_table` calls both in a dry run, wher
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -31,7 +32,7 @@ def layer_norm_cases() -> Cases:
         for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w: layer_norm_forward(x, w, w)
+            yield name, partial(layer_norm_forward, x, w, w)
 
 
 def layer_norm_grad_cases() -> Cases:
@@ -41,7 +42,7 @@ def layer_norm_grad_cases() -> Cases:
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             r = torch.empty(2048, dtype=torch.float32, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w, r=r: layer_norm_backward(x, w, x, r, r)
+            yield name, partial(layer_norm_backward, x, w, x, r, r)
 
 
 def rms_norm_cases() -> Cases:
@@ -51,8 +52,8 @@ def rms_norm_cases() -> Cases:
             x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
             r = torch.empty(2048, dtype=torch.float32, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x, w=w: rms_norm_forward(x, w)
-            yield f"backward, {name}", lambda x=x, w=w, r=r: rms_norm_backward(x, w, x, r)
+            yield f"forward, {name}", partial(rms_norm_forward, x, w)
+            yield f"backward, {name}", partial(rms_norm_backward, x, w, x, r)
 
 
 def softmax_cases() -> Cases:
@@ -61,8 +62,8 @@ def softmax_cases() -> Cases:
         for dtype in (torch.float16, torch.bfloat16, torch.float32) if cols in (4096, 16384) else (torch.bfloat16,):
             x = torch.empty(2048, cols, dtype=dtype, device="cuda")
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x: softmax_forward(x)
-            yield f"backward, {name}", lambda x=x: softmax_backward(x, x)
+            yield f"forward, {name}", partial(softmax_forward, x)
+            yield f"backward, {name}", partial(softmax_backward, x, x)
 
 
 def weight_grad_cases() -> Cases:
@@ -71,5 +72,5 @@ def weight_grad_cases() -> Cases:
         x = torch.empty(rows, cols, dtype=torch.bfloat16, device="cuda")
         row = torch.empty(rows, dtype=torch.float32, device="cuda")
         name = f"{rows} rows of {cols}"
-        yield f"RMSNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row)
-        yield f"LayerNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)
+        yield f"RMSNorm, {name}", partial(norm_weight_grad, x, x, row)
+        yield f"LayerNorm, {name}", partial(norm_weight_grad, x, x, row, row, bias=True)

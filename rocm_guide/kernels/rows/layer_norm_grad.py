@@ -208,4 +208,5 @@ def reference_layer_norm_backward(
     x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
     bias = torch.zeros_like(weight, requires_grad=True)
     y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    return torch.autograd.grad(y, (x, weight, bias), dy)
+    dx, dw, db = torch.autograd.grad(y, (x, weight, bias), dy)
+    return dx, dw, db
