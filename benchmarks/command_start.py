@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """How much CPU time does each command of `rocm-guide` take to start and do its smallest work?
 
-    python -m benchmarks.command_start [--runs 5]
+    python -m benchmarks.command_start [--runs 5] [NAME ...]
 
-CPU seconds (user and system, child processes included), the median of several runs after one that is not counted.
-Prints a table and writes results/command_start.json with the versions and the CPU.
+CPU seconds (user and system, child processes included), the least of several runs after one that is not counted: what
+else runs on the machine can only add to them. Prints a table and writes results/command_start.json with the versions
+and the CPU; with names, only their lines are measured and the others stay as they are in the file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import importlib.metadata
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -73,10 +73,13 @@ def cpu_seconds(words: list[str], folder: Path) -> float:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(COMMANDS)}; all if none")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/command_start.json")
     given = parser.parse_args()
-    rows = {}
+    if unknown := set(given.names) - set(COMMANDS):
+        parser.error(f"no such command: {', '.join(sorted(unknown))}")
+    rows = json.loads(given.out.read_text())["commands"] if given.names and given.out.exists() else {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "kernel.py").write_text(KERNEL)
@@ -86,15 +89,16 @@ def main() -> None:
         code += "Path('kernel.s').write_text(run.launches[0].compiled.assembly)\n"
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
         print(f"{'command':<24}{'CPU s':>8}{'spread':>8}{'aim':>8}")
-        for name, (words, aim) in COMMANDS.items():
+        for name in given.names or COMMANDS:
+            words, aim = COMMANDS[name]
             cpu_seconds(words, folder)
             took = sorted(cpu_seconds(words, folder) for _ in range(given.runs))
             rows[name] = {"words": [Path(w).name for w in words], "cpu_s": [round(t, 3) for t in took], "aim_s": aim}
             shown = f"{aim:>8.1f}" if aim else f"{'':>8}"
-            print(f"{name:<24}{statistics.median(took):>8.2f}{took[-1] - took[0]:>8.2f}{shown}", flush=True)
+            print(f"{name:<24}{took[0]:>8.2f}{took[-1] - took[0]:>8.2f}{shown}", flush=True)
     versions = {n: importlib.metadata.version(n) for n in ("torch", "triton", "transformers", "typer", "rich")}
     stamp = {"hardware": describe_cpu(), "host": host_facts(), "versions": versions}
-    what = "CPU seconds of each command, children included; sorted runs, take the median"
+    what = "CPU seconds of each command, children included; sorted runs, take the first"
     write_text(
         given.out, json.dumps({"question": what, **stamp, "runs": given.runs, "commands": rows}, indent=1) + "\n"
     )

@@ -90,7 +90,7 @@ def test_results_report_and_resume(make_notebook, tmp_path):
         (["--jobs", "two"], "Invalid value for '--jobs'"),
         (["-p", "SCALE", "huge"], "parameter SCALE=huge: notebook 01 accepts auto, tiny"),
         (["--jobs", "0"], "jobs=0: run at least one notebook at a time"),
-        (["--out", "{file}/out"], "cannot be written .*; choose another folder with --out"),
+        (["--out", "{file}/out"], "is a file, not a folder; choose another path"),
         (["--notebooks", "{file}"], "no such folder"),
     ],
 )

@@ -43,7 +43,7 @@ class LogFault:
     details: dict[str, str] = field(default_factory=dict)
 
 
-# Every repetition has a limit, or can begin in one place only: a log of damaged lines is read as fast as a good one.
+# Every repetition has a limit or can begin in one place only: damaged lines are read as fast as good ones.
 _DEVICE = re.compile(r"amdgpu (\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)", re.I)
 _PAGE_FAULT = re.compile(r"\[(?:gfxhub|mmhub)\d*\]\s*(?:(no-)?retry )?page fault", re.I)
 _PROCESS = re.compile(r"[Pp]rocess (\S{1,256}) pid (\d{1,9})")
@@ -51,8 +51,8 @@ _AT = re.compile(r"in page starting at address 0x([0-9a-f]{1,16})", re.I)
 _STATUS = re.compile(r"\b(\w{0,60}PROTECTION_FAULT_STATUS):\s*(0x[0-9a-f]{1,16})", re.I)
 _FIELD = re.compile(r"(Faulty UTCL2 client ID|MORE_FAULTS|WALKER_ERROR|PERMISSION_FAULTS|MAPPING_ERROR|RW):\s*(\S.*)$")
 _RUNTIME = re.compile(
-    r"Memory access fault by GPU node-(\d{1,4}) .{0,200}?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?"
-    r"\s{0,9}Reason: (.*)$"
+    r"Memory access fault by GPU node-(\d{1,4}) .{0,200}?on address (?:0x([0-9a-f]{1,16})|\(nil\))\.?\s{0,9}"
+    r"Reason: (.*)$"
 )
 _QUEUE = re.compile(r"aborting with error\s{0,9}:?\s{0,9}(HSA_STATUS_ERROR_\w+)", re.I)
 _SIMPLE = (
