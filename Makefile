@@ -2,7 +2,7 @@
 # Every target works on a fresh machine: it makes .venv, installs what it needs there once, and runs.
 #
 #   make course      execute every notebook; report in runs/report.html
-#   make test        lint, unit tests, doctests, notebooks
+#   make test        lint, types, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
 #   make install     only the installation of the three above: afterwards they need no network
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
@@ -82,6 +82,8 @@ test:
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
+	@echo "mypy: types"
+	@$(PY) -m mypy --no-error-summary
 	@echo "pytest: examples in the docstrings of the library"
 	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS)
 	@echo "pytest: unit tests and notebooks"

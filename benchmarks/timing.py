@@ -144,9 +144,13 @@ def stamp() -> dict[str, object]:
     from rocm_guide.device import accelerator
     from rocm_guide.host import host_facts
 
-    found = {"hardware": accelerator().label(), "torch": torch.__version__, "triton": triton.__version__,
-             "host": host_facts(), "runtime": f"ROCm {torch.version.hip}" if torch.version.hip else
-             f"CUDA {torch.version.cuda}"}  # fmt: skip
+    found = {
+        "hardware": accelerator().label(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "host": host_facts(),
+        "runtime": f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}",
+    }
     for name in ("liger_kernel", "transformers"):
         if name in sys.modules:
             import importlib.metadata

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""What a check says: how it stands, what was found, and the fix. The doctor, the system and the profiler print it.
-
-Introduced in notebook 00 (start_here).
-"""
+"""What a check says: how it stands, what was found, and the fix. The doctor, the system and the profiler print it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Check"]
+__all__ = ["Check", "Status"]
+
+Status = Literal["OK", "WARN", "FAIL"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Check:
     [WARN] memory       3.0 GiB free -> close other programs
     """
 
-    status: Literal["OK", "WARN", "FAIL"]
+    status: Status
     name: str
     found: str
     fix: str = ""

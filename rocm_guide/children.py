@@ -2,7 +2,7 @@
 """Run something in a fresh Python process and get its answer, or one line that says what went wrong there.
 
 What is fixed when a process starts or a module is imported (Triton's interpreter, TunableOp's results file) needs a
-process of its own. Introduced in notebook 11 (tunableop).
+process of its own.
 """
 
 from __future__ import annotations

@@ -62,8 +62,6 @@ class Accelerator:
 def accelerator() -> Accelerator:
     """The best device of this machine: a ROCm or CUDA GPU if torch sees one, else the CPU.
 
-    Introduced in notebook 00.
-
     >>> accelerator().kind in {"cpu", "cuda", "rocm"}
     True
     """
@@ -83,7 +81,7 @@ def pick_dtype(device: str | None = None) -> torch.dtype:
     """bfloat16 where the device computes it fast, else float16 on older GPUs and float32 on a CPU.
 
     bfloat16 keeps float32's range, so training needs no loss scaling. On a CPU without matrix units for it, bfloat16
-    is several times slower than float32. Introduced in notebook 02.
+    is several times slower than float32.
 
     >>> pick_dtype("cpu")
     torch.float32
@@ -97,7 +95,7 @@ def pick_dtype(device: str | None = None) -> torch.dtype:
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python, NumPy and torch (all devices), so that a run can be repeated. Introduced in notebook 01."""
+    """Seed Python, NumPy and torch (all devices), so that a run can be repeated."""
     import numpy as np
     import torch
 
@@ -197,7 +195,7 @@ def peak_memory(device: str | None = None) -> Iterator[PeakMemory]:
     """Measure the peak memory of a block: device memory that torch allocated on a GPU, else this process's own.
 
     On a CPU the kernel's high-water mark is reset first where Linux allows it; where it does not (some containers)
-    the figure is the peak since the process began and ``what`` says so. Introduced in notebook 02.
+    the figure is the peak since the process began and ``what`` says so.
 
     >>> with peak_memory("cpu") as peak:
     ...     _ = bytearray(10_000_000)

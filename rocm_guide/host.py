@@ -11,6 +11,7 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
 __all__ = ["cores", "cpu_model", "describe_cpu", "gpu_possible", "host_facts", "memory_available", "os_name"]
 
@@ -123,7 +124,7 @@ def _libc() -> str:
         return " ".join(filter(None, platform.libc_ver())) or ("musl" if platform.system() == "Linux" else "")
 
 
-def host_facts() -> dict[str, object]:
+def host_facts() -> dict[str, Any]:
     """The machine as plain data: ``cpu``, ``arch``, ``cores``, ``features``, ``os``, ``libc``, ``python``.
 
     >>> sorted(host_facts())

@@ -40,7 +40,7 @@ def _requirements() -> dict[str, str]:
         lines = importlib.metadata.requires("rocm-guide") or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for line in lines:
         wanted = line.split(";")[0].strip()
         name = re.split(r"[^A-Za-z0-9._-]", wanted, maxsplit=1)[0].lower()

@@ -68,7 +68,7 @@ def lines(
 ) -> Axes:
     """One curve per entry of ``series`` (label -> (xs, ys)), for example training losses.
 
-    ``x`` and ``y`` label the axes, with units; ``hardware`` says where it was measured. Introduced in notebook 02.
+    ``x`` and ``y`` label the axes, with units; ``hardware`` says where it was measured.
     """
     ax = _axes(ax, title, hardware)
     for label, (xs, ys) in series.items():
@@ -98,7 +98,7 @@ def bars(
 ) -> Axes:
     """Horizontal bars, each with its figure; with ``spread`` error bars, with ``baseline`` the ratio to that entry.
 
-    ``values`` and ``spread`` (half the interval) map a label to a number in ``unit``. Introduced in notebook 02.
+    ``values`` and ``spread`` (half the interval) map a label to a number in ``unit``.
     """
     ax = _axes(ax, title, hardware, height=min(6.0, 1.4 + 0.5 * len(values)))
     names, heights = list(values), list(values.values())
@@ -131,7 +131,7 @@ def stacked_bars(
 ) -> Axes:
     """One column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
 
-    ``limit`` draws a dashed line, for example ``("one MI300X, 192 GB", 192.0)``. Introduced in notebook 01.
+    ``limit`` draws a dashed line, for example ``("one MI300X, 192 GB", 192.0)``.
     """
     ax = _axes(ax, title, hardware)
     names = list(parts)
@@ -232,7 +232,7 @@ def roofline(
     """Attainable TFLOPS against FLOPs per byte: min(peak, intensity x bandwidth), with measured or computed points.
 
     ``points`` maps a label to (FLOPs per byte, TFLOPS); ``hardware`` names the GPU.
-    Source: Williams et al., "Roofline", CACM 52(4), 2009. Introduced in notebook 13.
+    Source: Williams et al., "Roofline", CACM 52(4), 2009.
     """
     ax = _axes(ax, title, hardware)
     ridge = peak_tflops / bandwidth_tb_s

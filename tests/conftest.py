@@ -47,8 +47,10 @@ def pytest_terminal_summary(terminalreporter, config):
     """A failure or a slow test on a machine that had no time for us is to be seen in that light."""
     if not hasattr(config, "workeroutput"):
         total = sum(config.stash.get(WORKERS, []) or [cpu_time()], CpuTime())
-        terminalreporter.write_line(busy_note(total, "tests") or f"the tests got {100 * total.share:.0f} % of the "
-                                    "processor time that they asked for")  # fmt: skip
+        terminalreporter.write_line(
+            busy_note(total, "tests")
+            or f"the tests got {100 * total.share:.0f} % of the processor time that they asked for"
+        )
 
 
 @pytest.fixture(autouse=True)

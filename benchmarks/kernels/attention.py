@@ -114,11 +114,18 @@ def against_peers(runs: int) -> list[dict[str, Any]]:
         both = median_times({n: partial(gradients, w, leaves, do) for n, w in ways(causal).items()}, runs)
         work = flops(shape, causal)
         for name in forward:
-            rows.append({
-                "shape": shape, "causal": causal, "dtype": str(dtype)[6:], "name": name,
-                "forward_ms": forward[name] * 1e3, "forward_tflops": work / forward[name] / 1e12,
-                "both_ms": both[name] * 1e3, "both_tflops": 3.5 * work / both[name] / 1e12,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "shape": shape,
+                    "causal": causal,
+                    "dtype": str(dtype)[6:],
+                    "name": name,
+                    "forward_ms": forward[name] * 1e3,
+                    "forward_tflops": work / forward[name] / 1e12,
+                    "both_ms": both[name] * 1e3,
+                    "both_tflops": 3.5 * work / both[name] / 1e12,
+                }
+            )
             r = rows[-1]
             what = f"{shape!s:22} causal={causal!s:5} {r['dtype']:8} {name:11}"
             print(f"{what} forward {r['forward_tflops']:4.0f}, both {r['both_tflops']:4.0f} TFLOPS", flush=True)

@@ -164,10 +164,16 @@ def plots(data, folder):
                 if times:
                     panels[title][name][keys.index(n)] = found[n]["bytes"] / min(times) / 1e3
         if len(keys) > 1:
-            fig = plot_by_size(panels, [f"{k // 1024}k" for k in keys], x="keys in the cache", columns=2,
-                               y="GB of K and V per second", title=f"Decoding, batch {batch}, fp16, heads of 128",
-                               hardware=f"{data['hardware']}, triton {data['triton']}",
-                               ceiling={"copy of 1 GiB": data["copy_gb_s"]})  # fmt: skip
+            fig = plot_by_size(
+                panels,
+                [f"{k // 1024}k" for k in keys],
+                x="keys in the cache",
+                columns=2,
+                y="GB of K and V per second",
+                title=f"Decoding, batch {batch}, fp16, heads of 128",
+                hardware=f"{data['hardware']}, triton {data['triton']}",
+                ceiling={"copy of 1 GiB": data["copy_gb_s"]},
+            )
             print(*save_plot(f"attention_decode_batch_{batch}", fig, folder))
 
 
@@ -187,8 +193,15 @@ def main():
             results.append({"label": label, "batch": batch, "keys": keys, "q_heads": q_heads, "heads": heads,
                             "width": width, "bytes": nbytes, "us": us, "copy_gb_s": round(copy)})  # fmt: skip
             show(results[-1])
-            save("attention_decode", {"unit": "microseconds: median, half the interquartile range",
-                                      "copy_gb_s": round(copy), "results": results}, folder)  # fmt: skip
+            save(
+                "attention_decode",
+                {
+                    "unit": "microseconds: median, half the interquartile range",
+                    "copy_gb_s": round(copy),
+                    "results": results,
+                },
+                folder,
+            )
 
         first = [(b, LONG, 32, h) for h in (8, 32) for b in (1, 16)]
         rest = [(b, n, 32, h) for n in KEYS if n != LONG for h in (8, 32) for b in (1, 16) if b * n * h <= 1 << 24]

@@ -197,16 +197,21 @@ def measure(ops, sizes, budget):
 def plot(result):
     panels, sizes = {}, sorted({r["rows"] for r in result["results"] if r["op"] in OPS[:2]})
     titles = {
-        "rmsnorm": "residual + RMSNorm + FP8", "swiglu": "SwiGLU + FP8",
-        "rmsnorm rows": "the same, a scale for each row", "swiglu rows": "the same, a scale for each row",
-    }  # fmt: skip
+        "rmsnorm": "residual + RMSNorm + FP8",
+        "swiglu": "SwiGLU + FP8",
+        "rmsnorm rows": "the same, a scale for each row",
+        "swiglu rows": "the same, a scale for each row",
+    }
     for op in OPS:
         found = {r["rows"]: r for r in result["results"] if r["op"] == op}
         if set(found) != set(sizes):
             continue
         key = titles[op] if titles[op] not in panels else titles[op] + " "
-        panels[key] = {n: [found[s]["bytes"] / best(found[s]["us"])[n][0] / 1e3 for s in sizes] for n in SHOWN
-                       if all(n in best(found[s]["us"]) for s in sizes)}  # fmt: skip
+        panels[key] = {
+            n: [found[s]["bytes"] / best(found[s]["us"])[n][0] / 1e3 for s in sizes]
+            for n in SHOWN
+            if all(n in best(found[s]["us"]) for s in sizes)
+        }
     return plot_by_size(panels, sizes, x="rows of 16,384 columns", y="GB/s", title="Fused FP8 kernels",
                         hardware=result["hardware"], ceiling={"copy": result["copy_gb_s"]}, log_y=True,
                         columns=2)  # fmt: skip

@@ -65,9 +65,16 @@ def measure():
 def plot(result):
     found = result["results"]
     series = {n: [r["bytes"] / r["us"][n][0] / 1e3 for r in found] for n in found[0]["us"]}
-    return plot_by_size({"residual + RMSNorm + FP8": series}, [r["rows"] for r in found], x="rows of 16,384 columns",
-                        y="GB/s", title="The ladder, rung by rung", hardware=result["hardware"],
-                        ceiling={"copy": result["copy_gb_s"]}, columns=1)  # fmt: skip
+    return plot_by_size(
+        {"residual + RMSNorm + FP8": series},
+        [r["rows"] for r in found],
+        x="rows of 16,384 columns",
+        y="GB/s",
+        title="The ladder, rung by rung",
+        hardware=result["hardware"],
+        ceiling={"copy": result["copy_gb_s"]},
+        columns=1,
+    )
 
 
 def main():

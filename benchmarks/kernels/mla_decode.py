@@ -36,8 +36,12 @@ from benchmarks.timing import (
 
 KEYS, D, R, C = 32768, 128, 64, 512
 CASES = [(1, 128), (1, 16), (16, 128), (16, 16)]
-SWEEP = [(h, n, w, s, u) for h, n, w, s in itertools.product((16, 32, 64, 128), (64, 128), (4, 8), (1, 2))
-         for u in (1, 2) if w == 8 or h < 64]  # fmt: skip
+SWEEP = [
+    (h, n, w, s, u)
+    for h, n, w, s in itertools.product((16, 32, 64, 128), (64, 128), (4, 8), (1, 2))
+    for u in (1, 2)
+    if w == 8 or h < 64
+]
 
 
 def tile(heads, block, warps, stages, per_unit):
@@ -76,8 +80,12 @@ def time_tile(latent, q_pe, halves, config, nbytes):
     from rocm_guide.kernels.decode.mla import launch_mla
 
     chosen = tile(*config)
-    return us(lambda i: lambda: launch_mla(latent, q_pe, *halves[i], None, 0.07, None, chosen), nbytes,
-              replays=5, at_least_us=1)[0]  # fmt: skip
+    return us(
+        lambda i: lambda: launch_mla(latent, q_pe, *halves[i], None, 0.07, None, chosen),
+        nbytes,
+        replays=5,
+        at_least_us=1,
+    )[0]
 
 
 def sweep():
@@ -132,11 +140,14 @@ def show(r):
     others = {n: t[0] for n, t in r["us"].items() if n != "ours"}
     best = min(others, key=others.get)
     attend = r["attend_us"][0]
-    print(f"batch {r['batch']:>2} {r['heads']:>3} heads: ours {r['us']['ours'][0]:8.1f} us, "
-          + ", ".join(f"{n} {t:8.1f}" for n, t in others.items())
-          + f" | {others[best] / r['us']['ours'][0]:.2f}x {best}"
-          + f" | attend {attend:.1f} us, {r['bytes'] / attend / 1e3:.0f} GB/s, {r['flops'] / attend / 1e6:.0f} TFLOPS, "
-          + f"{r['floor_us'] / attend:.0%} of the roofline", flush=True)  # fmt: skip
+    print(
+        f"batch {r['batch']:>2} {r['heads']:>3} heads: ours {r['us']['ours'][0]:8.1f} us, "
+        + ", ".join(f"{n} {t:8.1f}" for n, t in others.items())
+        + f" | {others[best] / r['us']['ours'][0]:.2f}x {best}"
+        + f" | attend {attend:.1f} us, {r['bytes'] / attend / 1e3:.0f} GB/s, {r['flops'] / attend / 1e6:.0f} TFLOPS, "
+        + f"{r['floor_us'] / attend:.0%} of the roofline",
+        flush=True,
+    )
 
 
 def plot(data, folder):

@@ -167,11 +167,14 @@ def show(r):
     others = [v for way, v in us.items() if way != "ours"]
     gb_s = r["bytes"] / us.get("ours", 1e9) / 1e3
     lead = min(others) / us["ours"] if others and "ours" in us else 0
-    print(f"{r['op']:<11}{r['mode']:<17}{r['rows']:>5} x {r['cols']:<6}"
-          + "".join(f"{way} {us.get(way, float('nan')):8.2f}  " for way in WAYS)
-          + f"us | ours {gb_s:5.0f} GB/s = {gb_s / r['copy_gb_s']:4.0%} of this copy, "
-          + f"{gb_s / r['copy_1gib_gb_s']:4.0%} of 1 GiB's"
-          + f" | best other / ours {lead:.3f}{'' if lead >= 1 else '  BEHIND'}", flush=True)  # fmt: skip
+    print(
+        f"{r['op']:<11}{r['mode']:<17}{r['rows']:>5} x {r['cols']:<6}"
+        + "".join(f"{way} {us.get(way, float('nan')):8.2f}  " for way in WAYS)
+        + f"us | ours {gb_s:5.0f} GB/s = {gb_s / r['copy_gb_s']:4.0%} of this copy, "
+        + f"{gb_s / r['copy_1gib_gb_s']:4.0%} of 1 GiB's"
+        + f" | best other / ours {lead:.3f}{'' if lead >= 1 else '  BEHIND'}",
+        flush=True,
+    )
 
 
 def plots(data, folder):
@@ -183,13 +186,18 @@ def plots(data, folder):
         for op in OPS:
             found = {r["rows"]: r for r in data["results"] if (r["op"], r["mode"], r["cols"]) == (op, mode, 16384)}
             if rows and len(found) == len(rows):
-                panels[op] = {
-                    way: [found[n]["us"].get(way, [float("nan")])[0] for n in rows] for way in WAYS
-                }  # fmt: skip
+                panels[op] = {way: [found[n]["us"].get(way, [float("nan")])[0] for n in rows] for way in WAYS}
         if panels:
             name = "row_kernels_" + mode.replace("+", "_")
-            fig = plot_by_size(panels, rows, x="rows of 16,384 columns, bf16", y="microseconds", log_y=True,
-                               title=f"Row kernels, {mode}", hardware=hardware)  # fmt: skip
+            fig = plot_by_size(
+                panels,
+                rows,
+                x="rows of 16,384 columns, bf16",
+                y="microseconds",
+                log_y=True,
+                title=f"Row kernels, {mode}",
+                hardware=hardware,
+            )
             print(*save_plot(name, fig, folder))
 
 
@@ -211,8 +219,15 @@ def main():
 
         def keep(results):
             found.update({key(r): r for r in results})
-            save("row_kernels", {"unit": "microseconds: median, half the interquartile range", "dtype": "bfloat16",
-                                 "results": [found[k] for k in sorted(found)]}, folder)  # fmt: skip
+            save(
+                "row_kernels",
+                {
+                    "unit": "microseconds: median, half the interquartile range",
+                    "dtype": "bfloat16",
+                    "results": [found[k] for k in sorted(found)],
+                },
+                folder,
+            )
 
         measure(args.ops.split(","), args.modes.split(","), sizes, keep)
     data = json.loads(file.read_text())

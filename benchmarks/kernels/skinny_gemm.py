@@ -88,8 +88,13 @@ def measure(tile=None, only=None):
                 name = str(dtype).removeprefix("torch.")
                 results.append({"dtype": name, "rows": m, "n": n, "k": k, "us": us})
                 tb = n * k * dtype.itemsize / us["ours"][0] / 1e6
-                print(f"{name} {m}x{n}x{k}", *(f"{w} {t[0]:.2f}" for w, t in us.items()), f"us, ours {tb:.2f} TB/s;",
-                      *(f"{w} x{r:.3f}" for w, r in ratios.items()), flush=True)  # fmt: skip
+                print(
+                    f"{name} {m}x{n}x{k}",
+                    *(f"{w} {t[0]:.2f}" for w, t in us.items()),
+                    f"us, ours {tb:.2f} TB/s;",
+                    *(f"{w} x{r:.3f}" for w, r in ratios.items()),
+                    flush=True,
+                )
     return {"copy_gb_s": round(copy_bandwidth(), 1), "results": results}
 
 

@@ -84,7 +84,11 @@ class Child:
     def __init__(self, name: str, dry: bool = False) -> None:
         self.name, self.case = name, {**CASES[name], **({"dry": True} if dry else {})}
         gpus = self.case.get("gpus", 1)
-        launch = [sys.executable] if gpus == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]  # fmt: skip
+        launch = (
+            [sys.executable]
+            if gpus == 1
+            else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
+        )
         command = [*launch, "-m", "benchmarks.memory.measure", json.dumps(self.case)]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         pipe = subprocess.PIPE

@@ -114,9 +114,14 @@ def random_model(case: dict, dtype):
         if not isinstance(layer, torch.nn.Linear) or name == "lm_head":
             continue
         four = bnb.nn.Linear4bit(
-            layer.in_features, layer.out_features, bias=layer.bias is not None, compute_dtype=dtype,
-            compress_statistics=True, quant_type="nf4", device="meta",
-        )  # fmt: skip
+            layer.in_features,
+            layer.out_features,
+            bias=layer.bias is not None,
+            compute_dtype=dtype,
+            compress_statistics=True,
+            quant_type="nf4",
+            device="meta",
+        )
         weight = torch.randn(layer.weight.shape, device="cuda", dtype=dtype) * 0.02
         four.weight = bnb.nn.Params4bit(
             weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=four
@@ -189,9 +194,12 @@ def train(case: dict, tokenizer, rows) -> dict:
     adapter = None
     if method != "full":
         adapter = LoraConfig(
-            r=case.get("rank", 16), lora_alpha=32, lora_dropout=case.get("dropout", 0.0),
-            target_modules=case.get("targets") or list(sizes_of(model.config).lora_targets()), task_type="CAUSAL_LM",
-        )  # fmt: skip
+            r=case.get("rank", 16),
+            lora_alpha=32,
+            lora_dropout=case.get("dropout", 0.0),
+            target_modules=case.get("targets") or list(sizes_of(model.config).lora_targets()),
+            task_type="CAUSAL_LM",
+        )
     changes = {
         "per_device_train_batch_size": case["batch"],
         "max_length": case["seq"],
@@ -219,15 +227,15 @@ def train(case: dict, tokenizer, rows) -> dict:
     if dry:
         return {"peak": 0, "trainable": run.trainable, "total": run.total, "losses": run.losses}
     return {
-        "peak": max(run.peak_bytes, max(r[3] for r in watch.rows[1:])) if case.get("gpus", 1) == 1 else max(
-            r[3] for r in watch.rows[1:]
-        ),
+        "peak": max(run.peak_bytes, max(r[3] for r in watch.rows[1:]))
+        if case.get("gpus", 1) == 1
+        else max(r[3] for r in watch.rows[1:]),
         "trainable": run.trainable,
         "total": run.total,
         "losses": run.losses,
         "seconds": round(run.seconds, 2),
         "phases": watch.rows,
-    }  # fmt: skip
+    }
 
 
 def generate(case: dict, tokenizer, rows) -> dict:
@@ -241,9 +249,12 @@ def generate(case: dict, tokenizer, rows) -> dict:
     start = gpu.memory_allocated()
     gpu.reset_peak_memory_stats()
     out = model.generate(
-        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=case["new"], min_new_tokens=case["new"],
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=case["new"],
+        min_new_tokens=case["new"],
         do_sample=False,
-    )  # fmt: skip
+    )
     gpu.synchronize()
     assert out.shape[1] == case["seq"] + case["new"]
     return {"peak": gpu.max_memory_allocated(), "weights": start}

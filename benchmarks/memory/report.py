@@ -60,7 +60,9 @@ def report(rows: dict[str, dict]) -> tuple[str, list[str]]:
         if name in errors:
             measured = f"{row['peak'] / 1e9:.2f} | {plan.peak / 1e9:.2f} | {errors[name]:+.2f} %"
         says = "fits" if plan.fits else "does not fit"
-        lines.append(f"| {name} | {case['model']} | {case['method']} | {case['batch']} x {case['seq']} | {_what(case)} | {measured} | {plan.moment} | {row['reserved'] / 1e9:.2f} | {row['outside_torch'] / 1e9:.2f} | {says} |")  # fmt: skip
+        lines.append(
+            f"| {name} | {case['model']} | {case['method']} | {case['batch']} x {case['seq']} | {_what(case)} | {measured} | {plan.moment} | {row['reserved'] / 1e9:.2f} | {row['outside_torch'] / 1e9:.2f} | {says} |"
+        )
     median, worst = _spread(errors.values())
     later = [n for n in LATER if n in rows and "NVIDIA H" in rows[n]["hardware"]]
     strict = [errors[n] for n in later if n in errors]
@@ -144,7 +146,9 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
             same = {"gpu": plan.gpu, "count": plan.count, "fsdp": plan.count > 1, "memory_gb": plan.budget / 1e9}
             best = fit(fields_of_case(case), replace(plan.work, batch=most), **same)
             there = f"{100 * (could / best.peak - 1):.1f} %, {'this case' if most == case['batch'] else 'not run'}"
-        lines.append(f"| {name} | {case['batch']} | {row['outcome']} | {peak / 1e9:.2f} | {could / 1e9:.2f} | {room:.1f} % | {held} | {most} | {there} |")  # fmt: skip
+        lines.append(
+            f"| {name} | {case['batch']} | {row['outcome']} | {peak / 1e9:.2f} | {could / 1e9:.2f} | {room:.1f} % | {held} | {most} | {there} |"
+        )
     if not (ran and failed):
         return ["No two cases, one that ran and one that did not, came within 10 % of the memory of their GPU."]
     tight, close = min(ran, key=ran.get), max(failed, key=failed.get)

@@ -30,9 +30,13 @@ def build(layers: int, dry: bool, device: str, dtype):
 
     shrink = 16 if dry else 1
     config = LlamaConfig(
-        hidden_size=4096 // shrink, intermediate_size=11008 // shrink, num_attention_heads=32 // min(shrink, 8),
-        num_hidden_layers=layers, vocab_size=32000 // shrink, max_position_embeddings=4096,
-    )  # fmt: skip
+        hidden_size=4096 // shrink,
+        intermediate_size=11008 // shrink,
+        num_attention_heads=32 // min(shrink, 8),
+        num_hidden_layers=layers,
+        vocab_size=32000 // shrink,
+        max_position_embeddings=4096,
+    )
     model = meta_model(config, dtype=str(dtype).removeprefix("torch."), attention="sdpa").eval()
     model.to_empty(device=device)
     generator = torch.Generator(device=device).manual_seed(0)
@@ -83,8 +87,14 @@ def decoding(args, report: dict) -> None:
             "seconds": round(time.time() - started, 1),
         })  # fmt: skip
         print(json.dumps(rows[-1]), flush=True)
-    report["decode"] = {"batch": 1, "prompt": 64, "tokens": tokens, "dtype": str(dtype), "rows": rows,
-                        "parameters": sum(p.numel() for p in model.parameters())}  # fmt: skip
+    report["decode"] = {
+        "batch": 1,
+        "prompt": 64,
+        "tokens": tokens,
+        "dtype": str(dtype),
+        "rows": rows,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
     # Rounding: the compiler fuses and keeps more digits. With the casts of eager mode the tokens must agree.
     import torch._inductor.config as inductor
 
@@ -107,8 +117,11 @@ def same_tokens_fp32(args, report: dict) -> None:
     eager = Decoder(model, 2, 192, cache="dynamic").run(ids, 128)
     torch._dynamo.reset()
     compiled = Decoder(model, 2, 192, mode="default").run(ids, 128)
-    report["float32"] = {"layers": len(model.model.layers), "tokens": eager.numel(),
-                         "same_tokens": bool((eager == compiled).all())}  # fmt: skip
+    report["float32"] = {
+        "layers": len(model.model.layers),
+        "tokens": eager.numel(),
+        "same_tokens": bool((eager == compiled).all()),
+    }
     print(json.dumps(report["float32"]), flush=True)
 
 
@@ -135,9 +148,10 @@ def knobs(args, report: dict) -> None:
 
     report["knobs"] = {
         "what": f"one decoding step, {len(model.model.layers)} layers, batch 1, static cache of 256",
-        "rows": measure_knobs(make, runs=args.runs * 10, device=args.device,
-                              progress=lambda name: print("knob", name, flush=True)),
-    }  # fmt: skip
+        "rows": measure_knobs(
+            make, runs=args.runs * 10, device=args.device, progress=lambda name: print("knob", name, flush=True)
+        ),
+    }
     for row in report["knobs"]["rows"]:
         ms = statistics.median(row["ms"]) if "ms" in row else None
         print(json.dumps({**row, "ms": ms}), flush=True)
@@ -201,10 +215,12 @@ def offline(args, report: dict) -> None:
     from rocm_guide.tunableop.planner import plan
     from rocm_guide.tunableop.tuning import tune_file
 
-    config = LlamaConfig(hidden_size=1024, intermediate_size=2816, num_attention_heads=16, num_hidden_layers=2,
-                         attention_bias=True)  # fmt: skip
-    found = plan(config, batch=4, prompt=[20, 40], new_tokens=8, pad=8, cache="static", attention="eager",
-                 rules=CUDA_RULES)  # fmt: skip
+    config = LlamaConfig(
+        hidden_size=1024, intermediate_size=2816, num_attention_heads=16, num_hidden_layers=2, attention_bias=True
+    )
+    found = plan(
+        config, batch=4, prompt=[20, 40], new_tokens=8, pad=8, cache="static", attention="eager", rules=CUDA_RULES
+    )
     untuned = write_file(args.out / "untuned.csv", [e.gemm for e in found.gemms.values()])
     results = args.out / "results.csv"
     started = time.time()
@@ -212,10 +228,14 @@ def offline(args, report: dict) -> None:
     left = missing(read_file(untuned), done)
     here = dict(torch.cuda.tunable.get_validators())
     report["offline"] = {
-        "planned": len(found.gemms), "tuned": len(done.tuned), "seconds": round(time.time() - started, 1),
-        "left": [g.line() for g in left.gemms.values()], "extra": [k for k in done.gemms if k not in found.gemms],
-        "results": results.read_text(), "refused": explain_validators(done.validators, here),
-    }  # fmt: skip
+        "planned": len(found.gemms),
+        "tuned": len(done.tuned),
+        "seconds": round(time.time() - started, 1),
+        "left": [g.line() for g in left.gemms.values()],
+        "extra": [k for k in done.gemms if k not in found.gemms],
+        "results": results.read_text(),
+        "refused": explain_validators(done.validators, here),
+    }
     print(json.dumps(report["offline"])[:3000], flush=True)
 
 
@@ -282,12 +302,22 @@ def main() -> None:
     report: dict = {
         "hardware": torch.cuda.get_device_name() if gpu else describe_cpu(),
         "host": host_facts(),
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "triton": triton.__version__,
-                     "python": platform.python_version()},
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "triton": triton.__version__,
+            "python": platform.python_version(),
+        },
         "dry": args.dry,
-    }  # fmt: skip
-    parts = {"decoding": decoding, "same_tokens_fp32": same_tokens_fp32, "knobs": knobs, "kernels": kernels,
-             "tunableop": tunableop, "offline": offline}  # fmt: skip
+    }
+    parts = {
+        "decoding": decoding,
+        "same_tokens_fp32": same_tokens_fp32,
+        "knobs": knobs,
+        "kernels": kernels,
+        "tunableop": tunableop,
+        "offline": offline,
+    }
     for part in args.parts.split(","):
         started = time.time()
         try:

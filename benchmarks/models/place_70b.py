@@ -103,9 +103,13 @@ def main() -> None:
     ids = torch.randint(3, 1000, (options.batch, options.prompt), device=first)
     began = time.perf_counter()
     out = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=options.new, min_new_tokens=options.new,
-        do_sample=False, pad_token_id=0,
-    )  # fmt: skip
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=options.new,
+        min_new_tokens=options.new,
+        do_sample=False,
+        pad_token_id=0,
+    )
     seconds = time.perf_counter() - began
     assert out.shape == (options.batch, options.prompt + options.new)
     rows = {}
@@ -144,7 +148,7 @@ def main() -> None:
         "maps": {s: plan_placement(shapes, [int(0.9 * t) for t in totals], s).used for s in STRATEGIES},
         "hardware": accelerator().label(),
         "host": host_facts(),
-    }  # fmt: skip
+    }
     write_text(options.out / "place_70b.json", json.dumps(result) + "\n")
 
 

@@ -21,19 +21,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SMALL = {"hidden_size": 256, "num_hidden_layers": 2, "intermediate_size": 512, "vocab_size": 1024,
-         "num_attention_heads": 4, "num_key_value_heads": 4}  # fmt: skip
+SMALL = {
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "intermediate_size": 512,
+    "vocab_size": 1024,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+}
 LINEARS = {
-    "self_attn.q_proj": ("hidden", "hidden"), "self_attn.k_proj": ("hidden", "hidden"),
-    "self_attn.v_proj": ("hidden", "hidden"), "self_attn.o_proj": ("hidden", "hidden"),
-    "mlp.gate_proj": ("hidden", "inner"), "mlp.up_proj": ("hidden", "inner"), "mlp.down_proj": ("inner", "hidden"),
-}  # fmt: skip
+    "self_attn.q_proj": ("hidden", "hidden"),
+    "self_attn.k_proj": ("hidden", "hidden"),
+    "self_attn.v_proj": ("hidden", "hidden"),
+    "self_attn.o_proj": ("hidden", "hidden"),
+    "mlp.gate_proj": ("hidden", "inner"),
+    "mlp.up_proj": ("hidden", "inner"),
+    "mlp.down_proj": ("inner", "hidden"),
+}
 CASES = {
     "float16": ("plain", {}),
     "bitsandbytes int8": ("bnb", {"load_in_8bit": True}),
     "bitsandbytes NF4": ("bnb", {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}),
     "bitsandbytes NF4, double quantisation": (
-        "bnb", {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}),
+        "bnb",
+        {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+    ),
     "GPTQ 4 bits, Triton kernel": ("gptq", "gptq_triton"),
     "AWQ 4 bits, Triton kernel": ("awq", "awq_gemm_triton"),
     "GPTQ 4 bits, torch kernel": ("gptq", "gptq_torch"),
@@ -42,7 +54,7 @@ CASES = {
     "GPTQ 4 bits, ExLlamaV2 kernel": ("gptq", "gptq_exllama_v2"),
     "GPTQ 4 bits, Marlin kernel": ("gptq", "gptq_marlin"),
     "AWQ 4 bits, GEMM kernel": ("awq", "awq_gemm"),
-}  # fmt: skip
+}
 
 
 def configuration(shape: str):
@@ -171,8 +183,14 @@ def plot(report: dict, folder: Path) -> None:
     fig, axes = plt.subplots(2, 1, figsize=(8.6, 6.6))
     memory = {label: case["model bytes"] / 1e9 for label, case in measured.items()}
     speed = {label: case["tokens/s, 1 row"] for label, case in measured.items()}
-    bars(memory, unit="model in memory (GB)", title="Llama-2-7B's shape", hardware=report["hardware"], ax=axes[0],
-         baseline="float16")  # fmt: skip
+    bars(
+        memory,
+        unit="model in memory (GB)",
+        title="Llama-2-7B's shape",
+        hardware=report["hardware"],
+        ax=axes[0],
+        baseline="float16",
+    )
     bars(speed, unit="tokens per second, one row, eager", title="", ax=axes[1], baseline="float16")
     save_plot("quantization_7b", fig, folder)
 
@@ -203,10 +221,15 @@ def main() -> None:
     import transformers
 
     device = accelerator().device
-    report = {"question": __doc__.splitlines()[0], "hardware": accelerator().label(), "host": host_facts(),
-              "shape": args.shape,
-              "versions": {"torch": torch.__version__, "transformers": transformers.__version__, **versions},
-              "note": "Eager mode, random weights.", "cases": {}}  # fmt: skip
+    report = {
+        "question": __doc__.splitlines()[0],
+        "hardware": accelerator().label(),
+        "host": host_facts(),
+        "shape": args.shape,
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, **versions},
+        "note": "Eager mode, random weights.",
+        "cases": {},
+    }
     args.out.mkdir(parents=True, exist_ok=True)
     written = args.out / "quantization_7b.json"
     if written.exists():  # a run of other cases on the same machine is added to

@@ -101,8 +101,13 @@ def backward(way: Way, x, w, dy, mean, rstd):
     rows, cols = x.shape
     programs, padded = min(rows, unit_count(x)), next_power_of_2(cols)
     dx, parts = torch.empty_like(x), torch.empty(2, programs, cols, dtype=torch.float32, device=x.device)
-    when = {"nothing": (0, 0), "both first": (1, 1), "both after": (2, 2), "x first, dy after": (1, 2),
-            "dy first, x after": (2, 1)}[way.fetch]  # fmt: skip
+    when = {
+        "nothing": (0, 0),
+        "both first": (1, 1),
+        "both after": (2, 2),
+        "x first, dy after": (1, 2),
+        "dy first, x after": (2, 1),
+    }[way.fetch]
     backward_rows[(programs,)](
         x, w, dy, mean, rstd, dx, parts, x.stride(0), rows, cols,
         X_FETCH=when[0], DY_FETCH=when[1], WIDEN=way.widen, STAGES=way.stages, EVEN=padded == cols,
@@ -156,8 +161,10 @@ def measure(rows: int, cols: int) -> None:
     read = 4 * rows * cols
     data = inputs(rows, cols, torch.bfloat16, copies_past_cache(read), "cuda")
     copy, moved = copy_bandwidth(2 * rows * cols), 6 * rows * cols
-    print(f"\n{rows} x {cols}: must move {moved / 1e6:.0f} MB, {moved / copy / 1e3:.1f} us at the speed of a copy "
-          f"of this size ({copy:.0f} GB/s)")  # fmt: skip
+    print(
+        f"\n{rows} x {cols}: must move {moved / 1e6:.0f} MB, {moved / copy / 1e3:.1f} us at the speed of a copy "
+        f"of this size ({copy:.0f} GB/s)"
+    )
     contenders = {str(w): (lambda *a, w=w: backward(w, *a)) for w in ways(cols)}
     for name, f in {**contenders, "the course's kernel": layer_norm_backward}.items():
         t = time_graph(lambda i, f=f: lambda: f(*(t[i] for t in data)), read, replays=11)

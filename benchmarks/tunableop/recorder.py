@@ -240,12 +240,19 @@ def make_cases(only: str) -> list[dict]:
     """All combinations; float16 and float32 for one combination per model."""
     names = [n for n in configs() if not only or n in only.split(",")]
     cases = [
-        {"model": model, "bias": bias, "batch": batch, "cache": cache, "attention": attention, "dtype": "bfloat16",
-         "pad": batch == 8}
+        {
+            "model": model,
+            "bias": bias,
+            "batch": batch,
+            "cache": cache,
+            "attention": attention,
+            "dtype": "bfloat16",
+            "pad": batch == 8,
+        }
         for model, bias, batch, cache, attention in itertools.product(
             names, (False, True), (1, 2, 8), ("dynamic", "static"), ("sdpa", "eager")
         )
-    ]  # fmt: skip
+    ]
     cases += [
         {"model": model, "bias": False, "batch": 2, "cache": cache, "attention": "sdpa", "dtype": dtype, "pad": False}
         for model, cache, dtype in itertools.product(names, ("dynamic", "static"), ("float16", "float32"))
@@ -283,27 +290,43 @@ def main() -> None:
     as_set = [r for r in rows if "error" not in r and set(r["planned"]) == set(r["recorded"])]
     good = [e for e in tried if "recorded" in e and e.get("planned") == e["recorded"]]
     summary = {
-        "cases": len(rows), "equal line for line": len(same), "equal as sets": len(as_set),
-        "failed": sum("error" in r for r in rows), "lines compared": sum(len(r.get("recorded", ())) for r in rows),
-        "experiments": len(tried), "experiments equal": len(good), "seconds": round(time.time() - started, 1),
-    }  # fmt: skip
+        "cases": len(rows),
+        "equal line for line": len(same),
+        "equal as sets": len(as_set),
+        "failed": sum("error" in r for r in rows),
+        "lines compared": sum(len(r.get("recorded", ())) for r in rows),
+        "experiments": len(tried),
+        "experiments equal": len(good),
+        "seconds": round(time.time() - started, 1),
+    }
     report = {
         "what": "dry run on a CPU" if args.dry else "planner against PYTORCH_TUNABLEOP_RECORD_UNTUNED=1",
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
-                     "python": sys.version.split()[0]},
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": sys.version.split()[0],
+        },
         "workers": "forked" if fork else "started",
         "hardware": describe_cpu() if args.dry else torch.cuda.get_device_name(),
         "host": host_facts(),
-        "summary": summary, "cases": rows, "experiments": tried,
+        "summary": summary,
+        "cases": rows,
+        "experiments": tried,
         "experiments_error": results["experiments"].get("error"),
-    }  # fmt: skip
+    }
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "tunableop_recorder.json").write_text(json.dumps(report, indent=0))
     print(json.dumps(summary))
     for e in tried:
         if e not in good:
-            print("EXPERIMENT", e["name"], "planned", e.get("planned", e.get("planned_error")), "recorded",
-                  e.get("recorded", e.get("recorded_error")))  # fmt: skip
+            print(
+                "EXPERIMENT",
+                e["name"],
+                "planned",
+                e.get("planned", e.get("planned_error")),
+                "recorded",
+                e.get("recorded", e.get("recorded_error")),
+            )
     for r in rows:
         if r not in same:
             missing = [x for x in r.get("recorded", []) if x not in r.get("planned", [])][:4]

@@ -15,6 +15,7 @@ import csv
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 KERNELS = (  # name, mean ns, VGPRs, accum VGPRs, SGPRs, LDS, grid, workgroup, FMA_F32, MOPS_BF16, read KiB, written KiB
@@ -29,7 +30,7 @@ KERNELS = (  # name, mean ns, VGPRs, accum VGPRs, SGPRs, LDS, grid, workgroup, F
 )  # fmt: skip
 
 
-def dispatches() -> list[dict]:
+def dispatches() -> list[dict[str, Any]]:
     rng = random.Random(7)
     now, rows = 2_414_192_765_353_337, []
     for i in range(24):
@@ -45,14 +46,14 @@ def dispatches() -> list[dict]:
     return rows
 
 
-def table(name: str, header: str, rows: list[list], quote: bool = True) -> None:
+def table(name: str, header: str, rows: list[list[Any]], quote: bool = True) -> None:
     with (HERE / name).open("w", newline="") as f:
         writer = csv.writer(f, quoting=csv.QUOTE_NONNUMERIC if quote else csv.QUOTE_MINIMAL, lineterminator="\n")
         writer.writerow(header.split(","))
         writer.writerows(rows)
 
 
-def database(path: Path, rows: list[dict]) -> None:
+def database(path: Path, rows: list[dict[str, Any]]) -> None:
     """The tables of a rocpd database that hold dispatches and counters (schema version 3, one process)."""
     import sqlite3
 
@@ -81,9 +82,9 @@ def database(path: Path, rows: list[dict]) -> None:
             values = (10 + i, "g", 1, 1, 1, f"_Z{i}", k[0], k[5], 0, k[4], k[2], k[3])
             db.execute(f'INSERT INTO "rocpd_info_kernel_symbol{tag}" VALUES ({", ".join("?" * 12)})', values)
         for r in rows:
-            values = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
+            launch = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
                       r["grid"], 1, 1, 1, 500 + r["id"])  # fmt: skip
-            db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', values)
+            db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', launch)
             for i, name in enumerate(names):
                 row = (None, "g", 500 + r["id"], i + 1, float(r["counters"][name]))
                 db.execute(f'INSERT INTO "rocpd_pmc_event{tag}" VALUES (?, ?, ?, ?, ?)', row)
@@ -108,10 +109,10 @@ def main() -> None:
         [[r["id"], r["id"], "Agent 4", 1, 4242, 4242, r["grid"], r["kernel"], r["name"], r["group"], r["lds"], 0, r["vgpr"],
           r["acc"], r["sgpr"], c, float(v), r["start"], r["end"]] for r in rows for c, v in r["counters"].items()],
     )  # fmt: skip
-    stats = {}
+    stats: dict[str, list[int]] = {}
     for r in rows:
         stats.setdefault(r["name"], []).append(r["end"] - r["start"])
-    whole = sum(map(sum, stats.values()))
+    whole = sum(sum(spans) for spans in stats.values())
     table(
         "rocprofv3_kernel_stats.csv",
         "Name,Calls,TotalDurationNs,AverageNs,Percentage,MinNs,MaxNs,StdDev",

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which attention implementations work on this machine, why the others do not, and what each one costs.
-
-Introduced in notebook 09 (flash_attention).
-"""
+"""Which attention implementations work on this machine, why the others do not, and what each one costs."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.attention.in_transformers import AttentionError
@@ -96,7 +94,9 @@ def _candidates(gpu: bool, rocm: bool) -> list[tuple[str, Any, str, str]]:
     """(name, function, module that must be installed, what it is)."""
     triton = os.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE", "").upper() == "TRUE"
     flavour = "CUDA" if gpu and not rocm else "Triton" if triton else "CK"
-    rows = [(name, _sdpa(kind), "torch", "part of torch") for name, kind in _SDPA.items()]
+    rows: list[tuple[str, Any, str, str]] = [
+        (name, _sdpa(kind), "torch", "part of torch") for name, kind in _SDPA.items()
+    ]
     rows.append((f"FlashAttention-2 ({flavour})", _flash_attn, "flash_attn", "package flash-attn"))
     if rocm or not gpu:
         other = "CK" if triton else "Triton"
@@ -126,8 +126,6 @@ def attention_backends(device: str | None = None, dtype: torch.dtype | None = No
     >>> found = {b.name: b for b in attention_backends("cpu")}
     >>> found["SDPA math"].available, found["SDPA cuDNN"].available
     (True, False)
-
-    Introduced in notebook 09.
     """
     import torch
 
@@ -179,8 +177,6 @@ def compare_backends(
     >>> x = torch.randn(1, 2, 8, 16)
     >>> [round(r.error, 3) for r in compare_backends(x, x, x, runs=1)][0]
     0.0
-
-    Introduced in notebook 09.
     """
     import torch
 
@@ -195,6 +191,6 @@ def compare_backends(
         rows = []
         for name, run in usable:
             error = float((run(q, k, v, causal).double() - expected).abs().max() / expected.abs().max())
-            timing = time_call(lambda run=run: run(q, k, v, causal), runs=runs, device=q.device.type)
+            timing = time_call(partial(run, q, k, v, causal), runs=runs, device=q.device.type)
             rows.append(BackendResult(name, timing, error))
     return sorted(rows, key=lambda r: r.timing.median)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check them with.
-
-Introduced in notebook 09 (flash_attention).
-"""
+"""What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check them."""
 
 from __future__ import annotations
 
@@ -32,8 +29,6 @@ class SlowMemory:
     >>> _ = memory.load(torch.zeros(4, 8)), memory.store(torch.zeros(2, dtype=torch.float16))
     >>> memory.loaded, memory.stored, memory.total
     (128, 4, 132)
-
-    Introduced in notebook 09.
     """
 
     def __init__(self) -> None:
@@ -63,8 +58,6 @@ def visible_tiles(queries: int, keys: int, block_m: int, block_n: int, *, causal
 
     >>> visible_tiles(8, 8, 2, 2, causal=False), visible_tiles(8, 8, 2, 2), visible_tiles(2, 8, 2, 2)
     (16, 10, 4)
-
-    Introduced in notebook 09.
     """
     if min(block_m, block_n) < 1 or min(queries, keys) < 0:
         raise GuideError(f"tiles of {block_m} x {block_n} over {queries} x {keys}: give tiles of at least 1 x 1")
@@ -81,8 +74,6 @@ def attention_flops(batch: int, heads: int, queries: int, keys: int, d: int, *, 
 
     >>> attention_flops(1, 1, 4, 4, 8), attention_flops(1, 1, 4, 4, 8, causal=True)
     (512, 320)
-
-    Introduced in notebook 09.
     """
     pairs = queries * keys
     if causal:
@@ -101,8 +92,6 @@ def standard_traffic(queries: int, keys: int, d: int, size: int = 2) -> int:
 
     >>> standard_traffic(4096, 4096, 128) / 2**20
     132.0
-
-    Introduced in notebook 09.
     """
     return size * (2 * queries * d + 2 * keys * d + 4 * queries * keys)
 
@@ -116,8 +105,6 @@ def flash_traffic(
 
     >>> flash_traffic(4096, 4096, 128, 128, 64) / 2**20
     66.015625
-
-    Introduced in notebook 09.
     """
     rows = 0
     for first in range(0, queries, block_m):
@@ -134,8 +121,6 @@ def saved_for_backward(call: Callable[[], Any]) -> int:
     >>> x = torch.ones(1000, requires_grad=True)
     >>> saved_for_backward(lambda: x.exp())  # keeps its result
     4000
-
-    Introduced in notebook 09.
     """
     import torch
 
@@ -147,6 +132,6 @@ def saved_for_backward(call: Callable[[], Any]) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         result = call()
-    total = sum(s.nbytes() for s in kept.values())
+    total: int = sum(s.nbytes() for s in kept.values())
     del result
     return total

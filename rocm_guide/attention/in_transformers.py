@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Our attention kernels inside transformers: ``attn_implementation="rocm_guide"`` trains and generates with them.
-
-Introduced in notebook 09 (flash_attention).
-"""
+"""Our attention kernels inside transformers: ``attn_implementation="rocm_guide"`` trains and generates with them."""
 
 from __future__ import annotations
 
@@ -95,8 +92,6 @@ def register_attention() -> str:
     >>> model = AutoModelForCausalLM.from_config(config, **ours)
     >>> model.config._attn_implementation
     'rocm_guide'
-
-    Introduced in notebook 09.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

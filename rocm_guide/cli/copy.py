@@ -17,17 +17,38 @@ def copy(
         str | None, typer.Argument(help="MODULE.NAME, for example base.write_text.", autocompletion=helper_names)
     ] = None,
     out: OutFile = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Print the names of all helpers.")] = False,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="Print the names of all helpers, and the notebooks that introduce them.")
+    ] = False,
 ) -> None:
     """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
     from rocm_guide.base import GuideError
     from rocm_guide.cli.output import write_or_print
     from rocm_guide.copying.names import public_helpers
-    from rocm_guide.copying.writer import copy_source
+    from rocm_guide.copying.writer import copy_source, find_helper
+    from rocm_guide.course.introductions import notebook_of
 
     if list_all:
-        typer.echo("\n".join(public_helpers()))
+        notebooks = _notebooks()
+        for name in public_helpers():
+            where = notebook_of(name, notebooks)
+            typer.echo(f"{name}\tnotebook {where}" if where else name)
         return
     if helper is None:
         raise GuideError("no helper named; write rocm-guide copy MODULE.NAME, or --list to see them all")
-    write_or_print(copy_source(helper), out)
+    full = find_helper(helper)
+    if full != helper.removeprefix("rocm_guide."):
+        typer.echo(f"{helper} is {full}", err=True)
+    where = notebook_of(full, _notebooks())
+    write_or_print(copy_source(full, remark=f"Introduced in notebook {where}." if where else ""), out)
+
+
+def _notebooks() -> dict[str, str]:
+    """What the notebooks introduce; nothing where the package was installed without them, or one is damaged."""
+    from rocm_guide.base import GuideError
+    from rocm_guide.course.introductions import introductions
+
+    try:
+        return introductions()
+    except GuideError:
+        return {}

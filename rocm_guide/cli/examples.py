@@ -18,7 +18,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "store": [("rocm-guide store 01", "execute notebook 01 and keep its outputs")],
     "doctor": [("rocm-guide doctor", "each finding with its fix"), ("rocm-guide doctor --json", "for a program")],
     "copy": [
-        ("rocm-guide copy lora.LoRALinear --out lora_linear.py", "one helper as a file"),
+        ("rocm-guide copy training.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
         ("rocm-guide copy --list", "all names"),
     ],
     "fit": [

@@ -43,10 +43,10 @@ def table(
     import json
     from dataclasses import asdict
 
-    from rocm_guide.kernels.resource_table import compare_rows, kernel_modules, read_rows, write_rows
+    from rocm_guide.kernels.resource_table import compare_rows, find_module, kernel_modules, read_rows, write_rows
     from rocm_guide.kernels.table_cache import triton_version
 
-    names = modules or kernel_modules()
+    names = [find_module(name) for name in modules or ()] or kernel_modules()
     here = triton_version()
     rows = _measure(names, jobs, fresh)
     if as_json:

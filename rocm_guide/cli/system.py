@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocm_guide.cli.options import JSON, between, choice, existing_folder, out_file
+
+if TYPE_CHECKING:
+    from rocm_guide.system.apply import Outcome
 
 __all__ = ["app"]
 
@@ -106,7 +110,7 @@ def reset(
     _show(done, as_json, f"nothing to reset: {where} is not there")
 
 
-def _show(outcomes: list, as_json: bool, nothing: str) -> None:
+def _show(outcomes: Sequence[Outcome], as_json: bool, nothing: str) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(o) for o in outcomes], indent=1))
     else:

@@ -2,7 +2,7 @@
 """Compile a language model's decoding step, and count what the compiler did: graphs, breaks, kernels, recompilations.
 
 Decoding makes one token at a time, so its shapes stay the same if, and only if, the key/value cache has its full size
-from the start. Then one compiled graph serves every token. Introduced in notebook 10_torch_compile.
+from the start. Then one compiled graph serves every token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Does the compiled model write the same text, and if not: was the choice between two tokens open?
-
-Introduced in notebook 10_torch_compile.
-"""
+"""Does the compiled model write the same text, and if not: was the choice between two tokens open?"""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def parting(model: torch.nn.Module, ids: torch.Tensor, ours: torch.Tensor, their
     """Compare two continuations [1, tokens] of the prompt ``ids`` [1, prompt]; None when they are equal.
 
     In 16-bit types a compiled model may choose another token than the eager one, because fused kernels round less
-    often. The (eager) model itself then says whether the choice was open. Introduced in notebook 10.
+    often. The (eager) model itself then says whether the choice was open.
 
     Raises:
         GuideError: a batch, or continuations of different lengths.

@@ -4,7 +4,6 @@
 Inductor decides with the GPU's properties (compute units, wave size), writes Triton source, and only then needs the
 GPU. We give it MI300X's properties and stop after the source; our gfx942 compiler does the rest. The sources of a real
 run (``TORCH_COMPILE_DEBUG=1`` keeps them as output_code.py) can be read the same way.
-Introduced in notebook 10_torch_compile.
 """
 
 from __future__ import annotations
@@ -57,14 +56,10 @@ def extract_kernels(code: str) -> list[InductorKernel]:
         raise GuideError(f"not inductor's output_code.py: {e}") from None
     found = []
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func) == "async_compile.triton"
-            and len(node.args) >= 2
-            and all(isinstance(a, ast.Constant) and isinstance(a.value, str) for a in node.args[:2])
-        ):
-            name, source = (a.value for a in node.args[:2])
-            found.append(InductorKernel(name, source.strip()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "async_compile.triton" and len(node.args) >= 2:
+            texts = [a.value for a in node.args[:2] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            if len(texts) == 2:
+                found.append(InductorKernel(texts[0], texts[1].strip()))
     return found
 
 
@@ -137,7 +132,7 @@ def inductor_code(
     except (RuntimeError, AssertionError, AttributeError, TypeError, ImportError, NotImplementedError) as e:
         why = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0]
         raise GuideError(f"inductor wrote no code for {arch} here: {why[:200]}") from e
-    return getattr(code, "value", code)
+    return str(getattr(code, "value", code))
 
 
 def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") -> list[Any]:
@@ -178,7 +173,7 @@ def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") 
 
 
 def _aligned(meta: dict[str, Any]) -> list[tuple[int, ...]]:
-    first = next(iter(meta.get("configs", [])), {})
+    first: Any = next(iter(meta.get("configs", [])), {})
     return [tuple(k) for k, v in first.items() if ["tt.divisibility", 16] in v] if isinstance(first, dict) else []
 
 
@@ -187,6 +182,7 @@ def _load(kernel: InductorKernel, folder: Path) -> Any:
     path = folder / f"{kernel.name}_{abs(hash(kernel.source))}.py"
     write_text(path, kernel.source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # the file ends in .py
     module = importlib.util.module_from_spec(spec)
     quiet = mock.patch("torch._inductor.runtime.triton_helpers.set_driver_to_gpu", lambda: None)
     try:

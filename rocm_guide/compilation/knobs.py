@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The switches of inductor (torch.compile's code generator) that the ROCm LLM guide names, as one table to toggle.
 
-Introduced in notebook 10_torch_compile.
 Source: ROCm documentation, "PyTorch inductor Triton tuning knobs"; the names were checked against torch 2.11 and 2.13.
 """
 

@@ -5,7 +5,7 @@ In reading order:
 
 - ``scan``: Read this package's source without importing it: which statement defines a name, and which names it needs.
 - ``names``: The names that `rocm-guide copy` can copy.
-- ``writer``: `rocm-guide copy tunableop.plan`: one helper as one file that needs nothing of this package.
+- ``writer``: `rocm-guide copy tunableop.planner.plan`: one helper as one file that needs nothing of this package.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.copying.names import public_helpers
-    from rocm_guide.copying.writer import CopyError, copy_source
+    from rocm_guide.copying.writer import CopyError, copy_source, find_helper
 
-__all__ = ["CopyError", "copy_source", "public_helpers"]
+__all__ = ["CopyError", "copy_source", "find_helper", "public_helpers"]
 
 __getattr__, __dir__ = face(__name__, "names", "writer")

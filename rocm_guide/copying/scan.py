@@ -162,11 +162,12 @@ def scan(name: str, root: Path) -> Module | None:
 def _parse(name: str, path: Path, text: str) -> Module:
     module = Module(name, path, text)
     for node in ast.parse(text).body:
-        guard = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        for child in node.body if guard else [node]:
+        guarded = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        guard = node if isinstance(node, ast.If) and guarded else None
+        for child in guard.body if guard else [node]:
             if isinstance(child, ast.Import | ast.ImportFrom):
                 if getattr(child, "module", None) != "__future__":
-                    found = module.imports_of(child, type_only=guard)
+                    found = module.imports_of(child, type_only=guarded)
                     for one in found:
                         # import a.b and import a.c both bind a: both are needed.
                         module.imported.setdefault(one.bound, []).append(one)
@@ -201,10 +202,10 @@ def names_used(code: str) -> frozenset[str]:
     return frozenset(_globals_of(symtable.symtable(code, "<statement>", "exec")))
 
 
-def names_in_examples(node: ast.stmt) -> tuple[set[str], list[ast.ImportFrom]]:
+def names_in_examples(node: ast.stmt) -> tuple[set[str], list[ast.ImportFrom | ast.Import]]:
     """Names that the doctest examples in a definition's docstrings read, and their imports."""
     used: set[str] = set()
-    imports: list[ast.ImportFrom] = []
+    imports: list[ast.ImportFrom | ast.Import] = []
     for child in ast.walk(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue

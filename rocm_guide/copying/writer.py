@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide copy tunableop.plan`: one helper as one file that needs nothing of this package.
+"""`rocm-guide copy tunableop.planner.plan`: one helper as one file that needs nothing of this package.
 
 The helper's own text is kept as it is, comments and docstrings included. What it needs from other modules of this
 package is inlined by name, in an order that works; what it needs from libraries is imported.
@@ -28,7 +28,7 @@ from rocm_guide.copying.scan import (
     scan,
 )
 
-__all__ = ["CopyError", "copy_source"]
+__all__ = ["CopyError", "copy_source", "find_helper"]
 
 
 class CopyError(GuideError):
@@ -67,8 +67,8 @@ class _Closure:
         for known in self.imports.values():
             if known.bound == one.bound and known.stands_for != one.stands_for:
                 raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
-        known = self.imports.get(one.line)
-        if known is None or known.type_only:
+        same = self.imports.get(one.line)
+        if same is None or same.type_only:
             self.imports[one.line] = one
 
     def _add(self, statement: Statement, *, examples: bool = False) -> None:
@@ -108,14 +108,14 @@ class _Closure:
 
 
 def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
-    """New names for private helpers that two modules call the same."""
+    """New names for private helpers that two modules call the same: room and file tell them apart."""
     taken: dict[str, str] = {}
     renames = {}
     for statement in statements:
         module = statement.module.name
         for name in statement.names:
             if taken.setdefault(name, module) != module:
-                renames[module, name] = f"{name}_of_{module.rsplit('.', 1)[-1]}"
+                renames[module, name] = f"{name}_of_{'_'.join(module.split('.')[1:][-2:])}"
     return renames
 
 
@@ -141,17 +141,18 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
             raise CopyError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
         length = (call.end_col_offset or 0) - call.col_offset
         edits.append((call.lineno, call.col_offset, length, constant_for(data).encode()))
-    for row, column, length, new in sorted(edits, reverse=True):
+    for row, column, length, written in sorted(edits, reverse=True):
         line = lines[row - statement.first]
-        lines[row - statement.first] = line[:column] + new + line[column + length :]
+        lines[row - statement.first] = line[:column] + written + line[column + length :]
     head = statement.node
     if isinstance(head, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and head.name in new_name:
         row = head.lineno - statement.first
         pattern = rf"\b(def|class) {head.name}\b".encode()
         lines[row] = re.sub(pattern, rb"\1 " + new_name[head.name].encode(), lines[row], count=1)
     for node in ast.walk(statement.node):
-        for body in (getattr(node, f, None) for f in ("body", "orelse", "finalbody")):
-            for child in body if isinstance(body, list) else []:
+        fields = (getattr(node, f, None) for f in ("body", "orelse", "finalbody"))
+        for body in (f for f in fields if isinstance(f, list)):
+            for child in body:
                 found = module.imports_of(child) if isinstance(child, ast.ImportFrom) else []
                 if any(one.inside for one in found):
                     inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
@@ -171,15 +172,40 @@ def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, st
         lines[node.lineno - first] = b"\n".join(indent + line for line in kept)
 
 
-def _find(name: str, closure: _Closure) -> tuple[Module, str]:
+def find_helper(name: str, root: Path | None = None) -> str:
+    """The name under which a public helper can be copied: ``module.name``, where the module defines it.
+
+    Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tunableop.plan``), or an old
+    name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``).
+
+    Args:
+        name: with or without ``rocm_guide.`` in front.
+        root: another package folder than this one.
+
+    Raises:
+        CopyError: no such helper, or several.
+    """
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
+        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
+    root = root or package_folder()
     parts = name.removeprefix(f"{PACKAGE}.").split(".")
     if not all(p.isidentifier() for p in parts):
         raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example base.write_text")
-    module = closure.module(".".join((PACKAGE, *parts[:-1]))) if len(parts) > 1 and parts[0] != "cli" else None
-    if module is not None and parts[-1] in module.public and parts[-1] in module.defined:
-        return module, parts[-1]
-    known = public_helpers(closure.root)
-    same = [k for k in known if k.rsplit(".", 1)[-1] == parts[-1] or k.rsplit(".", 1)[0] == ".".join(parts)]
+    *rooms, last = parts
+    module = scan(".".join((PACKAGE, *rooms)), root) if rooms and rooms[0] != "cli" else None
+    while module is not None and last in module.public:
+        if last in module.defined:
+            return f"{module.name}.{last}".removeprefix(f"{PACKAGE}.")
+        shown_by = next((one for one in module.imported.get(last, []) if one.inside), None)
+        if shown_by is None:
+            break
+        module, last = scan(shown_by.module, root), shown_by.name
+    known = public_helpers(root)
+    same = [k for k in known if k.rsplit(".", 1)[-1] == parts[-1]]
+    file_too = [k for k in same if k.split(".")[-2:] == parts[-2:]]
+    if rooms and rooms[0] != "cli" and len(one := file_too if len(file_too) == 1 else same) == 1:
+        return one[0]
+    same += [k for k in known if k.rsplit(".", 1)[0] == ".".join(parts)]
     near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example base.write_text"
     raise CopyError(f"{name}: no public helper has that name; {hint}")
@@ -187,7 +213,8 @@ def _find(name: str, closure: _Closure) -> tuple[Module, str]:
 
 def _lines(imports: Iterable[Imported]) -> list[str]:
     """Import statements, sorted, with all names from one module on one line."""
-    plain, grouped = set(), {}
+    plain: set[str] = set()
+    grouped: dict[str, set[str]] = {}
     for one in imports:
         if one.name:
             grouped.setdefault(one.module, set()).add(one.line.split(" import ", 1)[1])
@@ -208,12 +235,13 @@ def _header(imports: Iterable[Imported]) -> list[str]:
     return ["\n".join(b) for b in blocks if b]
 
 
-def copy_source(name: str, root: Path | None = None) -> str:
+def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str:
     """One self-contained Python file with the public helper ``name`` (``module.name``).
 
     Args:
-        name: for example ``tunableop.plan`` or ``kernels.softmax.softmax``.
+        name: for example ``tunableop.planner.plan``; other names that :func:`find_helper` knows will do.
         root: another package folder than this one.
+        remark: a sentence to add to the header.
 
     Raises:
         CopyError: no such helper.
@@ -231,18 +259,19 @@ def copy_source(name: str, root: Path | None = None) -> str:
     """
     from rocm_guide import __version__
 
-    if not re.fullmatch(r"\w+(\.\w+)*", name):
-        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
     closure = _Closure(root or package_folder())
-    module, wanted = _find(name, closure)
+    full = find_helper(name, root)
+    home, _, wanted = full.rpartition(".")
+    module = closure.module(f"{PACKAGE}.{home}")
+    assert module is not None, f"find_helper said {full}"
     closure.need(module, wanted, examples=True)
     statements = closure.in_order()
     renames = _renames(statements)
-    full = f"{module.name}.{wanted}"
     head = [
         "# SPDX-License-Identifier: MIT",
-        f"# {full} of the ROCm LLM Guide {__version__}, with what it needs from there.",
-        f"# Made by: rocm-guide copy {full.removeprefix(PACKAGE + '.')}",
+        f"# {PACKAGE}.{full} of the ROCm LLM Guide {__version__}, with what it needs from there.",
+        *([f"# {remark}"] if remark else []),
+        f"# Made by: rocm-guide copy {full}",
     ]
     texts = [_edited(s, renames, s in module.defined[wanted]) for s in statements]
     data = {path: None for s in statements for _, path in data_reads(s.node)}

@@ -5,6 +5,7 @@ In reading order:
 
 - ``lessons``: The catalogue of notebooks: which there are, what they say about themselves, and whether their outputs
   are fresh.
+- ``introductions``: Which notebook introduces a helper: the first one, in reading order, whose code cells import it.
 - ``parameters``: Parameters given on the command line, checked against the notebooks' own parameters cells before
   anything runs.
 - ``lint``: The rules of a notebook, checked without running it: `python -m rocm_guide.course.lint notebooks/*.ipynb`.

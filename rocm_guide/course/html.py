@@ -47,7 +47,7 @@ def math_to_markup(text: str) -> str:
         if latex is None:
             return match[0]
         try:
-            return convert(" ".join(latex.split()), display="block" if match["block"] else "inline")
+            return str(convert(" ".join(latex.split()), display="block" if match["block"] else "inline"))
         except Exception:  # noqa: BLE001 - besides its own errors the converter raises StopIteration, IndexError, …
             return match[0]
 

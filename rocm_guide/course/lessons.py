@@ -178,7 +178,7 @@ def notebooks_folder(start: Path | None = None) -> Path:
 
 
 def catalogue(folder: Path | None = None) -> list[Lesson]:
-    """All notebooks in reading order. Introduced in notebook 00.
+    """All notebooks in reading order.
 
     Args:
         folder: where the notebooks are; found by :func:`notebooks_folder` if left out.

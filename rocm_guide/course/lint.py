@@ -60,7 +60,8 @@ def machine_paths(text: str) -> list[str]:
 
 
 def _tags(cell: dict[str, Any]) -> list[str]:
-    return cell.get("metadata", {}).get("tags", [])
+    tags: list[str] = cell.get("metadata", {}).get("tags", [])
+    return tags
 
 
 Found = Iterator[tuple[Literal["error", "warning"], int, str]]

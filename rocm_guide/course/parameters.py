@@ -69,14 +69,16 @@ def parameters_of(nb: dict[str, Any]) -> dict[str, Parameter]:
             if t.type == tokenize.COMMENT
         }
         for node in ast.parse(source).body:
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if not isinstance(target, ast.Name) or getattr(node, "value", None) is None:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if not isinstance(target, ast.Name):
                 continue
             try:
-                default = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+                default = ast.literal_eval(node.value)
             except ValueError:
                 continue  # computed from others: not a knob
-            comment = comments.get(node.end_lineno, "")
+            comment = comments.get(node.end_lineno or node.lineno, "")
             found[target.id] = Parameter(target.id, default, *_limits(target.id, default, comment))
     return found
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +127,7 @@ class Pool:
         self._workers: dict[str, tuple[subprocess.Popen[str], Path]] = {}
         self._sockets: Path | None = None
 
-    def run(self, todo: Sequence[Job]) -> Iterator[Event]:
+    def run(self, todo: Sequence[Job]) -> Generator[Event]:
         """Execute ``todo`` and yield (number, event); every job ends with exactly one "done" event."""
         try:
             scratch = Path(tempfile.mkdtemp(prefix="rocm-guide-"))
@@ -166,10 +166,14 @@ class Pool:
         with open(scratch / "stderr", "wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "rocm_guide.course.worker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=env,
                 # In a session of its own, Ctrl-C in the terminal reaches only us, and we decide what stops.
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._workers[job.number] = worker, scratch
         order = {
             "notebook": str(job.notebook.resolve()),
@@ -178,16 +182,18 @@ class Pool:
             "out": str(job.out.resolve()),
             "html": str(job.html.resolve()) if job.html else None,
         }
+        assert worker.stdin is not None  # a pipe, see above
         try:
-            worker.stdin.write(json.dumps(order) + "\n")  # type: ignore[union-attr]
-            worker.stdin.flush()  # type: ignore[union-attr]
+            worker.stdin.write(json.dumps(order) + "\n")
+            worker.stdin.flush()
         except BrokenPipeError:
             pass  # it died at once; the reader below sees its end and reports it
         threading.Thread(target=self._listen, args=(job.number, worker), daemon=True).start()
 
     def _listen(self, number: str, worker: subprocess.Popen[str]) -> None:
         done = False
-        for line in worker.stdout:  # type: ignore[union-attr]
+        assert worker.stdout is not None  # a pipe, see _start
+        for line in worker.stdout:
             event = json.loads(line)
             done = done or event["event"] == "done"
             self._events.put((number, event))
@@ -206,7 +212,8 @@ class Pool:
 
     def _finish(self, number: str) -> None:
         worker, scratch = self._workers.pop(number)
-        worker.stdin.close()  # type: ignore[union-attr]
+        assert worker.stdin is not None  # a pipe, see _start
+        worker.stdin.close()
         worker.wait()
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -55,7 +55,7 @@ def hardware(*, cpu_only: bool = False) -> str:
     devices: list[dict[str, Any]] = []
     if not cpu_only and gpu_nodes():
         try:
-            devices = ask_torch(120)["devices"]  # type: ignore[assignment]
+            devices = ask_torch(120)["devices"]
         except (RuntimeError, OSError, subprocess.TimeoutExpired):
             devices = []  # the doctor explains why; the run goes on, on the CPU
     if devices:
@@ -159,8 +159,11 @@ def times_of(report: dict[str, Any]) -> str:
     >>> times_of({"installed_in": 95.0, "ran_in": 61.0, "notebooks": {"01": entry}})
     'installed in 95 s, ran in 61 s; the notebooks were 50 s on a core and waited 10 s for one'
     """
-    parts = [f"{word} in {report[key]:.0f} s" for word, key in (("installed", "installed_in"), ("ran", "ran_in"))
-             if report.get(key) is not None]  # fmt: skip
+    parts = [
+        f"{word} in {report[key]:.0f} s"
+        for word, key in (("installed", "installed_in"), ("ran", "ran_in"))
+        if report.get(key) is not None
+    ]
     told = [e for e in report["notebooks"].values() if e.get("cpu_seconds")]
     total = sum((CpuTime(e["cpu_seconds"], e["waited_seconds"]) for e in told), CpuTime())
     if told:

@@ -102,8 +102,6 @@ def run_course(
 
     Raises:
         GuideError: bad parameters, a folder or disk that cannot be written. Nothing keeps running.
-
-    Introduced in notebook 00.
     """
     check_runnable()
     taken = parameters_for(lessons, given)

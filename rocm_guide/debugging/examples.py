@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 24 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""What notebook 24 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -54,10 +51,11 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
     report = write_text(
         folder / "agent.log", resources.files("rocm_guide").joinpath("data", "fault_report.txt").read_text()
     )
-    uri = read_report(report).faulting[0].disassembly.uri  # type: ignore[union-attr]
+    where = read_report(report).faulting[0].disassembly
+    assert where is not None  # the log of this package has one
     code = folder / "code_objects"
     encoded = resources.files("rocm_guide").joinpath("data", "fault_code.b64").read_text()
-    write_bytes(code / saved_name(uri), base64.b64decode(encoded))
+    write_bytes(code / saved_name(where.uri), base64.b64decode(encoded))
     return report, code
 
 
@@ -120,7 +118,7 @@ def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[s
 
     def error(a: Any, b: Any) -> float:
         x, y = tensors_of(a)[0].double(), tensors_of(b)[0].double()
-        return ((x - y).abs().max() / x.abs().max()).item()
+        return float(((x - y).abs().max() / x.abs().max()).item())
 
     modules, found = dict(suspect.named_modules()), {}
     run = {c.path: c.output for c in capture_calls(suspect, inputs)}

@@ -115,7 +115,7 @@ def learning_rate(step: int, steps: int, peak: float, warm_up: int = 10) -> floa
 
 
 def read_losses(output: str | Path) -> tuple[list[int], list[float]]:
-    """Steps and losses that a run has logged, a half-written last line left out. Introduced in notebook 05.
+    """Steps and losses that a run has logged, a half-written last line left out.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
@@ -128,7 +128,7 @@ def read_losses(output: str | Path) -> tuple[list[int], list[float]]:
 
 
 def read_processes(output: str | Path) -> list[int]:
-    """How many processes computed each step that a run has logged. Introduced in notebook 05.
+    """How many processes computed each step that a run has logged.
 
     >>> read_processes("no/such/run")
     []

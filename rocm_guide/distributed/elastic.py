@@ -174,7 +174,7 @@ def _resume(s: ElasticSettings, model: Any, optimizer: Any) -> int:
 
     chosen = [str(newest_checkpoint(Path(s.output) / "checkpoints") or "") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(chosen)
-    state = load_checkpoint(chosen[0]) if chosen[0] else {"step": 0, "run": _identity(s)}
+    state: dict[str, Any] = load_checkpoint(chosen[0]) if chosen[0] else {"step": 0, "run": _identity(s)}
     if state["run"] != _identity(s):
         raise GuideError(f"{s.output}: holds checkpoints of another run ({state['run']}); take a new output folder")
     if chosen[0]:
@@ -185,7 +185,7 @@ def _resume(s: ElasticSettings, model: Any, optimizer: Any) -> int:
         lines = path.read_text(encoding="utf-8").splitlines()[: state["step"]] if path.is_file() else []
         write_text(path, "".join(line + "\n" for line in lines))
     dist.barrier()
-    return state["step"]
+    return int(state["step"])
 
 
 def _save(s: ElasticSettings, step: int, model: Any, optimizer: Any) -> None:

@@ -71,8 +71,6 @@ def require_loopback() -> None:
     Raises:
         LoopbackError: it is off and stays off.
 
-    Introduced in notebook 05.
-
     >>> require_loopback()
     """
     if not switch_on_loopback():

@@ -53,8 +53,6 @@ def launch_file(
     Raises:
         LaunchError: another kind, or an option that cannot be.
 
-    Introduced in notebook 05.
-
     >>> launch_file("slurm").splitlines()[0]
     '#!/bin/bash'
     """
@@ -82,7 +80,7 @@ def free_port() -> int:
     """
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+        return int(s.getsockname()[1])
 
 
 def listening(port: int) -> bool:

@@ -33,8 +33,6 @@ def distributed_settings(
     Raises:
         GuideError: the batch cannot be dealt out evenly.
 
-    Introduced in notebook 05.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
     ...     distributed_settings(d, processes=2).per_device_train_batch_size
@@ -73,12 +71,15 @@ def sft_distributed(
 
     output, gpu = Path(output), torch.cuda.is_available()
     local, world = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    sizes = recipe(model, "lora") if model != "tiny" else {"num_train_epochs": epochs, "max_length": 64}
+    sizes: dict[str, Any] = recipe(model, "lora") if model != "tiny" else {"num_train_epochs": epochs, "max_length": 64}
     sizes.pop("logging_steps", None)  # every step: the curve is what the run is looked at for
     settings = distributed_settings(
-        output, processes=world, batch=sizes.pop("per_device_train_batch_size", 16 // world) * world, gpu=gpu,
+        output,
+        processes=world,
+        batch=sizes.pop("per_device_train_batch_size", 16 // world) * world,
+        gpu=gpu,
         **{"num_train_epochs": epochs, **sizes, **changes},
-    )  # fmt: skip
+    )
     base, tokenizer = load_model(model, device=f"cuda:{local}" if gpu else "cpu")
     seed_all(settings.seed)
     trainer = SFTTrainer(

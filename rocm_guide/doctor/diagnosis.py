@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_guide.base import GuideError, cache_folder
-from rocm_guide.checks import Check
+from rocm_guide.checks import Check, Status
 from rocm_guide.doctor.own_folders import check_torchtune
 from rocm_guide.doctor.resources import check_cache, check_disk, check_host, check_memory
 from rocm_guide.doctor.software import check_accelerator, check_libraries, check_python, check_rocm_tools, pins
@@ -50,7 +50,7 @@ def libraries() -> list[str]:
 def diagnose(*, timeout: float = 120) -> list[Check]:
     """Every check of the doctor, in the order a reader wants them: software, accelerator, machine.
 
-    Works with nothing installed but this package. Introduced in notebook 00.
+    Works with nothing installed but this package.
 
     >>> diagnose()[0].name
     'python'
@@ -86,7 +86,7 @@ def _libraries_in_one_line(checks: Sequence[Check], needs: Sequence[str]) -> Che
     missing = [c for c in checks if c.status == "FAIL"]
     odd = [c for c in checks if c.status == "WARN"]
     if missing:
-        status = "FAIL" if any(c.name in needs for c in missing) else "WARN"
+        status: Status = "FAIL" if any(c.name in needs for c in missing) else "WARN"
         return Check(status, "libraries", f"missing: {', '.join(c.name for c in missing)}", missing[0].fix)
     shown = ", ".join(f"{c.name} {c.found.split(',')[0]}" for c in (odd or checks[:3]))
     if odd:
@@ -108,8 +108,6 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
 
     Raises:
         PreflightError: a check failed; the message is the failing line.
-
-    Introduced in notebook 00.
 
     >>> preflight()  # doctest: +ELLIPSIS
     [OK]   python ...

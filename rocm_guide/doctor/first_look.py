@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The first commands on a new machine: their output if the tool is there, else a sample that is labelled as one.
-
-Introduced in notebook 00 (start_here).
-"""
+"""The first commands on a new machine: their output if the tool is there, else a sample that is labelled as one."""
 
 from __future__ import annotations
 

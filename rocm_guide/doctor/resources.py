@@ -79,6 +79,6 @@ def check_host() -> list[Check]:
     ['cpu', 'system']
     """
     facts = host_facts()
-    features = ", ".join(facts["features"]) or "none of those that kernels ask for"  # type: ignore[call-overload]
+    features = ", ".join(facts["features"]) or "none of those that kernels ask for"
     cpu = f"{facts['cpu']} ({facts['arch']}), {facts['cores']} cores; {features}"
     return [Check("OK", "cpu", cpu), Check("OK", "system", f"{facts['os']}, {facts['libc']}")]

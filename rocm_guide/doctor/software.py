@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from rocm_guide.checks import Check
 from rocm_guide.host import cores, gpu_possible
@@ -89,7 +90,7 @@ def check_libraries(names: Iterable[str], pinned: dict[str, str]) -> list[Check]
     return checks
 
 
-def torch_facts() -> dict[str, object]:
+def torch_facts() -> dict[str, Any]:
     """What torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes.
 
     >>> sorted(torch_facts())
@@ -134,7 +135,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
     except (ImportError, OSError, RuntimeError) as e:
         last = (str(e).strip().splitlines() or ["unknown error"])[-1]
         return Check("FAIL", name, f"torch cannot be used: {last[:120]}", "reinstall torch for this machine")
-    devices = list(facts["devices"])  # type: ignore[call-overload]
+    devices = list(facts["devices"])
     if devices:
         first = devices[0]
         build = f"ROCm {facts['hip']}" if facts["hip"] else f"CUDA {facts['cuda']}"
@@ -149,7 +150,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
     return Check("OK", name, f"none, {cores()} CPU cores: every notebook runs at tiny scale")
 
 
-def torch_on_disk(timeout: float) -> dict[str, object]:
+def torch_on_disk(timeout: float) -> dict[str, Any]:
     """:func:`torch_facts` of a machine without a GPU, for a tenth of the time: torch's libraries load, none is asked.
 
     Where they do not load this simply, torch itself is asked what is wrong.
@@ -179,7 +180,7 @@ def gpu_nodes() -> list[Path]:
     return [p for p in map(Path, ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")) if p.exists()]
 
 
-def ask_torch(timeout: float) -> dict[str, object]:
+def ask_torch(timeout: float) -> dict[str, Any]:
     """:func:`torch_facts` asked in another process of the same Python."""
     import inspect
 
@@ -188,7 +189,8 @@ def ask_torch(timeout: float) -> dict[str, object]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return facts
 
 
 def check_rocm_tools(timeout: float = 20) -> list[Check]:

@@ -92,7 +92,11 @@ def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> fl
     >>> matrix_work({"v_mfma_f32_16x16x16_bf16": 68}, 8, 32, 64)
     1.0
     """
-    made = sum(count * math.prod(map(int, re.search(r"(\d+)x(\d+)x(\d+)", op).groups())) for op, count in mfma.items())
+    made = 0
+    for op, count in mfma.items():
+        size = re.search(r"(\d+)x(\d+)x(\d+)", op)
+        assert size is not None  # every matrix instruction has its size in its name
+        made += count * math.prod(int(n) for n in size.groups())
     return made * warps / (rows * keys * (576 + 512))
 
 

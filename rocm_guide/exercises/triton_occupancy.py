@@ -13,7 +13,7 @@ from rocm_guide.mi300x.occupancy import occupancy
 __all__ = ["KERNEL", "check_formula", "check_registers_to_save", "check_rescue"]
 
 #: The kernel of exercise 2, as its descriptor and its launch state it.
-KERNEL: dict[str, int] = {"vgprs": 139, "lds": 12_288, "waves_per_workgroup": 8}
+KERNEL: dict[str, Any] = {"vgprs": 139, "lds": 12_288, "waves_per_workgroup": 8}
 
 
 def check_formula(formula: Callable[[int, int, int], float]) -> bool:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rocm_guide.exercises.common import say
 from rocm_guide.tunableop.files import TuningFile, parse_text
 from rocm_guide.tunableop.gemm import TunableFileError, parse_gemm
@@ -58,7 +60,8 @@ def check_settings(pad: int, cache: str) -> bool:
     config = LlamaConfig(
         hidden_size=64, intermediate_size=192, num_attention_heads=2, num_hidden_layers=1, vocab_size=96
     )
-    lengths, found, padded = [50, 61, 70, 90, 95], set(), 0
+    lengths, padded = [50, 61, 70, 90, 95], 0
+    found: set[Any] = set()
     for n in lengths:
         one = plan_model(config, prompt=n, new_tokens=64, pad=pad, cache=cache, attention="eager")
         found |= one.gemms.keys()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and memory.
 
-Introduced in notebook 13 (mi300x_architecture). The numbers come from :mod:`rocm_guide.hardware.specs`; nothing is to
+The numbers come from :mod:`rocm_guide.hardware.specs`; nothing is to
 scale.
 """
 
@@ -117,7 +117,7 @@ def _square(ax: Axes, x: float, y: float) -> None:
 def draw_owners(owners: list[list[int]], *, title: str, what: str, ax: Axes | None = None) -> Axes:
     """A tile coloured by which wave (or die, or lane) holds each element: ``owners[row][column]``.
 
-    ``what`` names the owner in the legend, for example ``"wave"``. Introduced in notebook 16.
+    ``what`` names the owner in the legend, for example ``"wave"``.
     """
     import matplotlib.pyplot as plt
     from matplotlib.colors import ListedColormap

@@ -2,7 +2,7 @@
 """GPU specifications as data, each peak recomputed from units x FLOPs per clock x clock, and the roofline.
 
 Peaks and bandwidths are the vendors' figures for dense arithmetic (no structured sparsity), the ceilings that a
-measurement is held against. Introduced in notebook 13 (mi300x_architecture).
+measurement is held against.
 Sources: "AMD GPU specifications", ROCm documentation, https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html;
 AMD CDNA 2, CDNA 3 and CDNA 4 architecture white papers and the data sheets of the Instinct products;
 NVIDIA's architecture white papers (A100, H100, Ada) and the data sheets of A100, H100, H200, L40S and HGX B200.
@@ -114,10 +114,11 @@ _CDNA3 = _rates(
 )
 _CDNA2 = _rates(1700, fp64=128, fp64_matrix=256, fp32=128, fp32_matrix=256, fp16=1024, bf16=1024, int8=1024)
 _CDNA4, _CDNA4_2200 = (
-    _rates(mhz, fp64=128, fp64_matrix=128, fp32=256, fp32_matrix=256, fp16=4096, bf16=4096, fp8=8192, int8=8192,
-           fp4=16384)
+    _rates(
+        mhz, fp64=128, fp64_matrix=128, fp32=256, fp32_matrix=256, fp16=4096, bf16=4096, fp8=8192, int8=8192, fp4=16384
+    )
     for mhz in (2400, 2200)
-)  # fmt: skip
+)
 # The matrix units of an H100 SXM are specified at 1,830 MHz, everything else at 1,980 MHz.
 _HOPPER = _rates(1980, fp64=128, fp64_matrix=256, fp32=256) | _rates(
     1830, tf32=2048, fp16=4096, bf16=4096, fp8=8192, int8=8192

@@ -4,7 +4,6 @@
 A library is built for the oldest processor that torch runs on, not for the one at hand: the nodes of a cluster share a
 cache, and an instruction that the next node lacks would kill the process there. Its numbers are the same everywhere,
 too: products and sums are not contracted, and 16-bit arithmetic is rounded after every operation, as on the GPU.
-Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
 had no MI300X: the kernels were compiled for gfx942, read, and run on a CPU, their launchers checked against the headers
 of HIP 5.2, the binding against those of torch, torch's build steps with a stand-in for hipcc. The real build, and every
 time on a GPU, is yours to see.
-Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 //   plain clang, no ROCm (GUIDE_BARE) the same gfx942 code, to be read: nothing outside this folder is needed
 //   plain clang, GUIDE_CPU            every thread of a workgroup is a fiber on the CPU, to be checked (cpu.h)
 //
-// Kernels use only what is declared here. Introduced in notebook 19 (fused_fp8_kernels).
+// Kernels use only what is declared here.
 #pragma once
 
 #define GUIDE_VECTOR(type, n) type __attribute__((ext_vector_type(n)))

@@ -2,7 +2,7 @@
 """Run the HIP kernels of this folder on the CPU, thread by thread, to check what they compute.
 
 The matrix, conversion and lane-exchange instructions are replaced by models of their arithmetic (``cpu.h``); everything
-else is the source that an MI300X would run. Introduced in notebook 19 (fused_fp8_kernels).
+else is the source that an MI300X would run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _on_a_line(tensor: torch.Tensor) -> torch.Tensor:
     return flat.copy_(tensor.reshape(-1).view(torch.uint8)).view(tensor.dtype).reshape(tensor.shape)
 
 
-def _call(source: str | Path, function: str, seed: int, *arguments: object) -> None:
+def _call(source: str | Path, function: str, seed: int, *arguments: torch.Tensor | float | None) -> None:
     import torch
 
     library = _library(source)
@@ -109,8 +109,6 @@ def cpu_rmsnorm_fp8(
 
     Raises:
         HipError: no compiler, types or sizes that the kernel does not take, or a deadlock.
-
-    Introduced in notebook 19.
     """
     import torch
 
@@ -124,8 +122,8 @@ def cpu_rmsnorm_fp8(
     updated, out = _on_a_line(torch.full_like(x, float("nan"))), torch.full(x.shape, 0x80, dtype=torch.uint8)
     scales = torch.full((rows, 1), float("nan")) if scale is None else None
     if rung is None:
-        arguments = (kind, x, residual, weight, updated, out, scales, rows, columns, float(eps), float(scale or 1.0))
-        _call(source or "rmsnorm_fp8", "guide_rmsnorm_fp8", seed, *arguments)
+        given = (kind, x, residual, weight, updated, out, scales, rows, columns, float(eps), float(scale or 1.0))
+        _call(source or "rmsnorm_fp8", "guide_rmsnorm_fp8", seed, *given)
     else:
         if kind or scale is None:
             raise HipError("the ladder is for fp16 with a scale")

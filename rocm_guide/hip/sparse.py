@@ -8,7 +8,7 @@ every group of row i, and sparse row 2i + 1 places 2 and 3. Both rows obey the p
 once, and because the product is linear in A, the two result rows add up to the dense one.
 
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025; lanes and registers: AMD matrix instruction
-calculator, https://github.com/ROCm/amd_matrix_instruction_calculator. Introduced in notebook 19 (fused_fp8_kernels).
+calculator, https://github.com/ROCm/amd_matrix_instruction_calculator.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ def spread_rows(dense: torch.Tensor) -> torch.Tensor:
     >>> import torch
     >>> spread_rows(torch.arange(1, 9).reshape(1, 8)).tolist()
     [[1, 2, 0, 0, 5, 6, 0, 0], [0, 0, 3, 4, 0, 0, 7, 8]]
-
-    Introduced in notebook 19.
     """
     import torch
 
@@ -124,8 +122,6 @@ def sparse_product(dense: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     >>> a, w = torch.ones(8, 128), torch.arange(16.0)[:, None].expand(16, 128)
     >>> sparse_product(a, w)[0, :4].tolist()
     [0.0, 128.0, 256.0, 384.0]
-
-    Introduced in notebook 19.
     """
     import torch
 

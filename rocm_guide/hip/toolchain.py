@@ -3,7 +3,7 @@
 
 All it takes is a recent clang, because AMD's back end is part of LLVM. The ``ziglang`` wheel carries one (clang 22);
 a clang of the system or of ROCm does as well. ``cpu_library.py`` builds them with it for the CPU, where
-they run. Introduced in notebook 19 (fused_fp8_kernels).
+they run.
 Source: "User Guide for AMDGPU Backend", LLVM, https://llvm.org/docs/AMDGPUUsage.html; "HIP Support", Clang,
 https://clang.llvm.org/docs/HIPSupport.html.
 """
@@ -144,8 +144,6 @@ def compile_hip(name: str | os.PathLike[str], arch: str = "gfx942") -> str:
 
     Raises:
         HipError: no compiler, no such source, or an error in it, whose first line is in the message.
-
-    Introduced in notebook 19.
     """
     with tempfile.TemporaryDirectory() as folder:
         path, target = source_file(name, folder), Path(folder) / "kernel.s"

@@ -4,9 +4,8 @@
 In reading order:
 
 - ``generate``: Generate and look closely: time of every token with and without the KV cache, batches against single
-  rows, models against each other. Introduced in notebook 03 (inference).
-- ``cost``: What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache. Introduced in
-  notebook 03.
+  rows, models against each other.
+- ``cost``: What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache. Introduced in notebook 03."""
+"""What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
     Every weight matrix costs one multiply and one add per token; the output layer runs for the last token only. The
     attention scores and the weighted sum cost 2 x 2 x head size for each pair of a token and one that it sees.
     A causal kernel that skips the masked half is assumed; norms and activations are left out.
-    Introduced in notebook 03.
 
     Of a mixture of experts the ``top_k`` experts of a token are counted.
 
@@ -41,7 +40,7 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
 def kv_cache_bytes(config: Any, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
     """Bytes of the keys and values of ``tokens`` tokens in each of ``batch`` rows: 2 x layers x KV heads x head size.
 
-    A model without grouped queries (OPT, GPT-2) keeps a key and a value for every head. Introduced in notebook 03.
+    A model without grouped queries (OPT, GPT-2) keeps a key and a value for every head.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> kv_cache_bytes(SHAPES["llama-2-7b"], 4096) / 2**30

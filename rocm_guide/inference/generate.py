@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Generate and look closely: time of every token with and without the KV cache, batches against single rows, models
-against each other. Introduced in notebook 03 (inference)."""
+against each other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Generated:
     @property
     def tokens_per_second(self) -> float:
         """New tokens of all rows per second after the first token."""
-        return self.ids.shape[0] / self.per_token.median
+        return float(self.ids.shape[0] / self.per_token.median)
 
 
 def generate_timed(
@@ -219,4 +219,4 @@ def largest_difference(
     if a.shape != b.shape:
         raise InferenceError(f"logits of shape {tuple(a.shape)} and {tuple(b.shape)}: two vocabularies cannot agree")
     off = (a.double() - b.to(a.device).double()).abs()
-    return (off[:, -1] if last else off[mask.to(a.device).bool()]).max().item()
+    return float((off[:, -1] if last else off[mask.to(a.device).bool()]).max().item())

@@ -15,4 +15,6 @@ In reading order:
   line per launch.
 - ``table_cache``: The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read
   from the cache.
+- ``cases``: The launches of the kernels in this folder that the resource table compiles for MI300X, beside the
+  families'.
 """

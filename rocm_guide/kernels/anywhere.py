@@ -3,7 +3,6 @@
 
 Triton decides whether to compile or to interpret when a kernel is decorated, so one process cannot do both. A process
 that compiles for gfx942 (every notebook does) has its calls on CPU tensors interpreted by a process of its own.
-Introduced in notebook 17 (row_kernels).
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
                 hint = ": use smaller tensors"
             names = ", ".join(dict.fromkeys(p[1] for p in packed))
             raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
-        return torch.load(target, weights_only=False)
+        return list(torch.load(target, weights_only=False))
 
 
 def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

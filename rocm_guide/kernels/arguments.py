@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every kernel wrapper needs before a launch: the architecture, its configuration, and checks that name the fault.
-
-Introduced in notebook 17 (row_kernels).
-"""
+"""What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -49,8 +46,6 @@ def architecture(tensor: torch.Tensor) -> str:
     Raises:
         KernelError: the tensor is on the CPU and the interpreter is off, on another GPU than the current one (Triton
             would launch there and read foreign addresses), or on a device that Triton does not know.
-
-    Introduced in notebook 17.
     """
     import torch
 
@@ -64,7 +59,7 @@ def architecture(tensor: torch.Tensor) -> str:
                 f"torch.cuda.device({tensor.device.index})"
             )
         if torch.version.hip:
-            return torch.cuda.get_device_properties(tensor.device).gcnArchName.split(":")[0]
+            return str(torch.cuda.get_device_properties(tensor.device).gcnArchName).split(":")[0]
         return "sm_{}{}".format(*torch.cuda.get_device_capability(tensor.device))
     if kind == "cpu":
         from triton import knobs
@@ -81,12 +76,12 @@ def architecture(tensor: torch.Tensor) -> str:
 def unit_count(tensor: torch.Tensor) -> int:
     """Compute units (AMD) or multiprocessors (NVIDIA) of the tensor's device; 2 in the interpreter.
 
-    Persistent kernels launch a multiple of it. Introduced in notebook 17.
+    Persistent kernels launch a multiple of it.
     """
     import torch
 
     if tensor.device.type == "cuda":
-        return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+        return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
     return 2
 
 

@@ -4,12 +4,11 @@ little.
 
 read sums x; write sets y = value; copy is y = x; triad is z = x + factor * y (two reads, one write, two FLOPs).
 Source: J. McCalpin, "STREAM: Sustainable Memory Bandwidth", https://www.cs.virginia.edu/stream/.
-Introduced in notebook 13 (mi300x_architecture); used as the ceiling in notebook 17 (row_kernels).
+Notebook 17 uses them as the ceiling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import triton
@@ -29,7 +28,7 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["gfx942_cases", "reference_stream", "stream", "stream_copy", "stream_read", "stream_triad", "stream_write"]
+__all__ = ["reference_stream", "stream", "stream_copy", "stream_read", "stream_triad", "stream_write"]
 
 #: Architecture -> elements per step of one program, warps, programs per compute unit. 16 bytes per lane and access.
 CONFIGS: dict[str, dict[str, int]] = {
@@ -38,21 +37,8 @@ CONFIGS: dict[str, dict[str, int]] = {
 }
 
 
-def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, value: float = 1.0) -> torch.Tensor:
-    """What each stream computes, in torch: the sum of x, x, x + factor * y, or the value.
-
-    ``write`` takes a tensor for its shape only.
-    """
-    x = inputs[0]
-    if kind == "read":
-        return x.double().sum()
-    if kind == "triad":
-        return x.double() + factor * inputs[1].double()
-    return x.double() if kind == "copy" else x.double() * 0 + value
-
-
 @triton.jit
-def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):
     """Read n elements and keep one sum per program, so that the compiler cannot drop the loads."""
     total = tl.zeros((BLOCK,), tl.float32)
     lane = tl.arange(0, BLOCK)
@@ -62,7 +48,7 @@ def stream_read(x_ptr, sums_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN20
 
 
 @triton.jit
-def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):
     """Write ``value`` to n elements."""
     lane = tl.arange(0, BLOCK)
     filled = (tl.zeros((BLOCK,), tl.float32) + value).to(y_ptr.dtype.element_ty)
@@ -71,7 +57,7 @@ def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """``y = x``."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
@@ -80,7 +66,7 @@ def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):
     """``z = x + factor * y``: two reads and a write for two FLOPs."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
@@ -105,7 +91,7 @@ def stream(
     Raises:
         KernelError: another kind, number of inputs, shape, type or device.
 
-    Introduced in notebook 13. ::
+    Example::
 
         y = stream("copy", None, x)
     """
@@ -118,6 +104,7 @@ def stream(
         raise KernelError(f"{kind} with {len(inputs)} inputs{'' if out is None else ' and out'}: see its arguments")
     first = inputs[0] if inputs else out
     named = dict(zip("xyz", [*inputs, *([] if out is None else [out])], strict=False))
+    assert first is not None  # "write" has out, the others have inputs
     check_same_device(**named)
     for name, t in named.items():
         check_dtype(name, t, (torch.float16, torch.bfloat16, torch.float32))
@@ -139,14 +126,14 @@ def stream(
     return out
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) of every stream in fp32 and bf16, for the resource table; to be called in a dry run."""
-    import torch
+def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, value: float = 1.0) -> torch.Tensor:
+    """What each stream computes, in torch: the sum of x, x, x + factor * y, or the value.
 
-    for dtype in (torch.float32, torch.bfloat16):
-        x, y, z = (torch.empty(1 << 28, dtype=dtype, device="cuda") for _ in range(3))
-        name = str(dtype).removeprefix("torch.")
-        yield f"read {name}", lambda x=x: stream("read", None, x)
-        yield f"write {name}", lambda z=z: stream("write", z)
-        yield f"copy {name}", lambda x=x, z=z: stream("copy", z, x)
-        yield f"triad {name}", lambda x=x, y=y, z=z: stream("triad", z, x, y)
+    ``write`` takes a tensor for its shape only.
+    """
+    x = inputs[0]
+    if kind == "read":
+        return x.double().sum()
+    if kind == "triad":
+        return x.double() + factor * inputs[1].double()
+    return x.double() if kind == "copy" else x.double() * 0 + value

@@ -3,7 +3,7 @@
 
 On every other GPU these functions are never compiled: a constexpr of the launch configuration asks for them.
 Source: PTX ISA, "cp.async.bulk.prefetch", "discard" and "griddepcontrol",
-https://docs.nvidia.com/cuda/parallel-thread-execution/. Introduced in notebooks 17 and 18.
+https://docs.nvidia.com/cuda/parallel-thread-execution/.
 """
 
 from __future__ import annotations
@@ -15,37 +15,49 @@ __all__ = ["drop_lines", "fetch_rows", "fetch_span", "let_next_kernel_start", "w
 
 
 @triton.jit
-def fetch_span(ptr, nbytes):  # noqa: ANN001, ANN201
+def fetch_span(ptr, nbytes):
     """One thread asks for ``nbytes`` from ``ptr`` on to be fetched into the L2; both multiples of 16."""
     tl.inline_asm_elementwise(
         "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
         "@p cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
-        "=r,l,r", [ptr.to(tl.int64), tl.cast(nbytes, tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
+        "=r,l,r",
+        [ptr.to(tl.int64), tl.cast(nbytes, tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit
-def fetch_rows(rows, COUNT: tl.constexpr):  # noqa: ANN001, ANN201
+def fetch_rows(rows, COUNT: tl.constexpr):
     """Fetch the next COUNT values of each of many rows into the L2, in two requests per row: small ones queue up."""
     at = rows[:, None] + (tl.arange(0, 2) * (COUNT // 2))[None, :]
     size = tl.full(at.shape, COUNT // 2 * (rows.dtype.element_ty.primitive_bitwidth // 8), tl.int32)
     tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;", "=r,l,r",
-        [at.to(tl.int64), size], dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r",
+        [at.to(tl.int64), size],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit
-def drop_lines(lines):  # noqa: ANN001, ANN201
+def drop_lines(lines):
     """Forget the 128 bytes at each of these addresses: what the L2 holds of them need not go to memory any more."""
     tl.inline_asm_elementwise(
-        "discard.global.L2 [$1], 128; mov.u32 $0, 0;", "=r,l", [lines.to(tl.int64)], dtype=tl.int32, is_pure=False,
+        "discard.global.L2 [$1], 128; mov.u32 $0, 0;",
+        "=r,l",
+        [lines.to(tl.int64)],
+        dtype=tl.int32,
+        is_pure=False,
         pack=1,
-    )  # fmt: skip
+    )
 
 
 @triton.jit
-def widen(x, PTX: tl.constexpr):  # noqa: ANN001, ANN201
+def widen(x, PTX: tl.constexpr):
     """``x`` in fp32. With PTX two bf16 take two instructions, where the compiler (Triton 3.6) makes three."""
     if PTX and x.dtype == tl.bfloat16:
         x = tl.inline_asm_elementwise(
@@ -55,7 +67,7 @@ def widen(x, PTX: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def wait_for_kernel_before():  # noqa: ANN201
+def wait_for_kernel_before():
     """Wait until the kernel before this one has ended; from here on, everything that it wrote may be read.
 
     For a kernel launched with ``launch_pdl``, which starts while the one before it is still finishing: what it does
@@ -65,9 +77,13 @@ def wait_for_kernel_before():  # noqa: ANN201
 
 
 @triton.jit
-def let_next_kernel_start(left):  # noqa: ANN001, ANN201
+def let_next_kernel_start(left):
     """The next kernel may start once every workgroup of this one has come here with ``left`` = 0, or has ended."""
     tl.inline_asm_elementwise(
         "{ .reg .pred p; setp.eq.s32 p, $1, 0; @p griddepcontrol.launch_dependents; mov.u32 $0, 0; }",
-        "=r,r", [left], dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
+        "=r,r",
+        [left],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )

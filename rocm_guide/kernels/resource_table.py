@@ -2,12 +2,13 @@
 """The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one line per launch.
 
 The table is committed (``rocm_guide/data/gfx942_kernels.tsv``). A change to a kernel, a configuration or the compiler
-shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` compares. Introduced in notebook 17.
+shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` compares.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from importlib import resources
@@ -19,8 +20,18 @@ from rocm_guide.base import GuideError, package_folder, write_text
 if TYPE_CHECKING:
     from rocm_guide.mi300x.dry_run.driver import DryRun
 
-__all__ = ["KernelRow", "TableError", "compare_rows", "kernel_modules", "measure_cases", "measure_module",
-           "read_rows", "rows_text", "write_rows"]  # fmt: skip
+__all__ = [
+    "KernelRow",
+    "TableError",
+    "compare_rows",
+    "find_module",
+    "kernel_modules",
+    "measure_cases",
+    "measure_module",
+    "read_rows",
+    "rows_text",
+    "write_rows",
+]
 
 
 class TableError(GuideError):
@@ -32,7 +43,7 @@ class KernelRow:
     """One launch.
 
     Attributes:
-        case: ``module: label of the case``.
+        case: ``module: label of the case``, for example ``rows.softmax: forward, 4096 columns, bfloat16``.
         kernel: the Triton function.
         grid: workgroups, as ``x,y,z``.
         warps: waves per workgroup.
@@ -67,10 +78,34 @@ class KernelRow:
 
 
 def kernel_modules() -> list[str]:
-    """Names of the modules of ``rocm_guide.kernels`` that bring cases for the table."""
+    """Names of the modules of ``rocm_guide.kernels`` with cases for the table, such as ``rows.softmax``.
+
+    A family's cases are in its ``cases.py``: the function ``softmax_cases`` has those of the module ``softmax``.
+    """
     # By their text: to import them all takes torch and Triton, which a look at the cached table does not need.
-    files = sorted((Path(__file__).parent / "kernels").glob("*.py"))
-    return [f.stem for f in files if "gfx942_cases" in f.read_text(encoding="utf-8")]
+    kernels = package_folder() / "kernels"
+    found = []
+    for path in kernels.rglob("cases.py"):
+        families = path.relative_to(kernels).parent.parts
+        stems = re.findall(r"^def (\w+)_cases\(", path.read_text(encoding="utf-8"), re.M)
+        found += [".".join((*families, stem)) for stem in stems]
+    return sorted(found)
+
+
+def find_module(name: str) -> str:
+    """The module of :func:`kernel_modules` that ``name`` means; its last word is enough.
+
+    Raises:
+        TableError: there is none.
+
+    >>> find_module("softmax"), find_module("rows.softmax")
+    ('rows.softmax', 'rows.softmax')
+    """
+    known = kernel_modules()
+    found = [module for module in known if name in (module, module.rpartition(".")[2])]
+    if len(found) != 1:
+        raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(known)}")
+    return found[0]
 
 
 def _widths(found: dict[int, int]) -> str:
@@ -109,8 +144,7 @@ def measure_module(name: str, arch: str = "gfx942") -> list[KernelRow]:
     Raises:
         TableError: no such module, or a case that launches nothing.
     """
-    if name not in kernel_modules():
-        raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(kernel_modules())}")
+    name = find_module(name)
     return list(dict.fromkeys(row for rows in measure_cases(name, arch).values() for row in rows))
 
 
@@ -122,9 +156,9 @@ def measure_cases(name: str, arch: str = "gfx942", part: int = 0, parts: int = 1
     """
     from rocm_guide.mi300x.dry_run.driver import dry_run
 
-    module = importlib.import_module(f"rocm_guide.kernels.{name}")
+    family, _, stem = f"rocm_guide.kernels.{name}".rpartition(".")
     with dry_run(arch, device="meta"):
-        cases = list(module.gfx942_cases())
+        cases = list(getattr(importlib.import_module(f"{family}.cases"), f"{stem}_cases")())
     rows: dict[int, list[KernelRow]] = {}
     for i in range(part, len(cases), parts):
         label, thunk = cases[i]
@@ -162,7 +196,7 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
     if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
         raise TableError(f"{source}: not a table of kernels; write it with rocm-guide kernels table --write")
     rows = []
-    kinds = [f.type for f in fields(KernelRow)]
+    kinds = [str(f.type) for f in fields(KernelRow)]
     for number, line in enumerate(lines, 3):
         cells = line.split("\t")
         try:

@@ -2,7 +2,7 @@
 """The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read from the cache.
 
 A cached row stands for one text of the kernels, one Triton and one set of compiler switches; anything else is compiled
-again. Introduced in notebook 17.
+again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, write_text
+from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, package_folder, write_text
 from rocm_guide.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
     KernelRow,
     TableError,
+    find_module,
     kernel_modules,
     measure_cases,
     measure_module,
@@ -59,16 +60,16 @@ def triton_version() -> str:
     if found is None:
         import triton
 
-        return triton.__version__
+        return str(triton.__version__)
     return found[1]
 
 
 @cache
 def _compiled_from() -> str:
     """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
-    root = Path(__file__).parent
+    root = package_folder()
     digest = hashlib.sha256()
-    files = [root / "base.py", root / "kernel_table.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
+    files = [root / "base.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
     for path in sorted(files):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     chosen = {k: v for k, v in os.environ.items() if k.startswith(_SWITCHES) and k not in _FOLDERS}
@@ -89,7 +90,7 @@ def _cached(name: str, arch: str) -> list[KernelRow] | None:
     file = check_private(_file(name, arch))
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
-        kinds = {"int": int, "float": (int, float), "str": str}
+        kinds: dict[str, Any] = {"int": int, "float": (int, float), "str": str}
         found = [KernelRow(**row) for row in rows]
         whole = all(isinstance(getattr(r, f.name), kinds[str(f.type)]) for r in found for f in fields(KernelRow))
         return found if found and whole else None
@@ -146,11 +147,7 @@ def measure_modules(
     >>> len(measure_modules(["bandwidth"])) > 0
     True
     """
-    known = kernel_modules()
-    names = list(dict.fromkeys(names)) or known
-    for name in names:
-        if name not in known:
-            raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(known)}")
+    names = list(dict.fromkeys(find_module(name) for name in names)) or kernel_modules()
     found = {} if fresh else {name: rows for name in names if (rows := _cached(name, arch))}
     tasks = _tasks([name for name in names if name not in found])
     total = sum(tasks.values())

@@ -46,8 +46,6 @@ def layer_saved(sizes: Sizes, work: Work, layer: Layer | None = None) -> dict[st
       fp32 and autocast casts it back, so each target keeps a copy of its own. Dropout adds a mask of 1 byte a number.
     - weight casts: autocast's bf16 copies of fp32 weights, 2 bytes each, kept until their backward pass.
 
-    Introduced in notebook 04.
-
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
     >>> saved = layer_saved(sizes_of(SHAPES["llama-2-7b"]), Work("full", batch=1, seq=2048))
@@ -141,7 +139,7 @@ def layer_transient(sizes: Sizes, work: Work, layer: Layer | None = None) -> int
     the product itself was kept (full fine-tuning) it is let go by then. torch's kernels then make the gradients of both
     factors, 4TI; Liger's write them over gate and up. A LoRA target makes the gradient of its input by two ways that
     are summed, and in fp32 adapters through an fp32 copy: 2 and 4 bytes more per input number. A quantised matrix is
-    unpacked to bf16 for its product. Introduced in notebook 04.
+    unpacked to bf16 for its product.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
@@ -179,7 +177,7 @@ def head_bytes(sizes: Sizes, work: Work) -> tuple[int, int]:
     Kept: the norm's input and output, and the rows that are scored, 2TH each. In the backward pass: a tile of logits
     (at most 4,096 tokens x 32,768 words in bf16), the gradient of the rows in fp32 and bf16, 6TH, and of the output
     layer's weight if it is trained, 4VH and then also 2VH. Without such tiles the logits alone would be TV numbers,
-    in bf16 and as fp32 probabilities. Source: trl 1.16, ``trl/kernels/chunked_logprob.py``. Introduced in notebook 04.
+    in bf16 and as fp32 probabilities. Source: trl 1.16, ``trl/kernels/chunked_logprob.py``.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of

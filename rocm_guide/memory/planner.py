@@ -82,7 +82,7 @@ def fit(
     fsdp: bool = False,
     memory_gb: float | None = None,
 ) -> Fit:
-    """Plan one GPU's memory. Introduced in notebook 04.
+    """Plan one GPU's memory.
 
     Several GPUs without ``fsdp`` train as data-parallel copies: each holds everything, and DDP's buckets hold every
     gradient once more (PyTorch documentation, DistributedDataParallel, ``gradient_as_bucket_view``). With ``fsdp``
@@ -111,7 +111,7 @@ def fit(
     shape = sizes_of(config)
     name, budget = budget_of(gpu, memory_gb)
     check_split(shape, work, count, fsdp)
-    per_weight = 4 if work.wide and not fsdp else 2
+    per_weight = 4.0 if work.wide and not fsdp else 2.0
     if work.method != "full":
         per_weight = frozen_bytes(shape, work) / shape.parameters
     share = count if work.method == "serve" else 1
@@ -168,7 +168,7 @@ def generate_moments(shape: Sizes, work: Work, count: int = 1) -> dict[str, dict
 
     A server splits every head's cache; where there are fewer KV heads than GPUs, each GPU holds a copy of one.
     Experts hold the same for top_k rows a token. Source: notebook 03 and
-    :meth:`rocm_guide.zoo.sizes.Sizes.kv_cache_bytes`. Introduced in notebook 04.
+    :meth:`rocm_guide.zoo.sizes.Sizes.kv_cache_bytes`.
     """
     weights = frozen_bytes(shape, work) // count
     serve = work.method == "serve"

@@ -24,7 +24,6 @@ def sharded_moments(sizes: Sizes, work: Work, count: int) -> dict[str, dict[str,
     are no casts of autocast and the residual stream is bf16.
 
     Source: Zhao et al., "PyTorch FSDP", arXiv:2304.11277, section 3; PyTorch documentation, ``fully_shard``.
-    Introduced in notebook 04.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of

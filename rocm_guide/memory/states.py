@@ -19,7 +19,7 @@ def training_state_bytes(
     + 4 + 4 (Adam's two moments in fp32). Under autocast the fp32 weights are the master copy and gradients are fp32
     too: 4 + 4 + 8, the same 16. In pure bf16 it costs 8: 2 + 2 + 2 + 2, and small updates can be rounded
     away. A frozen weight costs its 2 bytes and nothing else. Source: Rajbhandari et al., "ZeRO", arXiv:1910.02054,
-    section 3.1. Introduced in notebook 01.
+    section 3.1.
 
     Args:
         total: number of parameters, trainable ones included.

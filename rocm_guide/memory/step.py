@@ -42,8 +42,6 @@ def work_states(sizes: Sizes, work: Work) -> dict[str, int]:
     it is stored, and 16 (fp32) or 8 (bf16) for one of the adapter's. QLoRA: :data:`~rocm_guide.zoo.quantized.NF4_BYTES`
     for a weight of the linear layers and 2 for the others.
 
-    Introduced in notebook 04.
-
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
     >>> sizes = sizes_of(SHAPES["llama-2-7b"])
@@ -75,8 +73,6 @@ def step_moments(sizes: Sizes, work: Work) -> dict[str, dict[str, int]]:
 
     With checkpointing, "every layer's activations" are one stream of 2TH a layer, and one layer's in full while it is
     computed again (Chen et al., arXiv:1604.06174). Gradients stay throughout if they are accumulated.
-
-    Introduced in notebook 04.
     """
     stored = work_states(sizes, work)
     gradients = stored.pop("gradients", 0)

@@ -2,7 +2,6 @@
 """The limits of a compute unit (CU) as data, one row per architecture that we compile for.
 
 Everything else in ``mi300x`` takes its numbers from here, so a new architecture is a new row.
-Introduced in notebook 13 (architecture) and used in 14 and 15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Compile a Triton kernel for an AMD GPU on a machine that has none.
 
 Every Triton wheel contains Triton's AMD compiler, which needs no driver: the code object that an MI300X would load can
-be made, and read, on a laptop. Introduced in notebook 14.
+be made, and read, on a laptop.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ __all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "
 # Releases whose compiler, options and launch path were checked against this module, test by test.
 SUPPORTED_TRITON = ("3.6", "3.9")
 OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "enable_fp_fusion")
-_VALUES = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": range(33), "waves_per_eu": range(11),
-           "matrix_instr_nonkdim": (0, 4, 16, 32)}  # fmt: skip
+_VALUES = {
+    "num_warps": (1, 2, 4, 8, 16, 32),
+    "num_stages": range(33),
+    "waves_per_eu": range(11),
+    "matrix_instr_nonkdim": (0, 4, 16, 32),
+}
 _TYPES = re.compile(
     r"(?:\*k?)?(?:i1|[iu](?:8|16|32|64)|u1|fp(?:16|32|64)|bf16|fp8e4nv|fp8e4b8|fp8e5|fp8e5b16|fp8e4b15)"
 )
@@ -91,7 +95,7 @@ def check_triton() -> str:
             f"triton {triton.__version__}: figures are checked for {' and '.join(SUPPORTED_TRITON)} only, "
             "and other releases compile differently; install one of those"
         )
-    return triton.__version__
+    return str(triton.__version__)
 
 
 def unwrap_kernel(fn: Any) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One kernel and all that is known about it, from what there is: a launch, assembly, a code object, an IR dump.
 
-This is what ``rocm-guide inspect`` prints, as text, JSON or HTML. Introduced in notebook 16 (ir_and_isa).
+This is what ``rocm-guide inspect`` prints, as text, JSON or HTML.
 """
 
 from __future__ import annotations

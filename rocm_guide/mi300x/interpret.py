@@ -2,7 +2,7 @@
 """Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of its own.
 
 A kernel can be compiled or interpreted, and which is decided when it is decorated. So that one Python process can
-compile it, another one interprets it. Introduced in notebook 16 (ir_and_isa).
+compile it, another one interprets it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the compiler lets pass and the hardware does not: too many threads, too much LDS, spills, an idle GPU.
 
-Triton compiles all of these without a word; the launch fails, or the kernel is slow. Introduced in notebook 14.
+Triton compiles all of these without a word; the launch fails, or the kernel is slow.
 """
 
 from __future__ import annotations

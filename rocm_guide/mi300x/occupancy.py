@@ -102,8 +102,6 @@ def max_vgprs_for_waves(waves: int, arch: str = "gfx942") -> int:
 def vgpr_steps(arch: str = "gfx942") -> list[tuple[int, int]]:
     """The staircase as ``(most VGPRs, waves per SIMD)``, from full occupancy down to one wave.
 
-    Introduced in notebook 15.
-
     >>> vgpr_steps()
     [(64, 8), (72, 7), (80, 6), (96, 5), (128, 4), (168, 3), (256, 2), (512, 1)]
     """
@@ -219,8 +217,6 @@ def waves_per_eu_advice(occ: Occupancy, vgprs_used: int, *, sgprs_used: int = 0,
         vgprs_used: the registers that the code really uses (``.vgpr_count``, or ``TotalNumVgprs`` in the assembly).
         sgprs_used: the same for scalar registers, which the hint pads as well.
         within: how many registers above the boundary still count as "a few"; two granules unless told otherwise.
-
-    Introduced in notebook 15.
 
     >>> waves_per_eu_advice(occupancy(170), 170).value
     3

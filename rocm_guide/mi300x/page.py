@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by line.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by line."""
 
 from __future__ import annotations
 
@@ -129,10 +126,17 @@ def _lds(one: Inspection) -> str:
     if one.program is None:
         return ""
     rows = [
-        (" + ".join(u.reasons), f"{u.bytes:,}", u.buffers, u.depth, ", ".join(str(op.line) for op in u.stores),
-         ", ".join(str(op.line) for op in u.loads), u.source)
+        (
+            " + ".join(u.reasons),
+            f"{u.bytes:,}",
+            u.buffers,
+            u.depth,
+            ", ".join(str(op.line) for op in u.stores),
+            ", ".join(str(op.line) for op in u.loads),
+            u.source,
+        )
         for u in one.program.lds_uses
-    ]  # fmt: skip
+    ]
     layouts = [(n, x.describe()) for n, x in one.program.layouts.items() if x.kind != "unknown"]
     head = ("trip through LDS", "bytes", "buffers", "loop depth", "stored (TTGIR line)", "loaded", "source")
     trips = _table(head, rows) if rows else "<p>No trip through LDS.</p>"

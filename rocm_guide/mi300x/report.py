@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One kernel's report: resources, limits, occupancy and instructions joined, for people (text) and programs (JSON).
 
-Introduced in notebook 14; ``rocm-guide inspect`` prints it.
+``rocm-guide inspect`` prints it.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelRepor
     resources = next(k for k in read_code_object(compiled.code_object).kernels if k.name == compiled.name).resources
     threads = compiled.num_warps * row.wave_size
     lds = compiled.shared + (resources.lds_static or 0)
+    assert resources.vgprs_allocated is not None  # a code object's descriptor always says it
     occ = occupancy(
         resources.vgprs_allocated,
         lds,

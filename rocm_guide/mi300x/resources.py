@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object states it.
 
-Introduced in notebook 15 (triton_occupancy) and notebook 16 (ir_and_isa).
 Source: "User Guide for AMDGPU Backend", sections "Code Object Metadata" and "Kernel Descriptor", LLVM,
 https://llvm.org/docs/AMDGPUUsage.html.
 """
@@ -112,8 +111,8 @@ def resources_from_text(
         ("kernarg_size", "kernarg_bytes"),
     )
     for key, name in pairs:
-        if values.get(key) is not None:
-            found.setdefault(name, values[key])
+        if (value := values.get(key)) is not None:
+            found.setdefault(name, value)
     # Newer LLVM may print an expression over symbols there; then what the note says is used is the best known.
     free = values.get("next_free_vgpr")
     if free is None and "next_free_vgpr" in directives:

@@ -68,7 +68,7 @@ def pieces_of(model: torch.nn.Module) -> list[tuple[str, int]]:
     """(name, bytes) of the modules that are placed whole, in the order of the forward pass.
 
     A decoder layer is one piece: its residual connections would otherwise cross devices. A weight that two modules
-    share counts once, at the first. Introduced in notebook 04.
+    share counts once, at the first.
 
     >>> from rocm_guide.zoo.load import meta_model
     >>> pieces = pieces_of(meta_model("random:llama-2-7b", num_hidden_layers=2))
@@ -96,7 +96,7 @@ def plan_placement(
     budgets: Mapping[Device, int] | Sequence[int],
     strategy: str | Rule | Mapping[str, Device] = "auto",
 ) -> Placement:
-    """Plan where each piece of ``model`` goes. Introduced in notebook 04.
+    """Plan where each piece of ``model`` goes.
 
     Args:
         model: usually on the meta device (:func:`rocm_guide.zoo.load.meta_model`), in the type it will be loaded in.
@@ -144,7 +144,7 @@ def plan_placement(
 
 def _checked(budgets: Mapping[Device, int] | Sequence[int]) -> dict[Device, int]:
     """A copy, in Accelerate's order: GPUs by number, then cpu, then disk."""
-    given = dict(budgets) if isinstance(budgets, Mapping) else dict(enumerate(budgets))
+    given: dict[Device, int] = dict(budgets) if isinstance(budgets, Mapping) else {**dict(enumerate(budgets))}
     if not given:
         raise PlacementError("budgets: no device; give at least one, for example [192 * 10**9] for one MI300X")
     for device, size in given.items():

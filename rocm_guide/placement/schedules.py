@@ -23,7 +23,7 @@ def pipeline_schedule(gpus: int, micro_batches: int = 1, *, backward: float = 2.
     One micro-batch is what a device map does: the batch walks through the GPUs and back, and one works at a time.
     With more, a GPU takes the next micro-batch while its neighbour has the last (GPipe). The time unit is the forward
     pass of the whole batch through one GPU's layers; a backward pass takes ``backward`` times as long. Moving
-    activations is left out. Source: Huang et al., "GPipe", arXiv:1811.06965. Introduced in notebook 04.
+    activations is left out. Source: Huang et al., "GPipe", arXiv:1811.06965.
 
     Returns:
         For each GPU [(start, duration, "forward" or "backward")], as :func:`rocm_guide.plots.timeline` takes it.
@@ -52,7 +52,6 @@ def sharded_schedule(gpus: int, layers: int = 4, *, gather: float = 0.5, backwar
     The time unit is that of :func:`pipeline_schedule`: each GPU does a ``1 / gpus`` share of the batch, through all
     layers. ``gather`` is the time to collect one layer relative to the time to compute it forward; below 1 it hides
     behind the computation, except for the first layer. Source: Zhao et al., "PyTorch FSDP", arXiv:2304.11277.
-    Introduced in notebook 04.
 
     Raises:
         GuideError: no GPU, or no layer.
@@ -93,7 +92,7 @@ def layer_spans(
         inputs: token ids of shape (batch, tokens), on the device where the model takes them.
 
     Returns:
-        device -> [(start, seconds, "forward")]; the first start is 0. Introduced in notebook 04.
+        device -> [(start, seconds, "forward")]; the first start is 0.
     """
     import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Memory bandwidth of the machine at hand: read, write, copy and triad, on a CPU or a GPU.
 
-The four streams bound every kernel that computes little. Introduced in notebook 13 (mi300x_architecture).
+The four streams bound every kernel that computes little.
 Source of the streams: J. McCalpin, "STREAM: Sustainable Memory Bandwidth", https://www.cs.virginia.edu/stream/.
 """
 

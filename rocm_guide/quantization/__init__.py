@@ -10,19 +10,17 @@ In reading order:
 - ``gptq``: GPTQ: round one column of weights at a time and let the columns still to come make up for the error.
 - ``awq``: AWQ: make the important columns larger before rounding, and divide by the same factor afterwards.
 - ``int8``: LLM.int8(): products of 8-bit integers for almost everything, 16 bits for the few columns with outliers.
-- ``nf4``: Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales. Introduced in
-  notebook 08.
+- ``nf4``: Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales.
 - ``layers``: Quantise a Llama layer by layer: what every linear layer sees on calibration data, and each method
   applied to it.
-- ``packing``: Codes side by side in bytes, and a linear layer that stores only those. Introduced in notebook 06.
+- ``packing``: Codes side by side in bytes, and a linear layer that stores only those.
 - ``calibration``: Calibration data: checked samples, what every linear layer sees of them, and the error that a
   change makes there.
 - ``scores``: What a quantised model costs and what it still knows: the comparison at the end of notebooks 06, 07 and
   08.
 - ``budget``: What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a
   bound on speed.
-- ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes. Introduced in
-  notebooks 06 to 08.
+- ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
 """
 
 from typing import TYPE_CHECKING

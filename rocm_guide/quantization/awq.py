@@ -3,7 +3,7 @@
 
 All weights are quantised. A column whose inputs are large matters most; multiplied by s > 1 it takes more steps of the
 grid, and its relative error shrinks by s. The factors are searched on a small grid, by the error of the output of the
-block that the layers belong to. Introduced in notebook 07.
+block that the layers belong to.
 Source: Lin et al., "AWQ", https://arxiv.org/abs/2306.00978, section 3.2 and equations 2 to 5.
 """
 

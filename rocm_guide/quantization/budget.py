@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a bound on speed.
 
-Everything here is arithmetic; nothing is measured. Introduced in notebook 06.
+Everything here is arithmetic; nothing is measured.
 """
 
 from __future__ import annotations

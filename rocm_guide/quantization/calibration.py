@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Calibration data: checked samples, what every linear layer sees of them, and the error that a change makes there.
-
-Introduced in notebook 06.
-"""
+"""Calibration data: checked samples, what every linear layer sees of them, and the error that a change makes there."""
 
 from __future__ import annotations
 

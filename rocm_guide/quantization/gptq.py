@@ -3,7 +3,7 @@
 
 Rounding column i changes the layer's output by an amount that depends on the inputs. With the Hessian of the squared
 output error, H = 2/N X^T X, the best correction of the remaining columns is known in closed form; the Cholesky factor
-of the inverse of H holds it for all columns at once. Introduced in notebook 06.
+of the inverse of H holds it for all columns at once.
 Source: Frantar et al., "GPTQ", https://arxiv.org/abs/2210.17323, sections 3 and 4 and algorithm 1.
 """
 

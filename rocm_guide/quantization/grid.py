@@ -2,7 +2,7 @@
 """Weights as small integers: the grid, rounding to it, and the error that this costs. The start of every method here.
 
 A weight w becomes an integer code q = clamp(round(w / scale) + zero, 0, 2**bits - 1) and is read back as
-scale * (q - zero). Scale and zero are shared by a *group* of neighbouring weights in a row. Introduced in notebook 06.
+scale * (q - zero). Scale and zero are shared by a *group* of neighbouring weights in a row.
 Source: Jacob et al., "Quantization and Training of Neural Networks", https://arxiv.org/abs/1712.05877, section 2.1.
 """
 
@@ -164,7 +164,7 @@ def output_error(weight: torch.Tensor, approximation: torch.Tensor, inputs: torc
     """
     exact = inputs.double() @ weight.double().T
     wrong = inputs.double() @ (weight.double() - approximation.double()).T
-    return (wrong.square().sum() / exact.square().sum()).item()
+    return float((wrong.square().sum() / exact.square().sum()).item())
 
 
 def bits_per_weight(

@@ -3,7 +3,7 @@
 
 Every row of X and every row of W is divided by its own largest magnitude and rounded to -127..127; the integer product
 is exact and is multiplied by both scales afterwards. A single input column with huge values would ruin the scale of
-every token, so such columns are multiplied in full precision. Introduced in notebook 08.
+every token, so such columns are multiplied in full precision.
 Source: Dettmers et al., "LLM.int8()", https://arxiv.org/abs/2208.07339, sections 2 and 3.
 """
 

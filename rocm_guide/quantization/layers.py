@@ -2,7 +2,7 @@
 """Quantise a Llama layer by layer: what every linear layer sees on calibration data, and each method applied to it.
 
 The layers are quantised in the order in which data flows, and each one is calibrated on what the layers before it give
-*after* their quantisation, so that it can make up for their errors too. Introduced in notebook 06.
+*after* their quantisation, so that it can make up for their errors too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes. Introduced in notebooks 06 to 08.
+"""The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
 
 `make course` installs them into a folder of their own, because PEFT and TRL import them wherever they find them, at
 the price of seconds and a banner in every notebook. :func:`add_libraries` makes them importable when they are wanted.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales. Introduced in notebook 08.
+"""Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales.
 
 A code book is a list of 16 numbers between -1 and 1. Every block of 64 weights is divided by its largest magnitude
 (absmax) and each quotient becomes the number of the nearest entry. Sources: Dettmers et al., "QLoRA",

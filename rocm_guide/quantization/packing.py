@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Codes side by side in bytes, and a linear layer that stores only those. Introduced in notebook 06."""
+"""Codes side by side in bytes, and a linear layer that stores only those."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 
 The previous value of every setting is on disk before the setting is touched. Whatever happens in between (an error,
 a kill, a second ``set``), ``reset`` finds the value from before the first change and puts it back.
-
-Introduced in notebook 25_system_tuning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Look at everything that makes an MI300X machine slow or unsteady; needs no root and changes nothing.
-
-Introduced in notebook 25_system_tuning.
-"""
+"""Look at everything that makes an MI300X machine slow or unsteady; needs no root and changes nothing."""
 
 from __future__ import annotations
 
@@ -52,8 +49,10 @@ def _kernel_arguments(m: Machine) -> list[Check]:
         fix = "unset HIP_FORCE_DEV_KERNARG (1 is the default since ROCm 6.2)"
         return [Check("WARN", "kernargs", "HIP_FORCE_DEV_KERNARG=0: kernel arguments stay in host memory", fix)]
     version = _rocm_version(m)
-    if value == "1" or (version and version >= (6, 2)):
-        why = "HIP_FORCE_DEV_KERNARG=1" if value == "1" else f"the default of ROCm {version[0]}.{version[1]}"  # type: ignore[index]
+    why = "HIP_FORCE_DEV_KERNARG=1" if value == "1" else ""
+    if not why and version and version >= (6, 2):
+        why = f"the default of ROCm {version[0]}.{version[1]}"
+    if why:
         return [Check("OK", "kernargs", f"kernel arguments in device memory ({why})")]
     if version is None:
         return [Check("OK", "kernargs", "no ROCm found; since 6.2 it puts kernel arguments in device memory itself")]

@@ -2,8 +2,6 @@
 """The machine that the settings live on: files below a root, tools on a path, environment variables.
 
 Everything goes through a :class:`Machine`, so the same code runs against a pretended ``/sys`` in a folder.
-
-Introduced in notebook 25_system_tuning.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 
 Settings that need root and a GPU can be tried out on it, by a reader and by the tests; nothing outside the folder is
 touched. The values are those of a plausible machine, not of a measured one.
-
-Introduced in notebook 25_system_tuning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The file that remembers what the settings were.
-
-Introduced in notebook 25_system_tuning.
-"""
+"""The file that remembers what the settings were."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The settings that can be changed: what they are now, how to change them, how to put them back.
-
-Introduced in notebook 25_system_tuning.
-"""
+"""The settings that can be changed: what they are now, how to change them, how to put them back."""
 
 from __future__ import annotations
 
@@ -18,8 +15,11 @@ __all__ = ["ClockLimit", "FileSetting", "Setting", "every_setting", "wanted_sett
 class Setting(Protocol):
     """One value of the machine. ``key`` names it in the saved state, ``wanted`` is the value to set."""
 
-    key: str
-    wanted: str
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def wanted(self) -> str: ...
 
     def current(self, machine: Machine) -> str:
         """The value now."""

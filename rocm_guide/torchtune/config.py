@@ -43,7 +43,7 @@ def lora_config(
     Raises:
         GuideError: the folder lacks config.json or safetensors weights, or the rank is not positive.
 
-    Source: torchtune 0.6.1, recipes/configs/llama2/7B_lora.yaml. Introduced in notebook 05.
+    Source: torchtune 0.6.1, recipes/configs/llama2/7B_lora.yaml.
 
     >>> from rocm_guide.zoo.tiny import tiny_folder
     >>> c = lora_config(tiny_folder(), "rows.json", "out")

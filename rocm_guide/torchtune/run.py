@@ -66,8 +66,6 @@ def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> st
         TuneMissingError: torchtune is not installed.
         TuneError: it failed, or took longer than ``timeout`` seconds.
 
-    Introduced in notebook 05.
-
     >>> tune("--unsupported")
     Traceback (most recent call last):
         ...

@@ -26,8 +26,6 @@ class ChatTokenizer:
     Raises:
         GuideError: the folder has no tokenizer.json.
 
-    Introduced in notebook 05.
-
     >>> from types import SimpleNamespace as Message
     >>> from rocm_guide.zoo.tiny import tiny_folder
     >>> tokenizer = ChatTokenizer(tiny_folder())
@@ -56,16 +54,16 @@ class ChatTokenizer:
     @property
     def vocab_size(self) -> int:
         """Number of tokens."""
-        return self._tokenizer.get_vocab_size()
+        return int(self._tokenizer.get_vocab_size())
 
     def encode(self, text: str, add_bos: bool = True, add_eos: bool = True) -> list[int]:
         """Token ids of ``text``, between begin and end tokens if wanted."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id] * add_bos + ids + [self.eos_id] * add_eos
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens shown."""
-        return self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
 
     def tokenize_messages(self, messages: Sequence[Any], add_end_tokens: bool = True) -> tuple[list[int], list[bool]]:
         """Ids of a conversation, and for each whether the loss ignores it.

@@ -14,7 +14,7 @@ __all__ = ["answer", "exact_match"]
 def answer(model: Any, tokenizer: Any, prompts: Sequence[str], *, new_tokens: int = 24, batch: int = 64) -> list[str]:
     """Greedy continuations of ``prompts``, without the prompt and without special tokens, in their order.
 
-    Rows are padded on the left, so that every prompt ends where its continuation begins. Introduced in notebook 02.
+    Rows are padded on the left, so that every prompt ends where its continuation begins.
     """
     import torch
 

@@ -14,7 +14,7 @@ class LoRALinear(torch.nn.Module):
     """y = W x + (alpha / r) B A x, with W frozen, A of shape (r, in), B of shape (out, r).
 
     B starts at zero, so at first the layer computes exactly what it did before. A starts as PEFT's does (Kaiming
-    uniform with a = sqrt 5). Source: Hu et al., "LoRA", arXiv:2106.09685, section 4.1. Introduced in notebook 01.
+    uniform with a = sqrt 5). Source: Hu et al., "LoRA", arXiv:2106.09685, section 4.1.
 
     Args:
         layer: the linear layer to adapt; its weights are frozen.

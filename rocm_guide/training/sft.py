@@ -131,7 +131,7 @@ def recipe(spec: str, method: str) -> dict[str, Any]:
     full = method == "full"
     if spec == "tiny":
         rate, epochs = (1e-3, 2) if full else (5e-3, 3)
-        size = {"per_device_train_batch_size": 16, "max_length": 64, "num_train_epochs": epochs}
+        size: dict[str, Any] = {"per_device_train_batch_size": 16, "max_length": 64, "num_train_epochs": epochs}
     else:
         rate = 1e-5 if full else 2e-4
         size = {"per_device_train_batch_size": 4, "max_length": 512, "max_steps": 20}
@@ -195,11 +195,11 @@ def fine_tune(
     seed_all(settings.seed)
     meter = step_meter()
     datasets.disable_progress_bars()
-    wanted = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
+    columns = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
     trainer = SFTTrainer(
         model=model,
         args=settings,
-        train_dataset=rows.select_columns(wanted),
+        train_dataset=rows.select_columns(columns),
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=[meter, *callbacks],

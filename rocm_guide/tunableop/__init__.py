@@ -12,8 +12,7 @@ In reading order:
   and planning.
 - ``planner``: TunableOp, PyTorch's GEMM tuner: plan every matrix product that generation asks for, without weights or
   a GPU.
-- ``cost``: How long a tuning takes, from what TunableOp does with each candidate. Introduced in notebook
-  11_tunableop.
+- ``cost``: How long a tuning takes, from what TunableOp does with each candidate.
 - ``files``: TunableOp files: read, check and write what PyTorch's GEMM tuner stores, in every form since torch 2.3.
 - ``file_tools``: Work with TunableOp files: merge, subtract, filter, compare, and say why PyTorch would refuse one.
 - ``in_words``: Say in words what a line of a TunableOp file stands for: which product, whose, and why M and N changed

@@ -3,7 +3,7 @@
 
 BLAS stores matrices column by column, PyTorch row by row. A row-major matrix read column by column is its transpose, so
 PyTorch asks BLAS for ``C^T = B^T A^T``: the operands change places, and M and N with them. Everything here follows from
-sizes and strides alone, so it works on the meta device. Introduced in notebook 11_tunableop.
+sizes and strides alone, so it works on the meta device.
 Source: PyTorch, aten/src/ATen/native/cuda/Blas.cpp and cuBlasCommonArgs.h (https://github.com/pytorch/pytorch).
 """
 

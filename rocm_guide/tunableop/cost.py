@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How long a tuning takes, from what TunableOp does with each candidate. Introduced in notebook 11_tunableop."""
+"""How long a tuning takes, from what TunableOp does with each candidate."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 """TunableOp off, tuning and tuned, each in a process of its own, so that no run profits from another's warm caches.
 
 Uses the Python interface ``torch.cuda.tunable``: environment variables are read once per process and win over it.
-Introduced in notebook 11_tunableop.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ transformers computes the experts of a layer as one grouped product. Where a fus
 sees it. Where there is none, PyTorch's fallback (``aten::_grouped_mm`` without a kernel for the GPU) and transformers'
 eager loop ask for one ordinary product an expert, and that is what is planned here. Which expert gets how many tokens
 is known only with real weights; the plan takes the even spread that training with a balancing loss aims at (Shazeer et
-al., arXiv:1701.06538, section 4; Fedus et al., arXiv:2101.03961, section 2.2). Introduced in notebook 11_tunableop.
+al., arXiv:1701.06538, section 4; Fedus et al., arXiv:2101.03961, section 2.2).
 """
 
 from __future__ import annotations
@@ -56,4 +56,4 @@ def expert_products(
         return None
     one = mat(weights[0])
     made = {n: mm_gemm(mat(rows[:n]), one, rules) for n in set(even_rows(len(rows), len(weights)))}
-    return [made[n] for n in even_rows(len(rows), len(weights)) if made[n] is not None]
+    return [gemm for n in even_rows(len(rows), len(weights)) if (gemm := made[n]) is not None]

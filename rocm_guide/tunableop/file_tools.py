@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Work with TunableOp files: merge, subtract, filter, compare, and say why PyTorch would refuse one.
-
-Introduced in notebook 11_tunableop.
-"""
+"""Work with TunableOp files: merge, subtract, filter, compare, and say why PyTorch would refuse one."""
 
 from __future__ import annotations
 
@@ -129,14 +126,16 @@ def compare(before: TuningFile, after: TuningFile, calls: Mapping[tuple[str, str
     (1.17, 1.67)
     """
     rows, total_before, total_after = [], 0.0, 0.0
+    saved: dict[tuple[str, str], float] = {}
     for key in before.gemms.keys() & after.gemms.keys():
         x, y = before.gemms[key], after.gemms[key]
         if not x.time_ms or not y.time_ms:
             continue
         count = 1 if calls is None else calls.get(key, 0)
         rows.append((x, y, count, x.time_ms / y.time_ms))
+        saved[key] = count * (x.time_ms - y.time_ms)
         total_before += count * x.time_ms
         total_after += count * y.time_ms
-    rows.sort(key=lambda r: (-r[2] * (r[0].time_ms - r[1].time_ms), r[0].key))
+    rows.sort(key=lambda r: (-saved[r[0].key], r[0].key))
     only = [len(a.gemms.keys() - b.gemms.keys()) for a, b in ((before, after), (after, before))]
     return Comparison(rows, total_before, total_after, *only)

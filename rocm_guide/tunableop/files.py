@@ -2,7 +2,7 @@
 """TunableOp files: read, check and write what PyTorch's GEMM tuner stores, in every form since torch 2.3.
 
 A *results* file says which BLAS kernel was fastest for a matrix product; an *untuned* file lists products that wait for
-tuning. Introduced in notebook 11_tunableop.
+tuning.
 Source: PyTorch, aten/src/ATen/cuda/tunable/README.md (https://github.com/pytorch/pytorch).
 """
 

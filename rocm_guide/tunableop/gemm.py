@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One line of a TunableOp file: a matrix product as BLAS sees it, read and written exactly as PyTorch does.
 
-Both kinds of file (results and untuned) are plain text with commas. Introduced in notebook 11_tunableop.
+Both kinds of file (results and untuned) are plain text with commas.
 Source: PyTorch, aten/src/ATen/cuda/tunable/README.md (https://github.com/pytorch/pytorch).
 """
 

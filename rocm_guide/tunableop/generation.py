@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One way to generate text that is the same on a GPU, on a CPU and on the meta device, for recording and planning.
-
-Introduced in notebook 11_tunableop.
-"""
+"""One way to generate text that is the same on a GPU, on a CPU and on the meta device, for recording and planning."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Say in words what a line of a TunableOp file stands for: which product, whose, and why M and N changed places.
-
-Introduced in notebook 11_tunableop.
-"""
+"""Say in words what a line of a TunableOp file stands for: which product, whose, and why M and N changed places."""
 
 from __future__ import annotations
 

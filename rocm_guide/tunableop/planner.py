@@ -2,8 +2,6 @@
 """TunableOp, PyTorch's GEMM tuner: plan every matrix product that generation asks for, without weights or a GPU.
 
 Files: tunableop_csv, tunableop_ops, tunableop_explain. Running: tunableop_run, tunableop_offline, tunableop_search.
-
-Introduced in notebook 11_tunableop.
 """
 
 from __future__ import annotations

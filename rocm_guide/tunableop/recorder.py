@@ -3,7 +3,7 @@
 
 Floating-point tensors live on the meta device (sizes and strides, no numbers, no memory), integers and booleans are
 real: so the model's own control flow (generation loops, caches, masks) runs as it is, and 70 billion parameters cost
-nothing. Introduced in notebook 11_tunableop.
+nothing.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
 def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_map_only
+    from torch.utils._pytree import tree_leaves, tree_map_only
 
     aten = torch.ops.aten
 
@@ -178,8 +178,8 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
                 watched[packet](args, kwargs)
             elif packet in others:
                 record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1
-            seen: list[torch.Tensor] = []
-            args, kwargs = tree_map_only(torch.Tensor, lambda t: seen.append(r := real(t)) or r, (args, kwargs))
+            args, kwargs = tree_map_only(torch.Tensor, real, (args, kwargs))
+            seen = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
             without_weights = any(t.is_meta for t in seen)
             guessed = any(getattr(t, "made_up", False) for t in seen)
             if packet in decides and (without_weights or guessed):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """TunableOp's search in slow motion: the same steps in Python, and a reader of the log that the real one writes.
 
-Introduced in notebook 11_tunableop.
 Source: PyTorch, aten/src/ATen/cuda/tunable/TunableOp.h, FindFastest (https://github.com/pytorch/pytorch).
 """
 

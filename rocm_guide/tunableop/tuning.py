@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tune a list of products on one GPU or several, stop at any time, and go on where it stopped.
-
-Introduced in notebook 11_tunableop.
-"""
+"""Tune a list of products on one GPU or several, stop at any time, and go on where it stopped."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Fact:
 
 @cache
 def facts() -> tuple[Fact, ...]:
-    """All facts, in file order. Introduced in notebook 02.
+    """All facts, in file order.
 
     >>> facts()[0].subject, facts()[0].answer
     ('the number of compute units on MI300X', '304')

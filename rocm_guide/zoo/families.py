@@ -40,8 +40,14 @@ _SAME = {"kimi_k2": "deepseek_v3", "gemma3": "gemma3_text"}
 FAMILIES = (*_DEFAULTS, *_SAME)
 #: Families whose norms and MLPs Liger-Kernel replaces (liger_kernel.transformers.monkey_patch).
 LIGER = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe")
-_SIGLIP = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14,
-           "image_size": 896, "num_channels": 3}  # fmt: skip
+_SIGLIP = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 27,
+    "patch_size": 14,
+    "image_size": 896,
+    "num_channels": 3,
+}
 
 
 class _Fields:
@@ -169,13 +175,22 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     rank = get("q_lora_rank", default=0, least=0)
     q, v = heads * (rope + nope), heads * value
     queries = {"q_a_proj": (hidden, rank), "q_b_proj": (rank, q)} if rank else {"q_proj": (hidden, q)}
-    attention = {**queries, "kv_a_proj_with_mqa": (hidden, latent + rope),
-                 "kv_b_proj": (latent, heads * (nope + value)), "o_proj": (v, hidden)}  # fmt: skip
+    attention = {
+        **queries,
+        "kv_a_proj_with_mqa": (hidden, latent + rope),
+        "kv_b_proj": (latent, heads * (nope + value)),
+        "o_proj": (v, hidden),
+    }
     bias = (rank + latent + rope + hidden) if get.flag("attention_bias") else 0
     experts, top_k = get("n_routed_experts", "num_local_experts"), get("num_experts_per_tok")
     width, dense = get("moe_intermediate_size"), get("first_k_dense_replace", default=0, least=0)
-    moe = {"experts": experts, "top_k": top_k, "expert_inner": width, "expert": 3 * hidden * width,
-           "router": experts * hidden}  # fmt: skip
+    moe = {
+        "experts": experts,
+        "top_k": top_k,
+        "expert_inner": width,
+        "expert": 3 * hidden * width,
+        "router": experts * hidden,
+    }
     shared = {"bias": bias, "norms": 2 * hidden + rank + latent, "q": q, "k": q, "v": v, "cached": latent + rope}
     layers = []
     for i in range(get("num_hidden_layers")):
@@ -188,8 +203,12 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
 def _gpt2(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     hidden, heads = get("n_embd", "hidden_size"), get("n_head", "num_attention_heads")
     inner = get("n_inner", default=4 * hidden)
-    matrices = {"attn.c_attn": (hidden, 3 * hidden), "attn.c_proj": (hidden, hidden), "mlp.c_fc": (hidden, inner),
-                "mlp.c_proj": (inner, hidden)}  # fmt: skip
+    matrices = {
+        "attn.c_attn": (hidden, 3 * hidden),
+        "attn.c_proj": (hidden, hidden),
+        "mlp.c_fc": (hidden, inner),
+        "mlp.c_proj": (inner, hidden),
+    }
     layer = Layer(matrices, 5 * hidden + inner, 4 * hidden, hidden, hidden, hidden, 2 * hidden, inner)
     positions = get("n_positions", "max_position_embeddings")
     sizes = {"hidden": hidden, "heads": heads, "kv_heads": heads, "positions": positions}
@@ -199,8 +218,14 @@ def _gpt2(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
 def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     hidden, heads, inner = get("hidden_size"), get("num_attention_heads"), get("ffn_dim")
     square = (hidden, hidden)
-    matrices = {"q_proj": square, "k_proj": square, "v_proj": square, "out_proj": square, "fc1": (hidden, inner),
-                "fc2": (inner, hidden)}  # fmt: skip
+    matrices = {
+        "q_proj": square,
+        "k_proj": square,
+        "v_proj": square,
+        "out_proj": square,
+        "fc1": (hidden, inner),
+        "fc2": (inner, hidden),
+    }
     bias = 5 * hidden + inner if get.flag("enable_bias", True) else 0
     norms = 4 * hidden if get.flag("layer_norm_elementwise_affine", True) else 0
     layer = Layer(matrices, bias, norms, hidden, hidden, hidden, 2 * hidden, inner)

@@ -56,8 +56,6 @@ def load_model(
     Python code of a model is never run. A folder whose configuration names such code (``auto_map``) is refused. A hub
     model that names it is loaded with transformers' own class where there is one for its ``model_type``, and is
     refused where there is none.
-
-    Introduced in notebook 00.
     """
     from rocm_guide.device import accelerator, pick_dtype
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rocm_guide.zoo.sizes import Layer, SizesError
@@ -44,9 +45,13 @@ def linear_bytes(fields: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[in
     method = str(getattr(config.get("quant_method"), "value", config.get("quant_method", "compressed-tensors")))
     skipped = [w for key in ("modules_to_not_convert", "llm_int8_skip_modules", "ignore") for w in _words(config, key)]
     choose, label = _format(config, method)
-    total = 0
+
+    def chosen(i: int, name: str) -> _Bytes:
+        return _plain if _named(skipped, i, name) else choose(i, name)
+
+    total = 0.0
     for i, layer in enumerate(layers):
-        total += _matrices(layer, lambda name, i=i: _plain if _named(skipped, i, name) else choose(i, name))
+        total += _matrices(layer, partial(chosen, i))
     return round(total), label
 
 
@@ -108,12 +113,12 @@ def _format(config: Mapping[str, Any], method: str) -> tuple[Callable[[int, str]
         made = [(targets, _compressed(weights)) for targets, weights in groups if weights]
         if not made:
             raise SizesError("compressed-tensors: its configuration has no weights in config_groups; nothing to count")
-        bits = sorted({w.get("num_bits") or 8 for _, w in groups if w})
+        widths = sorted({w.get("num_bits") or 8 for _, w in groups if w})
 
         def choose(layer: int, name: str) -> _Bytes:
             return next((b for targets, b in made if "Linear" in targets or _named(targets, layer, name)), _plain)
 
-        return choose, f"compressed-tensors, {' and '.join(map(str, bits))} bits"
+        return choose, f"compressed-tensors, {' and '.join(map(str, widths))} bits"
     raise SizesError(f"quantisation {method!r}: its bytes are not counted here; known are {', '.join(METHODS)}")
 
 

@@ -26,7 +26,7 @@ def _llama(
     }
 
 
-_LLAMA3 = {"vocab": 128256, "rope_theta": 500000.0}
+_LLAMA3: dict[str, Any] = {"vocab": 128256, "rope_theta": 500000.0}
 
 #: name -> the fields of its config.json that fix the shape (source: each model's config.json on the Hugging Face hub).
 SHAPES: dict[str, dict[str, Any]] = {

@@ -204,12 +204,12 @@ def fields_of(config: Any) -> dict[str, Any]:
     if isinstance(config, Mapping):
         return dict(config)
     if hasattr(config, "to_dict"):
-        return config.to_dict()
+        return dict(config.to_dict())
     raise SizesError(f"{type(config).__name__}: give a transformers configuration or the fields of a config.json")
 
 
 def sizes_of(config: Any) -> Sizes:
-    """The sizes of a transformers configuration or of the fields of a config.json. Introduced in notebook 04.
+    """The sizes of a transformers configuration or of the fields of a config.json.
 
     Raises:
         SizesError: a family whose layers hold other tensors than are counted here, a missing or impossible size, or a
@@ -239,8 +239,6 @@ def lora_parameters(config: Any, targets: tuple[str, ...], r: int) -> int:
 
     Raises:
         SizesError: a target that no layer has, or a family that is not known.
-
-    Introduced in notebook 01.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> lora_parameters(SHAPES["llama-2-7b"], ("q_proj", "v_proj"), 64)

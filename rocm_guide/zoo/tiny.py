@@ -36,7 +36,7 @@ SHAPE = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
 }
-RECIPE = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "warmup_steps": 10, "version": 1}
+RECIPE: dict[str, Any] = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "warmup_steps": 10, "version": 1}
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
     "{% elif m['role'] == 'assistant' %} {{ m['content'] }} </s>{% endif %}{% endfor %}"
@@ -47,7 +47,7 @@ def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
     """The folder of the tiny model for ``seed``, built first if it is missing or damaged.
 
     The name carries a digest of all that the weights depend on (text, shape, recipe), so a change of the recipe makes
-    a new folder and never mixes with an old one. Safe for any number of processes at once. Introduced in notebook 00.
+    a new folder and never mixes with an old one. Safe for any number of processes at once.
 
     Raises:
         GuideError: the cache folder cannot be written, or somebody else can write to it.
@@ -176,7 +176,7 @@ def _train_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausa
 
 
 def _cosine(step: int, steps: int) -> float:
-    warm = min(1.0, (step + 1) / RECIPE["warmup_steps"])
+    warm: float = min(1.0, (step + 1) / RECIPE["warmup_steps"])
     return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
 
 

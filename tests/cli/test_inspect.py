@@ -74,8 +74,9 @@ def test_a_call_compiles_every_configuration_of_an_autotuned_kernel_and_json_is_
     out = run("plain.py", "--call", "double(torch.ones(1 << 20))", "--json", cwd=kernels)
     found = json.loads(out.stdout)
     assert [(one["name"], one["options"]["BLOCK"], one["threads"]) for one in found] == [
-        ("tuned", 512, 256), ("tuned", 2048, 512),
-    ]  # fmt: skip
+        ("tuned", 512, 256),
+        ("tuned", 2048, 512),
+    ]
     assert found[0]["isa"]["widths"]["global_load"]["all"]
     assert found[0]["occupancy"]["waves_per_simd"] == 8
 
@@ -158,7 +159,9 @@ def test_dumps(name, words):
 
 
 def test_lds_and_warps_of_a_dump_change_the_occupancy():
-    plain, given = (json.loads(run(SAMPLES / "gemm_t39.amdgcn", "--json", *more).stdout)[0]["occupancy"]
-                    for more in ((), ("--lds", "40000", "--warps", "4")))  # fmt: skip
+    plain, given = (
+        json.loads(run(SAMPLES / "gemm_t39.amdgcn", "--json", *more).stdout)[0]["occupancy"]
+        for more in ((), ("--lds", "40000", "--warps", "4"))
+    )
     assert plain["waves_per_simd"] == 3
     assert (given["waves_per_simd"], given["limited_by"]) == (1, ["lds"])

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rocm_guide.base import package_folder
+from rocm_guide.cli.main import app
 from rocm_guide.copying.names import public_helpers
 from rocm_guide.copying.scan import names_used
-from rocm_guide.copying.writer import CopyError, copy_source
+from rocm_guide.copying.writer import CopyError, copy_source, find_helper
 
 RUNNER = Path(__file__).parent / "copy_runner.py"
 HELPERS = public_helpers()
@@ -67,8 +70,8 @@ assert find_spec("IPython") is find_spec("matplotlib") is None and find_spec("tr
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from finetune__fine_tune import fine_tune
-from finetune__sft_settings import sft_settings
+from training__sft__fine_tune import fine_tune
+from training__sft__sft_settings import sft_settings
 
 words = {w: i for i, w in enumerate(["<pad>", "<eos>", "one", "two", "three", "four"])}
 inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
@@ -87,7 +90,7 @@ print("trained")
 @pytest.mark.slow
 def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_path):
     needs = set()
-    for name in ("finetune.fine_tune", "finetune.sft_settings"):
+    for name in ("training.sft.fine_tune", "training.sft.sft_settings"):
         text = copy_source(name)
         needs |= stated(text)
         (tmp_path / f"{name.replace('.', '__')}.py").write_text(text, encoding="utf-8")
@@ -100,12 +103,15 @@ def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_p
 
 def test_every_module_is_covered():
     """A module without ``__all__`` would escape the test above."""
-    package = RUNNER.parents[2] / "rocm_guide"
+    package = package_folder()
     for path in package.rglob("*.py"):
         if "cli" in path.parts or path.name.startswith("__"):
             continue
-        names = {n.targets[0].id for n in ast.parse(path.read_text()).body if isinstance(n, ast.Assign)
-                 and isinstance(n.targets[0], ast.Name)}  # fmt: skip
+        names = {
+            n.targets[0].id
+            for n in ast.parse(path.read_text()).body
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+        }
         assert "__all__" in names, f"{path.relative_to(package)} has no __all__"
 
 
@@ -133,14 +139,16 @@ def alone(tmp_path, name, root):
 
 
 def test_inlines_what_is_needed_and_nothing_else(tmp_path, package):
-    root = package({
-        "low": "__all__ = ['base']\nimport os\nimport math\nFACTOR = 3\n"
-               "def base(x):\n    return x * FACTOR + math.floor(0.5)\n"
-               "def unused():\n    return os.name\n",
-        "high": "__all__ = ['top']\nfrom .low import base\n"
-                "# why it is so\n@staticmethod\ndef _twice(x): return 2 * base(x)\n"
-                "def top(x: int = 1) -> int:\n    return _twice(x)\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = ['base']\nimport os\nimport math\nFACTOR = 3\n"
+            "def base(x):\n    return x * FACTOR + math.floor(0.5)\n"
+            "def unused():\n    return os.name\n",
+            "high": "__all__ = ['top']\nfrom .low import base\n"
+            "# why it is so\n@staticmethod\ndef _twice(x): return 2 * base(x)\n"
+            "def top(x: int = 1) -> int:\n    return _twice(x)\n",
+        }
+    )
     text, scope = alone(tmp_path, "high.top", root)
     assert scope["top"](2) == 12
     assert "unused" not in text and "import os" not in text and "# why it is so" in text
@@ -148,48 +156,69 @@ def test_inlines_what_is_needed_and_nothing_else(tmp_path, package):
 
 
 def test_imports_inside_functions_are_inlined(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\ndef one(): return 1\ndef two(): return 2\n",
-        "high": "__all__ = ['top']\ndef top():\n    from .low import one\n"
-                "    from rocm_guide.low import (\n        two as zwei,\n    )\n"
-                "    return one() + zwei()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\ndef one(): return 1\ndef two(): return 2\n",
+            "high": "__all__ = ['top']\ndef top():\n    from .low import one\n"
+            "    from rocm_guide.low import (\n        two as zwei,\n    )\n"
+            "    return one() + zwei()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 3
 
 
 def test_an_import_that_is_alone_in_its_block_leaves_a_pass(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\ndef one(): return 1\n",
-        "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n        from .low import one\n    return one()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\ndef one(): return 1\n",
+            "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n        from .low import one\n    return one()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 1
 
 
 def test_clashing_private_names_are_kept_apart(tmp_path, package):
-    root = package({
-        "left": "__all__ = ['f']\ndef _help(): return 'left'\ndef f(): return _help()\n",
-        "right": "__all__ = ['g']\ndef _help(): return 'right _help'\ndef g(): return _help()\n",
-        "top": "__all__ = ['both']\nfrom .left import f\nfrom .right import g\ndef both(): return f(), g()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "left": "__all__ = ['f']\ndef _help(): return 'left'\ndef f(): return _help()\n",
+            "right": "__all__ = ['g']\ndef _help(): return 'right _help'\ndef g(): return _help()\n",
+            "top": "__all__ = ['both']\nfrom .left import f\nfrom .right import g\ndef both(): return f(), g()\n",
+        }
+    )
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right _help")
 
 
-def test_clashing_names_imported_inside_functions(tmp_path, package):
+def test_clashing_private_names_of_files_of_one_name_are_kept_apart(tmp_path, package):
+    room = {f"{r}/same": f"__all__ = ['{r}']\ndef _help(): return '{r}'\ndef {r}(): return _help()\n" for r in "abc"}
     root = package({
-        "left": "__all__ = ['f']\ndef f(): return 'left'\n",
-        "right": "__all__ = ['f']\ndef f(): return 'right'\n",
-        "top": "__all__ = ['both']\nfrom .left import f\n"
-               "def both():\n    from .right import f as g\n    return f(), g(), other()\n"
-               "def other():\n    from .right import f\n    return f()\n",
+        **room,
+        "top": "__all__ = ['all_']\n" + "".join(f"from rocm_guide.{r}.same import {r}\n" for r in "abc")
+               + "def all_(): return a(), b(), c()\n",
     })  # fmt: skip
+    text, scope = alone(tmp_path, "top.all_", root)
+    assert scope["all_"]() == ("a", "b", "c") and "def _help_of_b_same" in text
+
+
+def test_clashing_names_imported_inside_functions(tmp_path, package):
+    root = package(
+        {
+            "left": "__all__ = ['f']\ndef f(): return 'left'\n",
+            "right": "__all__ = ['f']\ndef f(): return 'right'\n",
+            "top": "__all__ = ['both']\nfrom .left import f\n"
+            "def both():\n    from .right import f as g\n    return f(), g(), other()\n"
+            "def other():\n    from .right import f\n    return f()\n",
+        }
+    )
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right", "right")
 
 
 def test_names_under_another_name(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\ndef one(): return 1\n",
-        "high": "__all__ = ['top']\nfrom .low import one as first\ndef top(): return first() + first()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\ndef one(): return 1\n",
+            "high": "__all__ = ['top']\nfrom .low import one as first\ndef top(): return first() + first()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 2
 
 
@@ -199,29 +228,35 @@ def test_a_constant_built_in_two_steps(tmp_path, package):
 
 
 def test_type_only_imports_stay_type_only(tmp_path, package):
-    root = package({
-        "m": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
-             "if TYPE_CHECKING:\n    import not_installed\n"
-             "__all__ = ['f']\ndef f(x: not_installed.Thing): return x\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "m": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    import not_installed\n"
+            "__all__ = ['f']\ndef f(x: not_installed.Thing): return x\n",
+        }
+    )
     text, scope = alone(tmp_path, "m.f", root)
     assert scope["f"](5) == 5 and "if TYPE_CHECKING:\n    import not_installed" in text
 
 
 def test_submodules_of_one_package(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\nimport os.path\nimport xml.dom\ndef one(): return os.path.sep, xml.dom.__name__\n",
-        "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom .low import one\n"
-                "def top(): return xml.sax.__name__, os.sep, one()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\nimport os.path\nimport xml.dom\ndef one(): return os.path.sep, xml.dom.__name__\n",
+            "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom .low import one\n"
+            "def top(): return xml.sax.__name__, os.sep, one()\n",
+        }
+    )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == ("xml.sax", "/", ("/", "xml.dom"))
 
 
 def test_one_name_for_two_things_is_refused(tmp_path, package):
-    root = package({
-        "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
-        "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
+            "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
+        }
+    )
     with pytest.raises(CopyError, match=r"time: stands for both '.*import time'; rename"):
         copy_source("high.top", root)
 
@@ -245,6 +280,36 @@ def test_unknown_helpers_are_one_line(name):
     with pytest.raises(CopyError) as caught:
         copy_source(name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("lora.LoRALinear", "training.lora.LoRALinear"),  # an old name whose last word only one helper has
+        ("tunableop.plan", "tunableop.planner.plan"),  # as the face of the room shows it
+        ("zoo.load_model", "zoo.load.load_model"),
+        ("kernels.softmax.softmax", "kernels.rows.softmax.softmax"),
+        ("rocm_guide.base.write_text", "base.write_text"),
+    ],
+)
+def test_faces_and_old_names_lead_to_the_helper(name, home):
+    assert find_helper(name) == home
+    text = copy_source(name)
+    assert text == copy_source(home) and f"# Made by: rocm-guide copy {home}\n" in text
+
+
+def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
+    root = package(dict.fromkeys(("left", "right"), "__all__ = ['f']\ndef f(): return 1\n"))
+    with pytest.raises(CopyError, match=r"old\.f: no public helper .* did you mean left\.f, right\.f\?"):
+        copy_source("old.f", root)
+
+
+def test_the_command_names_the_new_path_and_the_notebook():
+    done = CliRunner().invoke(app, ["copy", "tunableop.plan"])
+    assert done.exit_code == 0 and done.stderr == "tunableop.plan is tunableop.planner.plan\n"
+    assert "# Introduced in notebook 11 (tunableop).\n" in done.stdout
+    listed = CliRunner().invoke(app, ["copy", "--list"]).stdout.splitlines()
+    assert "tunableop.planner.plan\tnotebook 11 (tunableop)" in listed and len(listed) == len(HELPERS)
 
 
 def test_a_near_miss_is_suggested():

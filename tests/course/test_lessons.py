@@ -126,7 +126,7 @@ def test_parameters_go_where_they_are_known(make_notebook):
         ("LR", "-0.1", "parameter LR=-0.1: notebook 02 accepts a finite number above 0"),
         ("LR", "1e999", "accepts a finite number above 0"),
     ],
-)  # fmt: skip
+)
 def test_wrong_parameters_are_one_line(make_notebook, name, value, message):
     with pytest.raises(GuideError) as caught:
         parameters_for(lessons_with(make_notebook), [(name, value)])

@@ -125,7 +125,7 @@ BREAKS = [
     (output({"output_type": "stream", "name": "stderr", "text": "w"}), "a stored warning"),
     (output({"output_type": "stream", "name": "stdout", "text": "at /tmp/a/b\n"}), "in the output: /tmp/a/b"),
     (output({"output_type": "display_data", "data": {"text/html": ["<p>/home/x/y</p>"]}}), "/home/x/y"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "message"), BREAKS, ids=[m[:30] for _, m in BREAKS])

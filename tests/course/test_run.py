@@ -47,8 +47,13 @@ def test_results_report_and_resume(make_notebook, tmp_path):
     assert "notebook 02, cell 5 (Work): ZeroDivisionError: division by zero" in done.stderr
     assert "1 / 0" in done.stderr and "\x1b" not in done.stderr + done.stdout
     assert {p.name for p in out.iterdir()} == {
-        "01_good.ipynb", "01_good.html", "02_bad.ipynb", "02_bad.html", "report.json", "report.html",
-    }  # fmt: skip
+        "01_good.ipynb",
+        "01_good.html",
+        "02_bad.ipynb",
+        "02_bad.html",
+        "report.json",
+        "report.html",
+    }
     report = report_of(out)
     good, bad = report["notebooks"]["01"], report["notebooks"]["02"]
     assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and good["seconds"] > 0

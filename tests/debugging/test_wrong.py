@@ -33,9 +33,16 @@ def build(kind: str):
         model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=3, n_head=4))
     else:
         model = OPTForCausalLM(
-            OPTConfig(vocab_size=64, hidden_size=32, ffn_dim=64, num_hidden_layers=3, num_attention_heads=4,
-                      max_position_embeddings=32, word_embed_proj_dim=32)
-        )  # fmt: skip
+            OPTConfig(
+                vocab_size=64,
+                hidden_size=32,
+                ffn_dim=64,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                max_position_embeddings=32,
+                word_embed_proj_dim=32,
+            )
+        )
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.randn(p.shape) * 0.2 + (1.0 if p.ndim == 1 else 0.0))

@@ -22,7 +22,7 @@ from rocm_guide.distributed.batches import (
 )
 from rocm_guide.distributed.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
 from rocm_guide.distributed.elastic import ElasticSettings, train
-from rocm_guide.distributed.nodes import (  # fmt: skip
+from rocm_guide.distributed.nodes import (
     LAUNCH_FILES,
     LaunchError,
     agent_command,
@@ -300,8 +300,15 @@ def slurm(tmp_path):
     (tmp_path / "job.sbatch").write_text(launch_file("slurm"))
     job = {"SLURM_JOB_ID": str(free_port()), "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "GPUS": "1"}
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "python-here", "REAL_PYTHON": sys.executable}
-    return {**os.environ, **job, **paths, "OUTPUT": str(tmp_path / "run"), "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "", "SLURM_CPUS_PER_TASK": "3"}  # fmt: skip
+    return {
+        **os.environ,
+        **job,
+        **paths,
+        "OUTPUT": str(tmp_path / "run"),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "SLURM_CPUS_PER_TASK": "3",
+    }
 
 
 @pytest.mark.parametrize(("restarts", "again"), [("", True), ("2", True), ("3", False)])

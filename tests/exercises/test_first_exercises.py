@@ -71,8 +71,12 @@ def test_right_answers(capsys):
         (lambda: check_loop(lambda m, ids, new: None), "shape (1, 14)"),
         (lambda: check_loop(lambda m, ids, new: m(ids).nothing), "it fails"),
         (lambda: check_padding(lambda rows, f: ([r + [f] * (4 - len(r)) for r in rows], [])), "right end"),
-        (lambda: check_padding(lambda rows, f: (pad(rows, f)[0], [[int(t != f) for t in r] for r in pad(rows, f)[0]])),
-         "positions, not values"),
+        (
+            lambda: check_padding(
+                lambda rows, f: (pad(rows, f)[0], [[int(t != f) for t in r] for r in pad(rows, f)[0]])
+            ),
+            "positions, not values",
+        ),
         (lambda: check_padding(lambda rows, f: (pad(rows, f)[0], [[1] * 4] * 3)), "0 for padding"),
         (lambda: check_padding(lambda rows, f: (rows, [])), "longest"),
         (lambda: check_padding(lambda rows, f: None), "two lists"),
@@ -83,7 +87,7 @@ def test_right_answers(capsys):
         (lambda: check_cache(21.47), "GiB"),
         (lambda: check_cache(3), "2 x layers"),
     ],
-)  # fmt: skip
+)
 def test_wrong_answers_get_a_hint(call, hint, capsys):
     assert call() is False
     said = capsys.readouterr().out

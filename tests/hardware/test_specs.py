@@ -93,8 +93,14 @@ def test_device_names():
     assert find_gpu("AMD Instinct MI250X / MI250").name == "MI250X" and find_gpu("AMD Instinct MI250").name == "MI250"
 
 
-@pytest.mark.parametrize("bad", [lambda: gpu("MI9"), lambda: gpu("MI250X").peak_tflops("fp8"),
-                                 lambda: roofline(gpu("MI300X"), "fp8", float("nan"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: gpu("MI9"),
+        lambda: gpu("MI250X").peak_tflops("fp8"),
+        lambda: roofline(gpu("MI300X"), "fp8", float("nan")),
+    ],
+)
 def test_bad_input_is_named(bad):
     with pytest.raises(HardwareError, match="="):
         bad()

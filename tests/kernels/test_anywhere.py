@@ -18,8 +18,9 @@ HERE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def test_several_calls_in_one_process():
     x, w = torch.randn(3, 50, device=HERE), torch.randn(50, device=HERE)
-    y, (z, rstd), dx = call_all([(softmax_forward, (x,), {}), (rms_norm_forward, (x, w), {"eps": 0.5}),
-                                 (softmax_backward, (x, x), {})])  # fmt: skip
+    y, (z, rstd), dx = call_all(
+        [(softmax_forward, (x,), {}), (rms_norm_forward, (x, w), {"eps": 0.5}), (softmax_backward, (x, x), {})]
+    )
     assert torch.allclose(y, torch.softmax(x, -1), atol=1e-6)
     assert torch.allclose(rstd, (x.square().mean(-1) + 0.5).rsqrt()) and z.shape == dx.shape == x.shape
 

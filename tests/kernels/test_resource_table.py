@@ -13,6 +13,7 @@ from rocm_guide.cli.main import app
 from rocm_guide.kernels.resource_table import (
     TableError,
     compare_rows,
+    find_module,
     kernel_modules,
     measure_module,
     read_rows,
@@ -35,6 +36,12 @@ def test_the_table_is_up_to_date(module):
     changes = compare_rows(kept, measure_module(module))
     fix = "if that is what you want: rocm-guide kernels table --write " + module
     assert not changes, "\n".join(["the kernels for gfx942 changed:", *changes, fix])
+
+
+def test_the_last_word_of_a_module_is_enough():
+    assert [find_module(n) for n in ("softmax", "rows.softmax", "bandwidth")] == ["rows.softmax"] * 2 + ["bandwidth"]
+    with pytest.raises(TableError, match=r"no kernel module 'rows'"):
+        find_module("rows")
 
 
 def test_every_module_is_in_the_table():

@@ -91,8 +91,11 @@ def bundle(*parts):
     return head + table + body
 
 
-TWO = [(b"host-x86_64-unknown-linux-gnu", b""), (b"hipv4-amdgcn-amd-amdhsa--gfx942", raw("gemm_t39.hsaco")),
-       (b"hipv4-amdgcn-amd-amdhsa--gfx942", raw("hip_clang22.co"))]  # fmt: skip
+TWO = [
+    (b"host-x86_64-unknown-linux-gnu", b""),
+    (b"hipv4-amdgcn-amd-amdhsa--gfx942", raw("gemm_t39.hsaco")),
+    (b"hipv4-amdgcn-amd-amdhsa--gfx942", raw("hip_clang22.co")),
+]
 
 
 def test_bundles_plain_compressed_and_inside_a_host_program():

@@ -41,10 +41,12 @@ def test_int4_scores_equal_float64(tokens):
     reference = q.double() @ (nibbles.half() * scale[:, None] + shift[:, None]).double().T
     outs = {name: torch.full((m, tokens), float("nan")) for name in INT4}
     grid = (-(-tokens // 64),)
-    interpret([
-        (k, grid, (q, packed(nibbles, name == "planar"), pair, outs[name], tokens), {"M": m, "BLOCK": 64, "D": d})
-        for name, k in INT4.items()
-    ])  # fmt: skip
+    interpret(
+        [
+            (k, grid, (q, packed(nibbles, name == "planar"), pair, outs[name], tokens), {"M": m, "BLOCK": 64, "D": d})
+            for name, k in INT4.items()
+        ]
+    )
     for name, out in outs.items():
         assert torch.allclose(out.double(), reference, atol=1e-3), name
 
@@ -53,10 +55,12 @@ def test_copy_and_matmul_in_the_interpreter():
     n = 1000
     x, copy = torch.randn(n), torch.full((n,), 9.0)
     a, b, c = torch.randn(40, 64).half(), torch.randn(64, 24).half(), torch.full((40, 24), float("nan")).half()
-    interpret([
-        (examples.stream_copy, (3,), (x, copy, n), {"BLOCK": 256, "num_warps": 8}),
-        (examples.tile_matmul, (2, 1), (a, b, c, 40, 24, 64), {"BM": 32, "BN": 32, "BK": 32}),
-    ])  # fmt: skip
+    interpret(
+        [
+            (examples.stream_copy, (3,), (x, copy, n), {"BLOCK": 256, "num_warps": 8}),
+            (examples.tile_matmul, (2, 1), (a, b, c, 40, 24, 64), {"BM": 32, "BN": 32, "BK": 32}),
+        ]
+    )
     assert torch.equal(copy, x)
     assert torch.allclose(c.float(), a.float() @ b.float(), atol=0.05)
 
@@ -74,8 +78,13 @@ def test_a_copy_uses_the_widest_accesses():
 
 def compiled(name):
     n, d = 4096, 128
-    arguments = [meta(16, d), meta(n, d // 8, dtype=torch.int32), meta(n, dtype=torch.int32),
-                 meta(16, n, dtype=torch.float32), n]  # fmt: skip
+    arguments = [
+        meta(16, d),
+        meta(n, d // 8, dtype=torch.int32),
+        meta(n, dtype=torch.int32),
+        meta(16, n, dtype=torch.float32),
+        n,
+    ]
     return compile_kernel(INT4[name], arguments, {"M": 16, "BLOCK": 64, "D": d})
 
 

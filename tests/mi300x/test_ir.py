@@ -107,9 +107,12 @@ def test_a_value_is_followed_from_global_memory_to_the_matrix_core_and_back():
     forward = p.forward(load.value.name)
     moves = [s.move for s in forward if s.move]
     assert moves == [
-        "global -> registers", "registers -> LDS -> registers", "registers -> LDS", "LDS -> registers",
+        "global -> registers",
+        "registers -> LDS -> registers",
+        "registers -> LDS",
+        "LDS -> registers",
         "registers -> global",
-    ]  # fmt: skip
+    ]
     assert forward[-1].operation.name == "tt.store"
     dot = next(op for op in p.operations if op.name == "tt.dot")
     way = p.path(load.value.name, dot.results[0])
@@ -176,8 +179,12 @@ def test_the_oldest_spelling_where_tensors_themselves_are_shared():
     p = parse_ir(OLDEST)[0]
     assert [(u.reasons, u.line) for u in p.lds_uses] == [(("transpose",), 8), (("dot operand",), 12)]
     assert [s.move for s in p.path("%1", "%7") if s.move] == [
-        "global -> registers", "registers -> LDS", "LDS -> registers", "registers -> LDS", "LDS -> registers",
-    ]  # fmt: skip
+        "global -> registers",
+        "registers -> LDS",
+        "LDS -> registers",
+        "registers -> LDS",
+        "LDS -> registers",
+    ]
     assert p.values["%3"].memory == "LDS"
 
 

@@ -70,8 +70,11 @@ def test_nested_loops_of_triton_and_clang():
     outer = min(nested.loops, key=lambda loop: loop.depth)
     assert outer.first_line <= inner.first_line <= inner.last_line <= outer.last_line
     assert {k.name: max([loop.depth for loop in k.loops], default=0) for k in parse_asm(text("hip_clang22.s"))} == {
-        "copy16": 1, "mfma_tile": 2, "calls": 0, "_Z6helperfi": 1,
-    }  # fmt: skip
+        "copy16": 1,
+        "mfma_tile": 2,
+        "calls": 0,
+        "_Z6helperfi": 1,
+    }
 
 
 @pytest.mark.parametrize("name", TRITON)
@@ -100,8 +103,9 @@ def test_waves_per_eu_pads_what_is_allocated_not_what_is_used():
     assert (r.vgprs, r.vgprs_allocated, r.llvm_occupancy) == (66, 176, 2)
 
 
-@pytest.mark.parametrize(("code", "disassembly"), [("gemm_t39.amdgcn", "gemm_t39.objdump"),
-                                                   ("hip_clang22.s", "hip_clang22.objdump")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "disassembly"), [("gemm_t39.amdgcn", "gemm_t39.objdump"), ("hip_clang22.s", "hip_clang22.objdump")]
+)
 def test_a_disassembly_gives_the_same_instructions_and_loops(code, disassembly):
     a = {k.name: k for k in parse_asm(text(code))}
     b = {k.name: k for k in parse_asm(text(disassembly))}

@@ -45,10 +45,14 @@ def test_resources_equal_the_notes_that_llvm_readelf_prints(arch, tmp_path):
             pytest.skip("this llvm-readelf does not decode AMD notes")
         r = report(k).resources
         for key, value in (
-            (".vgpr_count", r.vgprs), (".agpr_count", r.agprs), (".sgpr_count", r.sgprs),
-            (".vgpr_spill_count", r.vgpr_spills), (".private_segment_fixed_size", r.scratch),
-            (".group_segment_fixed_size", r.lds_static), (".max_flat_workgroup_size", report(k).threads),
-        ):  # fmt: skip
+            (".vgpr_count", r.vgprs),
+            (".agpr_count", r.agprs),
+            (".sgpr_count", r.sgprs),
+            (".vgpr_spill_count", r.vgpr_spills),
+            (".private_segment_fixed_size", r.scratch),
+            (".group_segment_fixed_size", r.lds_static),
+            (".max_flat_workgroup_size", report(k).threads),
+        ):
             assert int(re.search(rf"\{key}:\s+(\d+)", notes)[1]) == value, key
 
 

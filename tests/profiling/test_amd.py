@@ -138,8 +138,13 @@ def test_roofline_points_recomputed_by_hand(truth):
 
 def test_bytes_from_requests_agree_with_the_derived_counter():
     # 100 reads of 128 B, 40 of 64 B, 10 of 32 B; 30 writes of 64 B and 5 of 32 B.
-    requests = {"TCC_EA0_RDREQ_sum": 150, "TCC_BUBBLE_sum": 100, "TCC_EA0_RDREQ_32B_sum": 10,
-                "TCC_EA0_WRREQ_sum": 35, "TCC_EA0_WRREQ_64B_sum": 30}  # fmt: skip
+    requests = {
+        "TCC_EA0_RDREQ_sum": 150,
+        "TCC_BUBBLE_sum": 100,
+        "TCC_EA0_RDREQ_32B_sum": 10,
+        "TCC_EA0_WRREQ_sum": 35,
+        "TCC_EA0_WRREQ_64B_sum": 30,
+    }
     assert memory_bytes(requests) == 100 * 128 + 40 * 64 + 10 * 32 + 30 * 64 + 5 * 32
 
 

@@ -28,8 +28,14 @@ def test_streams_compute_what_they_say():
     assert bool((calls["triad"]() == 2).all())
 
 
-@pytest.mark.parametrize("bad", [lambda: measure_bandwidth(10), lambda: measure_bandwidth(1 << 20, engine="triton"),
-                                 lambda: measure_bandwidth(1 << 20, engine="hip")])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: measure_bandwidth(10),
+        lambda: measure_bandwidth(1 << 20, engine="triton"),
+        lambda: measure_bandwidth(1 << 20, engine="hip"),
+    ],
+)
 def test_bad_input_is_named(bad):
     with pytest.raises(BandwidthError, match="="):
         bad()

@@ -136,9 +136,10 @@ def second_reading_cpu(path: Path):
     for rows in by_thread.values():
         for child in rows:
             around = [
-                p for p in rows
+                p
+                for p in rows
                 if p is not child and p["ts"] <= child["ts"] and child["ts"] + child["dur"] <= p["ts"] + p["dur"]
-            ]  # fmt: skip
+            ]
             if around:
                 own[id(min(around, key=lambda p: p["dur"]))] -= child["dur"]
     totals = defaultdict(float)
@@ -178,9 +179,10 @@ def test_backward_operators_land_in_the_slice_of_their_forward():
 def test_gpu_trace_totals_match_a_second_reading(path):
     found = summarize(path)
     kernels = [
-        e for e in whole(path)["traceEvents"]
+        e
+        for e in whole(path)["traceEvents"]
         if e.get("ph") == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
-    ]  # fmt: skip
+    ]
     assert found.device == "gpu" and "H100" in found.device_name
     assert found.launches == len(kernels)
     assert math.isclose(found.work_us, sum(e["dur"] for e in kernels), rel_tol=1e-9)
@@ -227,8 +229,15 @@ def test_gpu_slices_have_the_launches_that_the_model_has(path):
 
 def test_gap_causes():
     def launch(ts, c):
-        return {"ph": "X", "cat": "hip_runtime", "name": "hipLaunchKernel", "ts": ts, "dur": 1, "tid": 1,
-                "args": {"correlation": c}}  # fmt: skip
+        return {
+            "ph": "X",
+            "cat": "hip_runtime",
+            "name": "hipLaunchKernel",
+            "ts": ts,
+            "dur": 1,
+            "tid": 1,
+            "args": {"correlation": c},
+        }
 
     def kernel(ts, dur, c, stream=7):
         args = {"stream": stream, "correlation": c}
@@ -273,8 +282,10 @@ def test_empty_trace_is_a_named_error(tmp_path):
 
 def test_compare_is_per_step_and_sorted(tmp_path):
     def write(name, durations, steps):
-        events = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "ts": i, "dur": 1, "tid": 1}
-                  for i in range(steps)]  # fmt: skip
+        events = [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "ts": i, "dur": 1, "tid": 1}
+            for i in range(steps)
+        ]
         now = 0
         for kernel, dur in durations * steps:
             events.append({"ph": "X", "cat": "kernel", "name": kernel, "ts": now, "dur": dur, "args": {"stream": 0}})
@@ -286,8 +297,10 @@ def test_compare_is_per_step_and_sorted(tmp_path):
     b = write("b.json", [("flash_fwd", 12), ("rms_norm", 8), ("nccl_AllReduce", 3)], 3)
     rows = compare(a, b)
     assert [(r.name, r.a_us, r.b_us) for r in rows] == [
-        ("norms", 40, 8), ("communication", 0, 3), ("attention", 10, 12),
-    ]  # fmt: skip
+        ("norms", 40, 8),
+        ("communication", 0, 3),
+        ("attention", 10, 12),
+    ]
     assert rows[0].saved_us == 32
     assert {r.name: r.saved_us for r in compare(a, b, by="total")}["busy"] == 50 - 23
     assert len(compare(a, b, by="kernel")) == 3
@@ -385,8 +398,9 @@ def test_a_large_trace_is_streamed_in_bounded_memory(tmp_path):
     script = Path(__file__).parents[2] / "benchmarks" / "big_trace.py"
     run = subprocess.run(
         [sys.executable, str(script), "--megabytes", "40", "--out", str(tmp_path / "r.json")],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["file_bytes"] > 40e6 and found["peak_gib"] < 0.5

@@ -136,8 +136,13 @@ def test_what_is_no_log_is_named(tmp_path_factory, text):
 
 def epoch_folder(folder):
     folder.mkdir()
-    for name in ("model-00001-of-00001.safetensors", "config.json", "adapter_model.safetensors", "adapter_model.pt",
-                 "adapter_config.json"):  # fmt: skip
+    for name in (
+        "model-00001-of-00001.safetensors",
+        "config.json",
+        "adapter_model.safetensors",
+        "adapter_model.pt",
+        "adapter_config.json",
+    ):
         (folder / name).write_text(name)
     return folder
 
@@ -162,11 +167,22 @@ def test_exercises_accept_the_solution_and_reject_the_rest():
     assert check_config({"batch_size": 4, "gradient_accumulation_steps": 4}, 4)
     for wrong in ({}, None, {"batch_size": 16, "gradient_accumulation_steps": 1}, {"batch_size": 4}):
         assert not check_config(wrong, 4)
-    right = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "learning_rate": 3e-4,
-             "warmup_steps": 100, "num_train_epochs": 1, "lr_scheduler_type": "cosine"}  # fmt: skip
+    right = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 8,
+        "learning_rate": 3e-4,
+        "warmup_steps": 100,
+        "num_train_epochs": 1,
+        "lr_scheduler_type": "cosine",
+    }
     assert check_translation(SimpleNamespace(**right), 4)
-    for name, value in {"gradient_accumulation_steps": 4, "learning_rate": 1e-4, "warmup_steps": 10,
-                        "num_train_epochs": 2, "lr_scheduler_type": "linear"}.items():  # fmt: skip
+    for name, value in {
+        "gradient_accumulation_steps": 4,
+        "learning_rate": 1e-4,
+        "warmup_steps": 10,
+        "num_train_epochs": 2,
+        "lr_scheduler_type": "linear",
+    }.items():
         assert not check_translation(SimpleNamespace(**{**right, name: value}), 4)
     assert check_elastic("6:8", 25) and check_elastic("6:8", 10)
     for wrong in (("8", 25), ("6:8", 26), ("6:8", 1), ("6:8", 0), (None, None), ("8:6", 25)):
@@ -179,8 +195,15 @@ def test_a_batch_that_cannot_be_dealt_out_evenly(tmp_path):
     for processes, batch in ((2, 15), (0, 16), (3, 16)):
         with pytest.raises(GuideError, match="cannot be dealt out evenly"):
             distributed_settings(tmp_path, processes=processes, batch=batch)
-    same = distributed_settings(tmp_path, processes=4, batch=16, gradient_accumulation_steps=8, learning_rate=3e-4,
-                                warmup_steps=100, num_train_epochs=1)  # fmt: skip
+    same = distributed_settings(
+        tmp_path,
+        processes=4,
+        batch=16,
+        gradient_accumulation_steps=8,
+        learning_rate=3e-4,
+        warmup_steps=100,
+        num_train_epochs=1,
+    )
     assert check_translation(same, 4)
 
 

@@ -287,9 +287,15 @@ def test_experts_of_a_real_model_multiply_as_often(monkeypatch):
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(
-        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=1,
-        vocab_size=100, num_local_experts=4, num_experts_per_tok=2,
-    )  # fmt: skip
+        hidden_size=64,
+        intermediate_size=128,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=1,
+        vocab_size=100,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+    )
     torch.manual_seed(0)
     model = MixtralForCausalLM(config).eval()
     model.set_experts_implementation("eager")

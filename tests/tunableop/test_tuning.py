@@ -191,8 +191,11 @@ def test_search_finds_the_fastest_and_skips_the_slow():
     )
     assert search.winner == "fast"
     assert {t.name: t.outcome for t in search.trials} == {
-        "fast": "best", "slow": "skipped", "broken": "unsupported", "wrong": "wrong"
-    }  # fmt: skip
+        "fast": "best",
+        "slow": "skipped",
+        "broken": "unsupported",
+        "wrong": "wrong",
+    }
     assert counts["slow"] == 6  # once, two to warm up, three timed
     assert search.best_so_far[0][0] == 1
     with pytest.raises(GuideError, match="none of 1"):
@@ -216,9 +219,13 @@ def test_both_limits_and_the_budget_on_a_clock_of_our_own(monkeypatch):
     given = [("Default", 1.0), ("1.6x", 1.6), ("1.2x", 1.2), ("1.1x", 1.1), ("fast", 0.5), ("tiny", 0.01)]
     search = find_fastest(dict(costs(*one) for one in given))
     assert [(t.name, t.outcome) for t in search.trials] == [
-        ("Default", "best"), ("1.6x", "skipped"), ("1.2x", "skipped late"), ("1.1x", "slower"), ("fast", "best"),
+        ("Default", "best"),
+        ("1.6x", "skipped"),
+        ("1.2x", "skipped late"),
+        ("1.1x", "slower"),
+        ("fast", "best"),
         ("tiny", "best"),
-    ]  # fmt: skip
+    ]
     # One call, then 2 + 3, 2 + 10, and 2 + as many as fit into 30 ms, at most 100 (the clock adds in floating point).
     wanted = {"Default": 50, "1.6x": 6, "1.2x": 18, "1.1x": 47, "fast": 80, "tiny": 120}
     assert all(abs(calls[name] - n) <= 1 for name, n in wanted.items()), calls
@@ -243,8 +250,14 @@ finding fastest for GemmTunableOp_Half_TN(tn_8_8_8_ld_8_8_8) out of 3 candidates
 def test_log_of_old_and_new_releases():
     first, second = parse_log(LOG)
     assert [t.outcome for t in first.trials] == [
-        "best", "unsupported", "skipped", "skipped late", "wrong", "best", "slower"
-    ]  # fmt: skip
+        "best",
+        "unsupported",
+        "skipped",
+        "skipped late",
+        "wrong",
+        "best",
+        "slower",
+    ]
     assert first.best_so_far == [(1, 0.280746), (6, 0.0653662)]
     assert (first.winner, first.candidates) == ("Gemm_Hipblaslt_NN_52565", 1068)
     assert (second.product, second.trials, second.winner) == ("GemmTunableOp_Half_TN,tn_8_8_8_ld_8_8_8", [], "")

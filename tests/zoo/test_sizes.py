@@ -14,8 +14,14 @@ from rocm_guide.zoo.quantized import linear_bytes
 from rocm_guide.zoo.shapes import SHAPES, config_of
 from rocm_guide.zoo.sizes import LORA_TARGETS, Layer, SizesError, lora_parameters, sizes_of
 
-BASE = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
-        "num_hidden_layers": 6, "vocab_size": 128}  # fmt: skip
+BASE = {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "vocab_size": 128,
+}
 MLA = {"num_key_value_heads": 4, "kv_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12,
        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 2,
        "first_k_dense_replace": 2, "n_group": 2, "topk_group": 1}  # fmt: skip
@@ -84,8 +90,15 @@ def test_gemma_with_images() -> None:
     import torch
     from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
-    vision = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
-              "patch_size": 8, "image_size": 32, "vision_use_head": False}  # fmt: skip
+    vision = {
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "patch_size": 8,
+        "image_size": 32,
+        "vision_use_head": False,
+    }
     config = Gemma3Config(text_config={**BASE, "head_dim": 24}, vision_config=vision, mm_tokens_per_image=4)
     with torch.device("meta"):
         model = Gemma3ForConditionalGeneration(config)
@@ -126,14 +139,21 @@ NUMBERS = 256 * 128 + 512 * 256
         ({"quant_method": "fbgemm_fp8"}, NUMBERS + 4 * (128 + 256)),
         ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["q_proj"]}, 512 * 256 + 4 * 256 + 2 * 256 * 128),
         (
-            {"quant_method": "compressed-tensors", "ignore": ["re:.*q_proj"],
-             "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
-                 "num_bits": 4, "strategy": "group", "group_size": 128, "symmetric": True}}}},
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["re:.*q_proj"],
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": {"num_bits": 4, "strategy": "group", "group_size": 128, "symmetric": True},
+                    }
+                },
+            },
             512 * 256 * bits_per_weight(4, 128, 512, zero_bits=0) / 8 + 2 * 256 * 128,
         ),
     ],
     ids=lambda value: value["quant_method"] if isinstance(value, dict) else "",
-)  # fmt: skip
+)
 def test_bytes_of_quantised_checkpoints(config: dict, expected: float) -> None:
     assert linear_bytes({"quantization_config": config}, [LAYER])[0] == round(expected)
 

@@ -43,7 +43,12 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
     if not options and training and plan.count > 1 and not plan.fsdp:
         options = [f"--fsdp{text}" for text, change in ways if fits(fsdp=True, **change)][:1]
     for method in ("lora", "qlora") if training else ():
-        adapter = {"method": method, "precision": "bf16", "adapter_fp32": method == "lora", "targets": ()}
+        adapter: dict[str, Any] = {
+            "method": method,
+            "precision": "bf16",
+            "adapter_fp32": method == "lora",
+            "targets": (),
+        }
         texts = [f"--method {method}{text}" for text, change in ways if fits(**adapter, **change)]
         options += texts[:1] if method != work.method else []
     shards = " --fsdp" if training else ""
@@ -54,8 +59,8 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
             break
     if not options and fits(seq=1):
         options.append(f"--seq {max(2**k for k in range(work.seq.bit_length()) if fits(seq=2**k))}")
-    found = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
-    return f"not even one row does; {found}"
+    fix = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
+    return f"not even one row does; {fix}"
 
 
 def _here(options: list[str]) -> bool:

@@ -37,7 +37,7 @@ def _staircase(one: Inspection) -> Any:
     assert o is not None
     figure, ax = plt.subplots(figsize=(5.6, 3.4))
     xs = list(range(8, 513, 8))
-    kwargs = {"waves_per_workgroup": o.waves_per_workgroup, "sgprs": o.sgprs, "arch": o.arch}
+    kwargs: dict[str, Any] = {"waves_per_workgroup": o.waves_per_workgroup, "sgprs": o.sgprs, "arch": o.arch}
     ys = [occupancy(x, o.lds, **kwargs).waves_per_simd for x in xs]
     marks = {f"{one.name}: {o.vgprs} VGPRs, {o.waves_per_simd:g} waves": (float(o.vgprs), o.waves_per_simd)}
     # At 9 to 16 registers the hardware gives 16: the step of a count begins just above the one before.
@@ -61,8 +61,13 @@ def _mix(one: Inspection) -> Any:
     figure, ax = plt.subplots(figsize=(5.6, 3.4))
     names = list(mix)
     ax.barh(names, [inside.get(n, 0) for n in names], color=PALETTE[1], label="in loops")
-    ax.barh(names, [mix[n] - inside.get(n, 0) for n in names], left=[inside.get(n, 0) for n in names],
-            color=PALETTE[0], label="outside")  # fmt: skip
+    ax.barh(
+        names,
+        [mix[n] - inside.get(n, 0) for n in names],
+        left=[inside.get(n, 0) for n in names],
+        color=PALETTE[0],
+        label="outside",
+    )
     ax.invert_yaxis()
     ax.set_xlabel("instructions in the code")
     ax.set_title("Instructions by kind")

@@ -42,7 +42,8 @@ def load_module(path: Path) -> ModuleType:
     while (top / "__init__.py").exists():
         parts.insert(0, top.name)
         top = top.parent
-    taken = path.stem in sys.modules or importlib.util.find_spec(path.stem.partition(".")[0] or "_") is not None
+    known = importlib.util.find_spec(path.stem.partition(".")[0] or "_")
+    taken = path.stem in sys.modules or (known is not None and known.origin != str(path))
     name = f"{path.stem}_inspected" if taken else path.stem
     # A package's own clone goes before an installed copy of it; the neighbours of a single file go last, so that a
     # file called types.py or torch.py stands in for no library.

@@ -45,13 +45,17 @@ def _resources(console: Console, one: Inspection) -> None:
     if r.vgprs is not None or r.vgprs_allocated is not None:
         vector = f"{r.vgprs} VGPRs used ({r.agprs or 0} of them accumulation), {r.vgprs_allocated} allocated"
         console.print(f"  registers   {vector}; {r.sgprs} SGPRs used, {r.sgprs_allocated} allocated")
-        console.print(f"  memory      {one.lds or 0:,} B of LDS per workgroup of {one.threads} threads; "
-                      f"{r.scratch or 0} B of scratch; {r.vgpr_spills or 0} VGPRs spilled")  # fmt: skip
+        console.print(
+            f"  memory      {one.lds or 0:,} B of LDS per workgroup of {one.threads} threads; "
+            f"{r.scratch or 0} B of scratch; {r.vgpr_spills or 0} VGPRs spilled"
+        )
     if r.code_bytes:
         console.print(f"  code        {r.code_bytes:,} B")
     if o is not None:
-        console.print(f"  occupancy   {o.waves_per_simd:g} waves per SIMD, {o.workgroups_per_cu} workgroups per CU, "
-                      f"limited by {' and '.join(o.limited_by)}")  # fmt: skip
+        console.print(
+            f"  occupancy   {o.waves_per_simd:g} waves per SIMD, {o.workgroups_per_cu} workgroups per CU, "
+            f"limited by {' and '.join(o.limited_by)}"
+        )
         admits = ", ".join(f"{name} {n}" for name, n in o.workgroups_by.items())
         console.print(f"              workgroups per CU by resource: {admits}")
 
@@ -66,8 +70,9 @@ def _instructions(console: Console, one: Inspection) -> None:
     for kind, n in k.mix().items():
         console.print(f"  {kind:<10} {n:>7} {inside.get(kind, 0):>9}")
     for use in k.matrix_uses():
-        console.print(f"  matrix: {use.count} x {use.shape.name}, {use.in_loops} in loops, "
-                      f"{use.shape.flops:,} operations each")  # fmt: skip
+        console.print(
+            f"  matrix: {use.count} x {use.shape.name}, {use.in_loops} in loops, {use.shape.flops:,} operations each"
+        )
     rows = [(kind, access) for kind in ("global", "lds", "scratch") for access in ("load", "store", "atomic")]
     rows = [row for row in rows if k.widths(*row)]
     if rows:
@@ -83,8 +88,10 @@ def _instructions(console: Console, one: Inspection) -> None:
             waits = [w for w in k.waits() if loop.first_line <= w.line <= loop.last_line]
             waited = Counter(" ".join(f"{n}({v})" for n, v in w.counts.items()) for w in waits)
             text = ", ".join(f"{n} x {w}" for w, n in waited.most_common(6)) or "none"
-            console.print(f"  depth {loop.depth}, lines {loop.first_line}-{loop.last_line} "
-                          f"({loop.instructions} instructions) {loop.source}; waits: {text}")  # fmt: skip
+            console.print(
+                f"  depth {loop.depth}, lines {loop.first_line}-{loop.last_line} "
+                f"({loop.instructions} instructions) {loop.source}; waits: {text}"
+            )
 
 
 def _ir(console: Console, one: Inspection) -> None:
@@ -105,8 +112,9 @@ def _ir(console: Console, one: Inspection) -> None:
         lines = ", ".join(str(op.line) for op in dict.fromkeys((*use.stores, *use.loads)))
         sure = "" if use.certain else " (the compiler may avoid it)"
         loop = f", loop depth {use.depth}" if use.depth else ""
-        console.print(f"  {' + '.join(use.reasons):<26} {use.bytes:>7,} B  TTGIR lines {lines}{loop}  "
-                      f"{use.source}{sure}")  # fmt: skip
+        console.print(
+            f"  {' + '.join(use.reasons):<26} {use.bytes:>7,} B  TTGIR lines {lines}{loop}  {use.source}{sure}"
+        )
     if not p.lds_uses:
         console.print("  none")
 

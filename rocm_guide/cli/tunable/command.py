@@ -264,9 +264,13 @@ def tune_command(
     with Progress() as bar:
         task = bar.add_task("products", total=None)
         done = tune_file(
-            untuned, results, gpus=gpus, budget_ms=budget_ms, validators=dict(torch.cuda.tunable.get_validators()),
+            untuned,
+            results,
+            gpus=gpus,
+            budget_ms=budget_ms,
+            validators=dict(torch.cuda.tunable.get_validators()),
             progress=lambda n, total: bar.update(task, completed=n, total=total),
-        )  # fmt: skip
+        )
     typer.echo(f"{results}: {len(done.tuned)} tuned products")
     if left := missing(read_file(untuned), done).gemms:
         typer.echo(f"{len(left)} left: PyTorch tunes some products with a size of 1 only online, in a run of the model")

@@ -102,9 +102,16 @@ def plan_for(
     name = next((g.dtypes[0] for g in gemms if g.dtypes[0] in _TYPES), "BFloat16")
     rules = replace(rules_of(platform), tf32=name == "tf32", leading_dims=any(g.ld for g in gemms))
     return plan(
-        model, batch=batch, prompt=lengths_of(prompt), new_tokens=new_tokens, pad=pad, cache=cache,
-        dtype=_TYPES[name], attention=attention, rules=rules,
-    )  # fmt: skip
+        model,
+        batch=batch,
+        prompt=lengths_of(prompt),
+        new_tokens=new_tokens,
+        pad=pad,
+        cache=cache,
+        dtype=_TYPES[name],
+        attention=attention,
+        rules=rules,
+    )
 
 
 def span(low: float, high: float) -> str:

@@ -3,8 +3,6 @@
 
 The agent prints every register of every stopped wave: hundreds of kilobytes for one fault. What triages a crash is a
 handful of lines of it, and :func:`read_report` turns the whole into objects that can be asked for them.
-
-Introduced in notebook 24_debugging_faults.
 """
 
 from __future__ import annotations

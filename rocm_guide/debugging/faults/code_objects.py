@@ -4,8 +4,6 @@
 A kernel that came with a program lives in a file (``file:///path#offset=…&size=…``, the offset into the executable);
 one that was compiled while the program ran (Triton, hipBLASLt, torch.compile) only in memory (``memory://PID#…``), and
 survives the crash only if the agent was told to save it.
-
-Introduced in notebook 24_debugging_faults.
 """
 
 from __future__ import annotations
@@ -56,7 +54,8 @@ def parse_uri(uri: str) -> CodeUri:
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.lower() not in ("file", "memory"):
         raise FaultError(f"uri={uri[:80]!r}: begins with neither file:// nor memory://; copy the line 'code object:'")
-    path, _, query = re.match(r"([^#?]*)([#?]?)(.*)", rest, re.S).groups()  # type: ignore[union-attr]
+    path, *queries = re.split("[#?]", rest, maxsplit=1)
+    query = queries[0] if queries else ""
     values = {"offset": 0, "size": 0}
     for token in query.split("&") if query else []:
         key, _, text = token.partition("=")

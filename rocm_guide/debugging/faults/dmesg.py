@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime prints.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime prints."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 Two things keep a fault from showing where it is. Kernels run asynchronously, so the program is elsewhere when the
 fault arrives; and caching allocators hand out pieces of large blocks, so that a write past the end of a tensor lands
 in a neighbour instead of outside the mapped memory. Both can be switched off, at a cost in time that only a hunt pays.
-
-Introduced in notebook 24_debugging_faults.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 """Which lane of a wave touched which address: the step from "this kernel faulted" to "this index was wrong".
 
 A memory instruction names registers, the report holds their values; together they give the address of every lane.
-
-Introduced in notebook 24_debugging_faults.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a fault report consists of: waves, their registers, the code around their program counters.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""What a fault report consists of: waves, their registers, the code around their program counters."""
 
 from __future__ import annotations
 
@@ -111,6 +108,6 @@ class AgentReport:
     def kernel(self) -> str:
         """The name of the faulting kernel, "" when the report does not give one."""
         for wave in self.faulting or self.waves:
-            if wave.kernel or (wave.disassembly and wave.disassembly.function):
-                return wave.kernel or wave.disassembly.function  # type: ignore[union-attr]
+            if name := wave.kernel or (wave.disassembly.function if wave.disassembly else ""):
+                return name
         return ""

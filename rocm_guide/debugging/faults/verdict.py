@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The short answer to a long report: which kernel, which instruction, which lanes, which addresses.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""The short answer to a long report: which kernel, which instruction, which lanes, which addresses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run a model once and keep what went into and came out of every module.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""Run a model once and keep what went into and came out of every module."""
 
 from __future__ import annotations
 

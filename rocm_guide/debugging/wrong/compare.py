@@ -4,8 +4,6 @@
 Comparing final outputs says that something is wrong; comparing every layer's output says where the error has already
 arrived, and rounding makes even that unclear. The cure is isolation: each module of the suspect is given the very
 inputs that it had in the reference. What differs then is its own doing.
-
-Introduced in notebook 24_debugging_faults.
 """
 
 from __future__ import annotations

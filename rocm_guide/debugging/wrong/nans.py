@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Find where a NaN or an infinity is born, in the forward or in the backward pass.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""Find where a NaN or an infinity is born, in the forward or in the backward pass."""
 
 from __future__ import annotations
 

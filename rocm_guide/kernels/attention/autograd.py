@@ -2,7 +2,6 @@
 """Attention that trains: the forward and backward kernels joined into one differentiable function.
 
 What is kept for the backward pass is q, k, v, the output and one number per row, never a matrix of scores.
-Introduced in notebook 20 (attention_kernels).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class AttentionFunction(torch.autograd.Function):
         q, k, v, bias, out, lse = ctx.saved_tensors
         wanted = bias is not None and ctx.needs_input_grad[3]
         dq, dk, dv, d_bias = attention_backward(do, q, k, v, out, lse, bias=bias, bias_gradient=wanted, **ctx.options)
-        if wanted:
+        if wanted and d_bias is not None:
             # What was broadcast is summed.
             d_bias = d_bias.sum_to_size(bias.shape).to(bias.dtype)
         return dq, dk, dv, d_bias, None
@@ -70,8 +69,6 @@ def attention(
 
     Raises:
         KernelError: see ``attention_forward``; or ``alibi_slopes`` that ask for a gradient.
-
-    Introduced in notebook 20.
     """
     slopes = options.get("alibi_slopes")
     if slopes is not None and slopes.requires_grad:

@@ -4,12 +4,11 @@ r"""Attention, backward: dQ, dK, dV and the gradient of a matrix bias from the o
 Three launches: :math:`\Delta_i = \sum_d do_{id}\, o_{id}` (which is what softmax's Jacobian needs of a whole row), then
 the keys' part and the queries' part, each in a file of its own. Dropout asks the same random bits again.
 
-Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +25,21 @@ from rocm_guide.kernels.attention.tile import head_start
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_backward", "gfx942_cases", "launch_backward"]
+__all__ = ["attention_backward", "launch_backward"]
 
 
 @triton.jit
-def attention_delta_kernel(  # noqa: ANN202
-    out, do, delta, strides, heads, rows,  # noqa: ANN001
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def attention_delta_kernel(
+    out,
+    do,
+    delta,
+    strides,
+    heads,
+    rows,
+    D: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head."""
     tiles = tl.cdiv(rows, BLOCK)  # one axis: the second one of a grid ends at 65,535
     bh = (tl.program_id(0) // tiles).to(tl.int64)
@@ -81,10 +87,16 @@ def launch_backward(
         c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         loaded = (q, do) if part == "kv" else (k, v)
         constants = {
-            "D": d, "COLUMNS": problem.columns, "BLOCK_M": c.m, "BLOCK_N": c.n, "CAUSAL": problem.causal,
-            "TMA": c.tma and all(fits_tma(x) for x in loaded), "HEADS_FIRST": arch.startswith("gfx9"),
-            "STAGES": c.stages, **c.options(arch),
-        }  # fmt: skip
+            "D": d,
+            "COLUMNS": problem.columns,
+            "BLOCK_M": c.m,
+            "BLOCK_N": c.n,
+            "CAUSAL": problem.causal,
+            "TMA": c.tma and all(fits_tma(x) for x in loaded),
+            "HEADS_FIRST": arch.startswith("gfx9"),
+            "STAGES": c.stages,
+            **c.options(arch),
+        }
         with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
             if part == "kv":
                 grid = (-(-max_k // c.n) * sequences * (heads // group),)
@@ -136,33 +148,3 @@ def attention_backward(
     do = do.to(q.dtype)
     out, do = (heads_second(x if x.stride(-1) == 1 else x.contiguous(), problem.layout) for x in (out, do))
     return launch_backward(problem, out, lse, do, bias_gradient=bias_gradient, config=config)
-
-
-def gfx942_cases() -> Iterator[tuple[str, Any]]:
-    """Launches to compile for gfx942: (label, thunk)."""
-    import torch
-
-    def case(d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = torch.float16, **options: Any) -> Any:
-        def run() -> None:
-            q, out, do = (torch.empty(2, 8, rows, d, dtype=dtype, device="cuda") for _ in range(3))
-            k = torch.empty(2, kv_heads, rows, d, dtype=dtype, device="cuda")
-            lse = torch.empty(2, 8, rows, device="cuda")
-            given = dict(options)
-            if given.pop("alibi", False):
-                given["alibi_slopes"] = torch.empty(8, device="cuda")
-            if given.pop("matrix", False):
-                given |= {"bias": torch.empty(2, 8, rows, rows, dtype=dtype, device="cuda"), "bias_gradient": True}
-            attention_backward(do, q, k, k, out, lse, **given)
-
-        return run
-
-    for d in (64, 128):
-        for causal in (False, True):
-            label = f"heads of {d}{', causal' if causal else ''}"
-            yield label, case(d, causal=causal)
-            for feature in ("alibi", "matrix"):
-                yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
-            yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
-        yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
-    for d in (16, 80, 256):
-        yield f"heads of {d}, causal", case(d, causal=True)

@@ -10,7 +10,7 @@ With the probabilities recomputed from the stored log-sum-exp, :math:`p_{ij} = e
 Everything is held transposed, keys by queries: then p and ds are left operands as they come. All query heads that
 share a KV head are summed by the same program, so GQA needs no atomic additions and the result is reproducible.
 
-Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _query_tiles(  # noqa: ANN202
-    state, k, v, tiles, vectors, strides, low, high, where, scale, bias, bias_strides, slope, drop,  # noqa: ANN001
+def _query_tiles(
+    state, k, v, tiles, vectors, strides, low, high, where, scale, bias, bias_strides, slope, drop,
     D: tl.constexpr, BLOCK_M: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, TMA: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -71,8 +71,8 @@ def _query_tiles(  # noqa: ANN202
 
 
 @triton.jit
-def attention_backward_kv_kernel(  # noqa: ANN201
-    tensors, gradients, extras, strides, sizes, scale, drop,  # noqa: ANN001
+def attention_backward_kv_kernel(
+    tensors, gradients, extras, strides, sizes, scale, drop,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     TMA: tl.constexpr, HEADS_FIRST: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -90,13 +90,25 @@ def attention_backward_kv_kernel(  # noqa: ANN201
     batch, kv_head, _, q0, k0, len_q, len_k = locate(pair, kv_heads, 1, max_q, max_k, cu)
     if column0 < len_k:
         k_tile = load_rows(
-            head_start(k, strides[1], batch, kv_head, k0), column0, len_k, (strides[1][2], strides[1][3]),
-            D, BLOCK_N, COLUMNS, True,
-        )  # fmt: skip
+            head_start(k, strides[1], batch, kv_head, k0),
+            column0,
+            len_k,
+            (strides[1][2], strides[1][3]),
+            D,
+            BLOCK_N,
+            COLUMNS,
+            True,
+        )
         v_tile = load_rows(
-            head_start(v, strides[2], batch, kv_head, k0), column0, len_k, (strides[2][2], strides[2][3]),
-            D, BLOCK_N, COLUMNS, True,
-        )  # fmt: skip
+            head_start(v, strides[2], batch, kv_head, k0),
+            column0,
+            len_k,
+            (strides[2][2], strides[2][3]),
+            D,
+            BLOCK_N,
+            COLUMNS,
+            True,
+        )
         state = (tl.zeros([BLOCK_N, COLUMNS], tl.float32), tl.zeros([BLOCK_N, COLUMNS], tl.float32))
         tile_strides = ((strides[0][2], strides[0][3]), (strides[3][2], strides[3][3]))
         low, middle = 0, 0

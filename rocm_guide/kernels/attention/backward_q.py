@@ -7,7 +7,7 @@ The scores and probabilities are computed a second time (the keys' kernel had th
 instead of five, and in exchange every output is written once, by one program, without atomic additions. ds is also
 the gradient of a matrix bias, and stored when one is wanted.
 
-Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2. Introduced in notebook 20.
+Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _key_tiles(  # noqa: ANN202
-    dq, q, do, tiles, vectors, strides, low, high, where, scale, bias, d_bias, bias_strides, slope, drop,  # noqa: ANN001
+def _key_tiles(
+    dq, q, do, tiles, vectors, strides, low, high, where, scale, bias, d_bias, bias_strides, slope, drop,
     D: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, TMA: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -60,8 +60,8 @@ def _key_tiles(  # noqa: ANN202
 
 
 @triton.jit
-def attention_backward_q_kernel(  # noqa: ANN201
-    tensors, dq, d_bias, extras, strides, sizes, scale, drop,  # noqa: ANN001
+def attention_backward_q_kernel(
+    tensors, dq, d_bias, extras, strides, sizes, scale, drop,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     TMA: tl.constexpr, HEADS_FIRST: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -80,13 +80,25 @@ def attention_backward_q_kernel(  # noqa: ANN201
     batch, head, kv_head, q0, k0, len_q, len_k = locate(bh, heads, group, max_q, max_k, cu)
     if row0 < len_q:
         q_tile = load_rows(
-            head_start(q, strides[0], batch, head, q0), row0, len_q, (strides[0][2], strides[0][3]),
-            D, BLOCK_M, COLUMNS, True,
-        )  # fmt: skip
+            head_start(q, strides[0], batch, head, q0),
+            row0,
+            len_q,
+            (strides[0][2], strides[0][3]),
+            D,
+            BLOCK_M,
+            COLUMNS,
+            True,
+        )
         do_tile = load_rows(
-            head_start(do, strides[3], batch, head, q0), row0, len_q, (strides[3][2], strides[3][3]),
-            D, BLOCK_M, COLUMNS, True,
-        )  # fmt: skip
+            head_start(do, strides[3], batch, head, q0),
+            row0,
+            len_q,
+            (strides[3][2], strides[3][3]),
+            D,
+            BLOCK_M,
+            COLUMNS,
+            True,
+        )
         k_base = head_start(k, strides[1], batch, kv_head, k0)
         v_base = head_start(v, strides[2], batch, kv_head, k0)
         if TMA:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch configurations of the attention kernels: data, by architecture and head size, and how one is picked.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""Launch configurations of the attention kernels: data, by architecture and head size, and how one is picked."""
 
 from __future__ import annotations
 
@@ -87,7 +84,7 @@ FORWARD_CONFIGS: dict[str, dict[int, AttentionTile]] = {
     "interpreter": {256: _Tile(16, 16, warps=4)},
 }
 #: What changes for fp32, whose tiles are twice as large and whose products do not run on the 16-bit matrix units.
-FP32_TILES = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
+FP32_TILES: dict[str, Any] = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": False}
 
 #: By architecture, columns of a tile and part (keys and values, or queries).
 BACKWARD_CONFIGS: dict[str, dict[int, dict[str, AttentionTile]]] = {
@@ -116,21 +113,21 @@ def pick_config(
     ``part`` is the backward pass's ``"kv"`` or ``"q"``; ``alone`` stands for a persistent loop or 8-bit products.
     """
     rows = choose(table, arch)
-    config = rows[min((columns for columns in rows if columns >= problem.columns), default=max(rows))]
-    config = config[part] if part else config
+    config: Any = rows[min((columns for columns in rows if columns >= problem.columns), default=max(rows))]
+    tile: AttentionTile = config[part] if part else config
     if problem.q.dtype.itemsize == 4 and arch != "interpreter":
-        return replace(config, **FP32_TILES)
+        return replace(tile, **FP32_TILES)
     bias, v = problem.bias, problem.v
     wants_more = bias is not None or problem.slopes is not None or v.stride(-1) != 1
-    busy = problem.drop is not None or (bias is not None and not config.biased)
-    if config.biased:  # half of the registers: too few for odd addresses, wasted where a program is alone
+    busy = problem.drop is not None or (bias is not None and not tile.biased)
+    if tile.biased:  # half of the registers: too few for odd addresses, wasted where a program is alone
         odd = not fits_tma(problem.k) or (v.stride(-1) == 1 and not fits_tma(v))
         busy = busy or odd or (wants_more and alone) or (bias is not None and bias.element_size() == 4)
     if busy:
-        return replace(config, **config.busy)
+        return replace(tile, **tile.busy)
     if wants_more:
-        return replace(config, **config.biased)
-    return replace(config, **config.alone) if alone else config
+        return replace(tile, **tile.biased)
+    return replace(tile, **tile.alone) if alone else tile
 
 
 def check_tile(config: Mapping[str, Any]) -> AttentionTile:

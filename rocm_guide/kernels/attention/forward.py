@@ -11,12 +11,11 @@ are kept in units of log2, because exp2 is what the hardware computes. Tiles tha
 left of the diagonal) run in a loop without one.
 
 Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 1; the features are those of the
-document's flash-attention.py. Introduced in notebook 20 (attention_kernels).
+document's flash-attention.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +37,15 @@ from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_forward", "attention_forward_kernel", "gfx942_cases", "launch_forward"]
+__all__ = ["attention_forward", "attention_forward_kernel", "launch_forward"]
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _key_tiles(  # noqa: ANN202
-    state, q, kv, descriptors, low, high, where, scale, bias, bias_strides, slope, drop,  # noqa: ANN001
+def _key_tiles(
+    state, q, kv, descriptors, low, high, where, scale, bias, bias_strides, slope, drop,
     D: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -91,8 +90,8 @@ def _key_tiles(  # noqa: ANN202
 
 
 @triton.jit
-def _query_tile(  # noqa: ANN202
-    tile, tensors, extras, scales, strides, sizes, scale, drop,  # noqa: ANN001
+def _query_tile(
+    tile, tensors, extras, scales, strides, sizes, scale, drop,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -165,8 +164,8 @@ def _query_tile(  # noqa: ANN202
 
 
 @triton.jit
-def attention_forward_kernel(  # noqa: ANN201
-    tensors, extras, scales, strides, sizes, scale, drop, counter,  # noqa: ANN001
+def attention_forward_kernel(
+    tensors, extras, scales, strides, sizes, scale, drop, counter,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
     P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -212,23 +211,23 @@ def launch_forward(
     lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
     arch = architecture(q)
     alone = schedule != "grid" or scales is not None
-    config = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
-    tiles = -(-max_q // config.m) * sequences * heads
+    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
+    tiles = -(-max_q // tile.m) * sequences * heads
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)
-        tma = config.tma and aligned
-        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * config.per_unit)
+        tma = tile.tma and aligned
+        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
         with descriptor_memory(q.device) if tma else nullcontext():
             attention_forward_kernel[(programs,)](
                 (q, k, v, out, lse), problem.extras[:3], scales,
                 (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
                 problem.launch_sizes, problem.scale, problem.drop, counter,
-                D=d, COLUMNS=problem.columns, BLOCK_M=config.m, BLOCK_N=config.n, CAUSAL=problem.causal,
+                D=d, COLUMNS=problem.columns, BLOCK_M=tile.m, BLOCK_N=tile.n, CAUSAL=problem.causal,
                 P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
-                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=config.heads_first,
-                STAGES=config.stages, SCHEDULE=schedule,
-                **config.options(arch),
+                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=tile.heads_first,
+                STAGES=tile.stages, SCHEDULE=schedule,
+                **tile.options(arch),
             )  # fmt: skip
     return given, lse[0] if problem.layout == "thd" else lse
 
@@ -268,36 +267,3 @@ def attention_forward(
     """
     problem = attention_problem(q, k, v, **options)
     return launch_forward(problem, q.dtype, schedule=schedule, config=config)
-
-
-def gfx942_cases() -> Iterator[tuple[str, Any]]:
-    """Launches to compile for gfx942: (label, thunk)."""
-    import torch
-
-    def case(d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = torch.float16, **options: Any) -> Any:
-        def run() -> None:
-            q = torch.empty(2, 8, rows, d, dtype=dtype, device="cuda")
-            k = torch.empty(2, kv_heads, rows, d, dtype=dtype, device="cuda")
-            given = dict(options)
-            named = {"alibi": ("alibi_slopes", (8,), torch.float32), "matrix": ("bias", (2, 8, rows, rows), dtype)}
-            for name in [n for n in named if given.pop(n, False)]:
-                key, shape, kind = named[name]
-                given[key] = torch.empty(shape, dtype=kind, device="cuda")
-            v = k.mT.contiguous().mT if given.pop("v_transposed", False) else k
-            attention_forward(q, k, v, **given)
-
-        return run
-
-    for d in (64, 128):
-        for causal in (False, True):
-            label = f"heads of {d}{', causal' if causal else ''}"
-            yield label, case(d, causal=causal)
-            for feature in ("alibi", "matrix", "v_transposed"):
-                yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
-            yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
-            for schedule in ("fixed", "dynamic"):
-                yield f"{label}, persistent {schedule}", case(d, causal=causal, schedule=schedule)
-        yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
-        yield f"heads of {d}, causal, 1023 tokens", case(d, rows=1023, causal=True)
-    for d in (16, 32, 72, 80, 96, 112, 256):
-        yield f"heads of {d}, causal", case(d, causal=True)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The arguments of the attention kernels, checked once and brought into one form for forward and backward.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""The arguments of the attention kernels, checked once and brought into one form for forward and backward."""
 
 from __future__ import annotations
 

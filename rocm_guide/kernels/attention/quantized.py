@@ -16,13 +16,12 @@ most :math:`2^{-4} \max|v|` (three bits of mantissa). Both are worst cases; erro
 On Hopper the fp8 scores themselves are less exact: an instruction adds 32 products to the sum so far, and keeps of each
 only what lies within 14 bits of the largest (emulated in the tests; an H100 showed the same deviations).
 
-Source: the document's flash-attention.py, "INT8 Quantization Support". Introduced in notebook 20 (attention_kernels).
+Source: the document's flash-attention.py, "INT8 Quantization Support".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, check_same_device
@@ -33,7 +32,7 @@ from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_quantized", "dequantize_heads", "gfx942_cases", "quantize_heads"]
+__all__ = ["attention_quantized", "dequantize_heads", "quantize_heads"]
 
 _FLOATS = ("float16", "bfloat16", "float32")
 _FP8 = ("float8_e4m3fn", "float8_e4m3fnuz")
@@ -71,7 +70,7 @@ def _p_bits(p_scale: float | None, dtype: torch.dtype, second: torch.dtype) -> f
     """log2 of the factor on p."""
     import torch
 
-    if dtype == torch.int8 and second == torch.int8:
+    if p_scale is not None and dtype == torch.int8 and second == torch.int8:
         return -math.log2(check_number("p_scale", p_scale, 1 / 127, 1.0))
     # A power of two, so that the factor itself rounds nothing: 256 of 448 (e4m3fn), 128 of 240 (e4m3fnuz).
     return float(math.floor(math.log2(torch.finfo(second).max))) if second.itemsize == 1 else 0.0
@@ -139,27 +138,3 @@ def attention_quantized(
     second = v.dtype if (v.dtype != torch.int8 or p_scale is not None) else out_dtype
     p_bits = _p_bits(p_scale, v.dtype, second)
     return launch_forward(problem, out_dtype, scales=tuple(scales), p_bits=p_bits, math=second, **launch)
-
-
-def gfx942_cases() -> Iterator[tuple[str, Any]]:
-    """Launches to compile for gfx942: (label, thunk)."""
-    import torch
-
-    def case(d: int, dtype: Any, q_dtype: Any = None, p_scale: float | None = None, causal: bool = False) -> Any:
-        def run() -> None:
-            q = torch.empty(2, 8, 1024, d, dtype=q_dtype or dtype, device="cuda")
-            k = torch.empty(2, 8, 1024, d, dtype=dtype, device="cuda")
-            scale = torch.empty(2, 8, device="cuda")
-            named = {"q_scale": None if q_dtype else scale, "k_scale": scale, "v_scale": scale}
-            attention_quantized(q, k, k, **named, p_scale=p_scale, causal=causal)
-
-        return run
-
-    fp8 = torch.float8_e4m3fnuz
-    for d in (64, 128):
-        for causal in (False, True):
-            label = f"heads of {d}{', causal' if causal else ''}"
-            yield f"{label}, int8 q k v", case(d, torch.int8, causal=causal)
-            yield f"{label}, int8 q k v p", case(d, torch.int8, p_scale=1 / 127, causal=causal)
-            yield f"{label}, int8 k v", case(d, torch.int8, torch.float16, causal=causal)
-            yield f"{label}, fp8", case(d, fp8, causal=causal)

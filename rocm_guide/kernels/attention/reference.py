@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Attention in plain torch, the yardstick of the kernels: the whole matrix of scores, in the type of its arguments.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""Attention in plain torch, the yardstick of the kernels: the whole matrix of scores, in the type of its arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which probabilities an attention kernel used, although it never stores them: with V = identity they are its output.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""Which probabilities an attention kernel used, although it never stores them: its output for V = identity."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the attention kernels share: loading a tile, masking and biasing a tile of scores, and dropout's random bits.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""What the attention kernels share: loading a tile, masking and biasing a tile of scores, and dropout's random bits."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ __all__ = ["head_start", "keep_tile", "load_rows", "locate", "log2_scores", "mas
 
 
 @triton.jit
-def locate(bh, heads, group, len_q, len_k, cu):  # noqa: ANN001, ANN201
+def locate(bh, heads, group, len_q, len_k, cu):
     """Of (sequence, head) number ``bh``: batch, head, KV head, first query, first key (int64), queries, keys."""
     sequence = bh // heads
     head = (bh % heads).to(tl.int64)
@@ -30,7 +27,7 @@ def locate(bh, heads, group, len_q, len_k, cu):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def whole(x, UNIT: tl.constexpr):  # noqa: ANN001, ANN201
+def whole(x, UNIT: tl.constexpr):
     """``x``, which is a multiple of UNIT, in a form in which the compiler sees it.
 
     Triton knows by itself only strides that are multiples of 16 elements. At head size 72 it would load 16 bits at a
@@ -42,16 +39,22 @@ def whole(x, UNIT: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def head_start(x, strides, batch, head, row, UNIT: tl.constexpr = 1):  # noqa: ANN001, ANN201
+def head_start(x, strides, batch, head, row, UNIT: tl.constexpr = 1):
     """Pointer to one row of one head; all strides are multiples of UNIT."""
     return x + whole(batch * strides[0] + head * strides[1] + row * strides[2], UNIT)
 
 
 @triton.jit
-def load_rows(  # noqa: ANN201
-    base, start, length, strides,  # noqa: ANN001
-    D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+def load_rows(
+    base,
+    start,
+    length,
+    strides,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """Rows ``start`` to ``start + ROWS`` of a (length, D) matrix as a (ROWS, COLUMNS) tile; zero outside.
 
     The start moves a scalar 64-bit base; offsets inside the tile are 32-bit and the same in every round of a loop.
@@ -70,7 +73,7 @@ def load_rows(  # noqa: ANN201
 
 
 @triton.jit
-def mask_scores(s, i, j, row0, column0, len_q, len_k, CAUSAL: tl.constexpr):  # noqa: ANN001, ANN201
+def mask_scores(s, i, j, row0, column0, len_q, len_k, CAUSAL: tl.constexpr):
     """-inf where no key is, and above the diagonal.
 
     ``i`` and ``j`` are the indices of queries and keys inside the tile, shaped to broadcast to ``s``, which may be
@@ -83,9 +86,7 @@ def mask_scores(s, i, j, row0, column0, len_q, len_k, CAUSAL: tl.constexpr):  # 
 
 
 @triton.jit
-def log2_scores(  # noqa: ANN201
-    s, scale, i, j, row0, column0, len_q, len_k, bias, bias_strides, slope, CAUSAL: tl.constexpr  # noqa: ANN001
-):  # fmt: skip
+def log2_scores(s, scale, i, j, row0, column0, len_q, len_k, bias, bias_strides, slope, CAUSAL: tl.constexpr):
     """Raw products of a tile -> scores in units of log2, with matrix bias and ALiBi.
 
     ``bias`` is None or points to this head's matrix; ``slope`` is None or ALiBi's times log2(e).
@@ -107,7 +108,7 @@ def log2_scores(  # noqa: ANN201
 
 
 @triton.jit
-def keep_tile(s, i, j, row0, column0, bh, drop):  # noqa: ANN001, ANN201
+def keep_tile(s, i, j, row0, column0, bh, drop):
     """Which probabilities of a tile dropout keeps: Philox bits of (seed, key, query, head), 24 against a threshold.
 
     They depend on the position and on nothing else, so the backward pass asks again instead of storing a mask, and

@@ -14,4 +14,5 @@ In reading order:
 - ``mla_prefill``: Multi-head latent attention for many queries, everything in one kernel: absorb, attend, project.
 - ``configs``: Launch settings of the decoding kernels: data, by architecture, and into how many parts the keys are
   cut.
+- ``cases``: The launches of the decoding kernels that the resource table compiles for MI300X.
 """

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch settings of the decoding kernels: data, by architecture, and into how many parts the keys are cut.
-
-Introduced in notebook 20 (attention_kernels).
-"""
+"""Launch settings of the decoding kernels: data, by architecture, and into how many parts the keys are cut."""
 
 from __future__ import annotations
 
@@ -56,4 +53,4 @@ def keys_per_step(config: DecodeTile, width: int) -> int:
 def parts_for(q: torch.Tensor, tokens: int, tiles: int, config: DecodeTile) -> int:
     """How many parts to cut the keys into: as many as find a place on the GPU at once, none with too little to do."""
     places = config.per_unit * unit_count(q)
-    return max(1, min(places // max(q.shape[0] * tiles, 1), -(-tokens // config.least), MOST_PARTS))
+    return max(1, min(places // max(int(q.shape[0]) * tiles, 1), -(-tokens // config.least), MOST_PARTS))

@@ -12,13 +12,12 @@ made twice). And the keys are cut into parts, one program each, because a batch 
 has compute units; a second kernel joins the parts by their log-sum-exp.
 
 Source: T. Dao et al., "Flash-Decoding for long-context inference", https://pytorch.org/blog/flash-decoding/; it is the
-document's 06-attention-decode.py. Introduced in notebook 20.
+document's 06-attention-decode.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -40,33 +39,13 @@ from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, Decode
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_decode", "gfx942_cases", "launch_decode", "reference_attention_decode"]
+__all__ = ["attention_decode", "launch_decode", "reference_attention_decode"]
 
 _LOG2E = 1.4426950408889634
 
 
-def reference_attention_decode(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lengths: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """The same by plain torch, in the dtype of its arguments: give float64 for a yardstick. See attention_decode."""
-    import torch
-
-    group = q.shape[1] // k.shape[2]
-    k, v = (x.repeat_interleave(group, dim=2) for x in (k, v))
-    scores = torch.einsum("bhd,bnhd->bhn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if lengths is not None:
-        hidden = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
-        scores = scores.masked_fill(hidden[:, None], float("-inf"))
-    weights = scores.softmax(-1).nan_to_num(0.0)  # a sequence without keys gets zeros
-    return torch.einsum("bhn,bnhd->bhd", weights, v)
-
-
 @triton.jit
-def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE: tl.constexpr):  # noqa: ANN001, ANN202
+def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE: tl.constexpr):
     """Where keys ``n`` of sequence ``b`` lie: row offset and page, found through the block table if there is one."""
     if PAGE:
         page = tl.load(table_ptr + b * table_width + n // PAGE, live, 0).to(tl.int64)
@@ -78,9 +57,9 @@ def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE
 
 
 @triton.jit
-def _decode_part(  # noqa: ANN202
-    q_ptr, k_ptr, v_ptr, length_ptr, table_ptr, out_ptr, lse_ptr,  # noqa: ANN001
-    tokens, qk_scale, stride_page, stride_token, stride_head, table_width,  # noqa: ANN001
+def _decode_part(
+    q_ptr, k_ptr, v_ptr, length_ptr, table_ptr, out_ptr, lse_ptr,
+    tokens, qk_scale, stride_page, stride_token, stride_head, table_width,
     GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -122,10 +101,15 @@ def _decode_part(  # noqa: ANN202
 
 
 @triton.jit
-def _combine(  # noqa: ANN202
-    part_ptr, lse_ptr, out_ptr, parts,  # noqa: ANN001
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_P: tl.constexpr,
-):  # fmt: skip
+def _combine(
+    part_ptr,
+    lse_ptr,
+    out_ptr,
+    parts,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
     """One row of the output: the average of its parts, each weighed by exp2 of its log-sum-exp; 16 parts at a time."""
     row, d, i = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_P)
     lse = tl.load(lse_ptr + row * parts + i, i < parts, float("-inf"))
@@ -242,8 +226,6 @@ def attention_decode(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20.
-
     >>> import torch
     >>> from rocm_guide.kernels.anywhere import call  # on a GPU: attention_decode(…) itself
     >>> q, k = torch.zeros(1, 4, 16).half(), torch.zeros(1, 3, 2, 16).half()
@@ -259,20 +241,21 @@ def attention_decode(
     return launch_decode(q.contiguous(), k, v, k.shape[1], lengths, None, scale, check_parts(parts))
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
+def reference_attention_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """The same by plain torch, in the dtype of its arguments: give float64 for a yardstick. See attention_decode."""
     import torch
 
-    def case(batch: int, keys: int, q_heads: int, heads: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(batch, q_heads, width, dtype=dtype, device="cuda")
-            k, v = (torch.empty(batch, keys, heads, width, dtype=dtype, device="cuda") for _ in range(2))
-            return attention_decode(q, k, v)
-
-        return call
-
-    for width in (64, 80, 96, 128, 256):
-        yield f"32k keys, 32/8 heads of {width}, fp16", case(1, 32768, 32, 8, width, torch.float16)
-    yield "32k keys, 32/8 heads of 128, bf16", case(16, 32768, 32, 8, 128, torch.bfloat16)
-    yield "32k keys, 32/32 heads of 128, fp16", case(1, 32768, 32, 32, 128, torch.float16)
-    yield "32k keys, 64/1 heads of 128, bf16", case(1, 32768, 64, 1, 128, torch.bfloat16)
+    group = q.shape[1] // k.shape[2]
+    k, v = (x.repeat_interleave(group, dim=2) for x in (k, v))
+    scores = torch.einsum("bhd,bnhd->bhn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if lengths is not None:
+        hidden = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
+        scores = scores.masked_fill(hidden[:, None], float("-inf"))
+    weights = scores.softmax(-1).nan_to_num(0.0)  # a sequence without keys gets zeros
+    return torch.einsum("bhn,bnhd->bhd", weights, v)

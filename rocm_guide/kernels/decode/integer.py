@@ -9,12 +9,11 @@ With :math:`k = a c + b` (scale, code, shift; see kv_quant) no key is ever dequa
 Both products run on the matrix units with plain integers in fp16 or bf16, which hold them exactly; scales and shifts
 enter once for each key. Split-K and combine are those of attention_decode. Source of the layout's idea (two codes per
 byte, scale and shift per group): the int4 path of xFormers' Triton split-K kernel, which the document's
-06-attention-decode.py comes from. Introduced in notebook 20.
+06-attention-decode.py comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -38,7 +37,7 @@ from rocm_guide.kernels.decode.kv_quant import grid_shape
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INT_CONFIGS", "attention_decode_int", "gfx942_cases"]
+__all__ = ["INT_CONFIGS", "attention_decode_int"]
 
 #: As DECODE_CONFIGS; fewer warps for narrow rows, so that every lane still has 16 bytes to load.
 INT_CONFIGS: dict[str, DecodeTile] = {
@@ -49,7 +48,7 @@ INT_CONFIGS: dict[str, DecodeTile] = {
 
 
 @triton.jit
-def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):  # noqa: ANN001, ANN202
+def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
     """Codes as numbers around 0: -127 to 127, or of the low or high four bits of a byte -8 to 7.
 
     Conversion instructions are slow on some GPUs (on an H100 they alone took 0.3 of 0.6 ms). In fp16 the bits
@@ -67,7 +66,7 @@ def _unpack(codes, HIGH: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
 
 
 @triton.jit
-def _grid_at(grid_ptr, mark, near, live, BITS: tl.constexpr):  # noqa: ANN001, ANN202
+def _grid_at(grid_ptr, mark, near, live, BITS: tl.constexpr):
     """Scale and shift of the keys at ``mark``: two fp16 numbers in one 32-bit word, 0 where not ``live``."""
     both = tl.where(live, tl.load(grid_ptr + mark, near, 0), 0)
     scale = (both & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True)
@@ -79,9 +78,9 @@ def _grid_at(grid_ptr, mark, near, live, BITS: tl.constexpr):  # noqa: ANN001, A
 
 
 @triton.jit
-def _decode_int_part(  # noqa: ANN202
-    q_ptr, k_ptr, v_ptr, k_grid, v_grid, length_ptr, table_ptr, out_ptr, lse_ptr,  # noqa: ANN001
-    tokens, qk_scale, stride_page, stride_token, stride_head, plane, table_width,  # noqa: ANN001
+def _decode_int_part(
+    q_ptr, k_ptr, v_ptr, k_grid, v_grid, length_ptr, table_ptr, out_ptr, lse_ptr,
+    tokens, qk_scale, stride_page, stride_token, stride_head, plane, table_width,
     GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BITS: tl.constexpr, EIGHTS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -232,7 +231,7 @@ def attention_decode_int(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    Example, in the interpreter or on a GPU:
     ``(k, k_grid), (v, v_grid) = quantize_kv(k, 4), quantize_kv(v, 4)``, then
     ``out = attention_decode_int(q, k, v, k_grid, v_grid)``.
     """
@@ -241,24 +240,3 @@ def attention_decode_int(
     check_shape("k_codes", k_codes, (q.shape[0], None, None, None))
     scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
     return launch_decode_int(q.contiguous(), codes, grids, k_codes.shape[1], lengths, None, scale, check_parts(parts))
-
-
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
-    import torch
-
-    def case(bits: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(1, 32, width, dtype=dtype, device="cuda")
-            shape = (1, 32768, 8, width)
-            stored = (*shape[:3], width // (8 // bits))
-            codes = torch.empty(stored, dtype=torch.int8 if bits == 8 else torch.uint8, device="cuda")
-            grid = torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
-            return attention_decode_int(q, codes, codes.clone(), grid, grid.clone())
-
-        return call
-
-    for bits in (8, 4):
-        for width, dtype in ((64, torch.float16), (128, torch.float16), (128, torch.bfloat16), (256, torch.float16)):
-            name = str(dtype).removeprefix("torch.")
-            yield f"32k keys, 32/8 heads of {width}, {name}, int{bits} cache", case(bits, width, dtype)

@@ -10,7 +10,7 @@ A vector of :math:`D` features is stored as codes, a scale and a shift:
 (high bits), so that unpacking needs no shuffling. The grid is fitted to the smallest and the largest feature; scale
 and shift are fp16, rounded *before* the codes are chosen, so that the bound above holds for what is stored.
 
-For a head of 128 a token costs 132 B or 72 B instead of 256 B. Read by attention_decode_int; introduced in notebook 20.
+For a head of 128 a token costs 132 B or 72 B instead of 256 B. Read by attention_decode_int.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ def quantize_kv(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]
 
     Raises:
         KernelError: another number of bits or dimensions, or an odd head size for 4 bits.
-
-    Introduced in notebook 20.
 
     >>> import torch
     >>> x = torch.linspace(-1, 1, 8).reshape(1, 1, 1, 8)

@@ -12,14 +12,13 @@ columns of a tile of scores here (keys are its rows), and a token is loaded once
 Three steps: absorb (the query into latent space), attend (the keys are cut into parts, which are joined as in
 attention_decode), project (out of latent space). Only the second grows with the context.
 
-Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
-notebook 20.
+Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -40,7 +39,7 @@ from rocm_guide.kernels.decode.mla_prefill import check_mla, reference_mla_absor
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLA_CONFIGS", "gfx942_cases", "launch_mla", "mla_decode", "reference_mla_decode"]
+__all__ = ["MLA_CONFIGS", "launch_mla", "mla_decode", "reference_mla_decode"]
 
 #: By architecture and heads of a tile. Not one stage with 8 warps on sm_90: under Triton 3.6 an H100 reported an
 #: illegal memory access. The PTX has none (every address of it was followed, between guards), so the fault lies
@@ -60,23 +59,9 @@ _PROJECTION_STAGES = {"gfx942": 1, "sm_90": 2}
 _LOG2E = 1.4426950408889634
 
 
-def reference_mla_decode(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    lengths: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """The absorbed form in plain torch, for one query per sequence. See mla_decode for shapes."""
-    one = (x[:, None] for x in (q_nope, q_pe))
-    return reference_mla_absorbed(*one, kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]
-
-
 @triton.jit
-def _per_head(  # noqa: ANN202
-    x_ptr, w_ptr, out_ptr, batch, heads, w_head, w_k, w_n,  # noqa: ANN001
+def _per_head(
+    x_ptr, w_ptr, out_ptr, batch, heads, w_head, w_k, w_n,
     K: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """``out[b, h] = x[b, h] @ W_h`` for 16 sequences and BLOCK_N columns: into latent space and out of it again."""
@@ -94,9 +79,9 @@ def _per_head(  # noqa: ANN202
 
 
 @triton.jit
-def _mla_part(  # noqa: ANN202
-    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, length_ptr, part_ptr, lse_ptr,  # noqa: ANN001
-    tokens, qk_scale, heads, kv_batch, kv_token, pe_batch, pe_token,  # noqa: ANN001
+def _mla_part(
+    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, length_ptr, part_ptr, lse_ptr,
+    tokens, qk_scale, heads, kv_batch, kv_token, pe_batch, pe_token,
     C: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
@@ -209,8 +194,6 @@ def mla_decode(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20.
-
     >>> import torch
     >>> from rocm_guide.kernels.anywhere import call  # on a GPU: mla_decode(…) itself
     >>> q, rope = torch.zeros(1, 2, 16).half(), torch.zeros(1, 2, 8).half()
@@ -232,20 +215,14 @@ def mla_decode(
     return _multiply(summed, wkv_b[:, d:].transpose(1, 2))
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
-    import torch
-
-    def case(heads: int, d: int, r: int, c: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q, q_pe = (torch.empty(1, heads, size, dtype=dtype, device="cuda") for size in (d, r))
-            cache = torch.empty(1, 32768, c + r, dtype=dtype, device="cuda")
-            w = torch.empty(heads, 2 * d, c, dtype=dtype, device="cuda")
-            return mla_decode(q, q_pe, cache[..., :c], cache[..., c:], w)
-
-        return call
-
-    for heads, dtype in ((128, torch.float16), (128, torch.bfloat16), (16, torch.bfloat16)):
-        name = str(dtype).removeprefix("torch.")
-        yield f"32k keys, {heads} heads of 128 + 64, latents of 512, {name}", case(heads, 128, 64, 512, dtype)
-    yield "32k keys, 16 heads of 64 + 32, latents of 256, float16", case(16, 64, 32, 256, torch.float16)
+def reference_mla_decode(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """The absorbed form in plain torch, for one query per sequence. See mla_decode for shapes."""
+    return reference_mla_absorbed(q_nope[:, None], q_pe[:, None], kv, k_pe, wkv_b, lengths=lengths, scale=scale)[:, 0]

@@ -12,15 +12,14 @@ applies :math:`W^V_h` inside the loop, to every tile of latents. That costs V x 
 moving it out costs BLOCK_M x C, and it is what makes the loop run out of registers. Here keys are the rows of a tile of
 scores and queries its columns, so every wave of a workgroup has keys of its own and no product is made twice.
 
-Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py. Introduced in
-notebook 20. For one query over a long cache see mla_decode.
+Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py.
+For one query over a long cache see mla_decode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -43,7 +42,7 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLA_PREFILL_CONFIGS", "MlaTile", "gfx942_cases", "mla_attention", "reference_mla_absorbed",
+__all__ = ["MLA_PREFILL_CONFIGS", "MlaTile", "mla_attention", "reference_mla_absorbed",
            "reference_mla_naive"]  # fmt: skip
 
 
@@ -67,68 +66,10 @@ MLA_PREFILL_CONFIGS: dict[str, MlaTile] = {
 _LOG2E = 1.4426950408889634
 
 
-def _weights(scores: torch.Tensor, lengths: torch.Tensor | None, causal: bool) -> torch.Tensor:
-    """Softmax over the keys of (batch, queries, heads, keys); rows that see no key get zeros."""
-    import torch
-
-    s, t = scores.shape[1], scores.shape[3]
-    key = torch.arange(t, device=scores.device)
-    if lengths is not None:
-        scores = scores.masked_fill((key >= lengths[:, None])[:, None, None], float("-inf"))
-    if causal:
-        query = torch.arange(s, device=scores.device) + t - s
-        scores = scores.masked_fill((key > query[:, None])[None, :, None], float("-inf"))
-    return scores.softmax(-1).nan_to_num(0.0)
-
-
-def reference_mla_naive(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    *,
-    lengths: torch.Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """Expand every latent into the keys and values of all heads, then attend as usual. See mla_attention for shapes."""
-    import torch
-
-    d = q_nope.shape[-1]
-    k_nope, v = torch.einsum("btc,hdc->bthd", kv, wkv_b).split([d, wkv_b.shape[1] - d], dim=-1)
-    k = torch.cat([k_nope, k_pe[:, :, None].expand(-1, -1, wkv_b.shape[0], -1)], dim=-1)
-    q = torch.cat([q_nope, q_pe], dim=-1)
-    scores = torch.einsum("bshd,bthd->bsht", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    return torch.einsum("bsht,bthd->bshd", _weights(scores, lengths, causal), v)
-
-
-def reference_mla_absorbed(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    *,
-    lengths: torch.Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """The same with both projections moved, as in the kernels: nothing is expanded per token."""
-    import torch
-
-    d = q_nope.shape[-1]
-    latent = torch.einsum("bshd,hdc->bshc", q_nope, wkv_b[:, :d])
-    scores = torch.einsum("bshc,btc->bsht", latent, kv) + torch.einsum("bshr,btr->bsht", q_pe, k_pe)
-    scores = scores * ((d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
-    summed = torch.einsum("bsht,btc->bshc", _weights(scores, lengths, causal), kv)
-    return torch.einsum("bshc,hdc->bshd", summed, wkv_b[:, d:])
-
-
 @triton.jit
-def _mla_attention(  # noqa: ANN202
-    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, w_ptr, out_ptr,  # noqa: ANN001
-    queries, keys, heads, qk_scale, kv_strides, pe_strides,  # noqa: ANN001
+def _mla_attention(
+    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, w_ptr, out_ptr,
+    queries, keys, heads, qk_scale, kv_strides, pe_strides,
     D: tl.constexpr, V: tl.constexpr, C: tl.constexpr, R: tl.constexpr, CAUSAL: tl.constexpr, CHUNK: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
@@ -231,7 +172,7 @@ def mla_attention(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    Example, in the interpreter or on a GPU:
     ``out = mla_attention(q_nope, q_pe, cache[..., :512], cache[..., 512:], wkv_b, causal=True)``.
     """
     import torch
@@ -255,21 +196,59 @@ def mla_attention(
     return out
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
+def _weights(scores: torch.Tensor, lengths: torch.Tensor | None, causal: bool) -> torch.Tensor:
+    """Softmax over the keys of (batch, queries, heads, keys); rows that see no key get zeros."""
     import torch
 
-    def case(b: int, s: int, t: int, sizes: tuple[int, int, int, int], causal: bool) -> Callable[[], Any]:
-        def call() -> Any:
-            h, d, r, c = sizes
-            q, q_pe = (torch.empty(b, s, h, size, dtype=torch.bfloat16, device="cuda") for size in (d, r))
-            cache = torch.empty(b, t, c + r, dtype=torch.bfloat16, device="cuda")
-            w = torch.empty(h, 2 * d, c, dtype=torch.bfloat16, device="cuda")
-            return mla_attention(q, q_pe, cache[..., :c], cache[..., c:], w, causal=causal)
+    s, t = scores.shape[1], scores.shape[3]
+    key = torch.arange(t, device=scores.device)
+    if lengths is not None:
+        scores = scores.masked_fill((key >= lengths[:, None])[:, None, None], float("-inf"))
+    if causal:
+        query = torch.arange(s, device=scores.device) + t - s
+        scores = scores.masked_fill((key > query[:, None])[None, :, None], float("-inf"))
+    return scores.softmax(-1).nan_to_num(0.0)
 
-        return call
 
-    # The first is the size that the document was "currently running with"; the others are DeepSeek-V3's.
-    yield "128 queries, 16 heads of 64 + 32, latents of 256", case(2, 128, 128, (16, 64, 32, 256), False)
-    yield "4k queries, 128 heads of 128 + 64, latents of 512", case(1, 4096, 4096, (128, 128, 64, 512), False)
-    yield "4k queries, 128 heads of 128 + 64, latents of 512, causal", case(1, 4096, 4096, (128, 128, 64, 512), True)
+def reference_mla_naive(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    *,
+    lengths: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Expand every latent into the keys and values of all heads, then attend as usual. See mla_attention for shapes."""
+    import torch
+
+    d = q_nope.shape[-1]
+    k_nope, v = torch.einsum("btc,hdc->bthd", kv, wkv_b).split([d, wkv_b.shape[1] - d], dim=-1)
+    k = torch.cat([k_nope, k_pe[:, :, None].expand(-1, -1, wkv_b.shape[0], -1)], dim=-1)
+    q = torch.cat([q_nope, q_pe], dim=-1)
+    scores = torch.einsum("bshd,bthd->bsht", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return torch.einsum("bsht,bthd->bshd", _weights(scores, lengths, causal), v)
+
+
+def reference_mla_absorbed(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    *,
+    lengths: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """The same with both projections moved, as in the kernels: nothing is expanded per token."""
+    import torch
+
+    d = q_nope.shape[-1]
+    latent = torch.einsum("bshd,hdc->bshc", q_nope, wkv_b[:, :d])
+    scores = torch.einsum("bshc,btc->bsht", latent, kv) + torch.einsum("bshr,btr->bsht", q_pe, k_pe)
+    scores = scores * ((d + q_pe.shape[-1]) ** -0.5 if scale is None else scale)
+    summed = torch.einsum("bsht,btc->bshc", _weights(scores, lengths, causal), kv)
+    return torch.einsum("bshc,hdc->bshd", summed, wkv_b[:, d:])

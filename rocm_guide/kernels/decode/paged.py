@@ -6,13 +6,12 @@ each, it keeps one pool of small pages (``P`` keys each) and a *block table* per
 virtual memory. The kernel is that of attention_decode or attention_decode_int; only where a key lies is looked up.
 
 Source: W. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
-https://arxiv.org/abs/2309.06180. Introduced in notebook 20.
+https://arxiv.org/abs/2309.06180.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocm_guide.kernels.arguments import (
     KernelError,
@@ -24,12 +23,12 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.decode.decode import check_decode, check_parts, launch_decode, reference_attention_decode
 from rocm_guide.kernels.decode.integer import check_decode_int, launch_decode_int
-from rocm_guide.kernels.decode.kv_quant import dequantize_kv, grid_shape
+from rocm_guide.kernels.decode.kv_quant import dequantize_kv
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_paged", "gfx942_cases", "reference_attention_paged"]
+__all__ = ["attention_paged", "reference_attention_paged"]
 
 
 def reference_attention_paged(
@@ -81,7 +80,7 @@ def attention_paged(
     Raises:
         KernelError: shapes, dtypes, strides or devices that do not fit together.
 
-    Introduced in notebook 20. Example, in the interpreter or on a GPU:
+    Example, in the interpreter or on a GPU:
     ``out = attention_paged(q, k_pages, v_pages, table, lengths)``.
     """
     import torch
@@ -107,25 +106,3 @@ def attention_paged(
     if grids is None:
         return launch_decode(q.contiguous(), k_pages, v_pages, tokens, lengths, table, scale, parts)
     return launch_decode_int(q.contiguous(), (k_pages, v_pages), grids, tokens, lengths, table, scale, parts)
-
-
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is compiled for MI300X and kept in the resource table: (label, call)."""
-    import torch
-
-    def case(page: int, bits: int) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(16, 32, 128, dtype=torch.float16, device="cuda")
-            shape, kind = (4096, page, 8, 128), {16: torch.float16, 8: torch.int8, 4: torch.uint8}[bits]
-            pages = torch.empty(*shape[:3], 64 if bits == 4 else 128, dtype=kind, device="cuda")
-            table = torch.empty(16, 2048, dtype=torch.int32, device="cuda")
-            lengths = torch.empty(16, dtype=torch.int32, device="cuda")
-            grid = None if bits == 16 else torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
-            grids = None if grid is None else (grid, grid.clone())
-            return attention_paged(q, pages, pages.clone(), table, lengths, grids=grids)
-
-        return call
-
-    for page, bits in ((16, 16), (64, 16), (16, 8), (16, 4)):
-        store = "fp16" if bits == 16 else f"int{bits}"
-        yield f"pages of {page} keys, 32/8 heads of 128, {store} cache", case(page, bits)

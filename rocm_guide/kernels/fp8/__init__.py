@@ -9,4 +9,5 @@ In reading order:
 - ``ladder``: The ladder to rmsnorm_fp8.py: the same operation with a static scale, one improvement at a time.
 - ``rmsnorm``: Residual add, RMSNorm and conversion to FP8 in one kernel, forward.
 - ``swiglu``: SwiGLU and conversion to FP8 in one kernel, forward.
+- ``cases``: The launches, of the kernels that end in FP8, that the resource table compiles for MI300X.
 """

@@ -6,7 +6,7 @@ that is one higher, so the same byte means half as much as in the OCP form that 
 are plain integer arithmetic on the bits, independent of any conversion instruction, and so can judge one.
 
 Source: "OCP 8-bit Floating Point Specification (OFP8)", revision 1.0, 2023; B. Noune et al., "8-bit Numerical Formats
-for Deep Neural Networks", https://arxiv.org/abs/2206.02915 (FNUZ). Introduced in notebook 19 (fused_fp8_kernels).
+for Deep Neural Networks", https://arxiv.org/abs/2206.02915 (FNUZ).
 """
 
 from __future__ import annotations
@@ -69,8 +69,6 @@ def fp8_format(kind: str, arch: str) -> Fp8Format:
 
     >>> fp8_format("e4m3", "gfx942").name, fp8_format("e4m3", "gfx950").maximum, fp8_format("e5m2", "sm_90").name
     ('e4m3fnuz', 448.0, 'e5m2')
-
-    Introduced in notebook 19.
     """
     if kind not in ("e4m3", "e5m2"):
         raise KernelError(f"fp8 kind {kind!r}: give 'e4m3' or 'e5m2'; the architecture decides its form")
@@ -85,8 +83,6 @@ def fp8_here(kind: str = "e4m3") -> Fp8Format:
 
     Raises:
         KernelError: another kind.
-
-    Introduced in notebook 18 (gemm_kernels).
     """
     import torch
 

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """The ladder to rmsnorm_fp8.py: the same operation with a static scale, one improvement at a time.
 
     s = x + residual;   y = s / sqrt(mean(s^2) + eps) * weight;   q = fp8(y / scale)
@@ -11,12 +10,10 @@
 5. packed: FP8 by the conversion instruction. This is rmsnorm_fp8.py.
 
 Every rung is right; ``rocm_guide/hip/ladder.hip`` has the same in HIP, with one more that keeps s in LDS.
-Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025. Introduced in notebook 19 (fused_fp8_kernels).
+Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 
 import torch
 import triton
@@ -36,7 +33,7 @@ from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.store import saturate
 
-__all__ = ["RUNGS", "gfx942_cases", "run_rung", "silu_kernel"]
+__all__ = ["RUNGS", "run_rung", "silu_kernel"]
 
 #: The names of the rungs, the first is number 1.
 RUNGS = ("pointwise", "vectors", "coalesced", "registers", "packed")
@@ -177,14 +174,3 @@ def run_rung(
         run = columns * 8 // tile if rung == 2 else 0
         rung_two_reads_kernel[(x.shape[0],)](*arguments, RUN=run, **options)
     return out.view(fp8_dtype(fmt)), updated
-
-
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """The rungs at 16,384 columns, for the table of gfx942 resources: (label, launch on empty tensors)."""
-    for rung, name in enumerate(RUNGS[:4], 1):
-
-        def launch(rung: int = rung) -> object:
-            x, r = (torch.empty(1024, 16384, dtype=torch.float16, device="cuda") for _ in range(2))
-            return run_rung(rung, x, r, torch.empty(16384, dtype=torch.float16, device="cuda"), 0.5)
-
-        yield f"rung {rung}, {name}", launch

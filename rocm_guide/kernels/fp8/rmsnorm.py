@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """Residual add, RMSNorm and conversion to FP8 in one kernel, forward.
 
     s     = x + residual                               (rounded to their type; the next residual)
@@ -12,12 +11,11 @@ Either way ``q * scale`` is about y, which is what ``torch._scaled_mm`` expects 
 A row is read once and stays in registers if it fits (up to 32,768 columns); a longer one is read again, from cache.
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025, equations 1 to 3, with the mean that the
 equations leave out; B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467.
-Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -36,7 +34,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 
-__all__ = ["gfx942_cases", "reference_rmsnorm_fp8", "rmsnorm_fp8"]
+__all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 # The smallest row maximum that gets a scale of its own: below it the reciprocal of the scale would overflow.
@@ -44,7 +42,7 @@ SMALLEST = 1e-30
 
 # Columns in registers at most, and warps by the size of the tile: (tile up to, num_warps), in ascending order.
 # A wave of gfx942 has 64 lanes, so the same number of warps is twice as many threads there.
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {"one_pass": 32768, "warps": ((1024, 1), (2048, 2), (4096, 4), (8192, 8), (32768, 16)), "looped": 8192},
     "sm_90": {"one_pass": 32768, "warps": ((512, 1), (1024, 2), (2048, 4), (8192, 8), (32768, 16)), "looped": 8192},
 }
@@ -112,24 +110,6 @@ def rmsnorm_fp8_kernel(
             weight = tl.load(weight_ptr + at, mask=mask, other=0.0).to(tl.float32)
             q = saturate(s * rstd * weight * inverse, FMAX).to(out_ptr.dtype.element_ty)
             tl.store(out_ptr + at, q, mask=mask)
-
-
-def reference_rmsnorm_fp8(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the kernel computes before the division by the scale, in float64: (y, updated residual).
-
-    The sum is rounded to the type of ``x``, as the model keeps it.
-
-    >>> x = torch.tensor([[1.0, 2.0]])
-    >>> y, s = reference_rmsnorm_fp8(x, torch.tensor([[2.0, 2.0]]), torch.ones(2), eps=0.0)
-    >>> s.tolist(), (y * 12.5**0.5).tolist()
-    ([[3.0, 4.0]], [[3.0, 4.0]])
-    """
-    s = (x.double() + residual.double()).to(x.dtype)
-    wide = s.double()
-    y = wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
-    return y, s
 
 
 def _check(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> None:
@@ -203,17 +183,19 @@ def rmsnorm_fp8(
     return finish_fp8(out, fmt), updated, scales
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every configuration, for the table of gfx942 resources: (label, launch on empty tensors)."""
-    for columns in (1024, 2048, 4096, 5120, 8192, 16384, 32768, 65536, 131072):
-        for scale in (0.5, None):
-            for dtype in (torch.float16, torch.bfloat16) if columns == 16384 else (torch.bfloat16,):
-                name = (
-                    f"{str(dtype).removeprefix('torch.')} {columns} columns, {'static' if scale else 'per-row'} scale"
-                )
+def reference_rmsnorm_fp8(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernel computes before the division by the scale, in float64: (y, updated residual).
 
-                def launch(columns: int = columns, scale: float | None = scale, dtype: torch.dtype = dtype) -> object:
-                    x, r = (torch.empty(1024, columns, dtype=dtype, device="cuda") for _ in range(2))
-                    return rmsnorm_fp8(x, r, torch.empty(columns, dtype=dtype, device="cuda"), scale)
+    The sum is rounded to the type of ``x``, as the model keeps it.
 
-                yield name, launch
+    >>> x = torch.tensor([[1.0, 2.0]])
+    >>> y, s = reference_rmsnorm_fp8(x, torch.tensor([[2.0, 2.0]]), torch.ones(2), eps=0.0)
+    >>> s.tolist(), (y * 12.5**0.5).tolist()
+    ([[3.0, 4.0]], [[3.0, 4.0]])
+    """
+    s = (x.double() + residual.double()).to(x.dtype)
+    wide = s.double()
+    y = wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+    return y, s

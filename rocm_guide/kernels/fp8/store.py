@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN201 (Triton functions have no Python types)
-"""What the kernels that end in FP8 share: saturation inside a kernel, and the output tensor around it.
-
-Introduced in notebook 19 (fused_fp8_kernels).
-"""
+"""What the kernels that end in FP8 share: saturation inside a kernel, and the output tensor around it."""
 
 from __future__ import annotations
 

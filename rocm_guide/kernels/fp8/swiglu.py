@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ANN001, ANN202 (Triton functions have no Python types)
 """SwiGLU and conversion to FP8 in one kernel, forward.
 
     x = [gate | up]                                    (one row of the Gate/Up projection)
@@ -9,12 +8,11 @@
 ``scale`` is one number for the whole tensor (static), or one for each row (dynamic). ``q * scale`` is about y.
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025, equations 4 and 5, with the factor ``gate``
 and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202.
-Introduced in notebook 19 (fused_fp8_kernels).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -31,7 +29,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 
-__all__ = ["gfx942_cases", "reference_swiglu_fp8", "swiglu_fp8"]
+__all__ = ["reference_swiglu_fp8", "swiglu_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
@@ -39,7 +37,7 @@ MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)
 # static: (results up to, tile, num_warps), in ascending order, the last for any number: few results need small tiles so
 # that every unit gets some. The others are for per-row scales: columns in registers at most, (tile up to, num_warps),
 # and the tile of rows that do not fit.
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "gfx942": {
         "static": ((304 * 2048, 1024, 1), (304 * 4096, 2048, 2), (None, 4096, 4)),
         "one_pass": 32768,
@@ -78,9 +76,15 @@ def _swiglu(x_ptr, offsets, columns, mask):
 
 @triton.jit
 def swiglu_fp8_kernel(
-    x_ptr, out_ptr, x_stride, inverse_scale,
-    COLUMNS: tl.constexpr, FMAX: tl.constexpr, BLOCK: tl.constexpr, CLAMP: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    out_ptr,
+    x_stride,
+    inverse_scale,
+    COLUMNS: tl.constexpr,
+    FMAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CLAMP: tl.constexpr,
+):
     """Static scale: one tile of one row per program. The width is a constant: addresses then cost next to nothing."""
     TILES: tl.constexpr = (COLUMNS + BLOCK - 1) // BLOCK
     row = (tl.program_id(0) // TILES).to(tl.int64)
@@ -95,9 +99,16 @@ def swiglu_fp8_kernel(
 
 @triton.jit
 def swiglu_fp8_rows_kernel(
-    x_ptr, out_ptr, scale_ptr, columns, x_stride,
-    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    out_ptr,
+    scale_ptr,
+    columns,
+    x_stride,
+    FMAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_PASS: tl.constexpr,
+    EVEN: tl.constexpr,
+):
     """A scale for each row: one row per program, kept in registers if it fits, else computed twice."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
@@ -121,16 +132,6 @@ def swiglu_fp8_rows_kernel(
             q = saturate(y * (1.0 / scale), FMAX).to(out_ptr.dtype.element_ty)
             tl.store(out_ptr + at, q, mask=inside(at, columns, EVEN))
     tl.store(scale_ptr + row, scale)
-
-
-def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
-    """What the kernel computes before the division by the scale, in float64.
-
-    >>> [round(v, 4) for v in reference_swiglu_fp8(torch.tensor([[0.0, 2.0, 1.0, 3.0]]))[0].tolist()]
-    [0.0, 5.2848]
-    """
-    gate, up = x.double().chunk(2, -1)
-    return torch.nn.functional.silu(gate) * up
 
 
 def swiglu_fp8(
@@ -174,9 +175,16 @@ def swiglu_fp8(
         if rows:
             # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
             swiglu_fp8_kernel[(rows * triton.cdiv(columns, block),)](
-                x, out, x.stride(0), 1.0 / scale,
-                COLUMNS=columns, FMAX=fmt.maximum, BLOCK=block, CLAMP=not arch.startswith("sm_"), num_warps=n,
-            )  # fmt: skip
+                x,
+                out,
+                x.stride(0),
+                1.0 / scale,
+                COLUMNS=columns,
+                FMAX=fmt.maximum,
+                BLOCK=block,
+                CLAMP=not arch.startswith("sm_"),
+                num_warps=n,
+            )
         return finish_fp8(out, fmt), None
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
     one_pass = columns <= config["one_pass"]
@@ -190,16 +198,11 @@ def swiglu_fp8(
     return finish_fp8(out, fmt), scales
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every configuration, for the table of gfx942 resources: (label, launch on empty tensors)."""
-    for columns in (1024, 2048, 4096, 8192, 14336, 16384, 28672, 53248):
-        for scale in (0.5, None):
-            for dtype in (torch.float16, torch.bfloat16) if columns == 8192 else (torch.bfloat16,):
-                name = (
-                    f"{str(dtype).removeprefix('torch.')} {columns} columns, {'static' if scale else 'per-row'} scale"
-                )
+def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:
+    """What the kernel computes before the division by the scale, in float64.
 
-                def launch(columns: int = columns, scale: float | None = scale, dtype: torch.dtype = dtype) -> object:
-                    return swiglu_fp8(torch.empty(1024, 2 * columns, dtype=dtype, device="cuda"), scale)
-
-                yield name, launch
+    >>> [round(v, 4) for v in reference_swiglu_fp8(torch.tensor([[0.0, 2.0, 1.0, 3.0]]))[0].tolist()]
+    [0.0, 5.2848]
+    """
+    gate, up = x.double().chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up

@@ -16,4 +16,5 @@ In reading order:
 - ``skinny_configs``: Launch configurations of the skinny GEMM, as data keyed by architecture, and the choice among
   them.
 - ``skinny``: Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @ weight.T).
+- ``cases``: The launches of the GEMM kernels that the resource table compiles for MI300X.
 """

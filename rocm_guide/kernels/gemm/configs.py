@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch configurations of the GEMM kernels, as data keyed by architecture, and the choice among them.
-
-Introduced in notebook 18 (gemm_kernels).
-"""
+"""Launch configurations of the GEMM kernels, as data keyed by architecture, and the choice among them."""
 
 from __future__ import annotations
 
@@ -111,7 +108,7 @@ def pick_tile(
 
     def rate(tile: GemmTile) -> float:
         tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
-        return tile.speed * tiles / (triton.cdiv(tiles, units) * units)
+        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units))
 
     # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
     fitting = [t for t in table[bits] if activation != "gelu" or t.bm * t.bn < 256 * 256]

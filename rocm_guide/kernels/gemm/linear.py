@@ -3,12 +3,11 @@
 
 All three products of training are the same kernel with other strides: dx = dy @ W, dW = dy^T @ x, and none of the
 transposes is ever copied. db is the sum of dy over the rows.
-Source: the chain rule; the layout of ``torch.nn.Linear``. Introduced in notebook 18 (gemm_kernels).
+Source: the chain rule; the layout of ``torch.nn.Linear``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ import torch
 from rocm_guide.kernels.arguments import check_dtype, check_shape
 from rocm_guide.kernels.gemm.tiled import gemm
 
-__all__ = ["LinearFunction", "gfx942_cases", "linear", "reference_linear"]
+__all__ = ["LinearFunction", "linear", "reference_linear"]
 
 
 def reference_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -59,8 +58,6 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 
     Raises:
         KernelError: types, shapes or devices that do not fit.
-
-    Introduced in notebook 18.
     """
     check_dtype("x", x, (torch.float16, torch.bfloat16, torch.float32))
     if bias is not None:
@@ -68,15 +65,3 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     check_shape("weight", weight, (None, x.shape[-1]))
     flat = x.reshape(-1, x.shape[-1])
     return LinearFunction.apply(flat, weight, bias).reshape(*x.shape[:-1], weight.shape[0])
-
-
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The three products of a training step."""
-
-    def products() -> None:
-        x, w = (torch.empty(s, dtype=torch.bfloat16, device="cuda") for s in ((8192, 4096), (4096, 4096)))
-        gemm(x, w.T)
-        gemm(x, w)
-        gemm(x.T, x)
-
-    yield "bfloat16 forward, dx, dW 8192x4096x4096", products

@@ -6,14 +6,13 @@ few rows is limited by reading B, not by arithmetic: ordinary vector units can k
 acc[i, j, k] += a[i, k] * b[k, j], and summed over k once at the end. (The published kernel of this kind was correct and
 slower than its ``tl.dot`` twin; notebook 18 shows where each wins.)
 Source of the idea: ``multreduce_matmul_kernel.py`` of ROCm's Triton perf-kernels,
-https://github.com/ROCm/triton/tree/main_perf/python/perf-kernels. Introduced in notebook 18 (gemm_kernels).
+https://github.com/ROCm/triton/tree/main_perf/python/perf-kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -24,7 +23,7 @@ from rocm_guide.kernels.gemm.tiled import check_operands
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "MultiplyReduceTile", "gemm_multiply_reduce", "gfx942_cases", "reference_multiply_reduce"]
+__all__ = ["CONFIGS", "MultiplyReduceTile", "gemm_multiply_reduce", "reference_multiply_reduce"]
 
 
 @dataclass(frozen=True)
@@ -60,19 +59,9 @@ CONFIGS: dict[str, dict[tuple[str, int], MultiplyReduceTile]] = {
 }
 
 
-def reference_multiply_reduce(a: torch.Tensor, b: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
-    """The same in float64, written as it is computed: broadcast, multiply, sum.
-
-    >>> import torch
-    >>> reference_multiply_reduce(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]])).tolist()
-    [[11.0]]
-    """
-    return alpha * (a.double()[:, :, None] * b.double()[None, :, :]).sum(1)
-
-
 @triton.jit(do_not_specialize=["M"])
 def gemm_multiply_reduce_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, alpha,  # noqa: ANN001
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, alpha,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns from ``program_id(0) * BN`` on, of rows from ``program_id(1) * BM`` on."""
@@ -127,8 +116,6 @@ def gemm_multiply_reduce(
 
     Raises:
         KernelError: shapes, types or devices that do not fit, or alpha not finite.
-
-    Introduced in notebook 18.
     """
     import torch
 
@@ -154,27 +141,11 @@ def gemm_multiply_reduce(
     return c
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X."""
-    import torch
+def reference_multiply_reduce(a: torch.Tensor, b: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
+    """The same in float64, written as it is computed: broadcast, multiply, sum.
 
-    def case(m: int, dtype: torch.dtype, weight: bool) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, 4096, dtype=dtype, device="cuda")
-            b = torch.empty((2304, 4096) if weight else (4096, 2304), dtype=dtype, device="cuda")
-            gemm_multiply_reduce(a, b.T if weight else b)
-
-        return run
-
-    for dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.int8,
-        torch.float8_e4m3fnuz,
-        torch.float8_e5m2fnuz,
-    ):
-        for weight in (True, False):
-            for m in (1, 4):
-                name = f"{str(dtype).removeprefix('torch.')} {'A B^T' if weight else 'A B'} {m}x2304x4096"
-                yield name, case(m, dtype, weight)
+    >>> import torch
+    >>> reference_multiply_reduce(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]])).tolist()
+    [[11.0]]
+    """
+    return alpha * (a.double()[:, :, None] * b.double()[None, :, :]).sum(1)

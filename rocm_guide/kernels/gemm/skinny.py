@@ -8,12 +8,11 @@ and the unit's left side is the one that must not be padded. To have enough work
 them ("split-K"); each leaves its partial sum in a workspace and one of them adds them up, always in the same order, so
 results repeat bit for bit.
 Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels (shapes, split-K, the
-reasons). Introduced in notebook 18 (gemm_kernels).
+reasons).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from rocm_guide.kernels.arguments import (
     compiler_options,
     unit_count,
 )
-from rocm_guide.kernels.gemm.skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
+from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import settle
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
@@ -39,7 +38,7 @@ from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_st
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SkinnyWorkspace", "gemm_skinny", "gfx942_cases", "reference_skinny"]
+__all__ = ["SkinnyWorkspace", "gemm_skinny", "reference_skinny"]
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,8 @@ class SkinnyWorkspace:
         return cls(torch.empty(size, device=device), counters, empty.view(torch.float32))
 
 
-def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
-    """The same in float64, as one torch expression.
-
-    >>> import torch
-    >>> reference_skinny(torch.ones(1, 4), torch.ones(2, 4), 0.5, 2.0).tolist()
-    [[4.0, 4.0]]
-    """
-    return scale_x * scale_w * (x.double() @ weight.double().T)
-
-
 @triton.jit
-def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):  # noqa: ANN001, ANN202
+def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):
     """Leave ``acc`` in the workspace; who counts that all SPLIT are there gets (their sum, True)."""
     tl.store(part_ptr + piece * SIZE + at, acc)
     settle(AMD)
@@ -89,7 +78,7 @@ def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, S
 
 
 @triton.jit
-def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):  # noqa: ANN001, ANN202
+def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):
     """Leave ``acc`` in a slot; the last piece looks until all slots are full, empties them and gets (the sum, True).
 
     A number is its own sign of having arrived, so nothing must be ordered: no fence, no counter.
@@ -112,7 +101,7 @@ def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.const
 
 @triton.jit(do_not_specialize=["M"])
 def gemm_skinny_kernel(
-    x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,  # noqa: ANN001
+    x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
     EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr,
     PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,
@@ -204,8 +193,6 @@ def gemm_skinny(
     Raises:
         KernelError: shapes, types, devices or strides that do not fit, more than 32 rows, a scale that is not finite,
             a workspace too small.
-
-    Introduced in notebook 18.
     """
     import torch
 
@@ -248,17 +235,11 @@ def gemm_skinny(
     return out
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X: the document's shapes, both widths, 16 and 32 rows."""
-    import torch
+def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:
+    """The same in float64, as one torch expression.
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype) -> Callable[[], Any]:
-        return lambda: gemm_skinny(
-            torch.empty(m, k, dtype=dtype, device="cuda"), torch.empty(n, k, dtype=dtype, device="cuda"), 0.5, 0.5
-        )
-
-    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16, torch.float16):
-        name = str(dtype).removeprefix("torch.")
-        for n, k in SHAPES:
-            for m in (1, 8, 16, 32) if dtype == torch.float8_e4m3fnuz else (16, 32):
-                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype)
+    >>> import torch
+    >>> reference_skinny(torch.ones(1, 4), torch.ones(2, 4), 0.5, 2.0).tolist()
+    [[4.0, 4.0]]
+    """
+    return scale_x * scale_w * (x.double() @ weight.double().T)

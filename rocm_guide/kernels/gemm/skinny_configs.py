@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launch configurations of the skinny GEMM, as data keyed by architecture, and the choice among them.
-
-Introduced in notebook 18 (gemm_kernels).
-"""
+"""Launch configurations of the skinny GEMM, as data keyed by architecture, and the choice among them."""
 
 from __future__ import annotations
 
@@ -86,5 +83,5 @@ def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     >>> [pick_split(n, k, CONFIGS["gfx942"][8][0], 304) * n // 64 for n, k in SHAPES]
     [612, 624, 768]
     """
-    tiles = triton.cdiv(n, tile.bn)
-    return max(1, min(math.ceil(units * tile.groups / tiles), triton.cdiv(k, tile.bk * tile.chunks), MOST_PARTS))
+    tiles = int(triton.cdiv(n, tile.bn))
+    return max(1, min(math.ceil(units * tile.groups / tiles), int(triton.cdiv(k, tile.bk * tile.chunks)), MOST_PARTS))

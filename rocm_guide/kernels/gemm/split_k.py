@@ -6,12 +6,10 @@ the parts run at the same time. Two ways to add them: each part writes its sum a
 order (results repeat bit for bit, bias and activation are possible), or each part adds itself to C with atomic
 operations (no second kernel and no room for the parts, but an order that changes from run to run).
 Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels.
-Introduced in notebook 18 (gemm_kernels).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -33,7 +31,7 @@ from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, wide
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "choose_split", "gemm_split_k", "gfx942_cases", "reference_split_k"]
+__all__ = ["CONFIGS", "choose_split", "gemm_split_k", "reference_split_k"]
 
 #: One tile by architecture and bits of the element type.
 CONFIGS: dict[str, dict[int, GemmTile]] = {
@@ -59,16 +57,9 @@ def choose_split(tiles: int, steps: int, units: int, most: int = 64) -> int:
     return max(1, min(next_power_of_2(triton.cdiv(units, max(tiles, 1))), steps, most))
 
 
-def reference_split_k(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, **kwargs: Any
-) -> torch.Tensor:
-    """The same in float64; arguments as of :func:`rocm_guide.kernels.gemm.tiled.reference_gemm`."""
-    return reference_gemm(a, b, bias, **kwargs)
-
-
 @triton.jit
 def gemm_split_k_kernel(
-    a, b, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,  # noqa: ANN001
+    a, b, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EXACT: tl.constexpr, ATOMIC: tl.constexpr,
@@ -95,7 +86,7 @@ def gemm_split_k_kernel(
 
 @triton.jit
 def add_parts_kernel(
-    part_ptr, c_ptr, bias_ptr, size, N, alpha,  # noqa: ANN001
+    part_ptr, c_ptr, bias_ptr, size, N, alpha,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
 ) -> None:  # fmt: skip
     """C = act(alpha * (sum of PARTS parts) + bias), ``BLOCK`` elements per program, parts added in order."""
@@ -136,8 +127,6 @@ def gemm_split_k(
 
     Raises:
         KernelError: what does not fit, a split outside 1 to 64, or an epilogue together with ``atomic``.
-
-    Introduced in notebook 18.
     """
     import torch
 
@@ -184,26 +173,8 @@ def gemm_split_k(
     return c
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X."""
-    import torch
-
-    def case(m: int, n: int, k: int, dtype: torch.dtype, **kwargs: Any) -> Callable[[], Any]:
-        def run() -> None:
-            a, w = (torch.empty(s, dtype=dtype, device="cuda") for s in ((m, k), (n, k)))
-            gemm_split_k(a, w.T, **kwargs)
-
-        return run
-
-    for dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.int8,
-        torch.float8_e4m3fnuz,
-        torch.float8_e5m2fnuz,
-    ):
-        name = str(dtype).removeprefix("torch.")
-        for kwargs in ({}, {"atomic": True}):
-            yield f"{name} 128x2048x16384 {kwargs or ''}".strip(), case(128, 2048, 16384, dtype, **kwargs)
-    yield "float16 100x100x999", case(100, 100, 999, torch.float16)
+def reference_split_k(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, **kwargs: Any
+) -> torch.Tensor:
+    """The same in float64; arguments as of :func:`rocm_guide.kernels.gemm.tiled.reference_gemm`."""
+    return reference_gemm(a, b, bias, **kwargs)

@@ -11,12 +11,11 @@ number finishes) is done first, and what it waits for comes last: nobody waits l
 workgroup with a higher number, which makes a deadlock impossible even where workgroups run one after the other.
 
 Source: M. Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
-GPU", https://arxiv.org/abs/2301.03598. Introduced in notebook 18 (gemm_kernels).
+GPU", https://arxiv.org/abs/2301.03598.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,6 @@ __all__ = [
     "StreamPlan",
     "StreamWorkspace",
     "gemm_stream_k",
-    "gfx942_cases",
     "reference_stream_k",
     "stream_plan",
 ]
@@ -100,8 +98,6 @@ def stream_plan(tiles: int, steps: int, units: int) -> StreamPlan:
     (0.998, 0.53)
     >>> stream_plan(3 * 132, 64, 132).shared_tiles, stream_plan(3 * 132 + 1, 64, 132).shared_tiles
     (0, 133)
-
-    Introduced in notebook 18.
     """
     if units < 1 or tiles < 0 or steps < 0:
         raise KernelError(f"tiles={tiles}, steps={steps}, units={units}: give at least one unit and no negative size")
@@ -128,15 +124,10 @@ class StreamWorkspace:
         return cls(torch.empty(workers * size, device=device), torch.zeros(workers, dtype=torch.int32, device=device))
 
 
-def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same in float64: it is a matrix product like any other."""
-    return a.double() @ b.double()
-
-
 @triton.jit
 def gemm_stream_k_kernel(
-    a, b, c_ptr, part_ptr, flag_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,  # noqa: ANN001
-    shared_tiles,  # noqa: ANN001
+    a, b, c_ptr, part_ptr, flag_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    shared_tiles,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr,
     AMD: tl.constexpr,
@@ -205,8 +196,6 @@ def gemm_stream_k(
 
     Raises:
         KernelError: shapes, types or devices that do not fit, or a workspace too small.
-
-    Introduced in notebook 18.
     """
     import torch
 
@@ -242,20 +231,6 @@ def gemm_stream_k(
     return c
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X."""
-    import torch
-
-    def case(m: int, n: int, k: int, dtype: torch.dtype, weight: bool) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, k, dtype=dtype, device="cuda")
-            b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
-            gemm_stream_k(a, b.T if weight else b)
-
-        return run
-
-    for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float32):
-        for weight in (False, True):
-            name = f"{str(dtype).removeprefix('torch.')} {'A B^T' if weight else 'A B'}"
-            for m, n, k in ((4864, 4096, 8192), (4097, 4096, 4100)):
-                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype, weight)
+def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same in float64: it is a matrix product like any other."""
+    return a.double() @ b.double()

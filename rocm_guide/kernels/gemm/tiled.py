@@ -6,12 +6,11 @@ the matrix units, and adds into fp32 (int32 for int8). Any strides are accepted,
 Source of the tile order: Triton's matrix multiplication tutorial,
 https://triton-lang.org/main/getting-started/tutorials/03-matrix-multiplication.html; of the XCD order: "ROCm workload
 optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/inference-optimization/workload.html.
-Introduced in notebook 18 (gemm_kernels).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -32,42 +31,16 @@ from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "gfx942_cases", "pick_tile", "reference_gemm"]
+__all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "pick_tile", "reference_gemm"]
 
 #: The epilogues.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
 
 
-def reference_gemm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    *,
-    activation: str = "none",
-    alpha: float = 1.0,
-) -> torch.Tensor:
-    """The same in float64, as torch expressions: what the kernel is judged against.
-
-    >>> import torch
-    >>> reference_gemm(torch.tensor([[1.0, -2.0]]), torch.eye(2), activation="relu").tolist()
-    [[1.0, 0.0]]
-    """
-    import torch
-
-    acts: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "none": lambda x: x,
-        "relu": torch.relu,
-        "silu": torch.nn.functional.silu,
-        "gelu": torch.nn.functional.gelu,
-    }
-    c = alpha * (a.double() @ b.double())
-    return acts[activation](c if bias is None else c + bias.double())
-
-
 @triton.jit
 def gemm_kernel(
-    a, b, c_ptr, bias_ptr, M, N, K,  # noqa: ANN001
-    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, alpha,  # noqa: ANN001
+    a, b, c_ptr, bias_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, alpha,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
@@ -164,8 +137,6 @@ def gemm(
 
     Raises:
         KernelError: shapes, types or devices that do not fit, an unknown activation, alpha not finite.
-
-    Introduced in notebook 18.
     """
     import torch
 
@@ -203,31 +174,27 @@ def gemm(
     return c
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every launch that the resource table compiles for MI300X: each type and tile, both layouts of B, odd sizes."""
+def reference_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str = "none",
+    alpha: float = 1.0,
+) -> torch.Tensor:
+    """The same in float64, as torch expressions: what the kernel is judged against.
+
+    >>> import torch
+    >>> reference_gemm(torch.tensor([[1.0, -2.0]]), torch.eye(2), activation="relu").tolist()
+    [[1.0, 0.0]]
+    """
     import torch
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype, weight: bool, **options: Any) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, k, dtype=dtype, device="cuda")
-            b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
-            bias = torch.empty(n, dtype=torch.bfloat16, device="cuda") if "activation" in options else None
-            gemm(a, b.T if weight else b, bias, **options)
-
-        return run
-
-    for dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.int8,
-        torch.float8_e4m3fnuz,
-        torch.float8_e5m2fnuz,
-    ):
-        name = str(dtype).removeprefix("torch.")
-        for tile in CONFIGS["gfx942"][8 * dtype.itemsize]:
-            for weight in (False, True):
-                shape = f"{name} {'A B^T' if weight else 'A B'} {tile.bm}x{tile.bn}x{tile.bk}"
-                yield shape, case(8192, 8192, 8192, dtype, weight, tile=tile)
-    yield "bfloat16 bias gelu", case(8192, 8192, 8192, torch.bfloat16, True, activation="gelu")
-    yield "bfloat16 4097x4099x4100", case(4097, 4099, 4100, torch.bfloat16, True)
+    acts: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "none": lambda x: x,
+        "relu": torch.relu,
+        "silu": torch.nn.functional.silu,
+        "gelu": torch.nn.functional.gelu,
+    }
+    c = alpha * (a.double() @ b.double())
+    return acts[activation](c if bias is None else c + bias.double())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the GEMM kernels share: the order of the tiles, the loop over K of one tile, and the epilogue.
 
-Each is a ``@triton.jit`` function that the kernels call and the compiler inlines. Introduced in notebook 18.
+Each is a ``@triton.jit`` function that the kernels call and the compiler inlines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __all__ = ["activate", "settle", "tile_dot", "tile_order", "wide"]
 
 
 @triton.jit
-def wide(x):  # noqa: ANN001, ANN201
+def wide(x):
     """``x`` in 64 bits. (``x.to`` would not do: an argument that happens to be 1 is a constant.)"""
     return tl.full((), x, tl.int64)
 
 
 @triton.jit
-def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):  # noqa: ANN001, ANN201
+def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
     """Which tile (row, column, counted in tiles) workgroup ``pid`` computes.
 
     Two ideas. Neighbours in time should share data, so tiles are walked ``GROUP`` rows at a time, column by column.
@@ -39,9 +39,9 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr): 
 
 
 @triton.jit
-def tile_dot(  # noqa: ANN201
-    a, b, row, col, first, last, M, N,  # noqa: ANN001
-    stride_am, stride_ak, stride_bk, stride_bn,  # noqa: ANN001
+def tile_dot(
+    a, b, row, col, first, last, M, N,
+    stride_am, stride_ak, stride_bk, stride_bn,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr,
     EVEN_K: tl.constexpr, INT: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr = 0,
@@ -85,7 +85,7 @@ def tile_dot(  # noqa: ANN201
 
 
 @triton.jit
-def activate(x, ACT: tl.constexpr):  # noqa: ANN001, ANN201
+def activate(x, ACT: tl.constexpr):
     """An activation in fp32: ``none``, ``relu``, ``silu`` (x * sigmoid(x)) or ``gelu`` (exact, with erf)."""
     if ACT == "relu":
         # Not tl.maximum, which would turn NaN into 0: a wrong number must stay visible.
@@ -98,7 +98,7 @@ def activate(x, ACT: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def settle(AMD: tl.constexpr):  # noqa: ANN201
+def settle(AMD: tl.constexpr):
     """All stores of this workgroup have reached the cache that other workgroups see; then a barrier.
 
     A flag may be raised after it. ``tl.debug_barrier`` alone is not enough on AMD GPUs: the machine code has a bare

@@ -10,4 +10,5 @@ In reading order:
 - ``layer_norm``: LayerNorm over the last dimension, differentiable, for rows of any length.
 - ``layer_norm_grad``: The gradients of LayerNorm, for rows of any length.
 - ``weight_grad``: Gradients of a norm's weight and bias: sums over rows, in two launches.
+- ``cases``: The launches of the row kernels that the resource table compiles for MI300X.
 """

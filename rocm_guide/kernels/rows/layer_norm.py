@@ -5,12 +5,11 @@ mean = mean(x),  rstd = 1 / sqrt(mean((x - mean)^2) + eps),  y = (x - mean) * rs
 The gradients are in :mod:`rocm_guide.kernels.rows.layer_norm_grad`.
 Source: J. L. Ba et al., "Layer Normalization", https://arxiv.org/abs/1607.06450. A row that is read in blocks gets its
 variance by the update of T. Chan et al., "Updating formulae and a pairwise algorithm for computing sample variances",
-1979, because mean(x^2) - mean^2 would cancel. All arithmetic is fp32. Introduced in notebook 17 (row_kernels).
+1979, because mean(x^2) - mean^2 would cancel. All arithmetic is fp32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -30,23 +29,14 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
 
-__all__ = ["gfx942_cases", "layer_norm", "layer_norm_forward", "reference_layer_norm"]
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_layer_norm(
-    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
-) -> torch.Tensor:
-    """What the kernels compute: ``torch.nn.functional.layer_norm`` over the last dimension."""
-    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+__all__ = ["layer_norm", "layer_norm_forward", "reference_layer_norm"]
 
 
 @triton.jit
-def layer_norm_rows(  # noqa: ANN202
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+def layer_norm_rows(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -99,8 +89,8 @@ def layer_norm_rows(  # noqa: ANN202
 
 
 @triton.jit
-def layer_norm_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,  # noqa: ANN001
+def layer_norm_blocked(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: one row of any length, read twice. Every lane keeps a mean and a sum of squared distances to it."""
@@ -159,7 +149,7 @@ def layer_norm_forward(
     Raises:
         KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y, mean, rstd = layer_norm_forward(x, weight, bias)
     """
@@ -215,17 +205,15 @@ def layer_norm(
     Raises:
         KernelError: see :func:`layer_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = layer_norm(x, weight, bias)
     """
     return LayerNorm.apply(x, weight, bias, eps)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
-            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w: layer_norm_forward(x, w, w)
+def reference_layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
+) -> torch.Tensor:
+    """What the kernels compute: ``torch.nn.functional.layer_norm`` over the last dimension."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)

@@ -4,12 +4,10 @@
 With h = (x - mean) * rstd and g = dy * w:  dx = rstd * (g - mean(g) - h * mean(g * h)),
 dw = sum over rows of dy * h,  db = sum over rows of dy.
 Source: the derivative of y = h * w + b; J. L. Ba et al., "Layer Normalization", https://arxiv.org/abs/1607.06450.
-All arithmetic is fp32. Introduced in notebook 17 (row_kernels).
+All arithmetic is fp32.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 
 import torch
 import triton
@@ -26,27 +24,15 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, wait_for_kernel_before, widen
 from rocm_guide.kernels.rows.configs import LAYER_NORM_BACKWARD
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
-__all__ = ["gfx942_cases", "layer_norm_backward", "reference_layer_norm_backward"]
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_layer_norm_backward(
-    x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dx, dw, db) from torch's autograd."""
-    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
-    bias = torch.zeros_like(weight, requires_grad=True)
-    y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    return torch.autograd.grad(y, (x, weight, bias), dy)
+__all__ = ["layer_norm_backward", "reference_layer_norm_backward"]
 
 
 @triton.jit
-def layer_norm_backward_rows(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def layer_norm_backward_rows(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -114,8 +100,8 @@ def layer_norm_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def layer_norm_backward_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def layer_norm_backward_blocked(
+    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -163,7 +149,7 @@ def layer_norm_backward(
     Raises:
         KernelError: see :func:`~rocm_guide.kernels.rows.layer_norm.layer_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dx, dw, db = layer_norm_backward(x, weight, dy, mean, rstd)
     """
@@ -215,11 +201,12 @@ def layer_norm_backward(
     return dx, sums[0] if has else None, sums[-1] if bias else None
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
-            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
-            r = torch.empty(2048, dtype=torch.float32, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield name, lambda x=x, w=w, r=r: layer_norm_backward(x, w, x, r, r)
+def reference_layer_norm_backward(
+    x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dx, dw, db) from torch's autograd."""
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    bias = torch.zeros_like(weight, requires_grad=True)
+    y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    dx, dw, db = torch.autograd.grad(y, (x, weight, bias), dy)
+    return dx, dw, db

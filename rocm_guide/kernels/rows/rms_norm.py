@@ -4,12 +4,11 @@
 rstd = 1 / sqrt(mean(x^2) + eps),  y = x * rstd * w.  With g = dy * w:
 dx = rstd * (g - x * rstd^2 * mean(g * x)),  dw = sum over rows of dy * x * rstd.
 Source: B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467.
-All arithmetic is fp32, rounded once at the end. Introduced in notebook 17 (row_kernels).
+All arithmetic is fp32, rounded once at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -27,22 +26,15 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
-__all__ = ["gfx942_cases", "reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
-    """What the kernels compute: ``torch.nn.functional.rms_norm`` over the last dimension."""
-    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+__all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
 
 
 @triton.jit
-def rms_norm_rows(  # noqa: ANN202
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,  # noqa: ANN001
+def rms_norm_rows(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,
     WEIGHT: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
@@ -65,8 +57,8 @@ def rms_norm_rows(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def rms_norm_blocked(
+    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -87,8 +79,8 @@ def rms_norm_blocked(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_backward_rows(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def rms_norm_backward_rows(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, RELOAD: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -124,8 +116,8 @@ def rms_norm_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def rms_norm_backward_blocked(  # noqa: ANN202
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: ANN001
+def rms_norm_backward_blocked(
+    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
@@ -170,7 +162,7 @@ def rms_norm_forward(
     Raises:
         KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y, rstd = rms_norm_forward(x, weight)
     """
@@ -208,7 +200,7 @@ def rms_norm_backward(
     Raises:
         KernelError: see :func:`rms_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dx, dw = rms_norm_backward(x, weight, dy, rstd)
     """
@@ -236,14 +228,14 @@ def rms_norm_backward(
         programs = triton.cdiv(rows, t.rows)
         programs = min(programs, t.per_unit * unit_count(x)) if own else programs
         # A single program's part is the whole sum.
-        kind = weight.dtype if own and programs == 1 else torch.float32
+        kind = w.dtype if own and programs == 1 else torch.float32
         parts = torch.empty(1, programs if own else 0, cols, dtype=kind, device=x.device)
         rms_norm_backward_rows[(programs,)](
             flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own, RELOAD=t.reload,
             ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
         )  # fmt: skip
-    if not has:
+    if weight is None:
         return dx, None
     if t.blocked or t.split:
         return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
@@ -274,19 +266,13 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     Raises:
         KernelError: see :func:`rms_norm_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = rms_norm(x, weight)
     """
     return RmsNorm.apply(x, weight, eps)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in FLOATS if cols in (4096, 16384) else (torch.bfloat16,):
-            x, w = torch.empty(2048, cols, dtype=dtype, device="cuda"), torch.empty(cols, dtype=dtype, device="cuda")
-            r = torch.empty(2048, dtype=torch.float32, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x, w=w: rms_norm_forward(x, w)
-            yield f"backward, {name}", lambda x=x, w=w, r=r: rms_norm_backward(x, w, x, r)
+def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
+    """What the kernels compute: ``torch.nn.functional.rms_norm`` over the last dimension."""
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)

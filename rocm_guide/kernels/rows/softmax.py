@@ -4,12 +4,10 @@
 y_i = exp(x_i - max x) / sum_j exp(x_j - max x);  dx_i = y_i * (dy_i - sum_j dy_j y_j).
 A row that fits into registers is read once. A longer one is read twice: once for maximum and sum together (M. Milakov
 and N. Gimelshein, "Online normalizer calculation for softmax", https://arxiv.org/abs/1805.02867), once to write.
-Introduced in notebook 17 (row_kernels).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,16 +18,11 @@ from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_d
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
 
-__all__ = ["gfx942_cases", "reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
-
-
-def reference_softmax(x: torch.Tensor) -> torch.Tensor:
-    """What the kernels compute: ``torch.softmax(x, -1)``."""
-    return torch.softmax(x, -1)
+__all__ = ["reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
 
 
 @triton.jit
-def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
     """One program: ROWS whole rows, each read once."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
@@ -43,7 +36,7 @@ def softmax_rows(x_ptr, y_ptr, x_stride, rows, cols, ROWS: tl.constexpr, COLS: t
 
 
 @triton.jit
-def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):
     """One program: one row of any length, read twice. Every lane keeps a maximum and a sum of its own."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
@@ -68,9 +61,16 @@ def softmax_blocked(x_ptr, y_ptr, x_stride, cols, BLOCK: tl.constexpr):  # noqa:
 
 
 @triton.jit
-def softmax_backward_rows(  # noqa: ANN202
-    y_ptr, dy_ptr, dx_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr, LAST_FIRST: tl.constexpr,  # noqa: ANN001
-):  # fmt: skip
+def softmax_backward_rows(
+    y_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    cols,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    LAST_FIRST: tl.constexpr,
+):
     """One program: ROWS whole rows of contiguous tensors."""
     program = tl.num_programs(0) - 1 - tl.program_id(0) if LAST_FIRST else tl.program_id(0)
     first = program.to(tl.int64) * ROWS
@@ -83,7 +83,7 @@ def softmax_backward_rows(  # noqa: ANN202
 
 
 @triton.jit
-def softmax_backward_blocked(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def softmax_backward_blocked(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):
     """One program: one row of any length, read twice."""
     start_of_row = tl.program_id(0).to(tl.int64) * cols
     lane = tl.arange(0, BLOCK)
@@ -110,7 +110,7 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
     Raises:
         KernelError: another type, no columns, another layout, or no device that can run it.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = softmax_forward(x)
     """
@@ -134,7 +134,7 @@ def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None 
     Raises:
         KernelError: see :func:`softmax_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dx = softmax_backward(y, dy)
     """
@@ -184,18 +184,13 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     Raises:
         KernelError: see :func:`softmax_forward`.
 
-    Introduced in notebook 17. ::
+    Example::
 
         y = softmax(x)
     """
     return Softmax.apply(x)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table: usual row lengths, odd ones, a blocked one; for a dry run."""
-    for cols in (128, 512, 1024, 2048, 4096, 8192, 8191, 16384, 16383, 32768, 131072):
-        for dtype in (torch.float16, torch.bfloat16, torch.float32) if cols in (4096, 16384) else (torch.bfloat16,):
-            x = torch.empty(2048, cols, dtype=dtype, device="cuda")
-            name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
-            yield f"forward, {name}", lambda x=x: softmax_forward(x)
-            yield f"backward, {name}", lambda x=x: softmax_backward(x, x)
+def reference_softmax(x: torch.Tensor) -> torch.Tensor:
+    """What the kernels compute: ``torch.softmax(x, -1)``."""
+    return torch.softmax(x, -1)

@@ -3,21 +3,22 @@
 
 A program of a row kernel holds a tile of ``rows`` x ``columns`` elements. Short rows are taken several at a time, so
 that every lane has a 16-byte load to make; a row that fits into the registers of 16 waves is read once; a longer one
-is walked through in blocks. Introduced in notebook 17 (row_kernels).
+is walked through in blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.kernels.arguments import KernelError, check_dtype, check_last_contiguous, choose, next_power_of_2
 
-if TYPE_CHECKING:
-    import torch
+__all__ = ["FLOATS", "RowTile", "as_rows", "pick_tile"]
 
-__all__ = ["RowTile", "as_rows", "pick_tile"]
+#: The types of the row kernels' inputs.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,7 @@ def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
     >>> as_rows("x", torch.zeros(2, 3, 8)).shape, as_rows("x", torch.zeros(4, 16)[:, :8]).stride()
     (torch.Size([6, 8]), (16, 1))
     """
-    import torch
-
-    check_dtype(name, x, (torch.float16, torch.bfloat16, torch.float32))
+    check_dtype(name, x, FLOATS)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise KernelError(f"{name} has shape {tuple(x.shape)}: give at least one column")
     check_last_contiguous(name, x)

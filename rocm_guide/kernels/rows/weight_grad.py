@@ -3,12 +3,10 @@
 
 dw_j = sum_r dy_rj * (x_rj - mean_r) * rstd_r,  db_j = sum_r dy_rj.
 Many programs each add up some rows into partial sums (fp32); ``column_sum`` adds those. RMSNorm has mean = 0 and no db.
-Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their weights. Introduced in notebook 17.
+Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their weights.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 
 import torch
 import triton
@@ -26,7 +24,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.hopper import drop_lines, let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.rows.tile import as_rows
 
-__all__ = ["column_sum", "gfx942_cases", "norm_weight_grad", "reference_norm_weight_grad"]
+__all__ = ["column_sum", "norm_weight_grad", "reference_norm_weight_grad"]
 
 #: Architecture -> tile of the partial sums (rows, columns, warps), also for few rows; and of the final sum.
 CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
@@ -41,17 +39,9 @@ DROP_BYTES = 1 << 23
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def reference_norm_weight_grad(
-    x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dw, db) in torch; ``rstd`` and ``mean`` hold one number per row."""
-    centred = x if mean is None else x - mean[:, None]
-    return (dy * centred * rstd[:, None]).sum(0), dy.sum(0)
-
-
 @triton.jit
-def weight_grad_partials(  # noqa: ANN202
-    x_ptr, dy_ptr, mean_ptr, rstd_ptr, part_ptr, x_stride, rows, cols,  # noqa: ANN001
+def weight_grad_partials(
+    x_ptr, dy_ptr, mean_ptr, rstd_ptr, part_ptr, x_stride, rows, cols,
     CENTRED: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """One program: a strip of COLS columns, every so many groups of ROWS rows."""
@@ -78,10 +68,16 @@ def weight_grad_partials(  # noqa: ANN202
 
 
 @triton.jit
-def column_sums(  # noqa: ANN202
-    part_ptr, out_ptr, parts, cols,  # noqa: ANN001
-    ROWS: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
+def column_sums(
+    part_ptr,
+    out_ptr,
+    parts,
+    cols,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    DROP: tl.constexpr,
+    PDL: tl.constexpr,
+):
     """One program: COLS columns of one table (second grid axis) of ``parts`` rows, summed in a fixed order.
 
     With DROP (at most that many parts, COLS a multiple of 32) what it has read is not written to memory any more.
@@ -121,7 +117,7 @@ def column_sum(
     Raises:
         KernelError: not contiguous fp32 of three dimensions, or ``dtype`` is not fp16, bf16 or fp32.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dw, db = column_sum(partials, torch.bfloat16)
     """
@@ -163,7 +159,7 @@ def norm_weight_grad(
     Raises:
         KernelError: shapes, types or layouts that do not fit.
 
-    Introduced in notebook 17. ::
+    Example::
 
         dw = norm_weight_grad(x, dy, rstd)[0]
     """
@@ -192,11 +188,9 @@ def norm_weight_grad(
     return parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True)
 
 
-def gfx942_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """(label, launch) for the resource table, with and without mean and bias; call it in a dry run."""
-    for rows, cols in ((2048, 16384), (2048, 131072), (32, 16384)):
-        x = torch.empty(rows, cols, dtype=torch.bfloat16, device="cuda")
-        row = torch.empty(rows, dtype=torch.float32, device="cuda")
-        name = f"{rows} rows of {cols}"
-        yield f"RMSNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row)
-        yield f"LayerNorm, {name}", lambda x=x, row=row: norm_weight_grad(x, x, row, row, bias=True)
+def reference_norm_weight_grad(
+    x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dw, db) in torch; ``rstd`` and ``mean`` hold one number per row."""
+    centred = x if mean is None else x - mean[:, None]
+    return (dy * centred * rstd[:, None]).sum(0), dy.sum(0)

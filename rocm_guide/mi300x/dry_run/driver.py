@@ -2,7 +2,7 @@
 """Run code that launches Triton kernels, compile every launch for an AMD GPU, and launch nothing.
 
 ``with dry_run("gfx942") as run: …`` works on ordinary code: ``kernel[grid](…)``, wrappers, autograd functions,
-autotuned kernels, other people's libraries. Introduced in notebook 14 (tuning).
+autotuned kernels, other people's libraries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Launcher:
 def _current_state() -> Recorder:
     from triton.runtime import driver
 
-    state = getattr(driver._active, "dry_run_state", None)
+    state: Recorder | None = getattr(driver._active, "dry_run_state", None)
     if state is None:
         raise DryRunError("this kernel was compiled in a dry run that has ended: launch its @triton.jit function again")
     return state

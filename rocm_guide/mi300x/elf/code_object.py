@@ -2,7 +2,7 @@
 """Read AMD GPU code objects (``.hsaco``, ``.co``): what the loader and the hardware are told about each kernel.
 
 The metadata note says what the code uses; the 64-byte kernel descriptor says what the hardware allocates. Offload
-bundles (clang's ``__CLANG_OFFLOAD_BUNDLE__``, also inside a host program) are opened. Introduced in notebook 16.
+bundles (clang's ``__CLANG_OFFLOAD_BUNDLE__``, also inside a host program) are opened.
 Source: "User Guide for AMDGPU Backend", sections "Code Object", "Kernel Descriptor", "Code Object V5 Metadata", LLVM,
 https://llvm.org/docs/AMDGPUUsage.html; "Clang Offload Bundler", https://clang.llvm.org/docs/ClangOffloadBundler.html.
 """
@@ -201,8 +201,6 @@ def read_code_object(data: bytes, arch: str = "") -> CodeObject:
         ...
     rocm_guide.mi300x.elf.code_object.ElfError: not a readable AMD GPU code object: no ELF header; give a .hsaco or \
 .co file
-
-    Introduced in notebook 16 (ir_and_isa).
     """
     found = read_code_objects(data)
     chosen = [c for c in found if not arch or c.arch == arch]

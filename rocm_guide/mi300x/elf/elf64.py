@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The little of ELF64 that a code object needs: sections, symbols, notes, bytes at an address. Every read is bounded.
 
-Introduced in notebook 16 (ir_and_isa). Source: "System V ABI, Object Files", https://refspecs.linuxfoundation.org/elf.
+Source: "System V ABI, Object Files", https://refspecs.linuxfoundation.org/elf.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ElfFile:
     @property
     def is_host(self) -> bool:
         """Whether this is a program for another processor (a host program with GPU code inside)."""
-        return self.machine != _EM_AMDGPU
+        return bool(self.machine != _EM_AMDGPU)
 
     def features(self) -> tuple[str, ...]:
         """XNACK and SRAM-ECC settings from e_flags (code object version 4 and later)."""

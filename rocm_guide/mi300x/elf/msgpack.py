@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The metadata note of a code object, decoded by msgpack within bounds: a damaged file cannot ask for much memory.
 
-Introduced in notebook 16 (ir_and_isa). Source: "MessagePack specification", https://github.com/msgpack/msgpack.
+Source: "MessagePack specification", https://github.com/msgpack/msgpack.
 """
 
 from __future__ import annotations

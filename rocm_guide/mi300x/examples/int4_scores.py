@@ -16,7 +16,7 @@ __all__ = [
 
 
 @triton.jit
-def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """``y = x``. All four streams, with their wrapper: :mod:`rocm_guide.kernels.bandwidth`."""
     for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
         offset = start + tl.arange(0, BLOCK)
@@ -24,7 +24,7 @@ def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def int4_scores_reshaped(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):  # noqa: ANN001, ANN201
+def int4_scores_reshaped(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
     """Scores ``q @ k.T`` with int4 keys: load the packed words, unpack them with a reshape, transpose, multiply.
 
     q is (M, D) fp16; k is (n, D / 8) int32 whose nibble j of word w is dimension 8 w + j; pair is (n,) int32 with a
@@ -48,7 +48,7 @@ def int4_scores_reshaped(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BL
 
 
 @triton.jit
-def int4_scores_gathered(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):  # noqa: ANN001, ANN201
+def int4_scores_gathered(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
     """The same scores; every dimension loads its own word (eight lanes the same one), so nothing is reshaped."""
     tokens = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     rows = tl.arange(0, M)
@@ -67,7 +67,7 @@ def int4_scores_gathered(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BL
 
 
 @triton.jit
-def int4_scores_planar(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):  # noqa: ANN001, ANN201
+def int4_scores_planar(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
     """The same scores with another packing: nibble j of word w is dimension j * (D / 8) + w.
 
     Each of the eight planes is then a ready tile of keys, and the product is a sum of eight smaller ones.
@@ -91,7 +91,7 @@ def int4_scores_planar(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOC
 
 
 @triton.jit
-def tile_matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # noqa: ANN001, ANN201
+def tile_matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """``c = a @ b`` for contiguous (M, K) and (K, N) fp16, one tile per program; K must be a multiple of BK."""
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn = tl.program_id(1) * BN + tl.arange(0, BN)

@@ -18,7 +18,7 @@ __all__ = ["attention_report", "attention_rows", "gemm_report", "matmul", "scale
 
 
 @triton.jit
-def scale_rows(x_ptr, y_ptr, factor, cols, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201
+def scale_rows(x_ptr, y_ptr, factor, cols, BLOCK: tl.constexpr):
     """``y = factor * x``, one program per row of a contiguous (rows, cols) tensor. No GEMM in it."""
     row = tl.program_id(0).to(tl.int64)
     for start in range(0, cols, BLOCK):
@@ -35,8 +35,8 @@ tuned_scale_rows = triton.autotune(
 
 
 @triton.jit
-def matmul(  # noqa: ANN201
-    a_ptr, b_ptr, c_ptr, M, N, K,  # noqa: ANN001
+def matmul(
+    a_ptr, b_ptr, c_ptr, M, N, K,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     SPLIT_K: tl.constexpr = 1, RELU: tl.constexpr = False,
 ):  # fmt: skip
@@ -67,10 +67,17 @@ def matmul(  # noqa: ANN201
 
 
 @triton.jit
-def attention_rows(  # noqa: ANN201
-    q_ptr, k_ptr, v_ptr, o_ptr, scale, S,  # noqa: ANN001
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
+def attention_rows(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    scale,
+    S,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+):
     """``softmax(scale * Q @ K^T) @ V`` for one head, contiguous (S, D): two GEMMs fused around an online softmax."""
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn, rd = tl.arange(0, BN), tl.arange(0, D)
@@ -105,7 +112,7 @@ def gemm_report(
 ) -> KernelReport:
     """What :func:`matmul` in fp16 becomes for one tile and one set of options, launched for the shape (M, N, K).
 
-    The tensors have their true sizes and no memory (torch's meta device). Introduced in notebook 14.
+    The tensors have their true sizes and no memory (torch's meta device).
 
     >>> gemm_report((4096, 4096, 4096), (128, 128, 64)).grid
     (1024, 1)

@@ -4,11 +4,10 @@
 In reading order:
 
 - ``text``: Read the text of a TTIR or TTGIR dump line by line: operations, types, source locations.
-- ``values``: Operations, values and the result types that a dump leaves out. Introduced in notebook 16 (ir_and_isa).
-- ``build``: From the lines of a dump to functions with operations, values and data-flow edges. Introduced in notebook
-  16.
+- ``values``: Operations, values and the result types that a dump leaves out.
+- ``build``: From the lines of a dump to functions with operations, values and data-flow edges.
 - ``layouts``: Layouts of Triton's GPU dialect: which lane, wave or LDS address holds which element.
-- ``lds``: Which operations of a TTGIR program go through LDS, and why. Introduced in notebook 16 (ir_and_isa).
+- ``lds``: Which operations of a TTGIR program go through LDS, and why.
 - ``program``: Read TTIR and TTGIR dumps: layouts, where each value lives, conversions, uses of LDS and why, and
   traces of a value.
 """

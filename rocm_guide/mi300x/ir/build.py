@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the lines of a dump to functions with operations, values and data-flow edges. Introduced in notebook 16."""
+"""From the lines of a dump to functions with operations, values and data-flow edges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Layouts of Triton's GPU dialect: which lane, wave or LDS address holds which element.
 
-Old dumps write ``#triton_gpu.blocked``, current ones ``#ttg.blocked``; both are read. Introduced in notebook 16.
+Old dumps write ``#triton_gpu.blocked``, current ones ``#ttg.blocked``; both are read.
 Source: Triton, "TritonGPU dialect attributes", https://triton-lang.org/main/dialects/TritonGPUDialect.html.
 """
 
@@ -122,7 +122,9 @@ def parse_layout(text: str, known: dict[str, Layout] | None = None, name: str = 
     return Layout(name, _KINDS.get(spelling, "unknown"), spelling, params, parent)
 
 
-def _blocked_bits(layout: Layout, shape: tuple[int, ...], tile: tuple[int, ...], order: tuple[int, ...]) -> list:
+def _blocked_bits(
+    layout: Layout, shape: tuple[int, ...], tile: tuple[int, ...], order: tuple[int, ...]
+) -> list[tuple[int, int] | None]:
     """Wave bits of a layout in which waves tile the tensor: bit -> (dimension, index bit), None where it repeats."""
     bits: list[tuple[int, int] | None] = []
     waves = layout.numbers("warpsPerCTA")

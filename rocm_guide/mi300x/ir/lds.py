@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which operations of a TTGIR program go through LDS, and why. Introduced in notebook 16 (ir_and_isa)."""
+"""Which operations of a TTGIR program go through LDS, and why."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def movement(op: Operation, values: dict[str, Value]) -> str:
     return _MOVES.get(op.name, "")
 
 
-def _groups(operations: Sequence[Operation], values: dict[str, Value], edges: dict[str, tuple[str, ...]]) -> dict:
+def _groups(values: dict[str, Value], edges: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """LDS values that are one buffer: linked by views (trans, index, subslice) or carried round a loop."""
     parent = {name: name for name, v in values.items() if v.memory == "LDS"}
 
@@ -140,7 +140,9 @@ def _groups(operations: Sequence[Operation], values: dict[str, Value], edges: di
     return {name: root for root, names in groups.items() for name in names}
 
 
-def _reasons(stores: list[Operation], loads: list[Operation], views: list[Operation], values: dict[str, Value]) -> list:
+def _reasons(
+    stores: list[Operation], loads: list[Operation], views: list[Operation], values: dict[str, Value]
+) -> list[str]:
     found = []
     if any(op.name in ("tt.trans", "ttg.memdesc_trans") or "transposed" in op.name for op in (*views, *loads)):
         found.append("transpose")
@@ -159,7 +161,7 @@ def find_lds_uses(
     operations: Sequence[Operation], values: dict[str, Value], edges: dict[str, tuple[str, ...]]
 ) -> tuple[LdsUse, ...]:
     """Every round trip through LDS of a program; see :class:`LdsUse`."""
-    root = _groups(operations, values, edges)
+    root = _groups(values, edges)
     parts: dict[str, tuple[list[Operation], list[Operation], list[Operation]]] = {}
     uses: list[LdsUse] = []
     for op in operations:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Read TTIR and TTGIR dumps: layouts, where each value lives, conversions, uses of LDS and why, and traces of a value.
 
-Both spellings are read: ``triton_gpu.`` (until Triton 3.1) and ``ttg.`` (since 3.2). Introduced in notebook 16.
+Both spellings are read: ``triton_gpu.`` (until Triton 3.1) and ``ttg.`` (since 3.2).
 Source: Triton, "TritonGPU dialect", https://triton-lang.org/main/dialects/TritonGPUOps.html.
 """
 
@@ -183,7 +183,7 @@ class Program:
 
 def _lane_bits(value: Value | None) -> int | None:
     layout = value.layout if value else None
-    if layout is None or layout.kind != "blocked" or not value.type.shape:
+    if value is None or layout is None or layout.kind != "blocked" or not value.type.shape:
         return None
     per, order = layout.numbers("sizePerThread"), layout.numbers("order")
     if len(per) != len(value.type.shape) or not order or not 0 <= order[0] < len(per):
@@ -220,8 +220,6 @@ def parse_ir(text: str) -> list[Program]:
     ['global -> registers', 'registers -> global']
     >>> program.global_accesses[0].lane_bits
     128
-
-    Introduced in notebook 16 (ir_and_isa).
     """
     try:
         drafts = build_programs(text)

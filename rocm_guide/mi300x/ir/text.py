@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Read the text of a TTIR or TTGIR dump line by line: operations, types, source locations.
 
-MLIR prints one operation per line, which is all that this reader relies on. Introduced in notebook 16 (ir_and_isa).
+MLIR prints one operation per line, which is all that this reader relies on.
 Source: "MLIR Language Reference", https://mlir.llvm.org/docs/LangRef/.
 """
 

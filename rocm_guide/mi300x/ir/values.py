@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Operations, values and the result types that a dump leaves out. Introduced in notebook 16 (ir_and_isa)."""
+"""Operations, values and the result types that a dump leaves out."""
 
 from __future__ import annotations
 

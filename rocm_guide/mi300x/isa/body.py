@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From a function's raw lines to basic blocks, loops and instructions that know how deep they lie.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""From a function's raw lines to basic blocks, loops and instructions that know how deep they lie."""
 
 from __future__ import annotations
 

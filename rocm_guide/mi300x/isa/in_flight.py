@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """How many loads are under way at each instruction of a loop: what ``s_waitcnt`` lets overlap and what it does not.
 
-Introduced in notebook 16 (ir_and_isa).
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, section "Manually Inserted Wait States" (s_waitcnt).
 """
 

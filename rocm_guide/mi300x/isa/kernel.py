@@ -2,7 +2,7 @@
 """Read AMDGCN assembly: Triton's ``.amdgcn``, hipcc's or clang's ``.s``, and what ``llvm-objdump -d`` prints.
 
 :func:`parse_asm` gives one :class:`Kernel` per entry point: its instructions with line, kind, width, loop depth and
-source line, its loops, and its :class:`~rocm_guide.mi300x.resources.Resources`. Introduced in notebook 16.
+source line, its loops, and its :class:`~rocm_guide.mi300x.resources.Resources`.
 """
 
 from __future__ import annotations
@@ -141,8 +141,6 @@ def parse_asm(text: str) -> list[Kernel]:
     >>> k = parse_asm(text)[0]
     >>> k.name, k.arch, k.mix(), k.widths("global", "load")
     ('add', 'gfx942', {'global': 1, 'waitcnt': 1, 'branch': 1}, {128: 1})
-
-    Introduced in notebook 16 (ir_and_isa).
     """
     scan = scan_text(text)
     kernels = []

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Loops of a control-flow graph, found from the graph alone (not from comments or label names).
 
-Introduced in notebook 16 (ir_and_isa).
 Source: P. Havlak, "Nesting of Reducible and Irreducible Loops", ACM TOPLAS 19(4), 1997,
 https://doi.org/10.1145/262004.262005. On the reducible graphs that compilers emit, its loops are the natural loops.
 """

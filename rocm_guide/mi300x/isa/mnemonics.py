@@ -2,7 +2,7 @@
 """What one AMDGCN mnemonic means: its kind, how many bits it moves per lane, and the matrix shape it multiplies.
 
 The names follow LLVM's assembler for gfx90a, gfx942 and gfx950; the older spelling of the matrix instructions
-(``v_mfma_f32_32x32x8f16``) is read as well. Introduced in notebook 16 (ir_and_isa).
+(``v_mfma_f32_32x32x8f16``) is read as well.
 Source: "User Guide for AMDGPU Backend", LLVM, https://llvm.org/docs/AMDGPUUsage.html, and "AMD Instinct MI300
 Instruction Set Architecture", AMD.
 """

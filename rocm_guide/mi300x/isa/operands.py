@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The registers that one AMDGCN instruction names, writes, and forms its address from.
 
-Introduced in notebook 16 (ir_and_isa).
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, sections "MUBUF", "FLAT, GLOBAL and SCRATCH" and "DS".
 """
 

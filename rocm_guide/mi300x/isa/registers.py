@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a kernel's vector registers are for: accumulators, tiles in flight, values carried through a loop untouched.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""What a kernel's vector registers are for: accumulators, tiles in flight, values carried through a loop untouched."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The line-by-line half of :mod:`rocm_guide.mi300x.isa.kernel`: from text to functions, labels and resources.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""The line-by-line half of :mod:`rocm_guide.mi300x.isa.kernel`: from text to functions, labels and resources."""
 
 from __future__ import annotations
 

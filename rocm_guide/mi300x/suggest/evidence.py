@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a suggestion is: a finding with its numbers, what to try, and the lines that show it.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""What a suggestion is: a finding with its numbers, what to try, and the lines that show it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rules about memory: narrow accesses, waits without work, trips through LDS.
-
-Introduced in notebook 16 (ir_and_isa).
-"""
+"""Rules about memory: narrow accesses, waits without work, trips through LDS."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 """Suggestions for a kernel, each tied to the lines that prompt it: narrow loads, waits, spills, trips through LDS.
 
 A suggestion is a place to look, with its evidence; whether it pays is for a measurement to say.
-Introduced in notebook 16 (ir_and_isa).
 Source: AMD, "Optimizing Triton kernels", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/inference-optimization/
 """
 
@@ -50,7 +49,8 @@ def _registers(kernel: Kernel, occupancy: Occupancy | None, program: Program | N
         if roles.idle:
             parts.append(f"{roles.idle} are carried through the loop unused")
             lines = [i for i in kernel.instructions if i.line == roles.first_idle_use]
-        lines += [max(kernel.select("mfma", in_loops=True), key=_highest, default=None)] if roles.accumulators else []
+        last = max(kernel.select("mfma", in_loops=True), key=_highest, default=None) if roles.accumulators else None
+        lines += [last] if last else []
     what = f" ({', '.join(parts)})" if parts else ""
     if padded:
         found, weight = advice.reason, 50
@@ -100,8 +100,15 @@ def _flat(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) 
 
 _Rule = Callable[[Kernel, Occupancy | None, Program | None], Iterator[Suggestion]]
 _RULES: tuple[_Rule, ...] = (
-    _spills, _matrix, narrow_global, exposed_waits, _registers, lds_trips, narrow_lds, _flat,
-)  # fmt: skip
+    _spills,
+    _matrix,
+    narrow_global,
+    exposed_waits,
+    _registers,
+    lds_trips,
+    narrow_lds,
+    _flat,
+)
 
 
 def suggest(kernel: Kernel, occupancy: Occupancy | None = None, program: Program | None = None) -> list[Suggestion]:

@@ -3,8 +3,6 @@
 
 A counter is a number without a sentence. The table gives the sentence; :func:`place` turns counters into the three
 figures that decide what to try next: FLOPs, bytes of memory traffic, and the share of what the hardware could do.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

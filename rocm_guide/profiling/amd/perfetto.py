@@ -4,8 +4,6 @@
 Perfetto's own trace_processor answers any question by SQL, and is a 20 MB download. For "which kernels, how long" the
 few message fields below are enough. A protobuf message is a list of (field number, wire type, value); unknown fields
 are skipped by their wire type, which is why this reader does not break when the format grows.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute.
-
-Introduced in notebook 23_profiling.
-"""
+"""Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute."""
 
 from __future__ import annotations
 

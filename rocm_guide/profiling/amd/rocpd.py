@@ -3,8 +3,6 @@
 
 A ``*_results.db`` is an SQLite file; the standard library opens it, read-only. Every process that was profiled has its
 own set of tables, told apart by a suffix.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

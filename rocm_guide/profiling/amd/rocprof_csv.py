@@ -3,8 +3,6 @@
 
 Four generations of tools name the same columns differently. :func:`read_csv` recognises each by its header line and
 turns the rows into one shape: a dispatch with its name, time, resources and counters.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read rocprofv3's JSON: kernels, their counters, copies, of every process in the file.
-
-Introduced in notebook 23_profiling.
-"""
+"""Read rocprofv3's JSON: kernels, their counters, copies, of every process in the file."""
 
 from __future__ import annotations
 

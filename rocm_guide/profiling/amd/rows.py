@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rows of a profiler's table, with errors that name the line.
-
-Introduced in notebook 23_profiling.
-"""
+"""Rows of a profiler's table, with errors that name the line."""
 
 from __future__ import annotations
 
@@ -67,9 +64,9 @@ class Row:
     def product(self, whole: tuple[str, ...], kind: str) -> int | None:
         """A size given whole, or as the product of its X, Y and Z columns."""
         size = self.integer(whole)
-        axes = [self.integer((f"{kind}_Size_{axis}",)) for axis in "XYZ"]
-        if size is None and None not in axes:
-            size = axes[0] * axes[1] * axes[2]  # type: ignore[operator]
+        axes = [n for axis in "XYZ" if (n := self.integer((f"{kind}_Size_{axis}",))) is not None]
+        if size is None and len(axes) == 3:
+            size = axes[0] * axes[1] * axes[2]
         return size
 
 

@@ -4,8 +4,6 @@
 A kernel's event does not say which module asked for it. Three links of the trace lead there: the kernel carries the
 correlation id of the runtime call that launched it, that call lies inside a ``record_function`` range of the same
 thread, and a backward operator carries the sequence number of the forward operator that it answers.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations
@@ -29,7 +27,8 @@ def parents(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
     >>> parents([0, 1, 5, 6], [10, 4, 9, 8])
     [-1, 0, 0, 2]
     """
-    found, stack = [NONE] * len(starts), []
+    found = [NONE] * len(starts)
+    stack: list[int] = []
     for i in sorted(range(len(starts)), key=lambda i: (starts[i], -ends[i])):
         while stack and ends[stack[-1]] <= starts[i]:
             stack.pop()
@@ -45,7 +44,8 @@ def innermost(starts: Sequence[float], ends: Sequence[float], times: Sequence[fl
     >>> innermost([0, 1], [10, 4], [2, 7, 11])
     [1, 0, -1]
     """
-    found, stack = [NONE] * len(times), []
+    found = [NONE] * len(times)
+    stack: list[int] = []
     order = sorted(range(len(starts)), key=lambda i: (starts[i], -ends[i]))
     at = 0
     for q in sorted(range(len(times)), key=times.__getitem__):
@@ -169,7 +169,8 @@ def device_work(line: Timeline) -> list[Work]:
     each spends itself (without the operators it calls).
     """
     if len(line.device):
-        columns, own = line.device, line.device.duration
+        columns = line.device
+        own = list(columns.duration)
         call = {key: i for i, key in enumerate(line.launches.key)}
         calls = [call.get(key, NONE) if key != NONE else NONE for key in columns.key]
         launched = [line.launches.start[i] if i != NONE else float("nan") for i in calls]

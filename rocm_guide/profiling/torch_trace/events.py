@@ -5,8 +5,6 @@ torch.profiler, Perfetto's JSON importer and the old rocprof all use the Trace E
 ``traceEvents`` array holds the events. A 7B model traced for a few steps fills hundreds of megabytes, and
 ``json.load`` needs about ten times the file in memory. Here a window of the text moves over the file and the
 standard decoder takes one event after the other from it.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations
@@ -141,7 +139,9 @@ class _Window:
             return found
 
 
-def iter_text_events(stream: TextIO, name: str = "trace", header: dict[str, Any] | None = None) -> Iterator[dict]:
+def iter_text_events(
+    stream: TextIO, name: str = "trace", header: dict[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the events of an open trace in file order.
 
     Accepts both shapes of the format: ``{"traceEvents": [...], ...}`` and a bare array of events.
@@ -189,7 +189,7 @@ def iter_text_events(stream: TextIO, name: str = "trace", header: dict[str, Any]
         raise TraceError(f"{name}: no traceEvents array; pass a trace written by torch.profiler's export_chrome_trace")
 
 
-def _array(window: _Window) -> Iterator[dict]:
+def _array(window: _Window) -> Iterator[dict[str, Any]]:
     window.take("[")
     if window.peek() == "]":
         window.at += 1
@@ -213,7 +213,7 @@ def _array(window: _Window) -> Iterator[dict]:
             raise window.fail(f"expected ',' or ']', found {after!r}")
 
 
-def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = None) -> Iterator[dict]:
+def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """:func:`iter_text_events` of a file, gzipped or not.
 
     Raises:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Is the fast kernel really used? A model that silently falls back computes the right numbers, slowly.
-
-Introduced in notebook 24_debugging_faults.
-"""
+"""Is the fast kernel really used? A model that silently falls back computes the right numbers, slowly."""
 
 from __future__ import annotations
 

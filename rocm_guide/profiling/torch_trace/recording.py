@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Record a trace of any step, with the place of every module written into it.
-
-Introduced in notebook 23_profiling.
-"""
+"""Record a trace of any step, with the place of every module written into it."""
 
 from __future__ import annotations
 

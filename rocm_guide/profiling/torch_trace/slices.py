@@ -4,8 +4,6 @@
 "The GEMMs take 60 %" does not say what to fix; "the MLP GEMMs take 40 %, attention's take 15 %" does. A kernel's name
 alone cannot tell the two apart, so :func:`~rocm_guide.profiling.torch_trace.recording.mark_modules` writes the place of
 each module into the trace and the functions here combine place and name into the slices of the MI300X kernels blog.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

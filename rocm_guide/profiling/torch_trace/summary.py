@@ -3,8 +3,6 @@
 
 The first question to a slow model is never "which kernel is slow" but "what does the time consist of": which slices,
 how much standing still, and whether the CPU or the device is the one that waits.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations

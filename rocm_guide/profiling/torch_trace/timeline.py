@@ -3,8 +3,6 @@
 
 A trace of 500 MB has over a million events. As Python objects they would take gigabytes; as columns (an event name
 is stored once, an event is five numbers) they take tens of megabytes.
-
-Introduced in notebook 23_profiling.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ def _lane(value: Any, lanes: dict[str, int]) -> int:
     return found
 
 
-def timeline_of(events: Iterable[dict]) -> Timeline:
+def timeline_of(events: Iterable[dict[str, Any]]) -> Timeline:
     """Sort events into columns.
 
     Args:
@@ -121,12 +119,13 @@ def timeline_of(events: Iterable[dict]) -> Timeline:
         category, name, args = event.get("cat"), event.get("name"), event.get("args")
         if not isinstance(category, str):
             continue
-        start, duration = event.get("ts"), event.get("dur")
-        if type(start) not in (float, int) or type(duration) not in (float, int) or not isinstance(name, str):
+        began: Any = event.get("ts")
+        lasted: Any = event.get("dur")
+        if type(began) not in (float, int) or type(lasted) not in (float, int) or not isinstance(name, str):
             line.skipped += 1
             continue
         try:
-            start, duration = float(start), float(duration)
+            start, duration = float(began), float(lasted)
         except OverflowError:
             start = math.inf
         if not (math.isfinite(start) and math.isfinite(duration)) or duration < 0 or abs(start) > 1e18:

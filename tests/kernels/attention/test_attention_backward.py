@@ -11,7 +11,8 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
-from rocm_guide.kernels.attention.backward import attention_backward, gfx942_cases
+from rocm_guide.kernels.attention.backward import attention_backward
+from rocm_guide.kernels.attention.cases import backward_cases
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.reference import reference_attention
 
@@ -234,8 +235,8 @@ def test_gfx942():
     """No spills, 16x16 MFMA, 2 waves per SIMD, 128-bit loads; the rows are compiled again by test_kernel_table.py."""
     from rocm_guide.kernels.resource_table import read_rows
 
-    rows = [r for r in read_rows()[1] if r.case.startswith("attention_backward:")]
-    assert len(rows) == 3 * sum(1 for _ in gfx942_cases())
+    rows = [r for r in read_rows()[1] if r.case.startswith("attention.backward:")]
+    assert len(rows) == 3 * sum(1 for _ in backward_cases())
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.lds <= 65_536, r
         if "delta" not in r.kernel:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.attention.forward import attention_forward, gfx942_cases
+from rocm_guide.kernels.attention.cases import forward_cases
+from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.reference import reference_attention
 
 HALF, BF16, FP32 = torch.float16, torch.bfloat16, torch.float32
@@ -324,8 +325,8 @@ def test_gfx942():
     """No spills, 16x16 MFMA, 2 waves per SIMD, 128-bit loads; the rows are compiled again by test_kernel_table.py."""
     from rocm_guide.kernels.resource_table import read_rows
 
-    rows = [r for r in read_rows()[1] if r.case.startswith("attention_forward:")]
-    assert len(rows) == sum(1 for _ in gfx942_cases())
+    rows = [r for r in read_rows()[1] if r.case.startswith("attention.forward:")]
+    assert len(rows) == sum(1 for _ in forward_cases())
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.lds <= 65_536, r
         assert r.mfma != "-" and all("16x16x" in op for op in r.mfma.split(",")), r

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.attention.quantized import attention_quantized, dequantize_heads, gfx942_cases, quantize_heads
+from rocm_guide.kernels.attention.cases import quantized_cases
+from rocm_guide.kernels.attention.quantized import attention_quantized, dequantize_heads, quantize_heads
 from rocm_guide.kernels.attention.reference import reference_attention
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_here
 from tests.kernels.this_machine import INTERPRETED
@@ -249,8 +250,8 @@ def test_gfx942():
     """int8 and fp8 MFMA of 16x16, no spills, 2 waves per SIMD; the rows are compiled again by test_kernel_table.py."""
     from rocm_guide.kernels.resource_table import read_rows
 
-    rows = [r for r in read_rows()[1] if r.case.startswith("attention_quantized:")]
-    assert len(rows) == sum(1 for _ in gfx942_cases())
+    rows = [r for r in read_rows()[1] if r.case.startswith("attention.quantized:")]
+    assert len(rows) == sum(1 for _ in quantized_cases())
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.loop_loads.startswith("128x"), r
         kinds = {op.rsplit("x", 1)[0] for op in r.mfma.split(",")}

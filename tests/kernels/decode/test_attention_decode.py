@@ -10,7 +10,8 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.decode import decode as attention_decode_module
-from rocm_guide.kernels.decode.decode import attention_decode, gfx942_cases, reference_attention_decode
+from rocm_guide.kernels.decode.cases import decode_cases
+from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
 
 HALF = torch.float16
 #: batch, keys, query heads, KV heads, head size, parts
@@ -213,8 +214,10 @@ class Recorder:
         return lambda *arguments, **options: self.seen.update(n for n in options if n not in names)
 
 
-@pytest.mark.parametrize("name", ["attention_decode", "attention_decode_int", "mla_attention", "mla_decode",
-                                  "attention_forward", "attention_backward"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["decode.decode", "decode.integer", "decode.mla_prefill", "decode.mla", "attention.forward", "attention.backward"],
+)
 def test_a_gpu_without_an_entry(monkeypatch, name):
     """An A100 takes gfx942's tiles, but none of the options that only AMD's compiler knows."""
     import dataclasses
@@ -223,6 +226,8 @@ def test_a_gpu_without_an_entry(monkeypatch, name):
     from triton.backends.nvidia.compiler import CUDAOptions
 
     module, seen, real = importlib.import_module(f"rocm_guide.kernels.{name}"), set(), torch.empty
+    family, _, stem = name.partition(".")
+    cases = getattr(importlib.import_module(f"rocm_guide.kernels.{family}.cases"), f"{stem}_cases")
     monkeypatch.setattr(module, "architecture", lambda x: "sm_80")
     for place in (module, attention_decode_module):
         monkeypatch.setattr(place, "unit_count", lambda x: 108, raising=False)
@@ -231,7 +236,7 @@ def test_a_gpu_without_an_entry(monkeypatch, name):
             monkeypatch.setattr(module, attribute, Recorder(value, seen))
     monkeypatch.setattr(torch, "empty", lambda *shape, **options: real(*shape, **options | {"device": "meta"}))
     with pytest.warns(UserWarning, match="tuned for sm_80"):
-        next(iter(module.gfx942_cases()))[1]()
+        next(iter(cases()))[1]()
     assert "num_warps" in seen and seen <= {f.name for f in dataclasses.fields(CUDAOptions)}
 
 
@@ -244,7 +249,7 @@ def test_gfx942():
     if not triton.__version__.startswith("3.9"):
         pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
-        for _, call in gfx942_cases():
+        for _, call in decode_cases():
             call()
     parts = [launch.report for launch in run.launches if launch.report.kernel == "_decode_part"]
     assert len(parts) == 8 == len(run.launches) - len(parts)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.decode import integer as attention_decode_int
-from rocm_guide.kernels.decode import paged as attention_paged
+from rocm_guide.kernels.decode.cases import integer_cases, paged_cases
 from rocm_guide.kernels.decode.decode import reference_attention_decode
 from rocm_guide.kernels.decode.integer import attention_decode_int as decode_int
 from rocm_guide.kernels.decode.kv_quant import dequantize_kv, quantize_kv, unpack_grid
@@ -211,8 +210,8 @@ def test_what_int_refuses():
         decode_int(torch.zeros(1, 2, 64, dtype=HALF), codes, codes, grid, grid)
 
 
-@pytest.mark.parametrize("module", [attention_decode_int, attention_paged])
-def test_gfx942(module):
+@pytest.mark.parametrize("cases", [integer_cases, paged_cases])
+def test_gfx942(cases):
     """Every configuration: launches, nothing spilled, MFMA 16x16, 128-bit loads of the codes, 2 waves per SIMD."""
     import triton
 
@@ -221,7 +220,7 @@ def test_gfx942(module):
     if not triton.__version__.startswith("3.9"):
         pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
-        for _, call in module.gfx942_cases():
+        for _, call in cases():
             call()
     for r in (launch.report for launch in run.launches):
         assert r.launches and r.resources.vgpr_spills == 0 and r.resources.scratch == 0, str(r)

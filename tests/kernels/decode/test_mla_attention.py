@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.kernels.decode.cases import mla_prefill_cases
 from rocm_guide.kernels.decode.mla_prefill import (
-    gfx942_cases,
     mla_attention,
     reference_mla_absorbed,
     reference_mla_naive,
@@ -103,7 +103,7 @@ def test_gfx942():
     if not triton.__version__.startswith("3.9"):
         pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
-        for _, call in gfx942_cases():
+        for _, call in mla_prefill_cases():
             call()
     assert len(run.launches) == 3
     for r in (launch.report for launch in run.launches):

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.decode.mla import MLA_CONFIGS, gfx942_cases, launch_mla, mla_decode, reference_mla_decode
+from rocm_guide.kernels.decode.cases import mla_cases
+from rocm_guide.kernels.decode.mla import MLA_CONFIGS, launch_mla, mla_decode, reference_mla_decode
 from rocm_guide.kernels.decode.mla_prefill import reference_mla_naive
 
 HALF = torch.float16
@@ -165,7 +166,7 @@ def test_gfx942():
     if not triton.__version__.startswith("3.9"):
         pytest.skip("register counts are stated for Triton 3.9")
     with dry_run("gfx942", device="meta") as run:
-        for _, call in gfx942_cases():
+        for _, call in mla_cases():
             call()
     for r in (launch.report for launch in run.launches):
         assert r.launches and r.resources.vgpr_spills == 0 and r.resources.scratch == 0, str(r)

@@ -51,7 +51,7 @@ def test_bad_arguments_are_named(device):
 
 
 def test_for_mi300x_each_rung_shows_its_claim():
-    rows = measure_module("fp8_ladder")
+    rows = measure_module("fp8.ladder")
     pointwise, vectors, coalesced, registers = rows
     assert all(r.spills == 0 and r.findings == "-" for r in rows)
     assert {w.split("x")[0] for w in pointwise.loop_loads.split(",")} == {"16"}

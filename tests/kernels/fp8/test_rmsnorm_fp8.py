@@ -11,7 +11,7 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.fp8 import rmsnorm as module
-from rocm_guide.kernels.fp8 import swiglu as swiglu_module
+from rocm_guide.kernels.fp8.cases import rmsnorm_cases, swiglu_cases
 from rocm_guide.kernels.fp8.formats import fp8_here
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.kernels.resource_table import measure_module
@@ -121,7 +121,7 @@ def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
 
 
 def test_for_mi300x_no_spills_wide_accesses_packed_conversions():
-    rows = measure_module("rmsnorm_fp8")
+    rows = measure_module("fp8.rmsnorm")
     assert len(rows) == 20
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
@@ -136,10 +136,10 @@ def test_for_mi300x_no_spills_wide_accesses_packed_conversions():
     assert all(r.waves == 8 for r in rows if " 16384 " in r.case)
 
 
-@pytest.mark.parametrize("kernel", [module, swiglu_module], ids=["rmsnorm", "swiglu"])
-def test_for_mi300x_every_wave_reads_contiguous_memory(kernel):
+@pytest.mark.parametrize("cases", [rmsnorm_cases, swiglu_cases], ids=["rmsnorm", "swiglu"])
+def test_for_mi300x_every_wave_reads_contiguous_memory(cases):
     """One layout for everything, eight neighbours to a lane: 64 lanes x 16 bytes of fp16 without a gap."""
-    for _, launch in kernel.gfx942_cases():
+    for _, launch in cases():
         with dry_run("gfx942", device="meta") as run:
             launch()
         program = parse_ir(run.launches[0].compiled.ttgir)[0]

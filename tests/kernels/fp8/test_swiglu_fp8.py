@@ -102,7 +102,7 @@ def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
 
 
 def test_for_mi300x_no_spills_wide_accesses():
-    rows = measure_module("swiglu_fp8")
+    rows = measure_module("fp8.swiglu")
     assert len(rows) == 18
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r

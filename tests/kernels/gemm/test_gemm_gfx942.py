@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: MIT
 """What the GEMM kernels become on MI300X: limits, spills, widths, matrix instructions, grids, waits before a flag.
 
-The rows come from the committed table, which tests/test_kernel_table.py compiles again.
+The rows come from the committed table, which tests/kernels/test_resource_table.py compiles again.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 
 import pytest
 
+from rocm_guide.kernels.gemm.cases import skinny_cases, stream_k_cases
 from rocm_guide.kernels.gemm.skinny_configs import SHAPES
 from rocm_guide.kernels.resource_table import read_rows
 from rocm_guide.mi300x.dry_run.driver import dry_run
 
-MODULES = ("gemm", "gemm_linear", "gemm_split_k", "gemm_stream_k", "gemm_skinny", "gemm_multiply_reduce")
+MODULES = ("tiled", "linear", "split_k", "stream_k", "skinny", "multiply_reduce")
 ROWS = read_rows()[1]
 
 
 def rows_of(name):
-    rows = [r for r in ROWS if r.case.split(":")[0] == name]
+    rows = [r for r in ROWS if r.case.split(":")[0] == f"gemm.{name}"]
     assert rows, f"{name} is not in the table: rocm-guide kernels table --write {name}"
     return rows
 
@@ -37,22 +37,22 @@ def test_limits_spills_widths_and_matrix_instructions(name):
         if r.loop_loads != "-" and not ragged:
             widths = {int(w.split("x")[0]) for w in r.loop_loads.split(",")}
             # B read along N: A's tile then has fewer elements than lanes, one narrow load beside the wide ones.
-            narrow = name == "gemm_multiply_reduce" and "A B^T" not in r.case
+            narrow = name == "multiply_reduce" and "A B^T" not in r.case
             assert widths == {128} or (narrow and 128 in widths), (r.case, r.loop_loads)
 
 
 def test_skinny_grids_fill_an_mi300x():
     seen = set()
-    for r in rows_of("gemm_skinny"):
+    for r in rows_of("skinny"):
         groups = math.prod(int(g) for g in r.grid.split(","))
         assert groups >= 304, (r.case, r.grid)
         seen.add(r.case.split()[-1].split("x", 1)[1])
     assert seen == {f"{n}x{k}" for n, k in SHAPES}
 
 
-@pytest.mark.parametrize("name", ["gemm_skinny", "gemm_stream_k"])
-def test_every_wave_waits_for_its_stores_before_the_flag(name):
-    for label, thunk in list(importlib.import_module(f"rocm_guide.kernels.{name}").gfx942_cases())[::5]:
+@pytest.mark.parametrize("cases", [skinny_cases, stream_k_cases])
+def test_every_wave_waits_for_its_stores_before_the_flag(cases):
+    for label, thunk in list(cases())[::5]:
         with dry_run("gfx942", device="meta") as run:
             thunk()
         code = [line.strip() for line in run.launches[0].compiled.assembly.splitlines()]

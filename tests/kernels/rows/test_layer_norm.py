@@ -70,8 +70,10 @@ def check(x, w, b, dy, eps, close, tile=None):
 
 @pytest.mark.skipif(not HOPPER, reason="rows are asked for ahead in PTX of NVIDIA's Hopper GPUs")
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("rows", "cols", "apart"), [(1, 512, 0), (300, 2048, 0), (300, 2048, 24), (300, 2048, 3),
-                                                     (300, 2000, 0), (700, 16384, 0), (529, 16384, 8)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "cols", "apart"),
+    [(1, 512, 0), (300, 2048, 0), (300, 2048, 24), (300, 2048, 3), (300, 2000, 0), (700, 16384, 0), (529, 16384, 8)],
+)
 def test_rows_asked_for_ahead(device, close, dtype, rows, cols, apart):
     x = data(rows, cols + apart, dtype=dtype, device=device)[:, :cols]
     w, b = (data(cols, dtype=dtype, device=device, seed=s) for s in (1, 2))
@@ -203,7 +205,7 @@ def test_bad_arguments_are_named(device):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["layer_norm", "layer_norm_grad"])
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more(module):
-    rows = [r for r in measure_module(module) if r.kernel.startswith("layer_norm")]
+    rows = [r for r in measure_module(f"rows.{module}") if r.kernel.startswith("layer_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in r.case or "16383" in r.case:

@@ -163,7 +163,7 @@ def test_bad_arguments_are_named(device):
 
 @pytest.mark.slow
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more():
-    rows = [r for r in measure_module("rms_norm") if r.kernel.startswith("rms_norm")]
+    rows = [r for r in measure_module("rows.rms_norm") if r.kernel.startswith("rms_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in r.case or "16383" in r.case:

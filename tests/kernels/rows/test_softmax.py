@@ -105,7 +105,7 @@ def test_bad_arguments_are_named(device):
 
 @pytest.mark.slow
 def test_for_mi300x_rows_of_16384_columns_run_at_8_waves():
-    rows = {r.case.removeprefix("softmax: "): r for r in measure_module("softmax")}
+    rows = {r.case.removeprefix("rows.softmax: "): r for r in measure_module("rows.softmax")}
     for name, r in rows.items():
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in name or "16383" in name:

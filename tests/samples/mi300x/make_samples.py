@@ -43,8 +43,9 @@ def compile_sample(fn, signature, constants, options, aligned):
         from triton.compiler import AttrsDescriptor
 
         attrs = AttrsDescriptor(tuple(free) if aligned else (), ())
-        source = ASTSource(fn, {i: signature[names[i]] for i in free},
-                           {names.index(n): v for n, v in constants.items()}, attrs)  # fmt: skip
+        source = ASTSource(
+            fn, {i: signature[names[i]] for i in free}, {names.index(n): v for n, v in constants.items()}, attrs
+        )
     else:
         types = {n: signature.get(n, "constexpr") for n in names}
         source = ASTSource(fn, types, constants, {(i,): [["tt.divisibility", 16]] for i in free} if aligned else {})

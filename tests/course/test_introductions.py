@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Which notebook introduces a helper."""
+
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.base import GuideError
+from rocm_guide.copying.names import public_helpers
+from rocm_guide.course.introductions import introduced_in, introductions, notebook_of
+
+COURSE = Path(__file__).parents[2] / "notebooks"
+
+
+def test_helpers_of_the_course():
+    found = introductions(COURSE)
+    assert notebook_of("tunableop.planner.plan", found) == "11 (tunableop)"
+    assert notebook_of("zoo.load.load_model", found) == "00 (start_here)"
+    assert notebook_of("mi300x.elf.msgpack.decode", found) == ""
+    introduced = [name for name in public_helpers() if notebook_of(name, found)]
+    assert len(introduced) > 250
+    assert introduced_in("tunableop.planner.plan", COURSE) == "11"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from rocm_guide.zoo.load import (\n    load_model as load,\n    tokenizer,\n)",
+        "from rocm_guide.zoo import load_model",
+        "from rocm_guide.zoo import load\nload.load_model('tiny')",
+        "import rocm_guide.zoo.load as zoo\nzoo.load_model('tiny')",
+        "%matplotlib inline\n!ls\ndef f():\n    from rocm_guide.zoo.load import load_model",
+    ],
+)
+def test_ways_to_import(make_notebook, code):
+    make_notebook("03_first", "import torch  # rocm_guide.zoo.load.load_model")
+    make_notebook("07_later", "from rocm_guide.zoo.load import load_model")
+    path = make_notebook("05_this", code)
+    assert introduced_in("rocm_guide.zoo.load.load_model", path.parent) == "05"
+    assert introduced_in("zoo.load.load_dataset", path.parent) == ""
+
+
+def test_a_module_imported_in_an_earlier_cell_counts(make_notebook):
+    path = make_notebook("05_this", "from rocm_guide.zoo import load", "load.load_model('tiny')")
+    assert introduced_in("zoo.load.load_model", path.parent) == "05"
+
+
+def test_a_cell_that_is_not_python_is_named(make_notebook):
+    path = make_notebook("05_this", "from rocm_guide import (")
+    with pytest.raises(GuideError, match=r"05_this\.ipynb: a cell is not Python"):
+        introductions(path.parent)
+
+
+def test_no_docstring_says_it_by_hand():
+    """It would be wrong as soon as an earlier notebook uses the helper."""
+    package = COURSE.parent / "rocm_guide"
+    said = [p.name for p in package.rglob("*.py") if "Introduced in notebook " in p.read_text(encoding="utf-8")]
+    assert said == ["copy.py"]
