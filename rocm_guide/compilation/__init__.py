@@ -12,7 +12,7 @@ In reading order:
 """
 
 from rocm_guide.compilation.decoder import Decoder, count_compilation, decode_speed
-from rocm_guide.compilation.divergence import parting
+from rocm_guide.compilation.divergence import first_divergence
 from rocm_guide.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
 from rocm_guide.compilation.knobs import KNOBS, knob_table, measure_knobs
 
@@ -22,9 +22,9 @@ __all__ = [
     "count_compilation",
     "decode_speed",
     "extract_kernels",
+    "first_divergence",
     "inductor_code",
     "inspect_kernels",
     "knob_table",
     "measure_knobs",
-    "parting",
 ]

@@ -13,7 +13,7 @@ In reading order:
   labelled as one.
 """
 
-from rocm_guide.doctor.diagnosis import PreflightError, diagnose, preflight, report
+from rocm_guide.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, preflight
 from rocm_guide.doctor.first_look import fields_of, tool_output, torch_checks
 
-__all__ = ["PreflightError", "diagnose", "fields_of", "preflight", "report", "tool_output", "torch_checks"]
+__all__ = ["PreflightError", "checks_as_dict", "diagnose", "fields_of", "preflight", "tool_output", "torch_checks"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocm_guide.base import GuideError
 from rocm_guide.zoo.sizes import LORA_TARGETS
 
-__all__ = ["FitError", "Work"]
+__all__ = ["FitError", "Workload"]
 
 METHODS = ("full", "lora", "qlora", "inference", "serve")
 #: Linear layers of all families: Llama's first, then what Phi-3, DeepSeek, GPT-2 and OPT have instead.
@@ -23,7 +23,7 @@ class FitError(GuideError):
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What is asked of the model, per GPU; sizes in rows and tokens.
 
     Attributes:

@@ -30,9 +30,9 @@ from rocm_guide.quantization.gptq import hessian
 from rocm_guide.quantization.grid import (
     QuantizationError,
     bits_per_weight,
-    encode,
     fit_grid,
     output_error,
+    quantize_block,
     round_to_nearest,
 )
 from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
@@ -49,7 +49,6 @@ __all__ = [
     "decode_bound",
     "dequantize_blocks",
     "divergence",
-    "encode",
     "fit_grid",
     "format_errors",
     "hessian",
@@ -59,6 +58,7 @@ __all__ = [
     "model_bytes",
     "outlier_columns",
     "output_error",
+    "quantize_block",
     "quantize_blocks",
     "quantize_rows",
     "round_to_nearest",

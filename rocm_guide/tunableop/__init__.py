@@ -29,11 +29,11 @@ In reading order:
 
 from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
 from rocm_guide.tunableop.experiments import apply_mode, compare_matmul, compare_model, time_matmul
-from rocm_guide.tunableop.file_tools import compare, explain_validators, merge, missing
+from rocm_guide.tunableop.file_tools import compare_files, explain_validators, merge, missing
 from rocm_guide.tunableop.files import TuningFile, parse_text, read_file, write_file
 from rocm_guide.tunableop.gemm import Gemm, TunableFileError, parse_gemm
 from rocm_guide.tunableop.generation import generate_fixed, padded_prompt
-from rocm_guide.tunableop.in_words import explain
+from rocm_guide.tunableop.in_words import describe_gemm
 from rocm_guide.tunableop.matrices import CUDA_RULES, BlasRules
 from rocm_guide.tunableop.planner import Plan, plan, plan_model
 from rocm_guide.tunableop.recorder import record_gemms
@@ -49,10 +49,10 @@ __all__ = [
     "TuningFile",
     "apply_mode",
     "call_seconds",
-    "compare",
+    "compare_files",
     "compare_matmul",
     "compare_model",
-    "explain",
+    "describe_gemm",
     "explain_validators",
     "find_fastest",
     "generate_fixed",

@@ -14,7 +14,7 @@ In reading order:
 - ``counters``: What the hardware counters of an AMD Instinct GPU mean, and where a kernel lies under the roofline.
 """
 
-from rocm_guide.profiling.amd.counters import COUNTERS, explain
+from rocm_guide.profiling.amd.counters import COUNTERS, describe_counter
 from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 
-__all__ = ["COUNTERS", "explain", "read_profile", "roofline_rows"]
+__all__ = ["COUNTERS", "describe_counter", "read_profile", "roofline_rows"]

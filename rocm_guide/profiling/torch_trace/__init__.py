@@ -18,14 +18,14 @@ from rocm_guide.profiling.torch_trace.events import TraceError, iter_events
 from rocm_guide.profiling.torch_trace.expected import check_kernels, replaced_kernels
 from rocm_guide.profiling.torch_trace.guard import NestedProfilerError, only_profiler
 from rocm_guide.profiling.torch_trace.recording import record, record_block
-from rocm_guide.profiling.torch_trace.summary import TraceSummary, compare, summarize
+from rocm_guide.profiling.torch_trace.summary import TraceSummary, compare_traces, summarize
 
 __all__ = [
     "NestedProfilerError",
     "TraceError",
     "TraceSummary",
     "check_kernels",
-    "compare",
+    "compare_traces",
     "iter_events",
     "only_profiler",
     "record",
