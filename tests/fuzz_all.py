@@ -171,9 +171,9 @@ def read_tunable(data: bytes, folder: Path) -> None:
 
 def read_gemm(data: bytes, _: Path) -> None:
     from rocm_guide.tunableop.gemm import parse_gemm
-    from rocm_guide.tunableop.in_words import explain
+    from rocm_guide.tunableop.in_words import describe_gemm
 
-    explain(parse_gemm(text_of(data)))
+    describe_gemm(parse_gemm(text_of(data)))
 
 
 def read_state(data: bytes, folder: Path) -> None:

@@ -47,7 +47,7 @@ def one(m, n, k, dtype, tile=None):
     sx, sw = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
     space = SkinnyWorkspace.on("cuda")
     tile = tile or pick_config(n, 8 * dtype.itemsize, architecture(x), unit_count(x))
-    alone = dataclasses.replace(tile, overlap=False, ahead=0)
+    alone = dataclasses.replace(tile, overlap=False, prefetch=0)
 
     def library(i):
         if dtype.itemsize == 1:

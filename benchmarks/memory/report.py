@@ -11,11 +11,11 @@ LATER = ("7b-lora-largest", "7b-lora-over", "7b-qlora-largest", "tiny-largest", 
 def predict(row: dict):
     """What `fit` says about a measured case, on a GPU with as much memory as the one that ran it had."""
     from rocm_guide.memory.planner import fit
-    from rocm_guide.memory.work import Work
+    from rocm_guide.memory.work import Workload
 
     case = row["case"]
     generate = case["method"] == "generate"
-    work = Work(
+    work = Workload(
         method="inference" if generate else case["method"],
         batch=case["batch"],
         seq=case["seq"] + case.get("new", 0),

@@ -18,7 +18,7 @@ from rocm_guide.base import write_text
 from rocm_guide.device import accelerator
 from rocm_guide.host import host_facts
 from rocm_guide.placement.planner import STRATEGIES, plan_placement
-from rocm_guide.placement.reasons import explain, memory_table, runs_of
+from rocm_guide.placement.reasons import explain_placement, memory_table, runs_of
 from rocm_guide.zoo.load import meta_model
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     totals = [torch.cuda.mem_get_info(i)[1] for i in range(gpus)] or [8 * 10**9]
     model = meta_model(options.model).bfloat16()
     plan = plan_placement(model, [int(0.9 * t) for t in totals], "auto")
-    print("\n".join(explain(plan)), flush=True)
+    print("\n".join(explain_placement(plan)), flush=True)
     began = time.perf_counter()
     materialise(model, plan, kind)
     loading = time.perf_counter() - began

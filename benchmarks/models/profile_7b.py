@@ -20,7 +20,7 @@ from pathlib import Path
 from rocm_guide.host import describe_cpu, host_facts
 from rocm_guide.profiling.torch_trace.events import iter_events
 from rocm_guide.profiling.torch_trace.recording import mark_modules, record
-from rocm_guide.profiling.torch_trace.summary import compare, summarize
+from rocm_guide.profiling.torch_trace.summary import compare_traces, summarize
 
 KEEP_ARGS = ("stream", "correlation", "Sequence number", "Fwd thread id", "External id", "device", "grid", "block")
 
@@ -224,7 +224,7 @@ def graph_decode(model, config, context, ids, raw, out, static_cache, sync) -> d
         "a_wall_ms": wall(eager, sync),
         "b_wall_ms": wall(graph.replay, sync),
         "largest_logit_difference": float((logits - expected).abs().max()),
-        "change_per_step_us": {c.name: [c.a_us, c.b_us] for c in compare(a, b, by="total")},
+        "change_per_step_us": {c.name: [c.a_us, c.b_us] for c in compare_traces(a, b, by="total")},
     }
 
 

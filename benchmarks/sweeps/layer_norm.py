@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import next_power_of_2, unit_count
-from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, widen
+from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, to_float32
 from rocm_guide.kernels.rows.layer_norm import layer_norm_forward
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.weight_grad import column_sum
@@ -72,8 +72,8 @@ def backward_rows(
         x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
         dy = tl.load(dy_ptr + row * cols + col, mask=inside, other=0.0)
         mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
-        g = widen(dy, WIDEN) * widen(tl.load(w_ptr + col, mask=inside, other=0.0), WIDEN)
-        h = (widen(x, WIDEN) - mean) * rstd
+        g = to_float32(dy, WIDEN) * to_float32(tl.load(w_ptr + col, mask=inside, other=0.0), WIDEN)
+        h = (to_float32(x, WIDEN) - mean) * rstd
         along, level = tl.split(tl.sum(tl.join(g * h, g), 0) * (1.0 / cols))
         if X_FETCH == 2:
             fetch_span(x_ptr + later * x_stride, COLS * 2)
@@ -83,11 +83,11 @@ def backward_rows(
             x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first")
             dy = tl.load(dy_ptr + row * cols + col, mask=inside, other=0.0, eviction_policy="evict_first")
         w = tl.load(w_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last")
-        h = (widen(x, WIDEN) - mean) * rstd
-        dy = widen(dy, WIDEN)
+        h = (to_float32(x, WIDEN) - mean) * rstd
+        dy = to_float32(dy, WIDEN)
         dw += dy * h
         db += dy
-        dx = rstd * (dy * widen(w, WIDEN) - level - h * along)
+        dx = rstd * (dy * to_float32(w, WIDEN) - level - h * along)
         tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
         if OVERLAP:
             let_next_kernel_start(tl.maximum(rows - row - programs, 0).to(tl.int32))

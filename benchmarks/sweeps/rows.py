@@ -61,14 +61,14 @@ def configurations(op, rows, cols):
                 capped = op in ("layer_norm", "softmax_bwd") and cols >= 8192 and rows > 132
                 for again in (False, True) if op.endswith("norm") and rows > 132 else (False,):
                     for cap in sorted(caps) if capped else (0,):
-                        yield RowTile(cols, tile_rows, warps, reload=again, registers=cap)
+                        yield RowTile(cols, tile_rows, warps, reload=again, defer_weight=again, registers=cap)
                 continue
             for again in (False, True) if cols >= 8192 else (False,):
-                yield RowTile(cols, tile_rows, warps, split=True, reload=again)
+                yield RowTile(cols, tile_rows, warps, split=True, reload=again, defer_weight=again)
                 for stages in (1, 2, 3) if rows > 132 else (1,):
                     for per_unit in (1, 2, 4) if rows > 132 else (1,):
                         if warps * per_unit <= 64:
-                            yield RowTile(cols, tile_rows, warps, stages, per_unit, reload=again)
+                            yield RowTile(cols, tile_rows, warps, stages, per_unit, reload=again, defer_weight=again)
     if cols >= 16384:
         for block, warps in ((4096, 8), (4096, 16), (8192, 16), (8192, 32)):
             yield RowTile(block, 1, warps, blocked=True)

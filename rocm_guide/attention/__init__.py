@@ -7,7 +7,7 @@ In reading order:
   generates with them.
 - ``backends``: Which attention implementations work on this machine, why the others do not, and what each one costs.
 - ``cost``: What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check
-  them with.
+  them.
 """
 
 from typing import TYPE_CHECKING
@@ -39,4 +39,4 @@ __all__ = [
     "visible_tiles",
 ]
 
-__getattr__, __dir__ = face(__name__, "backends", "cost", "in_transformers")
+__getattr__, __dir__ = face(__name__, "in_transformers", "backends", "cost")

@@ -25,10 +25,10 @@ def doctor(
     """
     from rich.console import Console
 
-    from rocm_guide.doctor.diagnosis import diagnose, report
+    from rocm_guide.doctor.diagnosis import checks_as_dict, diagnose
 
     checks = diagnose(timeout=timeout)
-    summary = report(checks)
+    summary = checks_as_dict(checks)
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
     else:

@@ -159,7 +159,7 @@ def compare(
     as_json: JSON = False,
 ) -> None:
     """Profile A against profile B, per step, the largest difference first."""
-    from rocm_guide.profiling.torch_trace.summary import compare as difference
+    from rocm_guide.profiling.torch_trace.summary import compare_traces as difference
     from rocm_guide.profiling.torch_trace.summary import summarize
 
     rows = difference(summarize(a), summarize(b), by=by)
@@ -224,9 +224,9 @@ def counters(
     as_json: JSON = False,
 ) -> None:
     """Say what hardware counters mean."""
-    from rocm_guide.profiling.amd.counters import COUNTERS, explain
+    from rocm_guide.profiling.amd.counters import COUNTERS, describe_counter
 
-    found = {name: explain(name) for name in names or COUNTERS}
+    found = {name: describe_counter(name) for name in names or COUNTERS}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return

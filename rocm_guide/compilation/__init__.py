@@ -17,7 +17,7 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.compilation.decoder import Decoder, count_compilation, decode_speed
-    from rocm_guide.compilation.divergence import parting
+    from rocm_guide.compilation.divergence import first_divergence
     from rocm_guide.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
     from rocm_guide.compilation.knobs import KNOBS, knob_table, measure_knobs
 
@@ -27,11 +27,11 @@ __all__ = [
     "count_compilation",
     "decode_speed",
     "extract_kernels",
+    "first_divergence",
     "inductor_code",
     "inspect_kernels",
     "knob_table",
     "measure_knobs",
-    "parting",
 ]
 
 __getattr__, __dir__ = face(__name__, "decoder", "divergence", "inductor", "knobs")

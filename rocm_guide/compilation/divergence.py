@@ -11,11 +11,11 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Parting", "parting"]
+__all__ = ["Divergence", "first_divergence"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """Where two greedy texts part: the ``position`` (tokens in common), and how close the choice was there.
 
     ``gap`` is the distance of the two logits in standard deviations of all logits. Rounding can only swap candidates
@@ -26,7 +26,9 @@ class Parting:
     gap: float
 
 
-def parting(model: torch.nn.Module, ids: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor) -> Parting | None:
+def first_divergence(
+    model: torch.nn.Module, ids: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor
+) -> Divergence | None:
     """Compare two continuations [1, tokens] of the prompt ``ids`` [1, prompt]; None when they are equal.
 
     In 16-bit types a compiled model may choose another token than the eager one, because fused kernels round less
@@ -40,8 +42,10 @@ def parting(model: torch.nn.Module, ids: torch.Tensor, ours: torch.Tensor, their
     >>> sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=50)
     >>> model = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     >>> prompt, text = torch.tensor([[3, 4, 5]]), torch.tensor([[7, 8, 9]])
-    >>> parting(model, prompt, text, text) is None, parting(model, prompt, text, torch.tensor([[7, 8, 1]])).position
-    (True, 2)
+    >>> first_divergence(model, prompt, text, torch.tensor([[7, 8, 1]])).position
+    2
+    >>> first_divergence(model, prompt, text, text) is None
+    True
     """
     import torch
 
@@ -55,4 +59,4 @@ def parting(model: torch.nn.Module, ids: torch.Tensor, ours: torch.Tensor, their
     with torch.no_grad():
         logits = model(torch.cat([ids, theirs[:, :position]], 1), use_cache=False).logits[0, -1].float()
     first, second = (logits[int(t[0, position])] for t in (ours, theirs))
-    return Parting(position, float((first - second).abs() / logits.std()))
+    return Divergence(position, float((first - second).abs() / logits.std()))

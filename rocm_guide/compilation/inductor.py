@@ -150,7 +150,7 @@ def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") 
     ('gfx942', 0)
     """
     from rocm_guide.mi300x.compile import compile_kernel
-    from rocm_guide.mi300x.report import report
+    from rocm_guide.mi300x.report import kernel_report
 
     reports = []
     with tempfile.TemporaryDirectory() as folder, _as_gpu(arch):
@@ -168,7 +168,7 @@ def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") 
                 constants = {k: v for k, v in chosen.items() if k in order}
                 options = {k: v for k, v in chosen.items() if k not in order}
                 options |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
-                reports.append(report(compile_kernel(tuner.fn, types, constants, arch=arch, **options)))
+                reports.append(kernel_report(compile_kernel(tuner.fn, types, constants, arch=arch, **options)))
     return reports
 
 

@@ -5,7 +5,6 @@ In reading order:
 
 - ``lessons``: The catalogue of notebooks: which there are, what they say about themselves, and whether their outputs
   are fresh.
-- ``introductions``: Which notebook introduces a helper: the first one, in reading order, whose code cells import it.
 - ``parameters``: Parameters given on the command line, checked against the notebooks' own parameters cells before
   anything runs.
 - ``lint``: The rules of a notebook, checked without running it: `python -m rocm_guide.course.lint notebooks/*.ipynb`.
@@ -20,6 +19,7 @@ In reading order:
 - ``store``: `rocm-guide store`: execute notebooks cleanly on the CPU and keep their outputs in the repository,
   stamped.
 - ``cpu_time``: Whether processes got the processor when they asked for it: on a busy machine everything takes longer.
+- ``introductions``: Which notebook introduces a helper: the first one, in reading order, whose code cells import it.
 """
 
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.base import face
 
 if TYPE_CHECKING:
+    from rocm_guide.course.introductions import notebook_of
     from rocm_guide.course.lessons import Lesson, catalogue, find_lessons, notebooks_folder
     from rocm_guide.course.report import times_of
     from rocm_guide.course.run import check_runnable, run_course
@@ -38,6 +39,7 @@ __all__ = [
     "catalogue",
     "check_runnable",
     "find_lessons",
+    "notebook_of",
     "notebooks_folder",
     "run_course",
     "store_course",
@@ -45,4 +47,4 @@ __all__ = [
     "update_readme",
 ]
 
-__getattr__, __dir__ = face(__name__, "lessons", "report", "run", "store")
+__getattr__, __dir__ = face(__name__, "lessons", "run", "report", "store", "introductions")

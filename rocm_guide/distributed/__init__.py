@@ -53,4 +53,4 @@ __all__ = [
     "wait_for",
 ]
 
-__getattr__, __dir__ = face(__name__, "batches", "fsdp_demo", "loopback", "nodes")
+__getattr__, __dir__ = face(__name__, "loopback", "nodes", "batches", "fsdp_demo")

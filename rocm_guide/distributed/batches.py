@@ -14,7 +14,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["encode", "learning_rate", "pad", "read_losses", "read_processes", "rows_of_step", "share_of_rank"]
+__all__ = ["learning_rate", "pad", "read_losses", "read_processes", "rows_of_step", "share_of_rank", "tokenize_rows"]
 
 Sample = tuple[list[int], list[int]]
 
@@ -64,7 +64,7 @@ def share_of_rank(batch: Sequence[int], rank: int, world: int, at_a_time: int) -
     return [mine[i * at_a_time : (i + 1) * at_a_time] for i in range(pieces)]
 
 
-def encode(rows: Sequence[Mapping[str, str]], tokenizer: Any, max_length: int = 256) -> list[Sample]:
+def tokenize_rows(rows: Sequence[Mapping[str, str]], tokenizer: Any, max_length: int = 256) -> list[Sample]:
     """(token ids, labels) of each row; the labels of a prompt are -100, which the loss ignores.
 
     Args:
@@ -74,7 +74,8 @@ def encode(rows: Sequence[Mapping[str, str]], tokenizer: Any, max_length: int = 
         GuideError: a row has neither, or nothing is left to learn.
 
     >>> from rocm_guide.zoo.load import load_tokenizer
-    >>> ids, labels = encode([{"prompt": "[INST] Hi [/INST]", "completion": " Hello. </s>"}], load_tokenizer())[0]
+    >>> row = {"prompt": "[INST] Hi [/INST]", "completion": " Hello. </s>"}
+    >>> ids, labels = tokenize_rows([row], load_tokenizer())[0]
     >>> labels[0], labels[-1] == ids[-1] == 2
     (-100, True)
     """

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError, write_text
-from rocm_guide.distributed.batches import encode, learning_rate, pad, rows_of_step, share_of_rank
+from rocm_guide.distributed.batches import learning_rate, pad, rows_of_step, share_of_rank, tokenize_rows
 from rocm_guide.distributed.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
 
 __all__ = ["ElasticSettings", "train"]
@@ -91,7 +91,7 @@ def _train(s: ElasticSettings, device: Any) -> Path:
 
     rank, world = dist.get_rank(), dist.get_world_size()
     tokenizer = load_tokenizer(s.model)
-    samples = encode(list(load_dataset(s.data)["train"]), tokenizer, s.max_length)
+    samples = tokenize_rows(list(load_dataset(s.data)["train"]), tokenizer, s.max_length)
     model, wrapped = _model(s, device)
     trained = [p for p in wrapped.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=s.peak_rate, weight_decay=0.0)

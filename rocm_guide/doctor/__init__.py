@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from rocm_guide.base import face
 
 if TYPE_CHECKING:
-    from rocm_guide.doctor.diagnosis import PreflightError, diagnose, preflight, report
+    from rocm_guide.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, preflight
     from rocm_guide.doctor.first_look import fields_of, tool_output, torch_checks
 
-__all__ = ["PreflightError", "diagnose", "fields_of", "preflight", "report", "tool_output", "torch_checks"]
+__all__ = ["PreflightError", "checks_as_dict", "diagnose", "fields_of", "preflight", "tool_output", "torch_checks"]
 
 __getattr__, __dir__ = face(__name__, "diagnosis", "first_look")

@@ -18,7 +18,7 @@ from rocm_guide.doctor.software import check_accelerator, check_libraries, check
 from rocm_guide.host import memory_available
 from rocm_guide.system.audit import check_numa
 
-__all__ = ["PreflightError", "diagnose", "libraries", "preflight", "report"]
+__all__ = ["PreflightError", "checks_as_dict", "diagnose", "libraries", "preflight"]
 
 # What no notebook can do without; also the whole list when the package's metadata is not there (a copied helper).
 _CORE = ("torch", "transformers", "numpy", "matplotlib")
@@ -70,10 +70,10 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
     ]
 
 
-def report(checks: Sequence[Check]) -> dict[str, object]:
+def checks_as_dict(checks: Sequence[Check]) -> dict[str, object]:
     """The checks as plain data for ``--json``: the worst status, and each line with its fix.
 
-    >>> report([Check("OK", "python", "3.13.1"), Check("WARN", "disk", "3 GiB free", "free some")])["status"]
+    >>> checks_as_dict([Check("OK", "python", "3.13.1"), Check("WARN", "disk", "3 GiB free", "free some")])["status"]
     'WARN'
     """
     worst = max((c.status for c in checks), key=("OK", "WARN", "FAIL").index, default="OK")

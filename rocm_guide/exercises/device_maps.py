@@ -9,7 +9,7 @@ from typing import Any
 from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
 from rocm_guide.memory.planner import fit
-from rocm_guide.memory.work import Work
+from rocm_guide.memory.work import Workload
 from rocm_guide.placement.planner import plan_placement
 from rocm_guide.placement.schedules import busy_share, pipeline_schedule
 from rocm_guide.zoo.load import meta_model
@@ -74,7 +74,7 @@ def check_mi300x(count: Any) -> bool:
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 2:
         return say(False, f"{count!r}: give a whole number of GPUs, 2 or more")
-    work = Work("full", batch=1, seq=4096, precision="mixed", checkpointing=True)
+    work = Workload("full", batch=1, seq=4096, precision="mixed", checkpointing=True)
     config = config_of("llama-2-70b")
     plan = fit(config, work, gpu="MI300X", count=count, fsdp=True)
     if not plan.fits:

@@ -28,4 +28,4 @@ __all__ = [
     "roofline",
 ]
 
-__getattr__, __dir__ = face(__name__, "drawings", "specs")
+__getattr__, __dir__ = face(__name__, "specs", "drawings")

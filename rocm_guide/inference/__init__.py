@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["InferenceError", "continuations", "forward_flops", "generate_timed", "kv_cache_bytes", "largest_difference"]
 
-__getattr__, __dir__ = face(__name__, "cost", "generate")
+__getattr__, __dir__ = face(__name__, "generate", "cost")

@@ -3,8 +3,8 @@
 
 In reading order:
 
-- ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks that
-  name the fault.
+- ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of
+  arguments.
 - ``anywhere``: Call a kernel's wrapper on any machine: on the GPU if its tensors are there, else in Triton's
   interpreter.
 - ``bandwidth``: Four streams through memory: read, write, copy, triad. What they reach is the ceiling of every kernel
@@ -13,8 +13,8 @@ In reading order:
   more.
 - ``resource_table``: The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one
   line per launch.
-- ``table_cache``: The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read
-  from the cache.
 - ``cases``: The launches of the kernels in this folder that the resource table compiles for MI300X, beside the
   families'.
+- ``table_cache``: The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read
+  from the cache.
 """

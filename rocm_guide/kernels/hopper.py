@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["drop_lines", "fetch_rows", "fetch_span", "let_next_kernel_start", "wait_for_kernel_before", "widen"]
+__all__ = ["drop_lines", "fetch_rows", "fetch_span", "let_next_kernel_start", "to_float32", "wait_for_kernel_before"]
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def drop_lines(lines):
 
 
 @triton.jit
-def widen(x, PTX: tl.constexpr):
+def to_float32(x, PTX: tl.constexpr):
     """``x`` in fp32. With PTX two bf16 take two instructions, where the compiler (Triton 3.6) makes three."""
     if PTX and x.dtype == tl.bfloat16:
         x = tl.inline_asm_elementwise(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rocm_guide.memory.plot import draw_fit
     from rocm_guide.memory.states import training_state_bytes
     from rocm_guide.memory.step import step_moments
-    from rocm_guide.memory.work import FitError, Work
+    from rocm_guide.memory.work import FitError, Workload
 
-__all__ = ["Fit", "FitError", "Work", "draw_fit", "fit", "step_moments", "training_state_bytes"]
+__all__ = ["Fit", "FitError", "Workload", "draw_fit", "fit", "step_moments", "training_state_bytes"]
 
-__getattr__, __dir__ = face(__name__, "planner", "plot", "states", "step", "work")
+__getattr__, __dir__ = face(__name__, "states", "step", "work", "planner", "plot")

@@ -12,7 +12,7 @@ TRL compute them; checked against the live bytes of real steps (tests) and again
 from __future__ import annotations
 
 from rocm_guide.memory.norm_activations import fused, is_casting, layer_norm_bytes, layer_norm_mlp, rms_norm_bytes
-from rocm_guide.memory.work import Work
+from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.sizes import Layer, Sizes
 
 __all__ = ["head_bytes", "layer_saved", "layer_transient", "loss_tile"]
@@ -31,7 +31,7 @@ _SHARED_INPUT = (
 _FROM_NORM, _FROM_ATTENTION = (_SHARED_INPUT[0], _SHARED_INPUT[4]), _SHARED_INPUT[3]
 
 
-def layer_saved(sizes: Sizes, work: Work, layer: Layer | None = None) -> dict[str, int]:
+def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dict[str, int]:
     """Bytes that one layer keeps from its forward to its backward pass, by part; of the first layer if none is given.
 
     - norms: each keeps its input. Liger: 2TH. torch: an fp32 copy, 4TH, and, to train the norm's own weight, the
@@ -48,7 +48,7 @@ def layer_saved(sizes: Sizes, work: Work, layer: Layer | None = None) -> dict[st
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
-    >>> saved = layer_saved(sizes_of(SHAPES["llama-2-7b"]), Work("full", batch=1, seq=2048))
+    >>> saved = layer_saved(sizes_of(SHAPES["llama-2-7b"]), Workload("full", batch=1, seq=2048))
     >>> round(sum(saved.values()) / 2048 / 4096, 1)  # bytes per token and unit of hidden size
     32.2
     """
@@ -88,7 +88,7 @@ def layer_saved(sizes: Sizes, work: Work, layer: Layer | None = None) -> dict[st
     return parts | {"inputs of trained matrices": inputs, "weight casts": casts}
 
 
-def _norms(sizes: Sizes, work: Work, layer: Layer) -> int:
+def _norms(sizes: Sizes, work: Workload, layer: Layer) -> int:
     """Bytes kept by the norms of a layer."""
     t, h = work.tokens, sizes.hidden
     if is_casting(sizes):
@@ -103,7 +103,7 @@ def _norms(sizes: Sizes, work: Work, layer: Layer) -> int:
     return kept
 
 
-def _attention(sizes: Sizes, work: Work, layer: Layer) -> int:
+def _attention(sizes: Sizes, work: Workload, layer: Layer) -> int:
     """Bytes of queries, keys, values and output, and one fp32 number a head and token."""
     kept = work.tokens * (2 * (layer.q + layer.k + layer.v) + 2 * _output(layer) + 4 * sizes.heads)
     if sizes.family == "phi3":  # values are a part of the fused product, which stays as a whole
@@ -120,7 +120,7 @@ def _output(layer: Layer) -> int:
     return next(a for name, (a, _) in layer.matrices.items() if name in _FROM_ATTENTION or name == "attn.c_proj")
 
 
-def _experts(sizes: Sizes, work: Work, layer: Layer) -> int:
+def _experts(sizes: Sizes, work: Workload, layer: Layer) -> int:
     """Bytes kept by routed experts, as one grouped product computes them (transformers, integrations/moe.py)."""
     rows, full = work.tokens * layer.top_k, work.method == "full"
     kept = rows * (6 * layer.expert_inner + 2 * sizes.hidden)
@@ -132,7 +132,7 @@ def _experts(sizes: Sizes, work: Work, layer: Layer) -> int:
     return kept + scores + rows * 24  # indices of 8 bytes: the order, its inverse, the choice
 
 
-def layer_transient(sizes: Sizes, work: Work, layer: Layer | None = None) -> int:
+def layer_transient(sizes: Sizes, work: Workload, layer: Layer | None = None) -> int:
     """Bytes held for a moment in the backward pass of a layer, on top of what it saved, at its largest: in the MLP.
 
     The gradient of the residual stream (as wide as the stream) and of the MLP's product, 2TI, are always there. Where
@@ -144,7 +144,7 @@ def layer_transient(sizes: Sizes, work: Work, layer: Layer | None = None) -> int
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
     >>> sizes = sizes_of(SHAPES["llama-2-7b"])
-    >>> layer_transient(sizes, Work("full", batch=1, seq=1)) == 2 * 4096 + 2 * 11008
+    >>> layer_transient(sizes, Workload("full", batch=1, seq=1)) == 2 * 4096 + 2 * 11008
     True
     """
     layer = layer or sizes.groups[0][0]
@@ -165,13 +165,13 @@ def layer_transient(sizes: Sizes, work: Work, layer: Layer | None = None) -> int
     return stream + held
 
 
-def _experts_transient(sizes: Sizes, work: Work, layer: Layer) -> int:
+def _experts_transient(sizes: Sizes, work: Workload, layer: Layer) -> int:
     """The gradient of the weighted outputs in fp32 in two orders, and then those of the experts' own tensors."""
     rows = work.tokens * layer.top_k
     return max(rows * 8 * sizes.hidden, rows * (4 * layer.expert_inner + 3 * sizes.hidden))
 
 
-def head_bytes(sizes: Sizes, work: Work) -> tuple[int, int]:
+def head_bytes(sizes: Sizes, work: Workload) -> tuple[int, int]:
     """(kept, moment): bytes of the last norm and the loss kept for the backward pass, and those of its largest moment.
 
     Kept: the norm's input and output, and the rows that are scored, 2TH each. In the backward pass: a tile of logits
@@ -181,7 +181,7 @@ def head_bytes(sizes: Sizes, work: Work) -> tuple[int, int]:
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
-    >>> tile = head_bytes(sizes_of(SHAPES["llama-2-7b"]), Work("lora", batch=1, seq=1))[1] - 6 * 4096
+    >>> tile = head_bytes(sizes_of(SHAPES["llama-2-7b"]), Workload("lora", batch=1, seq=1))[1] - 6 * 4096
     >>> tile == 2 * 32768
     True
     """
@@ -197,12 +197,12 @@ def head_bytes(sizes: Sizes, work: Work) -> tuple[int, int]:
     return kept, moment
 
 
-def loss_tile(sizes: Sizes, work: Work) -> int:
+def loss_tile(sizes: Sizes, work: Workload) -> int:
     """Bytes of one tile of logits and, under mixed precision, of the bf16 casts of what is multiplied for it.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
-    >>> loss_tile(sizes_of(SHAPES["llama-2-7b"]), Work("full", batch=8, seq=2048)) / 2**20
+    >>> loss_tile(sizes_of(SHAPES["llama-2-7b"]), Workload("full", batch=8, seq=2048)) / 2**20
     256.0
     """
     rows = min(work.tokens, LOSS_TOKENS)
@@ -210,5 +210,5 @@ def loss_tile(sizes: Sizes, work: Work) -> int:
     return 2 * rows * LOSS_WORDS + casts
 
 
-def _casts_adapters(work: Work) -> bool:
+def _casts_adapters(work: Workload) -> bool:
     return work.method == "lora" and work.adapter_fp32

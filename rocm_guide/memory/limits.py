@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from rocm_guide.hardware.specs import HardwareError, gpu
-from rocm_guide.memory.work import FitError, Work
+from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.zoo.sizes import Sizes
 
 __all__ = ["budget_of", "check_split"]
@@ -35,7 +35,7 @@ def budget_of(name: str, memory_gb: float | None = None) -> tuple[str, int]:
     return name, round(memory_gb * 1e9)
 
 
-def check_split(sizes: Sizes, work: Work, count: int, fsdp: bool) -> None:
+def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
     """Refuse what cannot run, whatever the memory.
 
     Raises:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from rocm_guide.memory.work import Work
+from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.families import LIGER
 from rocm_guide.zoo.sizes import Layer, Sizes
 
 __all__ = ["fused", "is_casting", "layer_norm_bytes", "layer_norm_mlp", "rms_norm_bytes"]
 
 
-def fused(sizes: Sizes, work: Work) -> bool:
+def fused(sizes: Sizes, work: Workload) -> bool:
     """Whether Liger's kernels run: asked for, and there for this family."""
     return work.kernels == "liger" and sizes.family in LIGER
 
@@ -20,12 +20,12 @@ def is_casting(sizes: Sizes) -> bool:
     return sizes.family in ("gpt2", "opt")
 
 
-def rms_norm_bytes(sizes: Sizes, work: Work, rows: int, width: int, size: int) -> int:
+def rms_norm_bytes(sizes: Sizes, work: Workload, rows: int, width: int, size: int) -> int:
     """Bytes that an RMSNorm keeps: its input, one fp32 number a row, and what the gradient of its weight needs.
 
     >>> from rocm_guide.zoo.sizes import sizes_of
     >>> from rocm_guide.zoo.shapes import SHAPES
-    >>> rms_norm_bytes(sizes_of(SHAPES["llama-2-7b"]), Work("lora"), 1, 4096, 2)
+    >>> rms_norm_bytes(sizes_of(SHAPES["llama-2-7b"]), Workload("lora"), 1, 4096, 2)
     8196
     """
     if fused(sizes, work):
@@ -35,11 +35,11 @@ def rms_norm_bytes(sizes: Sizes, work: Work, rows: int, width: int, size: int) -
     return rows * ((4 + normalised) * width + 4)
 
 
-def layer_norm_bytes(sizes: Sizes, work: Work) -> int:
+def layer_norm_bytes(sizes: Sizes, work: Workload) -> int:
     """Bytes that a LayerNorm keeps under autocast: its input in fp32, a mean and a deviation a row."""
     return work.tokens * (4 * sizes.hidden + 8)
 
 
-def layer_norm_mlp(sizes: Sizes, work: Work, layer: Layer) -> int:
+def layer_norm_mlp(sizes: Sizes, work: Workload, layer: Layer) -> int:
     """Bytes kept by the MLP of GPT-2 (GELU written out in single operations) and OPT (ReLU, its result only)."""
     return work.tokens * layer.inner * (14 if sizes.family == "gpt2" else 2)

@@ -9,7 +9,7 @@ from typing import Any
 from rocm_guide.memory.limits import budget_of, check_split
 from rocm_guide.memory.sharded import sharded_moments
 from rocm_guide.memory.step import frozen_bytes, step_moments
-from rocm_guide.memory.work import FitError, Work
+from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.zoo.sizes import Layer, Sizes, sizes_of
 
 __all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
@@ -40,7 +40,7 @@ class Fit:
         stored_as: how the weights are stored: "bf16", or the format of a quantised checkpoint.
     """
 
-    work: Work
+    work: Workload
     parts: dict[str, int]
     overhead: dict[str, int]
     moments: dict[str, int]
@@ -75,7 +75,7 @@ class Fit:
 
 def fit(
     config: Any,
-    work: Work,
+    work: Workload,
     *,
     gpu: str = "MI300X",
     count: int = 1,
@@ -104,7 +104,7 @@ def fit(
             a split that the heads do not allow, or quantised weights that cannot be trained.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
-    >>> plan = fit(SHAPES["llama-2-7b"], Work("full", batch=4, seq=512))
+    >>> plan = fit(SHAPES["llama-2-7b"], Workload("full", batch=4, seq=512))
     >>> plan.fits, plan.moment, round(plan.peak / 2**30, 1)
     (True, 'optimizer', 50.3)
     """
@@ -138,7 +138,7 @@ def fit(
     )
 
 
-def largest_batch(shape: Sizes, work: Work, budget: int, count: int = 1, fsdp: bool = False) -> int:
+def largest_batch(shape: Sizes, work: Workload, budget: int, count: int = 1, fsdp: bool = False) -> int:
     """The largest batch whose total stays within ``budget`` bytes; 0 if there is none.
 
     The total grows with the batch, so doubling and then halving the interval finds it.
@@ -158,7 +158,7 @@ def largest_batch(shape: Sizes, work: Work, budget: int, count: int = 1, fsdp: b
     return low
 
 
-def generate_moments(shape: Sizes, work: Work, count: int = 1) -> dict[str, dict[str, int]]:
+def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, dict[str, int]]:
     """Bytes by part while the prompt is read ("prefill") and while the last token is made ("decode").
 
     Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
@@ -193,7 +193,7 @@ def _widest(sizes: Sizes, layer: Layer) -> int:
     return max(dense, experts if layer.experts else 0)
 
 
-def _moments(shape: Sizes, work: Work, count: int, fsdp: bool) -> dict[str, dict[str, int]]:
+def _moments(shape: Sizes, work: Workload, count: int, fsdp: bool) -> dict[str, dict[str, int]]:
     if work.method in ("inference", "serve"):
         moments = generate_moments(shape, work, count)
     elif fsdp:
@@ -207,6 +207,6 @@ def _moments(shape: Sizes, work: Work, count: int, fsdp: bool) -> dict[str, dict
     return {name: {**sizes, "workspace": workspace} for name, sizes in moments.items()}
 
 
-def _overhead(peak: int, count: int, work: Work) -> dict[str, int]:
+def _overhead(peak: int, count: int, work: Workload) -> dict[str, int]:
     context = CONTEXT_BYTES + (NCCL_BYTES if count > 1 else 0)
     return {"context": context, "fragmentation": 0 if work.method == "serve" else round(FRAGMENTED * peak)}

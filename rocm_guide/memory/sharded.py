@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from rocm_guide.memory.activations import head_bytes, layer_saved, layer_transient, loss_tile
 from rocm_guide.memory.step import work_states
-from rocm_guide.memory.work import Work
+from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.sizes import Sizes
 
 __all__ = ["sharded_moments"]
 
 
-def sharded_moments(sizes: Sizes, work: Work, count: int) -> dict[str, dict[str, int]]:
+def sharded_moments(sizes: Sizes, work: Workload, count: int) -> dict[str, dict[str, int]]:
     """Bytes by part at each moment of a step, on one of ``count`` GPUs (FSDP2, resharding after the forward pass).
 
     Parameters, gradients and AdamW states, as :func:`~rocm_guide.memory.step.work_states` counts them, divided by
@@ -28,7 +28,7 @@ def sharded_moments(sizes: Sizes, work: Work, count: int) -> dict[str, dict[str,
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
     >>> sizes = sizes_of(SHAPES["llama-2-7b"])
-    >>> four = sharded_moments(sizes, Work("full", batch=1, seq=8, precision="mixed"), 4)["optimizer"]
+    >>> four = sharded_moments(sizes, Workload("full", batch=1, seq=8, precision="mixed"), 4)["optimizer"]
     >>> four["parameters"] == sizes.parameters
     True
     """
@@ -66,7 +66,7 @@ def sharded_moments(sizes: Sizes, work: Work, count: int) -> dict[str, dict[str,
     }
 
 
-def _largest_gathered(sizes: Sizes, work: Work) -> int:
+def _largest_gathered(sizes: Sizes, work: Workload) -> int:
     """Bytes of the largest layer while it is gathered: in bf16, or as a frozen checkpoint stores it."""
     if work.method == "full":
         return 2 * sizes.largest_layer

@@ -5,26 +5,26 @@ from __future__ import annotations
 
 from rocm_guide.memory.activations import head_bytes, layer_saved, layer_transient, loss_tile
 from rocm_guide.memory.states import training_state_bytes
-from rocm_guide.memory.work import Work
+from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.quantized import NF4_BYTES
 from rocm_guide.zoo.sizes import Sizes
 
 __all__ = ["adapter_parameters_of", "frozen_bytes", "step_moments", "work_states"]
 
 
-def adapter_parameters_of(sizes: Sizes, work: Work) -> int:
+def adapter_parameters_of(sizes: Sizes, work: Workload) -> int:
     """Numbers in all LoRA matrices of this work; 0 without LoRA."""
     if work.method not in ("lora", "qlora"):
         return 0
     return sizes.lora_parameters(work.targets or sizes.lora_targets(), work.rank)
 
 
-def frozen_bytes(sizes: Sizes, work: Work) -> int:
+def frozen_bytes(sizes: Sizes, work: Workload) -> int:
     """Bytes of all weights that are not trained, or only read: bf16, the checkpoint's own format, or NF4 for QLoRA.
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
-    >>> frozen_bytes(sizes_of(SHAPES["llama-2-7b"]), Work("inference")) / 1e9
+    >>> frozen_bytes(sizes_of(SHAPES["llama-2-7b"]), Workload("inference")) / 1e9
     13.476831232
     """
     if work.method != "qlora" or sizes.quantised:
@@ -33,7 +33,7 @@ def frozen_bytes(sizes: Sizes, work: Work) -> int:
     return 2 * sizes.parameters + round(linear * (NF4_BYTES - 2))
 
 
-def work_states(sizes: Sizes, work: Work) -> dict[str, int]:
+def work_states(sizes: Sizes, work: Workload) -> dict[str, int]:
     """Bytes of parameters, gradients and AdamW states; gradients as they are when all are there.
 
     full, bf16: 2 + 2 + (2 + 2) bytes a parameter, because torch keeps AdamW's states in the parameter's type. full,
@@ -45,7 +45,7 @@ def work_states(sizes: Sizes, work: Work) -> dict[str, int]:
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> from rocm_guide.zoo.sizes import sizes_of
     >>> sizes = sizes_of(SHAPES["llama-2-7b"])
-    >>> sum(work_states(sizes, Work("full")).values()) == 8 * sizes.parameters
+    >>> sum(work_states(sizes, Workload("full")).values()) == 8 * sizes.parameters
     True
     """
     if work.method == "full":
@@ -60,7 +60,7 @@ def work_states(sizes: Sizes, work: Work) -> dict[str, int]:
     return {"parameters": base, "adapter": adapter, "gradients": gradients, "optimizer": moments}
 
 
-def step_moments(sizes: Sizes, work: Work) -> dict[str, dict[str, int]]:
+def step_moments(sizes: Sizes, work: Workload) -> dict[str, dict[str, int]]:
     """Bytes by part at each moment of a step that can be its peak (from the second step on, when states exist).
 
     Activations shrink while gradients grow, so the two are never at their largest together:
@@ -104,7 +104,7 @@ def _counted(sizes: Sizes) -> list[tuple[int, int]]:
     return [(id(layer), count) for layer, count in sizes.groups]
 
 
-def _each(sizes: Sizes, work: Work) -> tuple[dict[int, int], dict[int, int]]:
+def _each(sizes: Sizes, work: Workload) -> tuple[dict[int, int], dict[int, int]]:
     """For each kind of layer the bytes that it keeps, and those of autocast's casts among them."""
     saved, casts = {}, {}
     for layer, _ in sizes.groups:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocm_guide.base import GuideError
 from rocm_guide.zoo.sizes import LORA_TARGETS
 
-__all__ = ["FitError", "Work"]
+__all__ = ["FitError", "Workload"]
 
 #: Rows, tokens, rank: beyond any use, and the arithmetic stays within what a JSON reader takes.
 LARGEST = 1_000_000_000
@@ -25,7 +25,7 @@ class FitError(GuideError):
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What is asked of the model, per GPU; sizes in rows and tokens.
 
     Attributes:

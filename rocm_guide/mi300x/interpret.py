@@ -15,7 +15,7 @@ from typing import Any
 from rocm_guide.base import GuideError
 from rocm_guide.children import ChildError, run_child
 
-__all__ = ["InterpretError", "interpret", "launch"]
+__all__ = ["InterpretError", "interpret", "launch_anywhere"]
 
 _CHILD = """
 import importlib, sys, torch
@@ -65,7 +65,7 @@ def interpret(calls: Sequence[tuple[Any, Sequence[int], Sequence[Any], Mapping[s
                 tensor.copy_(result)
 
 
-def launch(kernel: Any, grid: Sequence[int], *arguments: Any, **meta: Any) -> None:
+def launch_anywhere(kernel: Any, grid: Sequence[int], *arguments: Any, **meta: Any) -> None:
     """Run a kernel where its tensors are: on their GPU, or in the interpreter when they are on the CPU.
 
     Raises:
@@ -74,7 +74,7 @@ def launch(kernel: Any, grid: Sequence[int], *arguments: Any, **meta: Any) -> No
     >>> import torch
     >>> from rocm_guide.mi300x.examples.int4_scores import stream_copy
     >>> x, y = torch.arange(5.0), torch.zeros(5)
-    >>> launch(stream_copy, (2,), x, y, 5, BLOCK=4)
+    >>> launch_anywhere(stream_copy, (2,), x, y, 5, BLOCK=4)
     >>> y.tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0]
     """

@@ -19,7 +19,7 @@ from rocm_guide.mi300x.limits import Finding, check_limits
 from rocm_guide.mi300x.occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
 from rocm_guide.mi300x.resources import Resources
 
-__all__ = ["IsaSummary", "KernelReport", "report", "report_table", "summarise_isa"]
+__all__ = ["IsaSummary", "KernelReport", "kernel_report", "report_table", "summarise_isa"]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def summarise_isa(kernel: Kernel) -> IsaSummary:
     )
 
 
-def report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelReport:
+def kernel_report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelReport:
     """Join everything that is known about ``compiled``, launched over ``grid`` if given.
 
     Registers come from the code object (its descriptor and metadata note), instructions from the assembly, and LDS
@@ -129,7 +129,7 @@ def report(compiled: Compiled, grid: Sequence[int] | None = None) -> KernelRepor
     >>> from rocm_guide.mi300x.compile import compile_kernel
     >>> from rocm_guide.mi300x.examples.tuning import scale_rows
     >>> x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
-    >>> r = report(compile_kernel(scale_rows, [x, x, 2.0, 4096], {"BLOCK": 2048}), grid=(128,))
+    >>> r = kernel_report(compile_kernel(scale_rows, [x, x, 2.0, 4096], {"BLOCK": 2048}), grid=(128,))
     >>> r.occupancy.waves_per_simd, r.isa.global_loads, [f.rule for f in r.findings]
     (8.0, {128: 1}, ['grid'])
     """

@@ -16,7 +16,7 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.placement.planner import STRATEGIES, Placement, PlacementError, pieces_of, plan_placement
-    from rocm_guide.placement.reasons import bytes_by_device, draw_placement, explain, memory_table, runs_of
+    from rocm_guide.placement.reasons import bytes_by_device, draw_placement, explain_placement, memory_table, runs_of
     from rocm_guide.placement.schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "busy_share",
     "bytes_by_device",
     "draw_placement",
-    "explain",
+    "explain_placement",
     "layer_spans",
     "memory_table",
     "pieces_of",

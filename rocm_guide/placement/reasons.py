@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
 
-__all__ = ["bytes_by_device", "draw_placement", "explain", "memory_table", "runs_of"]
+__all__ = ["bytes_by_device", "draw_placement", "explain_placement", "memory_table", "runs_of"]
 
 
 def runs_of(plan: Placement) -> dict[Any, list[str]]:
@@ -38,7 +38,7 @@ def runs_of(plan: Placement) -> dict[Any, list[str]]:
     return {device: [re.sub(r"^layers (\d+)-\1$", r"layer \1", name) for name in held[device]] for device in held}
 
 
-def explain(plan: Placement) -> list[str]:
+def explain_placement(plan: Placement) -> list[str]:
     """One sentence for each device: what it holds, its limit, and why it stopped there. Notebook 04.
 
     Accelerate fills the devices in order. A balancing strategy first lowers each limit to an even share plus 1.25

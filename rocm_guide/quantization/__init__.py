@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from rocm_guide.quantization.grid import (
         QuantizationError,
         bits_per_weight,
-        encode,
         fit_grid,
         output_error,
+        quantize_block,
         round_to_nearest,
     )
     from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
@@ -54,7 +54,6 @@ __all__ = [
     "decode_bound",
     "dequantize_blocks",
     "divergence",
-    "encode",
     "fit_grid",
     "format_errors",
     "hessian",
@@ -64,6 +63,7 @@ __all__ = [
     "model_bytes",
     "outlier_columns",
     "output_error",
+    "quantize_block",
     "quantize_blocks",
     "quantize_rows",
     "round_to_nearest",
@@ -74,4 +74,4 @@ __all__ = [
     "table",
 ]
 
-__getattr__, __dir__ = face(__name__, "awq", "budget", "formats", "gptq", "grid", "int8", "nf4", "scores")
+__getattr__, __dir__ = face(__name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "scores", "budget")

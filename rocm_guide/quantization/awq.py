@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocm_guide.quantization.grid import QuantizationError, Quantized, check_grid, encode
+from rocm_guide.quantization.grid import QuantizationError, Quantized, check_grid, quantize_block
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ def awq_grid(weight: torch.Tensor, bits: int, group: int) -> Quantized:
     low, high = blocks.amin(1, keepdim=True), blocks.amax(1, keepdim=True)
     scale = (high - low).clamp(min=1e-5) / (2**bits - 1)
     zero = (-torch.round(low / scale)).clamp(0, 2**bits - 1)
-    codes = encode(blocks, scale, zero, bits).to(torch.uint8).reshape(rows, columns)
+    codes = quantize_block(blocks, scale, zero, bits).to(torch.uint8).reshape(rows, columns)
     groups = torch.arange(columns, device=weight.device) // (columns // count)
     return Quantized(codes, scale.reshape(rows, count), zero.reshape(rows, count), groups, bits)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.quantization.grid import QuantizationError, Quantized, check_grid, encode, fit_grid
+from rocm_guide.quantization.grid import QuantizationError, Quantized, check_grid, fit_grid, quantize_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,7 +133,7 @@ def gptq(
                 scale, zero = fit_grid(w[:, first + i : first + i + width], bits, symmetric)
                 scales.append(scale)
                 zeros.append(zero)
-            codes[:, first + i] = code = encode(part[:, i], scale[:, 0], zero[:, 0], bits)
+            codes[:, first + i] = code = quantize_block(part[:, i], scale[:, 0], zero[:, 0], bits)
             error = (part[:, i] - scale[:, 0] * (code - zero[:, 0])) / local[i, i]
             part[:, i:] -= error.unsqueeze(1) * local[i, i:]
             errors[:, i] = error

@@ -21,9 +21,9 @@ __all__ = [
     "Quantized",
     "bits_per_weight",
     "check_grid",
-    "encode",
     "fit_grid",
     "output_error",
+    "quantize_block",
     "round_to_nearest",
 ]
 
@@ -113,11 +113,11 @@ def fit_grid(block: torch.Tensor, bits: int, symmetric: bool = False) -> tuple[t
     return scale, zero
 
 
-def encode(block: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, bits: int) -> torch.Tensor:
+def quantize_block(block: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, bits: int) -> torch.Tensor:
     """Codes, as floating-point numbers, of weights on a grid; shapes broadcast.
 
     >>> import torch
-    >>> encode(torch.tensor([-1.0, 0.4, 9.0]), torch.tensor(1.0), torch.tensor(1.0), bits=2).tolist()
+    >>> quantize_block(torch.tensor([-1.0, 0.4, 9.0]), torch.tensor(1.0), torch.tensor(1.0), bits=2).tolist()
     [0.0, 1.0, 3.0]
     """
     return ((block / scale).round() + zero).clamp(0, 2**bits - 1)
@@ -145,7 +145,7 @@ def round_to_nearest(weight: torch.Tensor, bits: int = 4, group: int = 128, *, s
     count = check_grid(columns, bits, group)
     blocks = weight.detach().float().reshape(rows * count, columns // count)
     scale, zero = fit_grid(blocks, bits, symmetric)
-    codes = encode(blocks, scale, zero, bits).to(torch.uint8).reshape(rows, columns)
+    codes = quantize_block(blocks, scale, zero, bits).to(torch.uint8).reshape(rows, columns)
     groups = torch.arange(columns, device=weight.device) // (columns // count)
     return Quantized(codes, scale.reshape(rows, count), zero.reshape(rows, count), groups, bits)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.base import face
 
 if TYPE_CHECKING:
-    from rocm_guide.system.apply import apply_settings, reset_settings
+    from rocm_guide.system.apply import Outcome, apply_settings, reset_settings
     from rocm_guide.system.audit import affinity_hints, check_system
     from rocm_guide.system.machine import Machine, SystemSettingError
     from rocm_guide.system.pretend import photograph, pretend_machine
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Machine",
+    "Outcome",
     "SystemSettingError",
     "affinity_hints",
     "apply_settings",
@@ -38,4 +39,4 @@ __all__ = [
     "wanted_settings",
 ]
 
-__getattr__, __dir__ = face(__name__, "apply", "audit", "machine", "pretend", "saved", "settings")
+__getattr__, __dir__ = face(__name__, "machine", "settings", "audit", "saved", "apply", "pretend")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_guide.system.machine import Machine, SystemSettingError
-from rocm_guide.system.saved import alone, load_state, save_state
+from rocm_guide.system.saved import load_state, save_state, settings_lock
 from rocm_guide.system.settings import Setting
 
 __all__ = ["Outcome", "apply_settings", "reset_settings"]
@@ -74,7 +74,7 @@ def apply_settings(
     path = Path(state)
     if dry_run:
         return [_one(s, machine, {}, path, dry_run=True) for s in settings]
-    with alone(path):
+    with settings_lock(path):
         saved = load_state(path)
         return [_one(s, machine, saved, path, dry_run=False) for s in settings]
 
@@ -145,7 +145,7 @@ def reset_settings(
     if dry_run or not path.exists():
         return [_back(k, e, known, machine, True, force) for k, e in reversed(load_state(path).items())]
     done = []
-    with alone(path):
+    with settings_lock(path):
         saved = load_state(path)
         for key, entry in reversed(list(saved.items())):
             outcome = _back(key, entry, known, machine, False, force, lambda: save_state(path, saved))

@@ -13,7 +13,7 @@ from pathlib import Path
 from rocm_guide.base import read_regular, write_text
 from rocm_guide.system.machine import Machine, SystemSettingError
 
-__all__ = ["alone", "load_state", "save_state", "state_path"]
+__all__ = ["load_state", "save_state", "settings_lock", "state_path"]
 
 #: Seconds to wait for another set or reset before giving up.
 PATIENCE = 2.0
@@ -81,7 +81,7 @@ def save_state(path: Path, state: dict[str, dict[str, str]]) -> None:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def settings_lock(path: Path) -> Iterator[None]:
     """One set or reset at a time: two at once would each take the other's value for the original.
 
     Raises:

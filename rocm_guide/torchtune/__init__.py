@@ -34,4 +34,4 @@ __all__ = [
     "write_rows",
 ]
 
-__getattr__, __dir__ = face(__name__, "config", "results", "run", "tokenizer")
+__getattr__, __dir__ = face(__name__, "config", "tokenizer", "run", "results")

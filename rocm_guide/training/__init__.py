@@ -21,4 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["answer", "exact_match", "fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
 
-__getattr__, __dir__ = face(__name__, "evaluation", "sft")
+__getattr__, __dir__ = face(__name__, "sft", "evaluation")

@@ -5,7 +5,7 @@ In reading order:
 
 - ``gemm``: One line of a TunableOp file: a matrix product as BLAS sees it, read and written exactly as PyTorch does.
 - ``matrices``: What decides how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and
-  PyTorch release.
+  release.
 - ``blas_calls``: Which BLAS call PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
 - ``recorder``: Run a model without weights and write down every matrix product it asks BLAS for.
 - ``generation``: One way to generate text that is the same on a GPU, on a CPU and on the meta device, for recording
@@ -34,11 +34,11 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
     from rocm_guide.tunableop.experiments import apply_mode, compare_matmul, compare_model, time_matmul
-    from rocm_guide.tunableop.file_tools import compare, explain_validators, merge, missing
+    from rocm_guide.tunableop.file_tools import compare_files, explain_validators, merge, missing
     from rocm_guide.tunableop.files import TuningFile, parse_text, read_file, write_file
     from rocm_guide.tunableop.gemm import Gemm, TunableFileError, parse_gemm
     from rocm_guide.tunableop.generation import generate_fixed, padded_prompt
-    from rocm_guide.tunableop.in_words import explain
+    from rocm_guide.tunableop.in_words import describe_gemm
     from rocm_guide.tunableop.matrices import CUDA_RULES, BlasRules
     from rocm_guide.tunableop.planner import Plan, plan, plan_model
     from rocm_guide.tunableop.recorder import record_gemms
@@ -54,10 +54,10 @@ __all__ = [
     "TuningFile",
     "apply_mode",
     "call_seconds",
-    "compare",
+    "compare_files",
     "compare_matmul",
     "compare_model",
-    "explain",
+    "describe_gemm",
     "explain_validators",
     "find_fastest",
     "generate_fixed",
@@ -80,16 +80,16 @@ __all__ = [
 
 __getattr__, __dir__ = face(
     __name__,
-    "cost",
-    "experiments",
-    "file_tools",
-    "files",
     "gemm",
-    "generation",
-    "in_words",
     "matrices",
-    "planner",
     "recorder",
-    "search",
+    "generation",
+    "planner",
+    "cost",
+    "files",
+    "file_tools",
+    "in_words",
     "tuning",
+    "search",
+    "experiments",
 )

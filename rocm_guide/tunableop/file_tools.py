@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rocm_guide.tunableop.files import TuningFile
 from rocm_guide.tunableop.gemm import Gemm, TunableFileError
 
-__all__ = ["Comparison", "compare", "explain_validators", "merge", "missing"]
+__all__ = ["Comparison", "compare_files", "explain_validators", "merge", "missing"]
 
 _VALIDATORS = {
     "PT_VERSION": "the PyTorch release; another one may call BLAS with other parameters",
@@ -112,7 +112,9 @@ class Comparison:
         return statistics.median(r[3] for r in self.rows) if self.rows else float("nan")
 
 
-def compare(before: TuningFile, after: TuningFile, calls: Mapping[tuple[str, str], int] | None = None) -> Comparison:
+def compare_files(
+    before: TuningFile, after: TuningFile, calls: Mapping[tuple[str, str], int] | None = None
+) -> Comparison:
     """Compare the times of two results files; ``calls`` (from a plan) weights each product, else each counts once.
 
     With ``calls`` a product that the plan never asks for counts nothing: it is listed, with 0 calls.
@@ -122,7 +124,7 @@ def compare(before: TuningFile, after: TuningFile, calls: Mapping[tuple[str, str
     >>> a = parse_text(line.format("tn_8_4_2", 0.04) + line.format("tn_8_8_2", 0.1))
     >>> b = parse_text(line.format("tn_8_4_2", 0.02) + line.format("tn_8_8_2", 0.1))
     >>> calls = {("GemmTunableOp_Half_TN", "tn_8_4_2"): 10, ("GemmTunableOp_Half_TN", "tn_8_8_2"): 1}
-    >>> round(compare(a, b).speed_up, 2), round(compare(a, b, calls).speed_up, 2)
+    >>> round(compare_files(a, b).speed_up, 2), round(compare_files(a, b, calls).speed_up, 2)
     (1.17, 1.67)
     """
     rows, total_before, total_after = [], 0.0, 0.0

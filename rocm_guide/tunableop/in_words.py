@@ -10,7 +10,7 @@ from rocm_guide.tunableop.gemm import Gemm
 if TYPE_CHECKING:
     from rocm_guide.tunableop.planner import Plan
 
-__all__ = ["explain", "solution_words"]
+__all__ = ["describe_gemm", "solution_words"]
 
 _TYPES = {
     "float": "float32",
@@ -49,11 +49,11 @@ def solution_words(solution: str | None) -> str:
     return f"a solution called {solution}"
 
 
-def explain(gemm: Gemm, plan: Plan | None = None) -> str:
+def describe_gemm(gemm: Gemm, plan: Plan | None = None) -> str:
     """A short paragraph on one line of a file; with a plan, also which modules of the model ask for it and how often.
 
     >>> from rocm_guide.tunableop.gemm import parse_gemm
-    >>> text = explain(parse_gemm("GemmAndBiasTunableOp_Half_TN,tn_768_1024_256_ld_256_256_768"))
+    >>> text = describe_gemm(parse_gemm("GemmAndBiasTunableOp_Half_TN,tn_768_1024_256_ld_256_256_768"))
     >>> text.splitlines()[0]
     'Y[1024, 768] = X[1024, 256] @ W[768, 256].T + bias, in float16: 0.40 GFLOP.'
     """

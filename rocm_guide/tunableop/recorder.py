@@ -23,11 +23,11 @@ from rocm_guide.tunableop.matrices import BlasRules, matrix_of, torch_type_name
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Call", "Trace", "record_gemms"]
+__all__ = ["RecordedGemm", "Trace", "record_gemms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedGemm:
     """One product: what BLAS gets, which module asked (``model.layers.0.mlp.up_proj``), in which forward pass."""
 
     gemm: Gemm
@@ -42,7 +42,7 @@ class Trace:
     ``assumed`` says in words what was taken for granted where a product depends on the weights (experts).
     """
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedGemm] = field(default_factory=list)
     untunable: dict[str, int] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
     step: int = -1
@@ -98,7 +98,7 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
 
     def note(gemm: Gemm | None) -> None:
         if gemm is not None:
-            record.calls.append(Call(gemm, where[-1] if where else "", record.step))
+            record.calls.append(RecordedGemm(gemm, where[-1] if where else "", record.step))
 
     def mat(t: torch.Tensor) -> Any:
         return matrix_of(t, rules)

@@ -46,4 +46,4 @@ __all__ = [
     "sizes_of",
 ]
 
-__getattr__, __dir__ = face(__name__, "config_json", "data", "load", "shapes", "sizes")
+__getattr__, __dir__ = face(__name__, "shapes", "sizes", "load", "data", "config_json")

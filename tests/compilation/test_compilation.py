@@ -9,7 +9,7 @@ import torch
 
 from rocm_guide.base import GuideError
 from rocm_guide.compilation.decoder import Decoder, count_compilation, decode_speed
-from rocm_guide.compilation.divergence import parting
+from rocm_guide.compilation.divergence import first_divergence
 from rocm_guide.compilation.inductor import InductorKernel, extract_kernels, inductor_code, inspect_kernels
 from rocm_guide.compilation.knobs import KNOBS, Knob, knob_table, measure_knobs
 
@@ -54,7 +54,7 @@ def test_a_swap_of_equals_is_told_from_a_wrong_token(model):
 
     ids = torch.tensor([[11, 12, 13]])
     text = Decoder(model, 1, 16).run(ids, 9)
-    assert parting(model, ids, text, text.clone()) is None
+    assert first_divergence(model, ids, text, text.clone()) is None
     twins = copy.deepcopy(model)
     token = int(text[0, 4])
     twin = next(t for t in range(97) if t not in text)
@@ -62,16 +62,16 @@ def test_a_swap_of_equals_is_told_from_a_wrong_token(model):
         twins.lm_head.weight[twin] = twins.lm_head.weight[token] * 0.999
     swapped = text.clone()
     swapped[0, 4] = twin
-    found = parting(twins, ids, swapped, text)
+    found = first_divergence(twins, ids, swapped, text)
     assert found.position == 4 and found.gap < 0.05
     wrong = text.clone()
     with torch.no_grad():
         logits = model(torch.cat([ids, text[:, :6]], 1)).logits[0, -1]
     wrong[0, 6] = logits.argmin()
-    found = parting(model, ids, wrong, text)
+    found = first_divergence(model, ids, wrong, text)
     assert found.position == 6 and found.gap > 2
     with pytest.raises(GuideError, match=r"\(1, 9\), \(1, 8\)"):
-        parting(model, ids, text, text[:, :8])
+        first_divergence(model, ids, text, text[:, :8])
 
 
 def test_decoding_equals_generate(model):

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from rocm_guide.base import GuideError
 from rocm_guide.distributed.batches import (
-    encode,
     learning_rate,
     read_losses,
     read_processes,
     rows_of_step,
     share_of_rank,
+    tokenize_rows,
 )
 from rocm_guide.distributed.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
 from rocm_guide.distributed.elastic import ElasticSettings, train
@@ -74,10 +74,10 @@ def test_shares_that_cannot_be():
 def test_rows_without_text_and_prompts_that_leave_nothing():
     tokenizer = load_tokenizer()
     with pytest.raises(GuideError, match="row 0 has question"):
-        encode([{"question": "?"}], tokenizer)
+        tokenize_rows([{"question": "?"}], tokenizer)
     with pytest.raises(GuideError, match="nothing is left to learn"):
-        encode([{"prompt": "[INST] What? [/INST]", "completion": " That. </s>"}], tokenizer, max_length=3)
-    ids, labels = encode([{"text": "all of it"}], tokenizer)[0]
+        tokenize_rows([{"prompt": "[INST] What? [/INST]", "completion": " That. </s>"}], tokenizer, max_length=3)
+    ids, labels = tokenize_rows([{"text": "all of it"}], tokenizer)[0]
     assert ids == labels
 
 

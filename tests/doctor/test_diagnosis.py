@@ -13,7 +13,7 @@ from rocm_guide.checks import Check
 from rocm_guide.doctor import diagnosis as doctor
 from rocm_guide.doctor import resources as doctor_machine
 from rocm_guide.doctor import software as doctor_probes
-from rocm_guide.doctor.diagnosis import PreflightError, diagnose, libraries, preflight, report
+from rocm_guide.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, libraries, preflight
 from rocm_guide.doctor.resources import check_cache, check_disk, check_memory
 from rocm_guide.doctor.software import check_accelerator, check_libraries, check_rocm_tools, pins
 
@@ -139,8 +139,8 @@ def test_the_isolated_question_agrees():
 
 def test_report_carries_the_worst():
     checks = [Check("OK", "a", "b"), Check("FAIL", "c", "d", "e"), Check("WARN", "f", "g")]
-    assert report(checks)["status"] == "FAIL" and report([])["status"] == "OK"
-    assert json.loads(json.dumps(report(checks)))["checks"][1]["fix"] == "e"
+    assert checks_as_dict(checks)["status"] == "FAIL" and checks_as_dict([])["status"] == "OK"
+    assert json.loads(json.dumps(checks_as_dict(checks)))["checks"][1]["fix"] == "e"
 
 
 def test_every_library_of_the_course_is_pinned():

@@ -16,7 +16,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.memory.planner import fit, generate_moments
 from rocm_guide.memory.sharded import sharded_moments
 from rocm_guide.memory.step import step_moments, work_states
-from rocm_guide.memory.work import FitError, Work
+from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.zoo.quantized import NF4_BYTES
 from rocm_guide.zoo.shapes import SHAPES, config_of
 from rocm_guide.zoo.sizes import LORA_TARGETS as SEVEN
@@ -42,12 +42,12 @@ def small_tiles(monkeypatch):
 
 
 CASES = {
-    "full": Work("full", 4, 256, kernels="torch"),
-    "mixed": Work("full", 4, 256, precision="mixed", kernels="torch"),
-    "qv": Work("lora", 4, 256, kernels="torch", rank=4, targets=QV),
-    "all": Work("lora", 4, 256, kernels="torch", rank=4),
-    "bf16 adapters": Work("lora", 4, 256, kernels="torch", rank=4, adapter_fp32=False),
-    "down": Work("lora", 4, 256, kernels="torch", rank=4, targets=("down_proj",)),
+    "full": Workload("full", 4, 256, kernels="torch"),
+    "mixed": Workload("full", 4, 256, precision="mixed", kernels="torch"),
+    "qv": Workload("lora", 4, 256, kernels="torch", rank=4, targets=QV),
+    "all": Workload("lora", 4, 256, kernels="torch", rank=4),
+    "bf16 adapters": Workload("lora", 4, 256, kernels="torch", rank=4, adapter_fp32=False),
+    "down": Workload("lora", 4, 256, kernels="torch", rank=4, targets=("down_proj",)),
 }
 
 
@@ -157,34 +157,41 @@ def test_results_of_another_gpu_make_a_table_too(benchmark) -> None:
 
 def test_more_of_anything_needs_more_memory() -> None:
     config = config_of("llama-2-7b")
-    for work in (Work("full", 2, 512), Work("lora", 2, 512), Work("qlora", 2, 512), Work("inference", 2, 512)):
+    for work in (
+        Workload("full", 2, 512),
+        Workload("lora", 2, 512),
+        Workload("qlora", 2, 512),
+        Workload("inference", 2, 512),
+    ):
         base = fit(config, work).peak
         assert fit(config, replace(work, seq=4096)).peak > base
         assert fit(config, replace(work, batch=64)).peak > base
-    assert fit(config, Work("lora", 8, 2048, checkpointing=True)).peak < fit(config, Work("lora", 8, 2048)).peak
-    assert fit(config, Work("full", 4, 512, precision="mixed")).peak > 1.9 * fit(config, Work("full", 4, 512)).peak
+    assert fit(config, Workload("lora", 8, 2048, checkpointing=True)).peak < fit(config, Workload("lora", 8, 2048)).peak
+    assert (
+        fit(config, Workload("full", 4, 512, precision="mixed")).peak > 1.9 * fit(config, Workload("full", 4, 512)).peak
+    )
 
 
 def test_accumulated_gradients_stay_during_the_forward_pass() -> None:
     shape = sizes_of(config_of("llama-2-7b"))
-    once, twice = (step_moments(shape, Work("full", 8, 2048, accumulation=n)) for n in (1, 2))
+    once, twice = (step_moments(shape, Workload("full", 8, 2048, accumulation=n)) for n in (1, 2))
     assert once["loss"]["gradients"] == 0 and twice["loss"]["gradients"] == 2 * shape.parameters
 
 
 @pytest.mark.parametrize("method", ["full", "lora", "qlora", "inference", "serve"])
 def test_largest_batch_is_the_largest(method: str) -> None:
-    config, work = config_of("llama-3-8b"), Work(method, 1, 2048)
+    config, work = config_of("llama-3-8b"), Workload(method, 1, 2048)
     best = fit(config, work).largest_batch
     assert best >= 1
     assert fit(config, replace(work, batch=best)).fits and not fit(config, replace(work, batch=best + 1)).fits
 
 
 def test_largest_batch_is_zero_when_not_even_one_row_fits() -> None:
-    assert fit(config_of("llama-2-70b"), Work("full")).largest_batch == 0
+    assert fit(config_of("llama-2-70b"), Workload("full")).largest_batch == 0
 
 
 def test_the_memory_of_a_device_is_not_that_of_the_package() -> None:
-    plan = fit(config_of("llama-2-7b"), Work("full", 6, 1024), gpu="MI250X")
+    plan = fit(config_of("llama-2-7b"), Workload("full", 6, 1024), gpu="MI250X")
     assert plan.budget == (64 << 30) - (16 << 20) and not plan.fits
     assert fit(config_of("llama-2-7b"), plan.work, gpu="H100").fits
 
@@ -195,9 +202,9 @@ def test_a_plot_gives_a_kind_the_same_colour_in_every_plan() -> None:
     matplotlib.use("Agg")
     from rocm_guide.memory.plot import draw_fit
 
-    config, work = config_of("llama-2-7b"), Work("full", 1, 2048, precision="mixed")
+    config, work = config_of("llama-2-7b"), Workload("full", 1, 2048, precision="mixed")
     axes = [draw_fit({"a": fit(config, work, count=2, fsdp=shards)}) for shards in (False, True)]
-    axes.append(draw_fit({"a": fit(config, Work("serve", 4, 2048))}))
+    axes.append(draw_fit({"a": fit(config, Workload("serve", 4, 2048))}))
     colours: dict[str, set] = {}
     for ax in axes:
         for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
@@ -208,7 +215,7 @@ def test_a_plot_gives_a_kind_the_same_colour_in_every_plan() -> None:
 
 
 def test_shards_shrink_with_the_number_of_gpus() -> None:
-    shape, work = sizes_of(config_of("llama-2-13b")), Work("full", 1, 512, precision="mixed")
+    shape, work = sizes_of(config_of("llama-2-13b")), Workload("full", 1, 512, precision="mixed")
     two, eight = (sharded_moments(shape, work, n)["optimizer"] for n in (2, 8))
     assert sum(two.values()) == pytest.approx(4 * sum(eight.values()), rel=1e-6)
     whole = fit(config_of("llama-2-13b"), work, count=4)
@@ -216,7 +223,7 @@ def test_shards_shrink_with_the_number_of_gpus() -> None:
 
 
 def test_sharded_adapters_cost_a_share_of_the_frozen_weights_and_no_gradients_of_them() -> None:
-    config, work = config_of("llama-3-70b"), Work("lora", 1, 2048, checkpointing=True)
+    config, work = config_of("llama-3-70b"), Workload("lora", 1, 2048, checkpointing=True)
     alone, shared = fit(config, work), fit(config, work, count=4, fsdp=True)
     assert alone.parts["parameters"] > 3.99 * shared.parts["parameters"]
     assert shared.parts.get("gathered", 0) < 2.2 * (2 * sizes_of(config).largest_layer + 2 * sizes_of(config).outside)
@@ -225,7 +232,7 @@ def test_sharded_adapters_cost_a_share_of_the_frozen_weights_and_no_gradients_of
 
 @pytest.mark.parametrize(("count", "checkpointing", "total"), [(8, False, 122.93), (4, True, 169.18)])
 def test_hand_checked_plans_with_fsdp(count: int, checkpointing: bool, total: float) -> None:
-    work = Work("full", 1, 2048, checkpointing=checkpointing)
+    work = Workload("full", 1, 2048, checkpointing=checkpointing)
     assert fit(config_of("llama-3-70b"), work, count=count, fsdp=True).total / 1e9 == pytest.approx(total, abs=0.005)
 
 
@@ -234,19 +241,19 @@ def test_hand_checked_plans_with_fsdp(count: int, checkpointing: bool, total: fl
 )
 def test_a_server_splits_heads_and_not_parts_of_them(model: str, count: int) -> None:
     with pytest.raises(FitError, match=f"count={count}: tensor parallelism has to divide"):
-        fit(config_of(model), Work("serve", seq=1024), count=count)
+        fit(config_of(model), Workload("serve", seq=1024), count=count)
 
 
 @pytest.mark.parametrize(("model", "positions"), [("gpt2", 1024), ("opt-13b", 2048)])
 def test_learned_positions_end_a_text(model: str, positions: int) -> None:
-    assert fit(config_of(model), Work("inference", 1, positions)).peak > 0
+    assert fit(config_of(model), Workload("inference", 1, positions)).peak > 0
     with pytest.raises(FitError, match=f"seq={positions + 1}: this model .* {positions:,} positions"):
-        fit(config_of(model), Work("inference", 1, positions + 1))
-    assert fit(config_of("llama-2-7b"), Work("inference", 1, 100_000)).peak > 0, "rotary positions have no end"
+        fit(config_of(model), Workload("inference", 1, positions + 1))
+    assert fit(config_of("llama-2-7b"), Workload("inference", 1, 100_000)).peak > 0, "rotary positions have no end"
 
 
 def test_more_gpus_than_kv_heads_hold_copies_of_the_cache() -> None:
-    config, work = config_of("llama-3-70b"), Work("serve", 8, 4096)
+    config, work = config_of("llama-3-70b"), Workload("serve", 8, 4096)
     eight, sixteen = (fit(config, work, count=n).parts["KV cache"] for n in (8, 16))
     assert eight == sixteen == fit(config, work, count=1, memory_gb=999).parts["KV cache"] // 8
 
@@ -257,20 +264,20 @@ GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
 def test_a_quantised_checkpoint_is_counted_as_it_is() -> None:
     plain = config_of("llama-2-7b").to_dict()
     stored = {**plain, "quantization_config": GPTQ}
-    whole, four = (fit(fields, Work("inference", 1, 512)) for fields in (plain, stored))
+    whole, four = (fit(fields, Workload("inference", 1, 512)) for fields in (plain, stored))
     linear = sizes_of(plain).linear
     assert four.stored_as == "gptq, 4 bits"
     assert whole.parts["parameters"] - four.parts["parameters"] == pytest.approx(linear * (2 - 4.15625 / 8), rel=1e-3)
     with pytest.raises(FitError, match="stored as gptq, 4 bits: they cannot be trained"):
-        fit(stored, Work("full"))
-    adapters = fit(stored, Work("qlora", 1, 512, adapter_fp32=False))
+        fit(stored, Workload("full"))
+    adapters = fit(stored, Workload("qlora", 1, 512, adapter_fp32=False))
     assert adapters.parts["parameters"] == four.parts["parameters"]
 
 
 def test_every_family_has_a_plan_and_a_mixture_costs_all_of_its_experts() -> None:
     for name in SHAPES:
         for method in ("full", "lora", "inference", "serve"):
-            plan = fit(SHAPES[name], Work(method, 1, 512), memory_gb=9999)
+            plan = fit(SHAPES[name], Workload(method, 1, 512), memory_gb=9999)
             assert plan.peak > 2 * sizes_of(SHAPES[name]).parameters * 0.99, (name, method)
 
 
@@ -284,7 +291,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_bytes_of_other_families(family: str, small_tiles) -> None:
-    work = Work("lora", 2, 128, kernels="torch", rank=4)
+    work = Workload("lora", 2, 128, kernels="torch", rank=4)
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 160}
 
     def config(layers: int):
@@ -300,9 +307,9 @@ def test_saved_bytes_of_other_families(family: str, small_tiles) -> None:
 def test_adapters_and_four_bits() -> None:
     shape = sizes_of(config_of("llama-2-7b"))
     assert shape.lora_parameters(QV, 64) == 33_554_432
-    assert "adapter" not in work_states(shape, Work("full"))
+    assert "adapter" not in work_states(shape, Workload("full"))
     assert pytest.approx(4.127, abs=1e-3) == 8 * NF4_BYTES
-    four = work_states(shape, Work("qlora", adapter_fp32=False))["parameters"]
+    four = work_states(shape, Workload("qlora", adapter_fp32=False))["parameters"]
     assert 3.6e9 < four < 4.0e9
 
 
@@ -310,7 +317,7 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
     from rocm_guide.inference.cost import kv_cache_bytes
 
     config = config_of("llama-3-8b")
-    parts = generate_moments(sizes_of(config), Work("serve", batch=3, seq=100))["decode"]
+    parts = generate_moments(sizes_of(config), Workload("serve", batch=3, seq=100))["decode"]
     assert parts["KV cache"] == kv_cache_bytes(config, 100, batch=3)
 
 
@@ -330,7 +337,7 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
 )
 def test_work_that_means_nothing(change: dict, told: str) -> None:
     with pytest.raises(FitError, match=told) as caught:
-        Work(**change)
+        Workload(**change)
     assert "\n" not in str(caught.value)
 
 
@@ -348,5 +355,5 @@ def test_work_that_means_nothing(change: dict, told: str) -> None:
 )
 def test_impossible_plans(model: str, options: dict, told: str) -> None:
     with pytest.raises(GuideError, match=told) as caught:
-        fit(config_of(model), Work(), **options)
+        fit(config_of(model), Workload(), **options)
     assert "\n" not in str(caught.value)

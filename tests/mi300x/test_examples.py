@@ -8,7 +8,7 @@ import torch
 
 from rocm_guide.mi300x.compile import compile_kernel
 from rocm_guide.mi300x.examples import int4_scores as examples
-from rocm_guide.mi300x.interpret import InterpretError, interpret, launch
+from rocm_guide.mi300x.interpret import InterpretError, interpret, launch_anywhere
 from rocm_guide.mi300x.ir.program import parse_ir
 from rocm_guide.mi300x.isa.in_flight import loads_in_flight
 from rocm_guide.mi300x.isa.kernel import parse_asm
@@ -67,7 +67,7 @@ def test_copy_and_matmul_in_the_interpreter():
 
 def test_a_failing_kernel_is_named():
     with pytest.raises(InterpretError, match="stream_copy failed"):
-        launch(examples.stream_copy, (1,), torch.zeros(4), torch.zeros(4), 4, BLOCK=3)
+        launch_anywhere(examples.stream_copy, (1,), torch.zeros(4), torch.zeros(4), 4, BLOCK=3)
 
 
 def test_a_copy_uses_the_widest_accesses():

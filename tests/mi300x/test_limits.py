@@ -83,15 +83,15 @@ def test_real_kernels_break_the_limits_that_the_compiler_lets_pass():
     pytest.importorskip("triton")
     from rocm_guide.mi300x.compile import compile_kernel
     from rocm_guide.mi300x.examples.tuning import matmul, scale_rows
-    from rocm_guide.mi300x.report import report
+    from rocm_guide.mi300x.report import kernel_report
 
     bf16 = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
     arguments = [bf16, bf16, bf16, 4096, 4096, 4096]
-    threads = report(compile_kernel(scale_rows, [HALF, HALF, 2.0, 4096], {"BLOCK": 4096}, num_warps=32))
+    threads = kernel_report(compile_kernel(scale_rows, [HALF, HALF, 2.0, 4096], {"BLOCK": 4096}, num_warps=32))
     assert [f.rule for f in threads.findings] == ["threads"] and not threads.launches
     tile = {"BM": 256, "BN": 256, "BK": 128}
-    lds = report(compile_kernel(matmul, arguments, tile, num_warps=8))
+    lds = kernel_report(compile_kernel(matmul, arguments, tile, num_warps=8))
     assert lds.lds == 131_072 and lds.findings[0].rule == "lds" and not lds.launches
-    spills = report(compile_kernel(matmul, arguments, {**tile, "BK": 32}, waves_per_eu=4))
+    spills = kernel_report(compile_kernel(matmul, arguments, {**tile, "BK": 32}, waves_per_eu=4))
     assert "spills" in [f.rule for f in spills.findings] and spills.launches
     assert spills.resources.scratch > 0

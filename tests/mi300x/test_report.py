@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from rocm_guide.mi300x.compile import compile_kernel
 from rocm_guide.mi300x.examples.tuning import attention_rows, matmul, scale_rows
-from rocm_guide.mi300x.report import report, report_table
+from rocm_guide.mi300x.report import kernel_report, report_table
 
 HALF = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
 HEAD = torch.empty(4096, 128, dtype=torch.float16, device="meta")
@@ -43,7 +43,7 @@ def test_resources_equal_the_notes_that_llvm_readelf_prints(arch, tmp_path):
         notes = run("llvm-readelf", "--notes", str(path))
         if ".vgpr_count" not in notes:
             pytest.skip("this llvm-readelf does not decode AMD notes")
-        r = report(k).resources
+        r = kernel_report(k).resources
         for key, value in (
             (".vgpr_count", r.vgprs),
             (".agpr_count", r.agprs),
@@ -51,7 +51,7 @@ def test_resources_equal_the_notes_that_llvm_readelf_prints(arch, tmp_path):
             (".vgpr_spill_count", r.vgpr_spills),
             (".private_segment_fixed_size", r.scratch),
             (".group_segment_fixed_size", r.lds_static),
-            (".max_flat_workgroup_size", report(k).threads),
+            (".max_flat_workgroup_size", kernel_report(k).threads),
         ):
             assert int(re.search(rf"\{key}:\s+(\d+)", notes)[1]) == value, key
 
@@ -60,7 +60,7 @@ def test_resources_equal_the_notes_that_llvm_readelf_prints(arch, tmp_path):
 def test_allocation_equals_the_directives_in_the_assembly(arch):
     """The descriptor in the code object against the ``.amdhsa_`` lines that it was assembled from."""
     for k in kernels(arch):
-        r = report(k)
+        r = kernel_report(k)
         free = int(re.search(r"\.amdhsa_next_free_vgpr (\d+)", k.assembly)[1])
         assert r.resources.vgprs_allocated == -(-free // 8) * 8 == r.occupancy.vgprs
         assert r.resources.scratch == int(re.search(r"\.amdhsa_private_segment_fixed_size (\d+)", k.assembly)[1])
@@ -69,7 +69,7 @@ def test_allocation_equals_the_directives_in_the_assembly(arch):
 
 def test_instruction_counts_equal_a_count_by_hand():
     for k in kernels():
-        r = report(k)
+        r = kernel_report(k)
         body = k.assembly[k.assembly.index(f"\n{k.name}:") : k.assembly.index(".Lfunc_end0:")]
         ops = re.findall(r"^\s+([a-z]\w+)", body, re.M)
         assert r.isa.mfma == {op: ops.count(op) for op in dict.fromkeys(o for o in ops if o.startswith("v_mfma"))}
@@ -79,13 +79,13 @@ def test_instruction_counts_equal_a_count_by_hand():
 
 
 def test_waves_per_eu_shows_as_padding():
-    r = report(compile_kernel(attention_rows, ATTENTION, {"D": 128, "BM": 64, "BN": 32}, waves_per_eu=1))
+    r = kernel_report(compile_kernel(attention_rows, ATTENTION, {"D": 128, "BM": 64, "BN": 32}, waves_per_eu=1))
     assert r.resources.vgprs < 256 < r.resources.vgprs_allocated and r.occupancy.waves_per_simd == 1
     assert r.waves_per_eu.helps and "pads" in r.waves_per_eu.reason
 
 
 def test_json_is_plain_and_complete():
-    r = report(next(kernels()), grid=(32, 4))
+    r = kernel_report(next(kernels()), grid=(32, 4))
     data = json.loads(r.to_json())
     assert data["kernel"] == "matmul" and data["grid"] == [32, 4] and data["launches"] is True
     assert data["resources"]["vgprs"] == r.resources.vgprs and data["occupancy"]["limited_by"]
@@ -95,7 +95,7 @@ def test_json_is_plain_and_complete():
 
 
 def test_text():
-    r = report(next(kernels()), grid=(128,))
+    r = kernel_report(next(kernels()), grid=(128,))
     text = str(r)
     assert "matmul for gfx942 (MI300X)" in text and "128 workgroups on 304 CUs" in text
     assert f"{r.resources.vgprs} VGPRs used" in text
@@ -115,5 +115,5 @@ def test_configurations_compiled_from_nothing(tmp_path, monkeypatch):
         for warps in (4, 8)
     ]
     assert len(list(tmp_path.glob("*/*.hsaco"))) == 4
-    assert len({report(one).resources for one in compiled}) > 1
+    assert len({kernel_report(one).resources for one in compiled}) > 1
     assert len(list(tmp_path.glob("*/*.hsaco"))) == 4

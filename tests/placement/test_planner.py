@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rocm_guide.placement.planner import STRATEGIES, PlacementError, pieces_of, plan_placement
-from rocm_guide.placement.reasons import bytes_by_device, draw_placement, explain, memory_table, runs_of
+from rocm_guide.placement.reasons import bytes_by_device, draw_placement, explain_placement, memory_table, runs_of
 from rocm_guide.zoo.load import meta_model
 
 GB = 10**9
@@ -168,11 +168,11 @@ def test_offload_only_when_named() -> None:
 
 def test_explanations_name_layers_limits_and_the_piece_that_did_not_fit() -> None:
     model = model_of("llama-2-70b")
-    text = explain(plan_placement(model, [192 * GB] * 4, "auto"))
+    text = explain_placement(plan_placement(model, [192 * GB] * 4, "auto"))
     assert len(text) == 4 and "limit lowered to" in text[0] and "model.layers.20" in text[0]
     assert "kept free for the largest layer" in text[0] and "kept free" not in text[1]
-    assert "left free for the work" in explain(plan_placement(model, [192 * GB] * 4, "balanced_low_0"))[0]
-    assert "sufficed" in explain(plan_placement(model, [192 * GB] * 4, "sequential"))[3]
+    assert "left free for the work" in explain_placement(plan_placement(model, [192 * GB] * 4, "balanced_low_0"))[0]
+    assert "sufficed" in explain_placement(plan_placement(model, [192 * GB] * 4, "sequential"))[3]
 
 
 def test_runs_cover_every_layer_once() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.base import GuideError
-from rocm_guide.profiling.amd.counters import COUNTERS, explain, flops, memory_bytes, place
+from rocm_guide.profiling.amd.counters import COUNTERS, describe_counter, flops, memory_bytes, place
 from rocm_guide.profiling.amd.perfetto import iter_slices
 from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 from rocm_guide.profiling.torch_trace.events import TraceError
@@ -161,10 +161,10 @@ def test_missing_counters_are_named():
 
 def test_every_counter_is_explained_with_its_unit():
     for name in COUNTERS:
-        assert explain(name).endswith("]")
-    assert explain("TCC_HIT") == explain("TCC_HIT_sum")
-    assert "64 lanes" in explain("SQ_INSTS_VALU_ADD_F16")
-    assert "rocprofv3-avail" in explain("NO_SUCH")
+        assert describe_counter(name).endswith("]")
+    assert describe_counter("TCC_HIT") == describe_counter("TCC_HIT_sum")
+    assert "64 lanes" in describe_counter("SQ_INSTS_VALU_ADD_F16")
+    assert "rocprofv3-avail" in describe_counter("NO_SUCH")
 
 
 # ---- errors

@@ -19,7 +19,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.profiling.torch_trace.attribution import innermost, parents
 from rocm_guide.profiling.torch_trace.events import TraceError, iter_events, iter_text_events
 from rocm_guide.profiling.torch_trace.slices import SLICES, kernel_slice, module_place, module_slices
-from rocm_guide.profiling.torch_trace.summary import compare, summarize
+from rocm_guide.profiling.torch_trace.summary import compare_traces, summarize
 
 SAMPLES = Path(__file__).parents[2] / "notebooks" / "recorded"
 CPU_TRACE = SAMPLES / "torch_cpu_train.json.gz"
@@ -295,19 +295,19 @@ def test_compare_is_per_step_and_sorted(tmp_path):
 
     a = write("a.json", [("flash_fwd", 10), ("rms_norm", 40)], 2)
     b = write("b.json", [("flash_fwd", 12), ("rms_norm", 8), ("nccl_AllReduce", 3)], 3)
-    rows = compare(a, b)
+    rows = compare_traces(a, b)
     assert [(r.name, r.a_us, r.b_us) for r in rows] == [
         ("norms", 40, 8),
         ("communication", 0, 3),
         ("attention", 10, 12),
     ]
     assert rows[0].saved_us == 32
-    assert {r.name: r.saved_us for r in compare(a, b, by="total")}["busy"] == 50 - 23
-    assert len(compare(a, b, by="kernel")) == 3
+    assert {r.name: r.saved_us for r in compare_traces(a, b, by="total")}["busy"] == 50 - 23
+    assert len(compare_traces(a, b, by="kernel")) == 3
     with pytest.raises(GuideError, match="by='colour'"):
-        compare(a, b, by="colour")
+        compare_traces(a, b, by="colour")
     with pytest.raises(GuideError, match="same kind"):
-        compare(a, summarize(CPU_TRACE))
+        compare_traces(a, summarize(CPU_TRACE))
 
 
 # ---- slices of real architectures

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
 from rocm_guide.quantization.calibration import calibration_samples, joined_samples, layer_inputs, linear_errors
 from rocm_guide.quantization.gptq import gptq, hessian
-from rocm_guide.quantization.grid import QuantizationError, encode, output_error
+from rocm_guide.quantization.grid import QuantizationError, output_error, quantize_block
 from rocm_guide.quantization.int8 import int8_linear, quantize_rows
 from rocm_guide.quantization.layers import quantize_layers
 from rocm_guide.quantization.libraries import add_libraries, gptqmodel_load, gptqmodel_quantize, kernels, quiet
@@ -63,7 +63,7 @@ def test_gptq_codes_equal_the_library(tuned, bits, act_order, symmetric):
             task.add_batch(x[None], None)
             q, scale, zero, groups, *_ = task.quantize()
         ours = gptq(linear.weight, hessian([x]), bits, GROUP, symmetric=symmetric, act_order=act_order)
-        theirs = encode(q, scale[:, groups.long()], zero[:, groups.long()], bits).to(torch.uint8)
+        theirs = quantize_block(q, scale[:, groups.long()], zero[:, groups.long()], bits).to(torch.uint8)
         assert torch.equal(groups.long(), ours.groups)
         assert int((theirs != ours.codes).sum()) == 0, name
 

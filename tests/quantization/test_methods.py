@@ -18,9 +18,9 @@ from rocm_guide.quantization.grid import (
     QuantizationError,
     bits_per_weight,
     check_grid,
-    encode,
     fit_grid,
     output_error,
+    quantize_block,
     round_to_nearest,
 )
 from rocm_guide.quantization.int8 import int8_linear, outlier_columns, smoothing_scales
@@ -85,7 +85,7 @@ def test_gptq_follows_the_textbook_column_by_column():
     rest = w.double().clone()
     codes = torch.zeros(8, 32)
     for i in range(32):
-        codes[:, i] = encode(rest[:, i], scale[:, 0], zero[:, 0], 4)
+        codes[:, i] = quantize_block(rest[:, i], scale[:, 0], zero[:, 0], 4)
         wrong = rest[:, i] - scale[:, 0] * (codes[:, i] - zero[:, 0])
         rest[:, i + 1 :] -= wrong[:, None] * inverse[i, i + 1 :] / inverse[i, i]
         inverse -= torch.outer(inverse[:, i], inverse[i]) / inverse[i, i]

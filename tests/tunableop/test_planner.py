@@ -17,7 +17,7 @@ from rocm_guide.tunableop.blas_calls import addmm_gemm, bmm_gemm, mm_gemm
 from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
 from rocm_guide.tunableop.gemm import parse_gemm
 from rocm_guide.tunableop.generation import generate_fixed, padded_prompt
-from rocm_guide.tunableop.in_words import explain
+from rocm_guide.tunableop.in_words import describe_gemm
 from rocm_guide.tunableop.matrices import CUDA_RULES, BlasRules, Matrix
 from rocm_guide.tunableop.planner import plan, plan_model
 from rocm_guide.tunableop.recorder import record_gemms
@@ -235,15 +235,17 @@ def test_cost_grows_with_work_and_bounds_are_ordered():
 
 
 def test_explanations():
-    text = explain(parse_gemm("GemmTunableOp_BFloat16_TN,tn_32000_4_4096_ld_4096_524288_32000,Gemm_Rocblas_7,0.05"))
+    text = describe_gemm(
+        parse_gemm("GemmTunableOp_BFloat16_TN,tn_32000_4_4096_ld_4096_524288_32000,Gemm_Rocblas_7,0.05")
+    )
     assert "Y[4, 32000] = X[4, 4096] @ W[32000, 4096].T" in text
     assert "X has a leading dimension above the row length" in text
     assert "kernel 7 in the list of rocBLAS" in text
     found = plan_model(_config(), prompt=8, new_tokens=4)
-    lines = explain(next(iter(found.gemms.values())).gemm, found)
+    lines = describe_gemm(next(iter(found.gemms.values())).gemm, found)
     assert "model.layers.*.self_attn.q_proj" in lines
-    assert "never asks for it" in explain(parse_gemm("GemmTunableOp_Half_NN,nn_1_1_1"), found)
-    assert "4 independent products" in explain(parse_gemm("GemmStridedBatchedTunableOp_float_NN,nn_16_32_64_B_4"))
+    assert "never asks for it" in describe_gemm(parse_gemm("GemmTunableOp_Half_NN,nn_1_1_1"), found)
+    assert "4 independent products" in describe_gemm(parse_gemm("GemmStridedBatchedTunableOp_float_NN,nn_16_32_64_B_4"))
 
 
 BIG = """

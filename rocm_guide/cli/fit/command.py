@@ -14,7 +14,7 @@ from rocm_guide.cli.fit.advice import advice_for
 
 if TYPE_CHECKING:
     from rocm_guide.memory.planner import Fit
-    from rocm_guide.memory.work import Work
+    from rocm_guide.memory.work import Workload
     from rocm_guide.placement.planner import Placement
 
 __all__ = ["fit"]
@@ -51,12 +51,12 @@ def fit(
 ) -> None:
     """Bytes of one GPU at the peak, by part, whether they fit, and the largest batch that does. Exit code 1: no."""
     from rocm_guide.memory.planner import fit as plan_fit
-    from rocm_guide.memory.work import Work
+    from rocm_guide.memory.work import Workload
     from rocm_guide.zoo.config_json import config_fields
     from rocm_guide.zoo.sizes import sizes_of
 
     chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
-    work = Work(
+    work = Workload(
         method,
         batch,
         SEQ if seq is None else seq,
@@ -84,7 +84,7 @@ def fit(
     raise typer.Exit(0 if plan.fits else 1)
 
 
-def _check_options(work: Work, fsdp: bool, device_map: str | None) -> None:
+def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
     """Refuse options that would have no effect: a plan that leaves them out silently is another plan."""
     from rocm_guide.memory.work import FitError
 
@@ -156,9 +156,9 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
         advice = most if plan.largest_batch else advice_for(plan, fields)
         typer.echo(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
     if placement:
-        from rocm_guide.placement.reasons import explain
+        from rocm_guide.placement.reasons import explain_placement
 
-        typer.echo("\n".join([f"device map {placement.strategy!r}:", *explain(placement)]))
+        typer.echo("\n".join([f"device map {placement.strategy!r}:", *explain_placement(placement)]))
 
 
 def _draw(plan: Fit, model: str, path: Path) -> None:

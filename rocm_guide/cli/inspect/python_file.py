@@ -19,7 +19,7 @@ from rocm_guide.mi300x.compile import Compiled, compile_kernel, unwrap_kernel
 from rocm_guide.mi300x.compile import SignatureError as _SignatureError
 from rocm_guide.mi300x.dry_run.driver import dry_run
 from rocm_guide.mi300x.inspection import Inspection, inspect_launch
-from rocm_guide.mi300x.report import report
+from rocm_guide.mi300x.report import kernel_report
 
 __all__ = ["HowTo", "inspect_python"]
 
@@ -168,4 +168,4 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
     name = kernel or next(iter(kernels))
     if not typed:
         raise InspectError(_hint(path, name, kernels[name]))
-    return [inspect_launch(report(c), c) for c in _compile_typed(kernels[name], how, arch)]
+    return [inspect_launch(kernel_report(c), c) for c in _compile_typed(kernels[name], how, arch)]

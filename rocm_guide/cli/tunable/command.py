@@ -156,13 +156,13 @@ def explain_command(
     """What a line stands for: which product, of which layer, and why M and N changed places."""
     from rocm_guide.tunableop.files import read_file
     from rocm_guide.tunableop.gemm import parse_gemm
-    from rocm_guide.tunableop.in_words import explain
+    from rocm_guide.tunableop.in_words import describe_gemm
 
     gemms = list(read_file(line).gemms.values()) if Path(line).is_file() else [parse_gemm(line)]
     found = None
     if model:
         found = plan_for(gemms, model, batch, prompt, new_tokens, pad, cache, attention, platform)
-    told = [(gemm, explain(gemm, found)) for gemm in gemms]
+    told = [(gemm, describe_gemm(gemm, found)) for gemm in gemms]
     if as_json:
         typer.echo(
             json.dumps([{"line": g.line(), "op": g.op, "params": g.params, "text": t} for g, t in told], indent=1)
@@ -206,14 +206,14 @@ def compare_command(
     as_json: JSON = False,
 ) -> None:
     """Speed-up per product between two results files, and in all; with --model weighted by its calls."""
-    from rocm_guide.tunableop.file_tools import compare
+    from rocm_guide.tunableop.file_tools import compare_files
     from rocm_guide.tunableop.files import read_file
 
     first, calls = read_file(before), None
     if model:
         found = plan_for(first.gemms.values(), model, batch, prompt, new_tokens, pad, cache, attention, platform)
         calls = {key: entry.calls for key, entry in found.gemms.items()}
-    c = compare(first, read_file(after), calls)
+    c = compare_files(first, read_file(after), calls)
     if as_json:
         rows = [
             {"product": x.params, "before_ms": x.time_ms, "after_ms": y.time_ms, "calls": n, "speed_up": s}

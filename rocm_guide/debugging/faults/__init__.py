@@ -47,4 +47,4 @@ __all__ = [
     "shell_lines",
 ]
 
-__getattr__, __dir__ = face(__name__, "agent_log", "code_objects", "dmesg", "hunting_env", "lanes", "model", "verdict")
+__getattr__, __dir__ = face(__name__, "model", "agent_log", "dmesg", "code_objects", "lanes", "verdict", "hunting_env")

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 from rocm_guide.base import GuideError
 
-__all__ = ["Call", "capture_calls", "copy_tensors", "tensors_of"]
+__all__ = ["ModuleCall", "capture_calls", "copy_tensors", "tensors_of"]
 
 
 @dataclass
-class Call:
+class ModuleCall:
     """One call of one module: what went in and what came out, copied."""
 
     path: str
@@ -76,7 +76,7 @@ def _run(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> Any:
         return model(*inputs)
 
 
-def capture_calls(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Call]:
+def capture_calls(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> list[ModuleCall]:
     """Run a model and keep every module's inputs and outputs, in the order in which the calls ended.
 
     A module therefore comes behind everything that it calls itself. Memory: a copy of all activations.
@@ -93,7 +93,7 @@ def capture_calls(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> list
     >>> [c.path for c in capture_calls(net, [torch.ones(1, 2)])]
     ['0', '1', '']
     """
-    calls: list[Call] = []
+    calls: list[ModuleCall] = []
     waiting: list[tuple[Any, Any]] = []
 
     def before(_: Any, args: Any, kwargs: Any) -> None:
@@ -102,7 +102,7 @@ def capture_calls(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> list
     def after(path: str) -> Any:
         def hook(_: Any, __: Any, ___: Any, output: Any) -> None:
             args, kwargs = waiting.pop()
-            calls.append(Call(path, args, kwargs, copy_tensors(output)))
+            calls.append(ModuleCall(path, args, kwargs, copy_tensors(output)))
 
         return hook
 

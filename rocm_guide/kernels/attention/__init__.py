@@ -20,7 +20,6 @@ In reading order:
 - ``autograd``: Attention that trains: the forward and backward kernels joined into one differentiable function.
 - ``quantized``: Attention on 8-bit numbers: int8 in the document's three ways, and fp8; the softmax is always in
   fp32.
-- ``show``: Which probabilities an attention kernel used, although it never stores them: with V = identity they are
-  its output.
+- ``show``: Which probabilities an attention kernel used, although it never stores them: its output for V = identity.
 - ``cases``: The launches of the attention kernels that the resource table compiles for MI300X.
 """

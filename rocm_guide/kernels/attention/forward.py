@@ -32,7 +32,15 @@ from rocm_guide.kernels.attention.configs import (
     triton_type,
 )
 from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem
-from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores, whole
+from rocm_guide.kernels.attention.tile import (
+    head_start,
+    hint_multiple,
+    keep_tile,
+    load_rows,
+    locate,
+    log2_scores,
+    mask_scores,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +135,12 @@ def _query_tile(
             factor = tl.load(scales[2] + bh // group)
         if drop is not None:
             factor *= drop[2]
-        kv = (k_base, (whole(strides[1][2], UNIT), strides[1][3]), v_base, (whole(strides[2][2], UNIT), strides[2][3]))
+        kv = (
+            k_base,
+            (hint_multiple(strides[1][2], UNIT), strides[1][3]),
+            v_base,
+            (hint_multiple(strides[2][2], UNIT), strides[2][3]),
+        )
         if TMA:
             k_desc = tl.make_tensor_descriptor(k_base, [len_k, D], [strides[1][2], 1], [BLOCK_N, COLUMNS])
             v_desc = tl.make_tensor_descriptor(v_base, [len_k, D], [strides[2][2], 1], [BLOCK_N, COLUMNS])

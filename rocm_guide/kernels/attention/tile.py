@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["head_start", "keep_tile", "load_rows", "locate", "log2_scores", "mask_scores", "whole"]
+__all__ = ["head_start", "hint_multiple", "keep_tile", "load_rows", "locate", "log2_scores", "mask_scores"]
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def locate(bh, heads, group, len_q, len_k, cu):
 
 
 @triton.jit
-def whole(x, UNIT: tl.constexpr):
+def hint_multiple(x, UNIT: tl.constexpr):
     """``x``, which is a multiple of UNIT, in a form in which the compiler sees it.
 
     Triton knows by itself only strides that are multiples of 16 elements. At head size 72 it would load 16 bits at a
@@ -41,7 +41,7 @@ def whole(x, UNIT: tl.constexpr):
 @triton.jit
 def head_start(x, strides, batch, head, row, UNIT: tl.constexpr = 1):
     """Pointer to one row of one head; all strides are multiples of UNIT."""
-    return x + whole(batch * strides[0] + head * strides[1] + row * strides[2], UNIT)
+    return x + hint_multiple(batch * strides[0] + head * strides[1] + row * strides[2], UNIT)
 
 
 @triton.jit

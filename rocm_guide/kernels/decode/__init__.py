@@ -12,7 +12,7 @@ In reading order:
 - ``mla``: Multi-head latent attention, decoding: one small latent per token serves all heads, and K and V are never
   built.
 - ``mla_prefill``: Multi-head latent attention for many queries, everything in one kernel: absorb, attend, project.
+- ``cases``: The launches of the decoding kernels that the resource table compiles for MI300X.
 - ``configs``: Launch settings of the decoding kernels: data, by architecture, and into how many parts the keys are
   cut.
-- ``cases``: The launches of the decoding kernels that the resource table compiles for MI300X.
 """

@@ -13,7 +13,16 @@ from rocm_guide.kernels.arguments import KernelError, choose, compiler_options
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "RAGGED", "GemmTile", "exact_every", "is_aligned", "pick_tile", "stand_upright", "tile_walk"]
+__all__ = [
+    "CONFIGS",
+    "RAGGED",
+    "GemmTile",
+    "is_aligned",
+    "pick_gemm_tile",
+    "promotion_interval",
+    "tile_walk",
+    "transpose_for_hopper",
+]
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ RAGGED: dict[str, dict[int, GemmTile]] = {
 }
 
 
-def pick_tile(
+def pick_gemm_tile(
     m: int,
     n: int,
     bits: int,
@@ -97,7 +106,7 @@ def pick_tile(
     Raises:
         KernelError: no configuration for elements of that many bits.
 
-    >>> pick_tile(8192, 8192, 16, "gfx942", 304).bm, pick_tile(1024, 1024, 16, "gfx942", 304).bm
+    >>> pick_gemm_tile(8192, 8192, 16, "gfx942", 304).bm, pick_gemm_tile(1024, 1024, 16, "gfx942", 304).bm
     (256, 64)
     """
     table = choose(CONFIGS, arch)
@@ -112,10 +121,10 @@ def pick_tile(
 
     # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
     fitting = [t for t in table[bits] if activation != "gelu" or t.bm * t.bn < 256 * 256]
-    return stand_upright(max(fitting, key=rate), arch, bits, weight)
+    return transpose_for_hopper(max(fitting, key=rate), arch, bits, weight)
 
 
-def stand_upright(tile: GemmTile, arch: str, bits: int, weight: bool) -> GemmTile:
+def transpose_for_hopper(tile: GemmTile, arch: str, bits: int, weight: bool) -> GemmTile:
     """On Hopper a B that is contiguous along K prefers the wide tile turned by 90 degrees (measured)."""
     if weight and arch == "sm_90" and bits <= 16 and tile.bn > tile.bm:
         return replace(tile, bm=tile.bn, bn=tile.bm)
@@ -130,7 +139,7 @@ def is_aligned(*matrices: torch.Tensor) -> bool:
     )
 
 
-def exact_every(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
+def promotion_interval(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
     """After how many fp8 products a sum goes on in fp32 (Hopper only; 0 elsewhere: always there)."""
     return min(tile.bk, 128) if arch == "sm_90" and a.element_size() == 1 and a.is_floating_point() else 0
 

@@ -32,7 +32,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
-from rocm_guide.kernels.gemm.tiles import settle
+from rocm_guide.kernels.gemm.tiles import wait_for_stores
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SkinnyWorkspace:
 def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):
     """Leave ``acc`` in the workspace; who counts that all SPLIT are there gets (their sum, True)."""
     tl.store(part_ptr + piece * SIZE + at, acc)
-    settle(AMD)
+    wait_for_stores(AMD)
     arrived = tl.atomic_add(count_ptr, 1, sem="acq_rel", scope="gpu")
     if arrived == SPLIT - 1:
         acc = tl.zeros_like(acc)
@@ -104,7 +104,7 @@ def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
     EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr,
-    PDL: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,
+    PDL: tl.constexpr, PREFETCH: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
     tile, piece = tl.program_id(0), tl.program_id(1)
@@ -118,8 +118,8 @@ def gemm_skinny_kernel(
     w_ptr += (tile * BN).to(tl.int64) * stride_w + first * STEP
     x_ptr += first * STEP
     if PDL:
-        if AHEAD > 0:
-            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, AHEAD * STEP)
+        if PREFETCH > 0:
+            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, PREFETCH * STEP)
             if tile < M:  # one row of x, for all tiles; if the kernel before is only writing it, it is there anyway
                 span = (last - first) * STEP * (x_ptr.dtype.element_ty.primitive_bitwidth // 8)
                 fetch_span(x_ptr + tile * stride_x, span)
@@ -229,8 +229,8 @@ def gemm_skinny(
     gemm_skinny_kernel[(tiles, split)](
         x, weight, out, partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
         BM=bm, BN=tile.bn, BK=tile.bk, CHUNKS=tile.chunks, SPLIT=split, EVEN_K=k % step == 0, EXACT=tile.exact,
-        DIRECT=tile.direct, PDL=tile.overlap, AHEAD=tile.ahead if even and k // step // split >= tile.ahead else 0,
-        EARLY=tile.early, AMD=arch.startswith("gfx"), **options,
+        DIRECT=tile.direct, PDL=tile.overlap,
+        PREFETCH=tile.prefetch if even and k // step // split >= tile.prefetch else 0, EARLY=tile.early, AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip
     return out
 

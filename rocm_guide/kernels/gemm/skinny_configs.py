@@ -26,7 +26,7 @@ class SkinnyTile:
 
     ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
     on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
-    dependent launch, from Hopper on); it then asks for the first ``ahead`` steps of its weight, and waits. The next
+    dependent launch, from Hopper on); it then asks for the first ``prefetch`` steps of its weight, and waits. The next
     kernel may start ``early`` steps before this one's loop ends.
 
     ``chunks`` pieces of a row of the weight, ``bk`` long and next to each other, fill as many rows of the matrix unit's
@@ -43,7 +43,7 @@ class SkinnyTile:
     groups: float
     exact: int = 0
     overlap: bool = False
-    ahead: int = 0
+    prefetch: int = 0
     early: int = 1
     chunks: int = 1
     direct: bool = False

@@ -24,9 +24,9 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, exact_every, is_aligned
+from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
 from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand, reference_gemm
-from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, wide
+from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ def gemm_split_k_kernel(
     if ATOMIC:
         tl.atomic_add(out_ptr + rm[:, None] * N + rn[None, :], acc, mask=inside, sem="relaxed")
     else:
-        out_ptr += wide(part) * M * N
+        out_ptr += to_int64(part) * M * N
         tl.store(out_ptr + rm[:, None] * N + rn[None, :], acc, mask=inside)
 
 
@@ -95,7 +95,7 @@ def add_parts_kernel(
     inside = at < size
     acc = tl.load(part_ptr + at, mask=inside, other=0.0)
     for part in tl.static_range(1, PARTS):
-        acc += tl.load(part_ptr + part * wide(size) + at, mask=inside, other=0.0)
+        acc += tl.load(part_ptr + part * to_int64(size) + at, mask=inside, other=0.0)
     if EPILOGUE:
         acc = acc.to(tl.float32) * alpha
         if BIAS:
@@ -162,7 +162,7 @@ def gemm_split_k(
         a_arg, b_arg, target, m, n, k, a.stride(0), a.stride(1), b.stride(0), b.stride(1),
         BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" and split == 1 else 1,
         A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, INT=integer,
-        PRECISION="tf32" if tf32 else "ieee", EXACT=exact_every(a, arch, tile), ATOMIC=atomic,
+        PRECISION="tf32" if tf32 else "ieee", EXACT=promotion_interval(a, arch, tile), ATOMIC=atomic,
         **tile.options(arch),
     )  # fmt: skip
     if not atomic:

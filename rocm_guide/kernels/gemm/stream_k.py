@@ -23,9 +23,9 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, choose, unit_count
-from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, exact_every, is_aligned
+from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
 from rocm_guide.kernels.gemm.tiled import check_operands, operand
-from rocm_guide.kernels.gemm.tiles import settle, tile_dot, tile_order, wide
+from rocm_guide.kernels.gemm.tiles import tile_dot, tile_order, to_int64, wait_for_stores
 
 if TYPE_CHECKING:
     import torch
@@ -135,8 +135,8 @@ def gemm_stream_k_kernel(
     """A worker: its stretch of the shared tiles from the end to the beginning, then its whole tiles."""
     worker, workers = tl.program_id(0), tl.num_programs(0)
     tiles_m, tiles_n, steps = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
-    begin = (wide(shared_tiles * steps) * worker // workers).to(tl.int32)
-    end = (wide(shared_tiles * steps) * (worker + 1) // workers).to(tl.int32)
+    begin = (to_int64(shared_tiles * steps) * worker // workers).to(tl.int32)
+    end = (to_int64(shared_tiles * steps) * (worker + 1) // workers).to(tl.int32)
     pieces = tl.where(end > begin, tl.cdiv(end, steps) - begin // steps, 0)
     whole = tl.maximum(tl.cdiv(tiles_m * tiles_n - shared_tiles - worker, workers), 0)
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
@@ -155,7 +155,7 @@ def gemm_stream_k_kernel(
         if k_last < steps:
             # The tile's end belongs to a worker with a higher number: leave the sum for it and raise the flag.
             tl.store(part_ptr + worker.to(tl.int64) * (BM * BN) + inner, acc)
-            settle(AMD)
+            wait_for_stores(AMD)
             tl.atomic_xchg(flag_ptr + worker, 1, sem="release", scope="gpu")
         else:
             missing, other = k_first, worker - 1
@@ -164,7 +164,7 @@ def gemm_stream_k_kernel(
                 while tl.atomic_cas(flag_ptr + other, 1, 0, sem="acquire", scope="gpu") != 1:
                     pass
                 acc += tl.load(part_ptr + other.to(tl.int64) * (BM * BN) + inner)
-                missing = (wide(shared_tiles * steps) * other // workers).to(tl.int32) - tile * steps
+                missing = (to_int64(shared_tiles * steps) * other // workers).to(tl.int32) - tile * steps
                 other -= 1
             inside = (row + rm < M)[:, None] & (col + rn < N)[None, :]
             target = c_ptr + row.to(tl.int64) * N + col + rm[:, None] * N + rn[None, :]
@@ -226,7 +226,7 @@ def gemm_stream_k(
         a.stride(0), a.stride(1), b.stride(0), b.stride(1), plan.shared_tiles,
         BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" else 1,
         A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, PRECISION="tf32" if tf32 else "ieee",
-        EXACT=exact_every(a, arch, tile), AMD=arch.startswith("gfx"), **tile.options(arch),
+        EXACT=promotion_interval(a, arch, tile), AMD=arch.startswith("gfx"), **tile.options(arch),
     )  # fmt: skip
     return c
 

@@ -25,13 +25,13 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     unit_count,
 )
-from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, exact_every, is_aligned, pick_tile
+from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "pick_tile", "reference_gemm"]
+__all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "reference_gemm"]
 
 #: The epilogues.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
@@ -157,7 +157,7 @@ def gemm(
         return c
     if tile is None:
         bits, aligned = 8 * a.element_size(), is_aligned(a, b)
-        tile = pick_tile(
+        tile = pick_gemm_tile(
             m, n, bits, arch, unit_count(a), aligned=aligned, weight=b.stride(0) == 1, activation=activation
         )
     a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
@@ -168,7 +168,7 @@ def gemm(
         BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" else 1,
         A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, INT=integer,
         PRECISION="tf32" if tf32 else "ieee", EPILOGUE=not plain, BIAS=bias is not None, ACT=activation,
-        EXACT=exact_every(a, arch, tile),
+        EXACT=promotion_interval(a, arch, tile),
         **tile.options(arch),
     )  # fmt: skip
     return c

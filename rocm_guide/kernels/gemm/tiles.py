@@ -9,11 +9,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["activate", "settle", "tile_dot", "tile_order", "wide"]
+__all__ = ["activate", "tile_dot", "tile_order", "to_int64", "wait_for_stores"]
 
 
 @triton.jit
-def wide(x):
+def to_int64(x):
     """``x`` in 64 bits. (``x.to`` would not do: an argument that happens to be 1 is a constant.)"""
     return tl.full((), x, tl.int64)
 
@@ -32,10 +32,10 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
         xcd = pid % XCDS
         # The first `extra` XCDs get one workgroup more than the others.
         pid = xcd * each + tl.minimum(xcd, extra) + pid // XCDS
-    wide = GROUP * tiles_n
-    first = pid // wide * GROUP
+    per_group = GROUP * tiles_n
+    first = pid // per_group * GROUP
     rows = tl.minimum(tiles_m - first, GROUP)
-    return first + (pid % wide) % rows, (pid % wide) // rows
+    return first + (pid % per_group) % rows, (pid % per_group) // rows
 
 
 @triton.jit
@@ -55,7 +55,7 @@ def tile_dot(
     rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     in_m, in_n = row + rm < M, col + rn < N
     # One 64-bit address per tile; the offsets inside it are loop invariants that fit into 32 bits.
-    start = wide(first)
+    start = to_int64(first)
     if A_DESC == 0:
         a += row.to(tl.int64) * stride_am + start * stride_ak
         at_a = rm[:, None] * stride_am + rk[None, :] * stride_ak
@@ -98,7 +98,7 @@ def activate(x, ACT: tl.constexpr):
 
 
 @triton.jit
-def settle(AMD: tl.constexpr):
+def wait_for_stores(AMD: tl.constexpr):
     """All stores of this workgroup have reached the cache that other workgroups see; then a barrier.
 
     A flag may be raised after it. ``tl.debug_barrier`` alone is not enough on AMD GPUs: the machine code has a bare

@@ -3,8 +3,8 @@
 
 gfx942: chosen by compiling (at most 64 VGPRs in forward kernels up to 16,384 columns of 16 bits, 128 in backward ones,
 so that 8 or 4 waves fit on a SIMD; 8 to 16 elements per lane; ``rocm-guide kernels table`` shows the outcome). sm_90:
-the fastest on an NVIDIA H100 80GB, torch 2.11, triton 3.6 (benchmarks/sweeps/rows.py; ``ahead``: layer_norm_sweep.py,
-``last_first``: row_kernels.py).
+the fastest on an NVIDIA H100 80GB, torch 2.11, triton 3.6 (benchmarks/sweeps/rows.py; ``prefetch``: sweeps/layer_norm.py,
+``last_first``: kernels/row_kernels.py).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ SOFTMAX_BACKWARD: Tiles = {
         *_SM90_SHORT,
         RowTile(2048, 1, 4),
         RowTile(4096, 1, 8),
-        RowTile(16384, 1, 16, few=64),
-        RowTile(16384, 1, 8, few=512, aligned=True, registers=128),
+        RowTile(16384, 1, 16, max_rows=64),
+        RowTile(16384, 1, 8, max_rows=512, aligned=True, registers=128),
         RowTile(16384, 1, 16, last_first=True),
         *_SM90_LONG,
     ),
@@ -55,7 +55,7 @@ RMS_NORM_FORWARD: Tiles = {
     "gfx942": _GFX942_FORWARD,
     "sm_90": (
         *_SM90_SHORT,
-        RowTile(2048, 1, 4, few=256),
+        RowTile(2048, 1, 4, max_rows=256),
         RowTile(2048, 2, 4),
         RowTile(4096, 1, 8),
         RowTile(16384, 1, 16),
@@ -68,22 +68,22 @@ LAYER_NORM_FORWARD: Tiles = {
         RowTile(512, 4, 4),
         RowTile(1024, 2, 4),
         RowTile(2048, 1, 4),
-        RowTile(4096, 1, 4, reload=True),
-        RowTile(8192, 1, 8, reload=True),
-        RowTile(32768, 1, 16, reload=True),
+        RowTile(4096, 1, 4, defer_weight=True),
+        RowTile(8192, 1, 8, defer_weight=True),
+        RowTile(32768, 1, 16, defer_weight=True),
         RowTile(8192, 1, 16, blocked=True),
     ),
     "sm_90": (
         *_SM90_SHORT,
-        RowTile(2048, 1, 4, few=256),
+        RowTile(2048, 1, 4, max_rows=256),
         RowTile(2048, 2, 4),
-        RowTile(4096, 1, 16, few=16),
+        RowTile(4096, 1, 16, max_rows=16),
         RowTile(4096, 1, 8),
-        RowTile(8192, 1, 16, few=256),
-        RowTile(8192, 1, 16, reload=True),
-        RowTile(16384, 1, 8, few=128),
-        RowTile(16384, 1, 16, few=512, reload=True, registers=64),
-        RowTile(16384, 1, 8, reload=True, registers=128, ahead=2),
+        RowTile(8192, 1, 16, max_rows=256),
+        RowTile(8192, 1, 16, defer_weight=True),
+        RowTile(16384, 1, 8, max_rows=128),
+        RowTile(16384, 1, 16, max_rows=512, defer_weight=True, registers=64),
+        RowTile(16384, 1, 8, defer_weight=True, registers=128, prefetch=2),
         *_SM90_LONG,
     ),
 }
@@ -100,9 +100,9 @@ _SM90_BACKWARD_SHORT = (
     RowTile(128, 16, 4, per_unit=4),
     RowTile(512, 8, 4, per_unit=4),
     RowTile(1024, 4, 4, per_unit=4),
-    RowTile(2048, 1, 8, few=132),
+    RowTile(2048, 1, 8, max_rows=132),
     RowTile(2048, 4, 8, stages=3),
-    RowTile(4096, 1, 8, few=132),
+    RowTile(4096, 1, 8, max_rows=132),
     RowTile(4096, 2, 8, stages=3),
 )
 RMS_NORM_BACKWARD: Tiles = {
@@ -113,10 +113,10 @@ RMS_NORM_BACKWARD: Tiles = {
     ),
     "sm_90": (
         *_SM90_BACKWARD_SHORT,
-        RowTile(8192, 1, 16, few=132),
+        RowTile(8192, 1, 16, max_rows=132),
         RowTile(8192, 1, 8, stages=3),
-        RowTile(16384, 1, 32, few=1),
-        RowTile(16384, 1, 16, few=64, split=True),
+        RowTile(16384, 1, 32, max_rows=1),
+        RowTile(16384, 1, 16, max_rows=64, split=True),
         RowTile(16384, 1, 16),
         RowTile(16384, 1, 32, blocked=True),
     ),
@@ -129,13 +129,13 @@ LAYER_NORM_BACKWARD: Tiles = {
     ),
     "sm_90": (
         *_SM90_BACKWARD_SHORT,
-        RowTile(8192, 1, 32, few=132),
+        RowTile(8192, 1, 32, max_rows=132),
         RowTile(8192, 1, 8, stages=3),
-        RowTile(16384, 1, 32, few=1),
-        RowTile(16384, 1, 16, few=64, split=True),
-        RowTile(16384, 1, 16, few=512, reload=True),
-        RowTile(16384, 1, 16, reload=True, narrow=True, ahead=1),
-        RowTile(16384, 1, 8, reload=True, ahead=1),
+        RowTile(16384, 1, 32, max_rows=1),
+        RowTile(16384, 1, 16, max_rows=64, split=True),
+        RowTile(16384, 1, 16, max_rows=512, reload=True),
+        RowTile(16384, 1, 16, reload=True, only_16_bit=True, prefetch=1),
+        RowTile(16384, 1, 8, reload=True, prefetch=1),
         RowTile(16384, 1, 32, blocked=True),
     ),
 }

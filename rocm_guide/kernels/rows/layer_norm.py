@@ -29,7 +29,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
-from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 
 __all__ = ["layer_norm", "layer_norm_forward", "reference_layer_norm"]
 
@@ -37,32 +37,32 @@ __all__ = ["layer_norm", "layer_norm_forward", "reference_layer_norm"]
 @triton.jit
 def layer_norm_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    AHEAD: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, DEFER_WEIGHT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    PREFETCH: tl.constexpr,
 ):  # fmt: skip
     """One program: ROWS whole rows, each read once. Weight and bias, which every program reads, are to stay in L1.
 
-    With AHEAD (Hopper; one row, which fills the tile) the row that many further on is fetched into the L2, so that
+    With PREFETCH (Hopper; one row, which fills the tile) the row that many further on is fetched into the L2, so that
     memory has work while the programs reduce; and the next kernel may start when all programs have started.
     """
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
-    if AHEAD > 0:
+    if PREFETCH > 0:
         inside = tl.full((ROWS, COLS), 1, tl.int1)
         let_next_kernel_start(0)
     at = row[:, None] * x_stride + col[None, :]
     x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
-    if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when that is done
+    if WEIGHT and not DEFER_WEIGHT:  # asked for before the reduction, so that it is there when that is done
         w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
-    if BIAS and not LATE:
+    if BIAS and not DEFER_WEIGHT:
         b = tl.load(b_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     # Sums of the distances to a member of the row, and of their squares, in one exchange between the lanes.
     pivot = tl.load(x_ptr + first * x_stride + row * x_stride, mask=first + row < rows, other=0.0).to(tl.float32)
     x = tl.where(inside, x.to(tl.float32) - pivot[:, None], 0.0)
     shift, square = tl.split(tl.sum(tl.join(x, x * x), 1) * (1.0 / cols))
-    if AHEAD > 0:
-        later = x_ptr + tl.minimum(first + AHEAD, rows - 1) * x_stride
+    if PREFETCH > 0:
+        later = x_ptr + tl.minimum(first + PREFETCH, rows - 1) * x_stride
         fetch_span(later, COLS * x_ptr.dtype.element_ty.primitive_bitwidth // 8)
     variance = square - shift * shift
     if tl.max(shift * shift - 16 * variance, 0) > 0:
@@ -75,9 +75,9 @@ def layer_norm_rows(
         x -= shift[:, None]
     mean, rstd = pivot + shift, tl.rsqrt(variance + eps)
     y = x * rstd[:, None]
-    if WEIGHT and LATE:
+    if WEIGHT and DEFER_WEIGHT:
         w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
-    if BIAS and LATE:
+    if BIAS and DEFER_WEIGHT:
         b = tl.load(b_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     if WEIGHT:  # widened only now: until here they take half the registers
         y *= w.to(tl.float32)[None, :]
@@ -162,7 +162,7 @@ def layer_norm_forward(
     mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
     if rows == 0:
         return y, mean, rstd
-    t = tile or pick_tile(LAYER_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    t = tile or pick_row_tile(LAYER_NORM_FORWARD, arch, rows, cols, flat.stride(0))
     flags = {"WEIGHT": weight is not None, "BIAS": bias is not None, **t.options}
     vectors = (flat if v is None else v for v in (weight, bias))
     arguments = flat, *vectors, y, mean, rstd, flat.stride(0)
@@ -170,8 +170,10 @@ def layer_norm_forward(
         layer_norm_blocked[(rows,)](*arguments, cols, eps, BLOCK=t.columns, **flags)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        flags["AHEAD"] = t.ahead * unit_count(x) if t.fetches(flat) else 0
-        layer_norm_rows[grid](*arguments, rows, cols, eps, LATE=t.reload, ROWS=t.rows, COLS=padded, **flags)
+        flags["PREFETCH"] = t.prefetch * unit_count(x) if t.fetches(flat) else 0
+        layer_norm_rows[grid](
+            *arguments, rows, cols, eps, DEFER_WEIGHT=t.defer_weight, ROWS=t.rows, COLS=padded, **flags
+        )
     return y, mean, rstd
 
 

@@ -22,9 +22,9 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, wait_for_kernel_before, widen
+from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, to_float32, wait_for_kernel_before
 from rocm_guide.kernels.rows.configs import LAYER_NORM_BACKWARD
-from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
 __all__ = ["layer_norm_backward", "reference_layer_norm_backward"]
@@ -34,13 +34,13 @@ __all__ = ["layer_norm_backward", "reference_layer_norm_backward"]
 def layer_norm_backward_rows(
     x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
     WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, AHEAD: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, PREFETCH: tl.constexpr,
 ):  # fmt: skip
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end.
 
     FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers. With
-    AHEAD (Hopper) the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask for
-    it only when it is done with this one. x before this row is read and dy after it is summed, because what is asked
+    PREFETCH (Hopper) the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask
+    for it only when it is done with this one. x before this row is read and dy after it is summed, because what is asked
     for all at once stands in the way of this row. It also starts before the kernel before has ended: x is older.
     """
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
@@ -51,7 +51,7 @@ def layer_norm_backward_rows(
     DY_BYTES: tl.constexpr = COLS * dy_ptr.dtype.element_ty.primitive_bitwidth // 8
     dw = tl.zeros((ROWS, COLS), tl.float32)
     db = tl.zeros((ROWS, COLS), tl.float32)
-    if AHEAD:
+    if PREFETCH:
         fetch_span(x_ptr + begin * x_stride, X_BYTES)
         wait_for_kernel_before()
     for first in tl.range(begin, rows, programs * ROWS, num_stages=STAGES):
@@ -59,37 +59,37 @@ def layer_norm_backward_rows(
         if not FULL:
             inside = (first + row < rows)[:, None] & in_cols[None, :]
         following = tl.minimum(first + programs, rows - 1)
-        if AHEAD:
+        if PREFETCH:
             fetch_span(x_ptr + following * x_stride, X_BYTES)
         x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0)
         dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0)
         mean = tl.load(mean_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
         rstd = tl.load(rstd_ptr + first + row, mask=first + row < rows, other=0.0)[:, None]
-        g = widen(dy, AHEAD)
+        g = to_float32(dy, PREFETCH)
         if WEIGHT:
             w = tl.load(w_ptr + col, mask=in_cols, other=0.0)
-            g *= widen(w, AHEAD)[None, :]
-        h = (widen(x, AHEAD) - mean) * rstd
+            g *= to_float32(w, PREFETCH)[None, :]
+        h = (to_float32(x, PREFETCH) - mean) * rstd
         # Beyond the row's end x - mean is not zero, but g is. Two sums, one exchange between the lanes.
         along, level = tl.split(tl.sum(tl.join(g * h, g), 1) * (1.0 / cols))
-        if AHEAD:
+        if PREFETCH:
             fetch_span(dy_ptr + following * cols, DY_BYTES)
         if RELOAD:  # from the cache, so that registers are free for dw; marked, or the compiler would join the loads
             x = tl.load(x_ptr + first * x_stride + x_at, mask=inside, other=0.0, eviction_policy="evict_first")
             dy = tl.load(dy_ptr + first * cols + at, mask=inside, other=0.0, eviction_policy="evict_first")
-            g = widen(dy, AHEAD)
+            g = to_float32(dy, PREFETCH)
             if WEIGHT:
                 w = tl.load(w_ptr + col, mask=in_cols, other=0.0, eviction_policy="evict_last")
-                g *= widen(w, AHEAD)[None, :]
-            h = (widen(x, AHEAD) - mean) * rstd
-        dy = widen(dy, AHEAD)
+                g *= to_float32(w, PREFETCH)[None, :]
+            h = (to_float32(x, PREFETCH) - mean) * rstd
+        dy = to_float32(dy, PREFETCH)
         if DW:
             dw += dy * h
         if DB:
             db += dy
         dx = rstd * (g - level[:, None] - h * along[:, None])
         tl.store(dx_ptr + first * cols + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
-        if AHEAD:
+        if PREFETCH:
             let_next_kernel_start(tl.maximum(rows - first - programs, 0).to(tl.int32))
     part_ptr += tl.program_id(0).to(tl.int64) * cols
     if DW:
@@ -172,7 +172,7 @@ def layer_norm_backward(
     if rows == 0:
         sums = torch.zeros(tables, cols, dtype=dtype, device=x.device)
         return dx, sums[0] if has else None, sums[-1] if bias else None
-    t = tile or pick_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0), 8 * x.element_size())
+    t = tile or pick_row_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0), 8 * x.element_size())
     ahead = not t.blocked and t.fetches(flat, dy.view(rows, cols))
     arguments = flat, flat if weight is None else weight, dy, mean, rstd, dx
     if t.blocked:
@@ -189,7 +189,7 @@ def layer_norm_backward(
         layer_norm_backward_rows[(programs,)](
             *arguments, parts, flat.stride(0), rows, cols,
             WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
-            ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=full, AHEAD=ahead, **t.options,
+            ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=full, PREFETCH=ahead, **t.options,
             **({"launch_pdl": True} if ahead else {}),
         )  # fmt: skip
     if tables == 0:

@@ -26,7 +26,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
-from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
 __all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
@@ -35,7 +35,7 @@ __all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forw
 @triton.jit
 def rms_norm_rows(
     x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,
-    WEIGHT: tl.constexpr, LATE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    WEIGHT: tl.constexpr, DEFER_WEIGHT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
     first = tl.program_id(0).to(tl.int64) * ROWS
@@ -43,12 +43,12 @@ def rms_norm_rows(
     inside = (first + row < rows)[:, None] & (col < cols)[None, :]
     at = row[:, None] * x_stride + col[None, :]
     x = tl.load(x_ptr + first * x_stride + at, mask=inside, other=0.0, eviction_policy="evict_first")
-    if WEIGHT and not LATE:  # asked for before the reduction, so that it is there when the reduction is done
+    if WEIGHT and not DEFER_WEIGHT:  # asked for before the reduction, so that it is there when the reduction is done
         w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     x = x.to(tl.float32)
     rstd = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / cols) + eps)
     y = x * rstd[:, None]
-    if WEIGHT and LATE:
+    if WEIGHT and DEFER_WEIGHT:
         w = tl.load(w_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
     if WEIGHT:
         y *= w.to(tl.float32)[None, :]
@@ -175,14 +175,14 @@ def rms_norm_forward(
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     if rows == 0:
         return y, rstd
-    t = tile or pick_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    t = tile or pick_row_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
     arguments = flat, flat if weight is None else weight, y, rstd, flat.stride(0)
     has = weight is not None
     if t.blocked:
         rms_norm_blocked[(rows,)](*arguments, cols, eps, WEIGHT=has, BLOCK=t.columns, **t.options)
     else:
         grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        flags = {"WEIGHT": has, "LATE": t.reload, **t.options}
+        flags = {"WEIGHT": has, "DEFER_WEIGHT": t.defer_weight, **t.options}
         rms_norm_rows[grid](*arguments, rows, cols, eps, ROWS=t.rows, COLS=padded, **flags)
     return y, rstd
 
@@ -217,7 +217,7 @@ def rms_norm_backward(
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if rows == 0:
         return dx, None if weight is None else torch.zeros_like(weight)
-    has, t = weight is not None, tile or pick_tile(RMS_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
+    has, t = weight is not None, tile or pick_row_tile(RMS_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
     w = flat if weight is None else weight
     if t.blocked:
         rms_norm_backward_blocked[(rows,)](

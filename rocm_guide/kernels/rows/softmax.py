@@ -16,7 +16,7 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_row_tile
 
 __all__ = ["reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
 
@@ -119,7 +119,7 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if rows == 0:
         return y
-    t = tile or pick_tile(SOFTMAX_FORWARD, arch, rows, cols, flat.stride(0))
+    t = tile or pick_row_tile(SOFTMAX_FORWARD, arch, rows, cols, flat.stride(0))
     if t.blocked:
         softmax_blocked[(rows,)](flat, y, flat.stride(0), cols, BLOCK=t.columns, **t.options)
     else:
@@ -147,7 +147,7 @@ def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None 
     dx = torch.empty_like(y)
     if rows == 0:
         return dx
-    t = tile or pick_tile(SOFTMAX_BACKWARD, arch, rows, cols)
+    t = tile or pick_row_tile(SOFTMAX_BACKWARD, arch, rows, cols)
     if t.blocked:
         softmax_backward_blocked[(rows,)](y, dy, dx, cols, BLOCK=t.columns, **t.options)
     else:

@@ -15,7 +15,7 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError, check_dtype, check_last_contiguous, choose, next_power_of_2
 
-__all__ = ["FLOATS", "RowTile", "as_rows", "pick_tile"]
+__all__ = ["FLOATS", "RowTile", "as_rows", "pick_row_tile"]
 
 #: The types of the row kernels' inputs.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -32,17 +32,19 @@ class RowTile:
         stages: loads of this many steps ahead are under way, in kernels that loop over rows; 1 = no pipelining.
         per_unit: programs per compute unit, in kernels that loop over rows.
         blocked: whether the row is walked through in blocks of ``columns``.
-        few: serves launches of up to this many rows only; 0 = any number.
-        reload: keep less in registers across the reduction: backward kernels read the row again after it (from the
-            cache), forward norms ask for weight and bias only then.
+        max_rows: serves launches of up to this many rows only; 0 = any number.
+        reload: backward kernels only: read the row again after the reduction (from the cache) and keep less in
+            registers across it.
+        defer_weight: forward norms only: load weight and bias after the reduction, which keeps registers free until
+            then.
         split: in backward kernels, sum up the weight's gradient in a kernel of its own.
         aligned: serves only rows whose length and distance are multiples of 8 elements. Others cannot be loaded wide,
             and the many addresses take registers.
-        narrow: serves types of 16 bits only: with wider ones it runs out of registers.
+        only_16_bit: serves types of 16 bits only: with wider ones it runs out of registers.
         registers: most registers of a thread, so that two programs fit on a multiprocessor (NVIDIA only); 0 = free.
         last_first: in softmax's backward kernel, start with the last rows: what the forward pass wrote last may be in
             the cache still.
-        ahead: LayerNorm on Hopper only: fetch the row that comes this many times the compute units later into the L2
+        prefetch: LayerNorm on Hopper only: fetch the row that comes this many times the compute units later into the L2
             while this one is computed, and let the kernels of a pass overlap. Serves only whole tiles of aligned rows.
     """
 
@@ -52,14 +54,15 @@ class RowTile:
     stages: int = 1
     per_unit: int = 1
     blocked: bool = False
-    few: int = 0
+    max_rows: int = 0
     reload: bool = False
+    defer_weight: bool = False
     split: bool = False
     aligned: bool = False
-    narrow: bool = False
+    only_16_bit: bool = False
     registers: int = 0
     last_first: bool = False
-    ahead: int = 0
+    prefetch: int = 0
 
     @property
     def options(self) -> dict[str, int]:
@@ -71,7 +74,7 @@ class RowTile:
 
         All must start at 16 bytes.
         """
-        whole = self.ahead > 0 and self.rows == 1 and all(next_power_of_2(n := t.shape[1]) == n for t in tensors)
+        whole = self.prefetch > 0 and self.rows == 1 and all(next_power_of_2(n := t.shape[1]) == n for t in tensors)
         return whole and all(t.data_ptr() % 16 == 0 and t.stride(0) % 8 == 0 for t in tensors)
 
 
@@ -95,7 +98,7 @@ def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
         raise KernelError(f"{name} with strides {x.stride()} is no list of rows: call .contiguous()") from e
 
 
-def pick_tile(
+def pick_row_tile(
     table: Mapping[str, tuple[RowTile, ...]], arch: str, rows: int, columns: int, stride: int = 0, bits: int = 16
 ) -> RowTile:
     """The first tile of the architecture's list that serves ``columns`` of ``bits`` and ``rows``; or the blocked one.
@@ -103,13 +106,13 @@ def pick_tile(
     A tile of several rows is cut to one where its last offset (rows x ``stride``) would not fit into 32 bits.
 
     >>> table = {"gfx942": (RowTile(1024, 8, 4), RowTile(16384, 1, 16), RowTile(4096, 1, 16, blocked=True))}
-    >>> pick_tile(table, "gfx942", 100, 1000).rows, pick_tile(table, "gfx942", 100, 70000).blocked
+    >>> pick_row_tile(table, "gfx942", 100, 1000).rows, pick_row_tile(table, "gfx942", 100, 70000).blocked
     (8, True)
     """
     padded, odd = next_power_of_2(columns), columns % 8 or stride % 8
     for tile in choose(table, arch):
-        fits = padded <= tile.columns and (not tile.few or rows <= tile.few) and not (tile.aligned and odd)
-        fits = fits and not (tile.narrow and bits > 16)
+        fits = padded <= tile.columns and (not tile.max_rows or rows <= tile.max_rows) and not (tile.aligned and odd)
+        fits = fits and not (tile.only_16_bit and bits > 16)
         if tile.blocked or fits:
             if tile.rows * max(stride, columns) >= 1 << 31:
                 return replace(tile, rows=1)

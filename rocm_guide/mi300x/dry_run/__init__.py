@@ -19,4 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["DryRunError", "dry_run"]
 
-__getattr__, __dir__ = face(__name__, "driver", "recorder")
+__getattr__, __dir__ = face(__name__, "recorder", "driver")

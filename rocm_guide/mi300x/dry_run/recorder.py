@@ -10,7 +10,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.mi300x.compile import Compiled, compiled_from_triton, name_constants
-from rocm_guide.mi300x.report import KernelReport, report, report_table
+from rocm_guide.mi300x.report import KernelReport, kernel_report, report_table
 
 __all__ = ["DryRun", "DryRunError", "Failure", "Launch", "Recorder"]
 
@@ -119,7 +119,7 @@ class Recorder:
         """One launch; reports are shared between equal ones."""
         key = (id(compiled), grid)
         if key not in self.reports:
-            self.reports[key] = report(compiled, grid)
+            self.reports[key] = kernel_report(compiled, grid)
         self.run.launches.append(Launch(compiled.name, grid, bool(self.trial), self.trial, compiled, self.reports[key]))
 
     def bench(self, call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.mi300x.compile import compile_kernel
-from rocm_guide.mi300x.report import KernelReport, report
+from rocm_guide.mi300x.report import KernelReport, kernel_report
 
 __all__ = ["attention_report", "attention_rows", "gemm_report", "matmul", "scale_rows", "tuned_scale_rows"]
 
@@ -124,7 +124,7 @@ def gemm_report(
     c = torch.empty(m, n, dtype=torch.float16 if split_k == 1 else torch.float32, device="meta")
     constants = {"BM": bm, "BN": bn, "BK": bk, "SPLIT_K": split_k, "RELU": relu}
     compiled = compile_kernel(matmul, [a, b, c, m, n, k], constants, arch=arch, num_warps=num_warps, **options)
-    return report(compiled, grid=(triton.cdiv(m, bm) * triton.cdiv(n, bn), split_k))
+    return kernel_report(compiled, grid=(triton.cdiv(m, bm) * triton.cdiv(n, bn), split_k))
 
 
 def attention_report(
@@ -139,4 +139,6 @@ def attention_report(
 
     x = torch.empty(rows, head, dtype=torch.float16, device="meta")
     constants = {"D": head, "BM": tile[0], "BN": tile[1]}
-    return report(compile_kernel(attention_rows, [x, x, x, x, head**-0.5, rows], constants, arch=arch, **options))
+    return kernel_report(
+        compile_kernel(attention_rows, [x, x, x, x, head**-0.5, rows], constants, arch=arch, **options)
+    )

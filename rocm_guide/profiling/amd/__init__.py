@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from rocm_guide.base import face
 
 if TYPE_CHECKING:
-    from rocm_guide.profiling.amd.counters import COUNTERS, explain
+    from rocm_guide.profiling.amd.counters import COUNTERS, describe_counter
     from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 
-__all__ = ["COUNTERS", "explain", "read_profile", "roofline_rows"]
+__all__ = ["COUNTERS", "describe_counter", "read_profile", "roofline_rows"]
 
-__getattr__, __dir__ = face(__name__, "counters", "reader")
+__getattr__, __dir__ = face(__name__, "reader", "counters")

@@ -14,7 +14,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.hardware.specs import gpu as find_spec
 from rocm_guide.hardware.specs import roofline
 
-__all__ = ["COUNTERS", "RooflinePoint", "explain", "flops", "memory_bytes", "place"]
+__all__ = ["COUNTERS", "RooflinePoint", "describe_counter", "flops", "memory_bytes", "place"]
 
 #: Counter -> (unit, meaning). Names end in _sum when the tool added up all instances of a block.
 #: Source: "MI300 and MI200 Series performance counters and metrics",
@@ -68,12 +68,12 @@ _TYPES = ("F16", "F32", "F64")
 _MATRIX = ("F16", "BF16", "F32", "F64", "F8", "XF32", "I8")
 
 
-def explain(counter: str) -> str:
+def describe_counter(counter: str) -> str:
     """One line about a counter; of a family (``SQ_INSTS_VALU_ADD_F16``) about the family.
 
-    >>> explain("SQ_LDS_BANK_CONFLICT")
+    >>> describe_counter("SQ_LDS_BANK_CONFLICT")
     'cycles in which LDS was stalled by bank conflicts: change the layout or pad [cycles]'
-    >>> explain("SQ_INSTS_VALU_MFMA_MOPS_BF16")
+    >>> describe_counter("SQ_INSTS_VALU_MFMA_MOPS_BF16")
     'matrix operations on BF16, in units of 512 FLOPs [512 FLOPs]'
     """
     name = counter if counter in COUNTERS or f"{counter}_sum" not in COUNTERS else f"{counter}_sum"

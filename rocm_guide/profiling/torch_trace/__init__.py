@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rocm_guide.profiling.torch_trace.expected import check_kernels, replaced_kernels
     from rocm_guide.profiling.torch_trace.guard import NestedProfilerError, only_profiler
     from rocm_guide.profiling.torch_trace.recording import record, record_block
-    from rocm_guide.profiling.torch_trace.summary import TraceSummary, compare, summarize
+    from rocm_guide.profiling.torch_trace.summary import TraceSummary, compare_traces, summarize
 
 __all__ = [
     "NestedProfilerError",
     "TraceError",
     "TraceSummary",
     "check_kernels",
-    "compare",
+    "compare_traces",
     "iter_events",
     "only_profiler",
     "record",
@@ -39,4 +39,4 @@ __all__ = [
     "summarize",
 ]
 
-__getattr__, __dir__ = face(__name__, "events", "expected", "guard", "recording", "summary")
+__getattr__, __dir__ = face(__name__, "recording", "events", "summary", "expected", "guard")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rocm_guide.profiling.torch_trace.slices import kernel_slice, module_place
 from rocm_guide.profiling.torch_trace.timeline import NONE, Columns, Timeline
 
-__all__ = ["MARK", "Gap", "Work", "device_work", "idle_gaps", "innermost", "parents"]
+__all__ = ["MARK", "Gap", "GpuWork", "device_work", "idle_gaps", "innermost", "parents"]
 
 #: How :func:`~rocm_guide.profiling.torch_trace.recording.mark_modules` names its ranges: prefix, place, path, joined by
 #: "::".
@@ -64,7 +64,7 @@ def innermost(starts: Sequence[float], ends: Sequence[float], times: Sequence[fl
 
 
 @dataclass(frozen=True)
-class Work:
+class GpuWork:
     """One kernel, copy or (in a CPU trace) operator: its name, slice, start and time of its own in microseconds.
 
     ``launched`` is when the CPU began to ask for it, NaN when the trace does not say.
@@ -162,7 +162,7 @@ def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[floa
     return places
 
 
-def device_work(line: Timeline) -> list[Work]:
+def device_work(line: Timeline) -> list[GpuWork]:
     """Everything that the device did, in order of its start, each with its slice.
 
     With a GPU in the trace these are its kernels, copies and fills; without one, the CPU operators with the time that
@@ -194,7 +194,7 @@ def device_work(line: Timeline) -> list[Work]:
         if key not in slices:
             slices[key] = kernel_slice(line.names[key[0]], key[1])
     work = [
-        Work(line.names[n], slices[n, p], columns.start[i], own[i], launched[i])
+        GpuWork(line.names[n], slices[n, p], columns.start[i], own[i], launched[i])
         for i, (n, p) in enumerate(zip(columns.name, places, strict=True))
     ]
     work.sort(key=lambda w: w.start)

@@ -17,7 +17,7 @@ from rocm_guide.profiling.torch_trace.attribution import Gap, device_work, idle_
 from rocm_guide.profiling.torch_trace.slices import SLICES
 from rocm_guide.profiling.torch_trace.timeline import load_timeline
 
-__all__ = ["Change", "KernelTime", "TraceSummary", "compare", "summarize"]
+__all__ = ["Change", "KernelTime", "TraceSummary", "compare_traces", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
 
 @dataclass(frozen=True)
 class Change:
-    """One row of :func:`compare`: microseconds per step in A and in B."""
+    """One row of :func:`compare_traces`: microseconds per step in A and in B."""
 
     name: str
     a_us: float
@@ -155,7 +155,7 @@ class Change:
         return self.a_us - self.b_us
 
 
-def compare(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> list[Change]:
+def compare_traces(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> list[Change]:
     """Profile A against profile B, per step, the largest difference first.
 
     Args:
@@ -167,7 +167,7 @@ def compare(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> list[Chan
 
     >>> def summary(us):
     ...     return TraceSummary("t", "gpu", "", 2, us, us, 0, 0, us, 1, (), {"norms": us}, (), 0)
-    >>> compare(summary(80.0), summary(20.0))
+    >>> compare_traces(summary(80.0), summary(20.0))
     [Change(name='norms', a_us=40.0, b_us=10.0)]
     """
     if a.device != b.device:

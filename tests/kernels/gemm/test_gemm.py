@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture
-from rocm_guide.kernels.gemm.configs import tile_walk
-from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, CONFIGS, GemmTile, gemm, pick_tile, reference_gemm
+from rocm_guide.kernels.gemm.configs import pick_gemm_tile, tile_walk
+from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, CONFIGS, GemmTile, gemm, reference_gemm
 from rocm_guide.kernels.gemm.tiles import tile_order
 from tests.kernels.gemm.cases import TYPES, case, full_sums, values
 
@@ -126,15 +126,15 @@ def test_cpu_without_the_interpreter():
 
 
 def test_pick_tile_fills_the_gpu():
-    tile = pick_tile(8192, 8192, 16, "gfx942", 304)
-    assert (tile.bm, tile.bn) == (256, 256) and pick_tile(1, 1, 16, "gfx942", 304) in CONFIGS["gfx942"][16]
+    tile = pick_gemm_tile(8192, 8192, 16, "gfx942", 304)
+    assert (tile.bm, tile.bn) == (256, 256) and pick_gemm_tile(1, 1, 16, "gfx942", 304) in CONFIGS["gfx942"][16]
     for m, n in ((300, 5000), (4096, 4096), (8192, 1000)):
-        tile = pick_tile(m, n, 16, "gfx942", 304)
+        tile = pick_gemm_tile(m, n, 16, "gfx942", 304)
         assert -(-m // tile.bm) * -(-n // tile.bn) > 152, "at least half of the compute units have work"
-    upright = pick_tile(8192, 8192, 16, "sm_90", 132, weight=True)
-    assert (upright.bm, upright.bn) == (256, 128) and pick_tile(8192, 8192, 16, "sm_90", 132).bn == 256
+    upright = pick_gemm_tile(8192, 8192, 16, "sm_90", 132, weight=True)
+    assert (upright.bm, upright.bn) == (256, 128) and pick_gemm_tile(8192, 8192, 16, "sm_90", 132).bn == 256
     with pytest.raises(KernelError, match="64 bits"):
-        pick_tile(1, 1, 64, "gfx942", 304)
+        pick_gemm_tile(1, 1, 64, "gfx942", 304)
 
 
 @triton.jit

@@ -77,7 +77,7 @@ def check(x, w, b, dy, eps, close, tile=None):
 def test_rows_asked_for_ahead(device, close, dtype, rows, cols, apart):
     x = data(rows, cols + apart, dtype=dtype, device=device)[:, :cols]
     w, b = (data(cols, dtype=dtype, device=device, seed=s) for s in (1, 2))
-    tile = None if cols == 16384 else RowTile(2048, 1, 8, reload=True, ahead=1)
+    tile = None if cols == 16384 else RowTile(2048, 1, 8, reload=True, defer_weight=True, prefetch=1)
     check(x, w, b, data(rows, cols, dtype=dtype, device=device, seed=3), 1e-5, close, tile)
 
 
@@ -96,8 +96,8 @@ def test_blocks_give_the_same(affine, cols, dtype, device, close, guarded):
     w, b = (
         data(cols, dtype=dtype, device=device, seed=s) if has else None for s, has in zip((2, 3), affine, strict=True)
     )
-    split = RowTile(4096, 1, 4, split=True, reload=cols % 2 == 0)
-    for tile in (BLOCKED, split, RowTile(4096, 2, 4, reload=cols % 2 == 1)):
+    split = RowTile(4096, 1, 4, split=True, reload=cols % 2 == 0, defer_weight=cols % 2 == 0)
+    for tile in (BLOCKED, split, RowTile(4096, 2, 4, reload=cols % 2 == 1, defer_weight=cols % 2 == 1)):
         check(x, w, b, dy, 1e-5, close, tile)
 
 

@@ -65,8 +65,8 @@ def test_forward_and_backward(rows, cols, dtype, device, close, guarded):
 def test_blocks_give_the_same(weighted, cols, dtype, device, close, guarded):
     x, dy = (data(FEW, cols, dtype=dtype, device=device, seed=s) for s in (0, 1))
     w = data(cols, dtype=dtype, device=device, seed=2) if weighted else None
-    split = RowTile(4096, 1, 4, split=True, reload=cols % 2 == 0)
-    for tile in (BLOCKED, split, RowTile(4096, 2, 4, reload=cols % 2 == 1)):
+    split = RowTile(4096, 1, 4, split=True, reload=cols % 2 == 0, defer_weight=cols % 2 == 0)
+    for tile in (BLOCKED, split, RowTile(4096, 2, 4, reload=cols % 2 == 1, defer_weight=cols % 2 == 1)):
         check(x, w, dy, 1e-6, close, tile)
 
 

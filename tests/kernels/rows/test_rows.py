@@ -8,12 +8,12 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.rows import configs as row_configs
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_tile
+from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_row_tile
 
 TABLE = {
     "gfx942": (
         RowTile(1024, 4, 4),
-        RowTile(4096, 1, 32, few=8),
+        RowTile(4096, 1, 32, max_rows=8),
         RowTile(4096, 1, 8, aligned=True),
         RowTile(4096, 1, 16),
         RowTile(2048, 1, 16, blocked=True),
@@ -27,33 +27,33 @@ TABLE = {
      (9, 4095, 4095, 16), (9, 4096, 4097, 16), (9, 4088, 5000, 8)],
 )  # fmt: skip
 def test_the_first_tile_that_serves(rows, columns, stride, warps):
-    tile = pick_tile(TABLE, "gfx942", rows, columns, stride)
+    tile = pick_row_tile(TABLE, "gfx942", rows, columns, stride)
     assert tile.warps == warps and not tile.blocked
 
 
 def test_long_rows_are_blocked_and_far_rows_taken_one_by_one():
-    assert pick_tile(TABLE, "gfx942", 9, 4097).blocked
-    assert pick_tile(TABLE, "gfx942", 9, 64, stride=1 << 29).rows == 1, "4 x 2^29 does not fit into 32 bits"
-    assert pick_tile(TABLE, "gfx942", 9, 64, stride=1 << 28).rows == 4
+    assert pick_row_tile(TABLE, "gfx942", 9, 4097).blocked
+    assert pick_row_tile(TABLE, "gfx942", 9, 64, stride=1 << 29).rows == 1, "4 x 2^29 does not fit into 32 bits"
+    assert pick_row_tile(TABLE, "gfx942", 9, 64, stride=1 << 28).rows == 4
     with pytest.raises(KernelError, match="no blocked tile"):
-        pick_tile({"gfx942": TABLE["gfx942"][:1]}, "gfx942", 1, 5000)
+        pick_row_tile({"gfx942": TABLE["gfx942"][:1]}, "gfx942", 1, 5000)
 
 
 def test_narrow_tiles_leave_wide_types_to_the_next():
-    table = {"gfx942": (RowTile(1024, 1, 16, narrow=True), RowTile(1024, 1, 8), TABLE["gfx942"][-1])}
-    assert [pick_tile(table, "gfx942", 9, 1000, bits=bits).warps for bits in (16, 32)] == [16, 8]
+    table = {"gfx942": (RowTile(1024, 1, 16, only_16_bit=True), RowTile(1024, 1, 8), TABLE["gfx942"][-1])}
+    assert [pick_row_tile(table, "gfx942", 9, 1000, bits=bits).warps for bits in (16, 32)] == [16, 8]
 
 
 @pytest.mark.parametrize(
     ("tile", "columns", "stride", "offset", "fetched"),
     [
-        (RowTile(64, 1, 4, ahead=1), 64, 64, 0, True),
-        (RowTile(64, 1, 4, ahead=1), 64, 72, 8, True),
+        (RowTile(64, 1, 4, prefetch=1), 64, 64, 0, True),
+        (RowTile(64, 1, 4, prefetch=1), 64, 72, 8, True),
         (RowTile(64, 1, 4), 64, 64, 0, False),
-        (RowTile(64, 2, 4, ahead=1), 64, 64, 0, False),  # two rows of a program are not next to each other
-        (RowTile(64, 1, 4, ahead=1), 60, 64, 0, False),  # the tile reaches beyond the row, perhaps beyond the tensor
-        (RowTile(64, 1, 4, ahead=1), 64, 68, 0, False),  # rows that do not start at 16 bytes
-        (RowTile(64, 1, 4, ahead=1), 64, 72, 4, False),
+        (RowTile(64, 2, 4, prefetch=1), 64, 64, 0, False),  # two rows of a program are not next to each other
+        (RowTile(64, 1, 4, prefetch=1), 60, 64, 0, False),  # the tile reaches beyond the row, perhaps beyond the tensor
+        (RowTile(64, 1, 4, prefetch=1), 64, 68, 0, False),  # rows that do not start at 16 bytes
+        (RowTile(64, 1, 4, prefetch=1), 64, 72, 4, False),
     ],
 )
 def test_rows_are_fetched_ahead_where_the_hardware_can(tile, columns, stride, offset, fetched):
@@ -74,7 +74,7 @@ def test_every_configuration(name, arch):
     # Every length finds a tile, whatever the number of rows.
     for rows in (1, 64, 100, 100_000):
         for columns in (1, 100, 1000, 5000, 9001, 20_000, 40_000, 1 << 20):
-            tile = pick_tile({arch: tiles}, arch, rows, columns)
+            tile = pick_row_tile({arch: tiles}, arch, rows, columns)
             assert tile.blocked or tile.columns >= columns
 
 
