@@ -17,7 +17,7 @@ from rocm_guide.device import Timing, time_call
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Backend", "BackendResult", "attention_backends", "compare_backends"]
+__all__ = ["attention_backends", "compare_backends"]
 
 _SDPA = {
     "SDPA math": "MATH",

@@ -10,7 +10,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AttentionError", "register_attention", "transformers_attention"]
+__all__ = ["AttentionError", "register_attention"]
 
 NAME = "rocm_guide"
 

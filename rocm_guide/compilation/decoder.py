@@ -19,7 +19,7 @@ from rocm_guide.device import clock
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CompileReport", "Decoder", "count_compilation", "decode_speed"]
+__all__ = ["Decoder", "count_compilation", "decode_speed"]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Divergence", "first_divergence"]
+__all__ = ["first_divergence"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from rocm_guide.base import GuideError, write_text
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["InductorKernel", "extract_kernels", "inductor_code", "inspect_kernels"]
+__all__ = ["extract_kernels", "inductor_code", "inspect_kernels"]
 
 
 @dataclass(frozen=True, slots=True)

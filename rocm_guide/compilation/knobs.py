@@ -19,7 +19,7 @@ from rocm_guide.device import clock
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KNOBS", "Knob", "knob_table", "measure_knobs"]
+__all__ = ["KNOBS", "knob_table", "measure_knobs"]
 
 
 @dataclass(frozen=True, slots=True)

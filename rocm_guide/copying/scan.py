@@ -14,17 +14,7 @@ from pathlib import Path
 
 from rocm_guide.base import GuideError
 
-__all__ = [
-    "PACKAGE",
-    "Imported",
-    "Module",
-    "Statement",
-    "constant_for",
-    "data_reads",
-    "names_in_examples",
-    "names_used",
-    "scan",
-]
+__all__ = []
 
 PACKAGE = "rocm_guide"
 

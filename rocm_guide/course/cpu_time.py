@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["STARVED", "CpuTime", "busy_note", "cpu_time"]
+__all__ = []
 
 #: Below this share of what was asked for, a run is told to have been starved. Two notebooks on two quiet cores get over
 #: 0.8, since one of them starts processes of its own.

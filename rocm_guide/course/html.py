@@ -8,7 +8,7 @@ import re
 import uuid
 from typing import Any
 
-__all__ = ["math_to_markup", "to_html"]
+__all__ = []
 
 # Code comes first, so that a dollar in it stays one. A price is no formula: no space after the first dollar, no digit
 # after the last.

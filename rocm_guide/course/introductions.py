@@ -11,7 +11,7 @@ from pathlib import Path
 from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import cell_source, notebooks_folder, read_notebook
 
-__all__ = ["introduced_in", "introductions", "notebook_of"]
+__all__ = ["introductions", "notebook_of"]
 
 _NUMBER = re.compile(r"(\d{2})_(\w+)\.ipynb")
 _PACKAGE = "rocm_guide."

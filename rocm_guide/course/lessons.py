@@ -19,16 +19,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError, package_folder, read_regular
 
-__all__ = [
-    "Lesson",
-    "catalogue",
-    "cell_source",
-    "find_lessons",
-    "notebooks_folder",
-    "read_notebook",
-    "row_of_first_cell",
-    "source_hash",
-]
+__all__ = ["Lesson", "catalogue", "find_lessons", "notebooks_folder"]
 
 MEASURED = re.compile(r"(<!--\s*measured\s*-->).*?(<!--\s*/measured\s*-->)", re.S)
 #: Bytes of a notebook with all its pictures; the largest of the course has about one million.

@@ -18,7 +18,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import MEASURED, cell_source, read_notebook, row_of_first_cell, source_hash
 from rocm_guide.course.parameters import parameters_of
 
-__all__ = ["Finding", "lint_notebook", "machine_paths", "main"]
+__all__ = ["lint_notebook"]
 
 _FORBIDDEN = (
     (r"^\s*!", "a shell command with !; teach the command in text, or call a helper"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocm_guide.course.cpu_time import CpuTime, cpu_time
 
-__all__ = ["MemoryMeter"]
+__all__ = []
 
 
 class MemoryMeter:

@@ -15,7 +15,7 @@ from typing import Any
 from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import Lesson, cell_source, read_notebook
 
-__all__ = ["Parameter", "parameters_for", "parameters_of", "parse_value"]
+__all__ = []
 
 
 #: What SCALE can be where its comment does not list its values; "full" only where the comment mentions it.

@@ -26,7 +26,7 @@ from typing import Any
 from rocm_guide.base import GuideError, cache_folder, own_folder
 from rocm_guide.doctor.software import gpu_nodes
 
-__all__ = ["Event", "Job", "Pool", "child_environment", "default_jobs"]
+__all__ = []
 
 _MARK = "ROCM_GUIDE_RUN"
 

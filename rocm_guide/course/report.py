@@ -19,7 +19,7 @@ from rocm_guide.doctor.diagnosis import libraries
 from rocm_guide.doctor.software import ask_torch, gpu_nodes
 from rocm_guide.host import describe_cpu
 
-__all__ = ["hardware", "is_current", "load_report", "package_digest", "render", "save_report", "times_of", "versions"]
+__all__ = ["times_of"]
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}

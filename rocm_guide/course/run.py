@@ -22,7 +22,7 @@ from rocm_guide.course.report import hardware, is_current, load_report, package_
 from rocm_guide.host import host_facts
 from rocm_guide.installation import install_fix
 
-__all__ = ["check_runnable", "check_writable", "refuse_interrupts", "run_course"]
+__all__ = ["check_runnable", "run_course"]
 
 Listener = Callable[[str, dict[str, Any]], None]
 

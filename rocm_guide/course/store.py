@@ -23,7 +23,7 @@ from rocm_guide.course.report import hardware, versions
 from rocm_guide.course.worker import strip_ansi
 from rocm_guide.host import host_facts
 
-__all__ = ["StoreError", "clean_notebook", "course_table", "normalise", "pictures", "store_course", "update_readme"]
+__all__ = ["StoreError", "store_course", "update_readme"]
 
 PICTURE = re.compile(r"<!--\s*picture: notebook (\d\d), cell (\d+)\s*-->\s*!\[[^\]]*\]\(([^)\s]+)\)")
 TABLE = re.compile(r"(<!--\s*course-table\s*-->).*?(<!--\s*/course-table\s*-->)", re.S)

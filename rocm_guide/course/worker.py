@@ -27,7 +27,7 @@ from rocm_guide.course.html import to_html
 from rocm_guide.course.lessons import cell_source
 from rocm_guide.course.memory_meter import MemoryMeter
 
-__all__ = ["execute", "failure_of", "guide_error_names", "headings", "strip_ansi"]
+__all__ = []
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PATIENCE = 900  # seconds for a kernel to start, and for the last output of a cell that has ended to arrive

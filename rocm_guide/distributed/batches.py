@@ -14,7 +14,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["learning_rate", "pad", "read_losses", "read_processes", "rows_of_step", "share_of_rank", "tokenize_rows"]
+__all__ = ["read_losses", "read_processes", "rows_of_step"]
 
 Sample = tuple[list[int], list[int]]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError, check_private, open_regular, write_bytes
 
-__all__ = ["load_checkpoint", "newest_checkpoint", "save_checkpoint"]
+__all__ = []
 
 _NAME = re.compile(r"step_(\d{8})-([0-9a-f]{16})\.pt")
 

@@ -14,7 +14,7 @@ from typing import Any
 from rocm_guide.base import GuideError
 from rocm_guide.distributed.loopback import require_loopback
 
-__all__ = ["compare_sharded", "run_sharded"]
+__all__ = ["compare_sharded"]
 
 
 def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: float = 1200) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rocm_guide.base import GuideError
 
-__all__ = ["LaunchError", "fill_in"]
+__all__ = ["LaunchError"]
 
 # What the shipped files run; the own program takes its place.
 _OWN = '-m rocm_guide.distributed.elastic --output "$OUTPUT"'

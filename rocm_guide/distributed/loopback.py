@@ -9,7 +9,7 @@ import sys
 
 from rocm_guide.base import GuideError
 
-__all__ = ["LoopbackError", "loopback_answers", "require_loopback", "switch_on_loopback"]
+__all__ = ["LoopbackError", "require_loopback"]
 
 
 class LoopbackError(GuideError):

@@ -17,17 +17,7 @@ from rocm_guide.base import package_folder, write_text
 from rocm_guide.distributed.launch_options import LaunchError, fill_in
 from rocm_guide.distributed.loopback import require_loopback
 
-__all__ = [
-    "LAUNCH_FILES",
-    "LaunchError",
-    "LocalNode",
-    "agent_command",
-    "free_port",
-    "launch_file",
-    "listening",
-    "start_node",
-    "wait_for",
-]
+__all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening", "start_node", "wait_for"]
 
 #: Files that can be submitted, by the word that `rocm-guide launch` takes.
 LAUNCH_FILES = {

@@ -18,7 +18,7 @@ from typing import Any
 from rocm_guide.base import GuideError, write_text
 from rocm_guide.training.sft import recipe, sft_settings
 
-__all__ = ["distributed_settings", "sft_distributed"]
+__all__ = ["distributed_settings"]
 
 
 def distributed_settings(

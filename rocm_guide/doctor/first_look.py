@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rocm_guide.base import GuideError
 
-__all__ = ["SAMPLES", "ToolOutput", "fields_of", "tool_output", "torch_checks"]
+__all__ = ["fields_of", "tool_output", "torch_checks"]
 
 #: What each tool prints for one MI300X, in the tool's shape, written by us: the specification's values, and "…" where
 #: a live reading or a serial number stands. Sources: MI300X data sheet; ROCm documentation, pages "rocminfo",

@@ -19,7 +19,7 @@ from pathlib import Path
 from rocm_guide.base import GuideError, cache_folder, own_folder
 from rocm_guide.checks import Check
 
-__all__ = ["REQUIREMENTS", "TuneMissingError", "check_torchtune", "install_torchtune", "torchtune_folder"]
+__all__ = ["TuneMissingError", "check_torchtune", "torchtune_folder"]
 
 #: What torchtune 0.6.1 needs beside the course's own libraries. torchao 0.15 is the newest that it imports with;
 #: omegaconf reads its configurations and is tied to that antlr4 runtime.

@@ -13,7 +13,7 @@ from rocm_guide.base import GuideError, check_private, own_folder, shown, write_
 from rocm_guide.checks import Check
 from rocm_guide.host import host_facts
 
-__all__ = ["check_cache", "check_disk", "check_host", "check_memory"]
+__all__ = []
 
 GIB = 2**30
 

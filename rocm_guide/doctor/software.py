@@ -22,17 +22,7 @@ from rocm_guide.checks import Check
 from rocm_guide.host import cores, gpu_possible
 from rocm_guide.installation import install_fix
 
-__all__ = [
-    "ask_torch",
-    "check_accelerator",
-    "check_libraries",
-    "check_python",
-    "check_rocm_tools",
-    "gpu_nodes",
-    "pins",
-    "torch_facts",
-    "torch_on_disk",
-]
+__all__ = ["ask_torch", "gpu_nodes"]
 
 GIB = 2**30
 

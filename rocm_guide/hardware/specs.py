@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from rocm_guide.base import GuideError
 from rocm_guide.mi300x.arch import ARCHS
 
-__all__ = ["GPUS", "GpuSpec", "HardwareError", "find_gpu", "gpu", "roofline"]
+__all__ = ["GPUS", "HardwareError", "find_gpu", "gpu", "roofline"]
 
 
 class HardwareError(GuideError):

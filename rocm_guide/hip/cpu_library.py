@@ -21,7 +21,7 @@ from pathlib import Path
 from rocm_guide.base import cache_folder, check_private, own_folder, write_bytes
 from rocm_guide.hip.toolchain import HipError, banner, find_clang, run_clang, source_file, source_texts
 
-__all__ = ["Baseline", "baseline", "build_cpu", "open_cpu"]
+__all__ = []
 
 # What torch itself needs: its wheels for Linux ask for glibc 2.28, their MKL for SSE4.2.
 _GLIBC = "2.28"

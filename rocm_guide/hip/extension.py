@@ -18,7 +18,7 @@ from rocm_guide.base import cache_folder, own_folder
 from rocm_guide.hip.toolchain import HipError, write_sources
 from rocm_guide.mi300x.arch import ARCHS
 
-__all__ = ["ARCHITECTURES", "HIPCC_FLAGS", "build_extension", "extension_sources", "skinny_splits"]
+__all__ = ["skinny_splits"]
 
 ARCHITECTURES = ("gfx942",)
 HIPCC_FLAGS = ["-O3", "-std=c++17", *(f"--offload-arch={a}" for a in ARCHITECTURES)]

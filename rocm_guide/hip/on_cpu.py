@@ -19,7 +19,7 @@ from rocm_guide.hip.toolchain import HipError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LoadCounts", "cpu_rmsnorm_fp8", "cpu_skinny_gemm", "cpu_swiglu_fp8", "load_counts"]
+__all__ = ["cpu_rmsnorm_fp8", "cpu_skinny_gemm", "cpu_swiglu_fp8", "load_counts"]
 
 _TYPES = ("float16", "bfloat16")
 

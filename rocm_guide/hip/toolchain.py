@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, write_text
 
-__all__ = ["HipError", "clang_version", "compile_hip", "find_clang", "sources", "write_sources"]
+__all__ = ["HipError", "clang_version", "compile_hip", "sources"]
 
 _OLDEST = 19  # fences for LDS alone
 _CANDIDATES = ("clang", *(f"clang-{n}" for n in range(24, _OLDEST - 1, -1)), "/opt/rocm/llvm/bin/clang")

@@ -16,13 +16,7 @@ from rocm_guide.device import Timing, clock
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Generated",
-    "InferenceError",
-    "continuations",
-    "generate_timed",
-    "largest_difference",
-]
+__all__ = ["InferenceError", "continuations", "generate_timed", "largest_difference"]
 
 
 class InferenceError(GuideError):

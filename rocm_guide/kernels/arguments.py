@@ -13,21 +13,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "KernelError",
-    "architecture",
-    "check_batch",
-    "check_contiguous",
-    "check_dtype",
-    "check_last_contiguous",
-    "check_number",
-    "check_same_device",
-    "check_shape",
-    "choose",
-    "compiler_options",
-    "next_power_of_2",
-    "unit_count",
-]
+__all__ = ["KernelError", "architecture", "next_power_of_2", "unit_count"]
 
 T = TypeVar("T")
 FP32_MAX = 3.4028234663852886e38

@@ -28,7 +28,7 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["reference_stream", "stream", "stream_copy", "stream_read", "stream_triad", "stream_write"]
+__all__ = ["stream"]
 
 #: Architecture -> elements per step of one program, warps, programs per compute unit. 16 bytes per lane and access.
 CONFIGS: dict[str, dict[str, int]] = {

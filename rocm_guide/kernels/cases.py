@@ -15,7 +15,7 @@ import torch
 
 from rocm_guide.kernels.bandwidth import stream
 
-__all__ = ["bandwidth_cases"]
+__all__ = []
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["drop_lines", "fetch_rows", "fetch_span", "let_next_kernel_start", "to_float32", "wait_for_kernel_before"]
+__all__ = ["fetch_span", "let_next_kernel_start", "to_float32"]
 
 
 @triton.jit

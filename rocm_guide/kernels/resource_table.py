@@ -20,18 +20,7 @@ from rocm_guide.base import GuideError, package_folder, write_text
 if TYPE_CHECKING:
     from rocm_guide.mi300x.dry_run.driver import DryRun
 
-__all__ = [
-    "KernelRow",
-    "TableError",
-    "compare_rows",
-    "find_module",
-    "kernel_modules",
-    "measure_cases",
-    "measure_module",
-    "read_rows",
-    "rows_text",
-    "write_rows",
-]
+__all__ = ["KernelRow", "TableError", "compare_rows", "find_module", "kernel_modules", "read_rows", "write_rows"]
 
 
 class TableError(GuideError):

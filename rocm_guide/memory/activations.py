@@ -15,7 +15,7 @@ from rocm_guide.memory.norm_activations import fused, is_casting, layer_norm_byt
 from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.sizes import Layer, Sizes
 
-__all__ = ["head_bytes", "layer_saved", "layer_transient", "loss_tile"]
+__all__ = []
 
 #: TRL's output layer and loss work on tiles of this many tokens and words, so that the logits never exist as a whole.
 LOSS_TOKENS, LOSS_WORDS = 4096, 32768

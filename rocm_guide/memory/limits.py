@@ -9,7 +9,7 @@ from rocm_guide.hardware.specs import HardwareError, gpu
 from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.zoo.sizes import Sizes
 
-__all__ = ["budget_of", "check_split"]
+__all__ = []
 
 #: More than any machine has today: a slip of the keyboard is not to be answered with a plan.
 MOST_GPUS = 100_000

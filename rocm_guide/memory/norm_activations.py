@@ -7,7 +7,7 @@ from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.families import LIGER
 from rocm_guide.zoo.sizes import Layer, Sizes
 
-__all__ = ["fused", "is_casting", "layer_norm_bytes", "layer_norm_mlp", "rms_norm_bytes"]
+__all__ = []
 
 
 def fused(sizes: Sizes, work: Workload) -> bool:

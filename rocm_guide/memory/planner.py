@@ -12,7 +12,7 @@ from rocm_guide.memory.step import frozen_bytes, step_moments
 from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.zoo.sizes import Layer, Sizes, sizes_of
 
-__all__ = ["Fit", "fit", "generate_moments", "largest_batch"]
+__all__ = ["Fit", "fit"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.

@@ -10,7 +10,7 @@ from rocm_guide.memory.step import work_states
 from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.sizes import Sizes
 
-__all__ = ["sharded_moments"]
+__all__ = []
 
 
 def sharded_moments(sizes: Sizes, work: Workload, count: int) -> dict[str, dict[str, int]]:

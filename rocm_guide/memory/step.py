@@ -9,7 +9,7 @@ from rocm_guide.memory.work import Workload
 from rocm_guide.zoo.quantized import NF4_BYTES
 from rocm_guide.zoo.sizes import Sizes
 
-__all__ = ["adapter_parameters_of", "frozen_bytes", "step_moments", "work_states"]
+__all__ = ["step_moments"]
 
 
 def adapter_parameters_of(sizes: Sizes, work: Workload) -> int:

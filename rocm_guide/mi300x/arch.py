@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rocm_guide.base import GuideError
 
-__all__ = ["ARCHS", "Arch", "ArchError", "find_arch"]
+__all__ = ["ARCHS", "ArchError", "find_arch"]
 
 
 class ArchError(GuideError):

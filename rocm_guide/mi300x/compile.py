@@ -17,8 +17,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.mi300x.arch import find_arch
 from rocm_guide.mi300x.isa.kernel import Kernel, parse_asm
 
-__all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "check_triton", "compile_kernel",
-           "compiled_from_triton", "name_constants", "unwrap_kernel"]  # fmt: skip
+__all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "compile_kernel", "unwrap_kernel"]
 
 # Releases whose compiler, options and launch path were checked against this module, test by test.
 SUPPORTED_TRITON = ("3.6", "3.9")

@@ -20,7 +20,8 @@ from rocm_guide.mi300x.limits import Finding, check_limits
 from rocm_guide.mi300x.occupancy import Occupancy, occupancy
 from rocm_guide.mi300x.report import KernelReport
 from rocm_guide.mi300x.resources import Resources
-from rocm_guide.mi300x.suggest.rules import Suggestion, suggest
+from rocm_guide.mi300x.suggest.evidence import Suggestion
+from rocm_guide.mi300x.suggest.rules import suggest
 
 __all__ = ["Inspection", "inspect_assembly", "inspect_code_object", "inspect_ir", "inspect_launch"]
 

@@ -14,7 +14,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.mi300x.arch import find_arch
 from rocm_guide.mi300x.occupancy import Occupancy
 
-__all__ = ["Finding", "GridError", "GridFit", "check_limits", "grid_fit"]
+__all__ = ["GridError", "grid_fit"]
 
 # AMD's optimisation guide asks for at least this many workgroups on an MI300X: three to four per CU.
 ENOUGH_WORKGROUPS = 1_024

@@ -13,16 +13,7 @@ from dataclasses import dataclass
 from rocm_guide.base import GuideError
 from rocm_guide.mi300x.arch import Arch, find_arch
 
-__all__ = [
-    "Occupancy",
-    "OccupancyError",
-    "WavesPerEuAdvice",
-    "allocate",
-    "max_vgprs_for_waves",
-    "occupancy",
-    "vgpr_steps",
-    "waves_per_eu_advice",
-]
+__all__ = ["OccupancyError", "occupancy", "vgpr_steps", "waves_per_eu_advice"]
 
 
 class OccupancyError(GuideError):

@@ -9,7 +9,7 @@ from html import escape
 
 from rocm_guide.mi300x.inspection import Inspection
 
-__all__ = ["SourceLine", "annotate_source", "render_page"]
+__all__ = ["render_page"]
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222}

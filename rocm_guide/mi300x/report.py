@@ -19,7 +19,7 @@ from rocm_guide.mi300x.limits import Finding, check_limits
 from rocm_guide.mi300x.occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
 from rocm_guide.mi300x.resources import Resources
 
-__all__ = ["IsaSummary", "KernelReport", "kernel_report", "report_table", "summarise_isa"]
+__all__ = ["kernel_report", "report_table"]
 
 
 @dataclass(frozen=True)

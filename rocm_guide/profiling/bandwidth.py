@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rocm_guide.base import GuideError
 from rocm_guide.device import Timing, time_call
 
-__all__ = ["STREAMS", "Bandwidth", "BandwidthError", "measure_bandwidth"]
+__all__ = ["BandwidthError", "measure_bandwidth"]
 
 #: Stream -> arrays that it reads, arrays that it writes.
 STREAMS = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1)}

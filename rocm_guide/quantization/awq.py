@@ -18,7 +18,7 @@ from rocm_guide.quantization.grid import QuantizationError, Quantized, check_gri
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ScaleSearch", "awq_grid", "candidate_scales", "rounded", "search_clip", "search_scales"]
+__all__ = ["awq_grid", "rounded", "search_clip", "search_scales"]
 
 
 @dataclass(frozen=True)

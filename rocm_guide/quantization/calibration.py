@@ -12,7 +12,7 @@ import torch
 from rocm_guide.quantization.grid import QuantizationError, output_error
 from rocm_guide.quantization.packing import PackedLinear
 
-__all__ = ["calibration_samples", "joined_samples", "layer_inputs", "linear_errors", "recorded_inputs"]
+__all__ = ["joined_samples", "layer_inputs", "linear_errors"]
 
 
 def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["gptq", "hessian", "inverse_factor"]
+__all__ = ["gptq", "hessian"]
 
 
 def hessian(inputs: Iterable[torch.Tensor]) -> torch.Tensor:

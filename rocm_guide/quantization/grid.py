@@ -16,16 +16,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "QuantizationError",
-    "Quantized",
-    "bits_per_weight",
-    "check_grid",
-    "fit_grid",
-    "output_error",
-    "quantize_block",
-    "round_to_nearest",
-]
+__all__ = ["QuantizationError", "bits_per_weight", "fit_grid", "output_error", "quantize_block", "round_to_nearest"]
 
 
 class QuantizationError(GuideError):

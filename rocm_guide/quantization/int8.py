@@ -16,7 +16,7 @@ from rocm_guide.quantization.grid import QuantizationError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["int8_linear", "outlier_columns", "quantize_rows", "smoothing_scales"]
+__all__ = ["int8_linear", "outlier_columns", "quantize_rows"]
 
 
 def quantize_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -20,7 +20,7 @@ from rocm_guide.quantization.gptq import gptq, hessian
 from rocm_guide.quantization.grid import QuantizationError, Quantized, output_error, round_to_nearest
 from rocm_guide.quantization.packing import PackedLinear
 
-__all__ = ["SUBSETS", "Done", "quantize_layers"]
+__all__ = ["quantize_layers"]
 
 #: Linear layers of a decoder layer that read the same inputs, in the order in which data flows.
 SUBSETS = (

@@ -18,7 +18,7 @@ from rocm_guide.quantization.grid import QuantizationError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BlockQuantized", "code_book", "code_book_bits", "dequantize_blocks", "dynamic_code_book", "quantize_blocks"]
+__all__ = ["code_book", "code_book_bits", "dequantize_blocks", "quantize_blocks"]
 
 #: Share of the normal distribution up to which NF4's outermost level reaches: the mean of 1 - 1/30 and 1 - 1/32.
 NF4_OFFSET = 0.9677083

@@ -11,7 +11,7 @@ import torch
 from rocm_guide.base import whole_file
 from rocm_guide.quantization.grid import QuantizationError, Quantized
 
-__all__ = ["PackedLinear", "pack_bits", "save_packed", "unpack_bits"]
+__all__ = ["PackedLinear", "save_packed"]
 
 
 def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:

@@ -13,16 +13,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.device import Timing, clock
 from rocm_guide.training.evaluation import answer
 
-__all__ = [
-    "Measured",
-    "case_table",
-    "decoder_bits",
-    "divergence",
-    "measure",
-    "model_bytes",
-    "perplexity",
-    "table",
-]
+__all__ = ["case_table", "divergence", "measure", "model_bytes", "table"]
 
 
 @dataclass(frozen=True)

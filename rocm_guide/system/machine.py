@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rocm_guide.base import GuideError
 
-__all__ = ["Gpu", "Machine", "SystemSettingError"]
+__all__ = ["Machine", "SystemSettingError"]
 
 
 class SystemSettingError(GuideError):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocm_guide.system.machine import Machine
 
-__all__ = ["ADDRESSES", "photograph", "pretend_machine"]
+__all__ = ["photograph", "pretend_machine"]
 
 #: PCI addresses of the pretended GPUs.
 ADDRESSES = ("0000:0c:00.0", "0000:9f:00.0")

@@ -13,7 +13,7 @@ from pathlib import Path
 from rocm_guide.base import read_regular, write_text
 from rocm_guide.system.machine import Machine, SystemSettingError
 
-__all__ = ["load_state", "save_state", "settings_lock", "state_path"]
+__all__ = ["load_state", "state_path"]
 
 #: Seconds to wait for another set or reset before giving up.
 PATIENCE = 2.0

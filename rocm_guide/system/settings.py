@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rocm_guide.system.machine import Gpu, Machine, SystemSettingError
 
-__all__ = ["ClockLimit", "FileSetting", "Setting", "every_setting", "wanted_settings"]
+__all__ = ["every_setting", "wanted_settings"]
 
 
 class Setting(Protocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocm_guide.base import GuideError, whole_file
 
-__all__ = ["read_metrics", "split_epoch"]
+__all__ = ["split_epoch"]
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:

@@ -18,7 +18,7 @@ from rocm_guide.doctor.own_folders import TuneMissingError, check_torchtune, tor
 from rocm_guide.torchtune.config import write_config
 from rocm_guide.torchtune.results import read_metrics
 
-__all__ = ["TuneError", "TuneRun", "gloo_recipe", "run_recipe", "tune"]
+__all__ = ["TuneError", "gloo_recipe", "run_recipe", "tune"]
 
 
 class TuneError(GuideError):

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = [
-    "FineTuned",
-    "fine_tune",
-    "folder_bytes",
-    "recipe",
-    "sft_settings",
-    "trainable_parameters",
-]
+__all__ = ["fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 from rocm_guide.device import clock
 
-__all__ = ["WARM_UP", "step_meter"]
+__all__ = []
 
 #: Optimizer steps that are left out of a throughput: the first ones allocate memory and choose kernels.
 WARM_UP = 5

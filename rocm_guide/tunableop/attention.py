@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["sdpa_needs_gemms"]
+__all__ = []
 
 
 def sdpa_needs_gemms(

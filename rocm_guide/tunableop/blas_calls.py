@@ -14,7 +14,7 @@ from dataclasses import replace
 from rocm_guide.tunableop.gemm import Gemm
 from rocm_guide.tunableop.matrices import BlasRules, Matrix
 
-__all__ = ["addmm_gemm", "bmm_gemm", "mm_gemm", "mv_gemm", "scaled_mm_gemm"]
+__all__ = []
 
 
 def _prepare(x: Matrix) -> tuple[Matrix, bool]:

@@ -17,7 +17,7 @@ from rocm_guide.children import call_in_child
 from rocm_guide.device import clock
 from rocm_guide.tunableop.generation import generate_fixed, padded_prompt, random_llama
 
-__all__ = ["apply_mode", "compare_matmul", "compare_model", "time_matmul", "time_model"]
+__all__ = ["apply_mode", "compare_matmul", "compare_model", "time_matmul"]
 
 MODES = ("off", "tune", "tuned", "record")
 

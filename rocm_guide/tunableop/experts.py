@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocm_guide.tunableop.gemm import Gemm
 
-__all__ = ["ASSUMED", "even_rows", "expert_products"]
+__all__ = []
 
 #: The words that a plan with experts says about itself.
 ASSUMED = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rocm_guide.tunableop.files import TuningFile
 from rocm_guide.tunableop.gemm import Gemm, TunableFileError
 
-__all__ = ["Comparison", "compare_files", "explain_validators", "merge", "missing"]
+__all__ = ["compare_files", "explain_validators", "merge", "missing"]
 
 _VALIDATORS = {
     "PT_VERSION": "the PyTorch release; another one may call BLAS with other parameters",

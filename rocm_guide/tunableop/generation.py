@@ -12,7 +12,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["generate_fixed", "padded_length", "padded_prompt", "random_llama"]
+__all__ = ["generate_fixed", "padded_prompt"]
 
 
 def padded_length(length: int, multiple: int) -> int:

@@ -10,7 +10,7 @@ from rocm_guide.tunableop.gemm import Gemm
 if TYPE_CHECKING:
     from rocm_guide.tunableop.planner import Plan
 
-__all__ = ["describe_gemm", "solution_words"]
+__all__ = ["describe_gemm"]
 
 _TYPES = {
     "float": "float32",

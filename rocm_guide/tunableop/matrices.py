@@ -11,7 +11,7 @@ from rocm_guide.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CUDA_RULES", "BlasRules", "Matrix", "matrix_of", "torch_type_name"]
+__all__ = ["CUDA_RULES", "BlasRules"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rocm_guide.tunableop.gemm import Gemm
 
-__all__ = ["Plan", "PlannedGemm", "plan", "plan_model"]
+__all__ = ["Plan", "plan", "plan_model"]
 
 
 #: Tokens of one prefill: their numbers alone take 8 bytes each. No GPU of today holds the activations of so many.

@@ -23,7 +23,7 @@ from rocm_guide.tunableop.matrices import BlasRules, matrix_of, torch_type_name
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["RecordedGemm", "Trace", "record_gemms"]
+__all__ = ["record_gemms"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError
 
-__all__ = ["Search", "Trial", "find_fastest", "parse_log"]
+__all__ = ["find_fastest", "parse_log"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from rocm_guide.tunableop.file_tools import explain_validators, merge, missing
 from rocm_guide.tunableop.files import TuningFile, read_file, write_file
 from rocm_guide.tunableop.gemm import Gemm
 
-__all__ = ["share_out", "tune_file", "visible_device"]
+__all__ = ["share_out", "tune_file"]
 
 
 def share_out(gemms: Iterable[Gemm], gpus: int) -> list[list[Gemm]]:

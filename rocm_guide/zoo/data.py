@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["Fact", "chat", "facts", "pretraining_texts", "question_answer_splits"]
+__all__ = ["chat"]
 
 #: Ways to ask for a subject. Every fact is trained on most of them and tested on the others.
 QUESTIONS = (

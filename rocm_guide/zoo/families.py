@@ -13,7 +13,7 @@ from typing import Any
 
 from rocm_guide.zoo.sizes import Layer, SizesError
 
-__all__ = ["FAMILIES", "LIGER", "read"]
+__all__ = ["LIGER"]
 
 #: What a family's config.json may leave out, because transformers has it as a default. None: as many as heads.
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from typing import Any
 
 from rocm_guide.zoo.sizes import Layer, SizesError
 
-__all__ = ["METHODS", "NF4_BYTES", "linear_bytes"]
+__all__ = ["NF4_BYTES"]
 
 METHODS = ("gptq", "awq", "bitsandbytes", "compressed-tensors", "fp8", "fbgemm_fp8", "mxfp4")
 #: Bytes of one NF4 weight with double quantisation: 4 bits, an 8-bit scale for each 64, an fp32 scale for each 256 of

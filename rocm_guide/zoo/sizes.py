@@ -15,7 +15,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError
 
-__all__ = ["LORA_TARGETS", "Layer", "Sizes", "SizesError", "fields_of", "lora_parameters", "sizes_of"]
+__all__ = ["LORA_TARGETS", "Layer", "Sizes", "SizesError", "lora_parameters", "sizes_of"]
 
 #: The matrices of a Llama layer, in the order in which they are used: what LoRA adapts by default.
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

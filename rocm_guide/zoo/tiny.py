@@ -25,7 +25,7 @@ from rocm_guide.zoo.data import pretraining_texts, question_answer_splits
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["build_tiny", "tiny_folder"]
+__all__ = ["tiny_folder"]
 
 VOCABULARY = 1024
 SHAPE = {

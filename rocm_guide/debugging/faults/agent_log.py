@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from rocm_guide.base import read_regular, shown
 from rocm_guide.debugging.faults.model import LARGEST_TEXT, AgentReport, CodeLine, Disassembly, FaultError, Wave
 
-__all__ = ["parse_report", "read_report"]
+__all__ = ["read_report"]
 
 
 _WAVE = re.compile(r"wave_(\d+): pc=0x([0-9a-f]+)(.*)", re.I)

@@ -21,7 +21,7 @@ from rocm_guide.base import open_regular
 from rocm_guide.debugging.faults.model import CodeLine, FaultError
 from rocm_guide.mi300x.isa.text import scan_text
 
-__all__ = ["CodeUri", "Listing", "disassemble", "extract_code", "find_objdump", "parse_uri", "saved_name"]
+__all__ = ["disassemble", "extract_code", "find_objdump", "saved_name"]
 
 #: Larger than any code object; a size beyond it is damage.
 LARGEST_CODE = 1 << 31

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rocm_guide.debugging.faults.model import AgentReport, CodeLine, FaultError, Wave
 from rocm_guide.mi300x.isa.operands import address_of, span_of, written_registers
 
-__all__ = ["Suspect", "lane_addresses", "suspects"]
+__all__ = ["lane_addresses"]
 
 PAGE = 4096
 

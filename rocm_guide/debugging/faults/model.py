@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rocm_guide.base import GuideError
 
-__all__ = ["AgentReport", "CodeLine", "Disassembly", "FaultError", "Wave"]
+__all__ = ["FaultError"]
 
 
 class FaultError(GuideError):

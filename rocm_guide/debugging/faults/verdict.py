@@ -11,7 +11,7 @@ from rocm_guide.debugging.faults.code_objects import disassemble, extract_code
 from rocm_guide.debugging.faults.lanes import Suspect, suspects
 from rocm_guide.debugging.faults.model import AgentReport, CodeLine, FaultError
 
-__all__ = ["Explanation", "explain_report"]
+__all__ = ["explain_report"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 from rocm_guide.base import GuideError
 
-__all__ = ["ModuleCall", "capture_calls", "copy_tensors", "tensors_of"]
+__all__ = []
 
 
 @dataclass

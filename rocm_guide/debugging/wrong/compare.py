@@ -14,7 +14,7 @@ from typing import Any
 
 from rocm_guide.debugging.wrong.capture import capture_calls, copy_tensors, tensors_of
 
-__all__ = ["Difference", "first_difference"]
+__all__ = ["first_difference"]
 
 #: Largest |a - b| / largest |a| that another order of summation may cause in one module.
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocm_guide.debugging.wrong.capture import tensors_of
 
-__all__ = ["NanOrigin", "nan_origin"]
+__all__ = ["nan_origin"]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
 
-__all__ = ["AttentionFunction", "attention"]
+__all__ = ["attention"]
 
 
 class AttentionFunction(torch.autograd.Function):

@@ -25,7 +25,7 @@ from rocm_guide.kernels.attention.tile import head_start
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_backward", "launch_backward"]
+__all__ = []
 
 
 @triton.jit

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
 
-__all__ = ["attention_backward_q_kernel"]
+__all__ = []
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 

@@ -16,7 +16,7 @@ from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.quantized import attention_quantized
 
-__all__ = ["backward_cases", "forward_cases", "quantized_cases"]
+__all__ = ["forward_cases"]
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]

@@ -15,8 +15,7 @@ from rocm_guide.kernels.fp8.formats import FP8
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BACKWARD_CONFIGS", "FORWARD_CONFIGS", "FP32_TILES", "AttentionTile", "check_tile", "descriptor_memory",
-           "fits_tma", "pick_config", "triton_type"]  # fmt: skip
+__all__ = []
 
 
 @dataclass(frozen=True)

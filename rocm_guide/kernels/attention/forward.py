@@ -45,7 +45,7 @@ from rocm_guide.kernels.attention.tile import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_forward", "attention_forward_kernel", "launch_forward"]
+__all__ = ["attention_forward"]
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)

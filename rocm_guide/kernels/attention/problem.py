@@ -19,7 +19,7 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AttentionProblem", "attention_problem", "dropout_state", "heads_second"]
+__all__ = []
 
 _LAYOUTS = ("bhsd", "bshd", "thd")
 _FLOATS = ("float16", "bfloat16", "float32")

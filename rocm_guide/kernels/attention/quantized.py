@@ -32,7 +32,7 @@ from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_quantized", "dequantize_heads", "quantize_heads"]
+__all__ = ["attention_quantized", "quantize_heads"]
 
 _FLOATS = ("float16", "bfloat16", "float32")
 _FP8 = ("float8_e4m3fn", "float8_e4m3fnuz")

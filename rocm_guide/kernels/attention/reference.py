@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["philox_keep", "reference_attention"]
+__all__ = ["reference_attention"]
 
 
 def philox_keep(seed: int, bh: int, rows: int, columns: int, threshold: int) -> torch.Tensor:

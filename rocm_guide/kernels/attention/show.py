@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-__all__ = ["Shown", "draw_probabilities", "show_probabilities"]
+__all__ = ["draw_probabilities", "show_probabilities"]
 
 
 @dataclass(frozen=True)

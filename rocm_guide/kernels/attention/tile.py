@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["head_start", "hint_multiple", "keep_tile", "load_rows", "locate", "log2_scores", "mask_scores"]
+__all__ = ["load_rows"]
 
 
 @triton.jit

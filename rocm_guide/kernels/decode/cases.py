@@ -19,7 +19,7 @@ from rocm_guide.kernels.decode.mla import mla_decode
 from rocm_guide.kernels.decode.mla_prefill import mla_attention
 from rocm_guide.kernels.decode.paged import attention_paged
 
-__all__ = ["decode_cases", "integer_cases", "mla_cases", "mla_prefill_cases", "paged_cases"]
+__all__ = ["decode_cases", "integer_cases", "mla_cases", "mla_prefill_cases"]
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]

@@ -11,7 +11,7 @@ from rocm_guide.kernels.arguments import compiler_options, unit_count
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DECODE_CONFIGS", "MOST_PARTS", "DecodeTile", "keys_per_step", "parts_for"]
+__all__ = ["DecodeTile"]
 
 MOST_PARTS = 512
 

@@ -39,7 +39,7 @@ from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, Decode
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_decode", "launch_decode", "reference_attention_decode"]
+__all__ = ["attention_decode", "reference_attention_decode"]
 
 _LOG2E = 1.4426950408889634
 

@@ -37,7 +37,7 @@ from rocm_guide.kernels.decode.kv_quant import grid_shape
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INT_CONFIGS", "attention_decode_int"]
+__all__ = ["attention_decode_int"]
 
 #: As DECODE_CONFIGS; fewer warps for narrow rows, so that every lane still has 16 bytes to load.
 INT_CONFIGS: dict[str, DecodeTile] = {

@@ -22,7 +22,7 @@ from rocm_guide.kernels.arguments import KernelError, check_dtype, check_shape
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["dequantize_kv", "grid_shape", "quantize_kv", "unpack_grid"]
+__all__ = ["dequantize_kv", "quantize_kv", "unpack_grid"]
 
 _REACH = {8: 127.0, 4: 7.5}
 _LEAST_SCALE = 2.0**-14  # the smallest normal fp16

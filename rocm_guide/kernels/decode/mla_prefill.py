@@ -42,8 +42,7 @@ from rocm_guide.kernels.arguments import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLA_PREFILL_CONFIGS", "MlaTile", "mla_attention", "reference_mla_absorbed",
-           "reference_mla_naive"]  # fmt: skip
+__all__ = ["mla_attention", "reference_mla_absorbed", "reference_mla_naive"]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from rocm_guide.kernels.decode.kv_quant import dequantize_kv
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attention_paged", "reference_attention_paged"]
+__all__ = ["attention_paged"]
 
 
 def reference_attention_paged(

@@ -16,7 +16,7 @@ from rocm_guide.kernels.fp8.ladder import RUNGS, run_rung
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
 
-__all__ = ["ladder_cases", "rmsnorm_cases", "swiglu_cases"]
+__all__ = ["rmsnorm_cases", "swiglu_cases"]
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]

@@ -19,7 +19,7 @@ from rocm_guide.kernels.arguments import KernelError, architecture
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FP8", "Fp8Format", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_format", "fp8_here"]
+__all__ = ["FP8", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_here"]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.store import saturate
 
-__all__ = ["RUNGS", "run_rung", "silu_kernel"]
+__all__ = ["RUNGS", "run_rung"]
 
 #: The names of the rungs, the first is number 1.
 RUNGS = ("pointwise", "vectors", "coalesced", "registers", "packed")

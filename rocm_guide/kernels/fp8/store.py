@@ -14,7 +14,7 @@ from rocm_guide.kernels.fp8.formats import Fp8Format, fp8_dtype, fp8_format
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["finish_fp8", "inside", "new_fp8", "saturate"]
+__all__ = []
 
 
 @triton.jit

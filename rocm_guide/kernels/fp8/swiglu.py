@@ -29,7 +29,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 
-__all__ = ["reference_swiglu_fp8", "swiglu_fp8"]
+__all__ = ["swiglu_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MINUS_LOG2_E = tl.constexpr(-1.4426950408889634)

@@ -20,7 +20,7 @@ from rocm_guide.kernels.gemm.split_k import gemm_split_k
 from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
 from rocm_guide.kernels.gemm.tiled import gemm
 
-__all__ = ["linear_cases", "multiply_reduce_cases", "skinny_cases", "split_k_cases", "stream_k_cases", "tiled_cases"]
+__all__ = []
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]

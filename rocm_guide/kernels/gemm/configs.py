@@ -13,16 +13,7 @@ from rocm_guide.kernels.arguments import KernelError, choose, compiler_options
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "CONFIGS",
-    "RAGGED",
-    "GemmTile",
-    "is_aligned",
-    "pick_gemm_tile",
-    "promotion_interval",
-    "tile_walk",
-    "transpose_for_hopper",
-]
+__all__ = ["CONFIGS", "GemmTile", "tile_walk"]
 
 
 @dataclass(frozen=True)

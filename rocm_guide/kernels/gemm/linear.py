@@ -15,7 +15,7 @@ import torch
 from rocm_guide.kernels.arguments import check_dtype, check_shape
 from rocm_guide.kernels.gemm.tiled import gemm
 
-__all__ = ["LinearFunction", "linear", "reference_linear"]
+__all__ = []
 
 
 def reference_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -23,7 +23,7 @@ from rocm_guide.kernels.gemm.tiled import check_operands
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "MultiplyReduceTile", "gemm_multiply_reduce", "reference_multiply_reduce"]
+__all__ = ["gemm_multiply_reduce"]
 
 
 @dataclass(frozen=True)

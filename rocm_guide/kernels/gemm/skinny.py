@@ -38,7 +38,7 @@ from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_st
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SkinnyWorkspace", "gemm_skinny", "reference_skinny"]
+__all__ = ["SkinnyWorkspace", "gemm_skinny"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import triton
 
 from rocm_guide.kernels.arguments import choose
 
-__all__ = ["CONFIGS", "SHAPES", "SkinnyTile", "pick_config", "pick_split"]
+__all__ = ["SHAPES", "SkinnyTile", "pick_config", "pick_split"]
 
 #: The projections of Llama 3.1 405B on one of 8 GPUs, (N, K): QKV, gate and up, down.
 #: Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog/mi300kernels.

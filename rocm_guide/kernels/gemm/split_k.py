@@ -31,7 +31,7 @@ from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONFIGS", "choose_split", "gemm_split_k", "reference_split_k"]
+__all__ = ["choose_split", "gemm_split_k"]
 
 #: One tile by architecture and bits of the element type.
 CONFIGS: dict[str, dict[int, GemmTile]] = {

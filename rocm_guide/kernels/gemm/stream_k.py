@@ -30,14 +30,7 @@ from rocm_guide.kernels.gemm.tiles import tile_dot, tile_order, to_int64, wait_f
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "CONFIGS",
-    "StreamPlan",
-    "StreamWorkspace",
-    "gemm_stream_k",
-    "reference_stream_k",
-    "stream_plan",
-]
+__all__ = ["StreamWorkspace", "gemm_stream_k", "stream_plan"]
 
 #: One tile by architecture and bits of the element type.
 CONFIGS: dict[str, dict[int, GemmTile]] = {

@@ -25,13 +25,13 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     unit_count,
 )
-from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, is_aligned, pick_gemm_tile, promotion_interval
+from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ACTIVATIONS", "CONFIGS", "GemmTile", "gemm", "reference_gemm"]
+__all__ = ["gemm", "reference_gemm"]
 
 #: The epilogues.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")

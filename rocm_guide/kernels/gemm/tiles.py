@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["activate", "tile_dot", "tile_order", "to_int64", "wait_for_stores"]
+__all__ = ["tile_dot"]
 
 
 @triton.jit

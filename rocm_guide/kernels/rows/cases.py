@@ -20,7 +20,7 @@ from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
 from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.rows.weight_grad import norm_weight_grad
 
-__all__ = ["layer_norm_cases", "layer_norm_grad_cases", "rms_norm_cases", "softmax_cases", "weight_grad_cases"]
+__all__ = []
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]

@@ -11,14 +11,7 @@ from __future__ import annotations
 
 from rocm_guide.kernels.rows.tile import RowTile
 
-__all__ = [
-    "LAYER_NORM_BACKWARD",
-    "LAYER_NORM_FORWARD",
-    "RMS_NORM_BACKWARD",
-    "RMS_NORM_FORWARD",
-    "SOFTMAX_BACKWARD",
-    "SOFTMAX_FORWARD",
-]
+__all__ = []
 
 Tiles = dict[str, tuple[RowTile, ...]]
 

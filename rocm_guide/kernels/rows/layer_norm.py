@@ -31,7 +31,7 @@ from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 
-__all__ = ["layer_norm", "layer_norm_forward", "reference_layer_norm"]
+__all__ = ["layer_norm", "layer_norm_forward"]
 
 
 @triton.jit

@@ -27,7 +27,7 @@ from rocm_guide.kernels.rows.configs import LAYER_NORM_BACKWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
-__all__ = ["layer_norm_backward", "reference_layer_norm_backward"]
+__all__ = ["layer_norm_backward"]
 
 
 @triton.jit

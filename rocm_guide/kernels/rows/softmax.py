@@ -18,7 +18,7 @@ from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_d
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_row_tile
 
-__all__ = ["reference_softmax", "softmax", "softmax_backward", "softmax_forward"]
+__all__ = ["softmax", "softmax_backward", "softmax_forward"]
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError, check_dtype, check_last_contiguous, choose, next_power_of_2
 
-__all__ = ["FLOATS", "RowTile", "as_rows", "pick_row_tile"]
+__all__ = ["RowTile"]
 
 #: The types of the row kernels' inputs.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)

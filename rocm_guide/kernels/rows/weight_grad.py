@@ -24,7 +24,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.hopper import drop_lines, let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.rows.tile import as_rows
 
-__all__ = ["column_sum", "norm_weight_grad", "reference_norm_weight_grad"]
+__all__ = ["column_sum"]
 
 #: Architecture -> tile of the partial sums (rows, columns, warps), also for few rows; and of the final sum.
 CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {

@@ -12,7 +12,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.mi300x.compile import Compiled, compiled_from_triton, name_constants
 from rocm_guide.mi300x.report import KernelReport, kernel_report, report_table
 
-__all__ = ["DryRun", "DryRunError", "Failure", "Launch", "Recorder"]
+__all__ = ["DryRunError"]
 
 
 class DryRunError(GuideError):

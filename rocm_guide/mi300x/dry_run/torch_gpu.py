@@ -16,7 +16,7 @@ from unittest import mock
 
 from rocm_guide.mi300x.arch import find_arch
 
-__all__ = ["pretend_torch_answers", "pretend_torch_device"]
+__all__ = ["pretend_torch_answers"]
 
 # A release of ROCm that knows all architectures in the table; libraries only compare it with a minimum.
 ROCM_VERSION = "7.0.0"

@@ -20,7 +20,7 @@ from rocm_guide.mi300x.elf.elf64 import ElfFile, ElfFormatError
 from rocm_guide.mi300x.elf.msgpack import MsgpackError, decode_msgpack
 from rocm_guide.mi300x.resources import METADATA_FIELDS, Resources
 
-__all__ = ["CodeKernel", "CodeObject", "Descriptor", "ElfError", "read_code_object", "read_code_objects"]
+__all__ = ["ElfError", "read_code_object"]
 
 _NT_AMDGPU_METADATA = 32
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"

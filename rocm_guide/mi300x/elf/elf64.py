@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["ElfFile", "ElfFormatError", "Section", "Symbol"]
+__all__ = ["ElfFormatError"]
 
 _EM_AMDGPU = 224
 _SHT_SYMTAB, _SHT_NOTE, _SHT_NOBITS, _SHT_DYNSYM = 2, 7, 8, 11

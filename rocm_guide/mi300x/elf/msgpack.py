@@ -10,7 +10,7 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["MsgpackError", "decode_msgpack"]
+__all__ = ["MsgpackError"]
 
 _MAX_DEPTH = 16
 # A list is made at its stated length before its items are read, and lists nest: this bounds what a few bytes can claim.

@@ -6,13 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = [
-    "int4_scores_gathered",
-    "int4_scores_planar",
-    "int4_scores_reshaped",
-    "stream_copy",
-    "tile_matmul",
-]
+__all__ = ["int4_scores_gathered", "int4_scores_planar", "int4_scores_reshaped"]
 
 
 @triton.jit

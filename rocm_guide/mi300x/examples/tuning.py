@@ -14,7 +14,7 @@ import triton.language as tl
 from rocm_guide.mi300x.compile import compile_kernel
 from rocm_guide.mi300x.report import KernelReport, kernel_report
 
-__all__ = ["attention_report", "attention_rows", "gemm_report", "matmul", "scale_rows", "tuned_scale_rows"]
+__all__ = ["attention_report", "attention_rows", "gemm_report", "matmul", "scale_rows"]
 
 
 @triton.jit

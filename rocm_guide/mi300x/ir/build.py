@@ -19,7 +19,7 @@ from rocm_guide.mi300x.ir.text import (
 from rocm_guide.mi300x.ir.text import strip_location as _strip
 from rocm_guide.mi300x.ir.values import Draft, Operation, Region, Value, result_types
 
-__all__ = ["IrNestingError", "build_programs"]
+__all__ = ["IrNestingError"]
 
 _LOOPS = ("scf.for", "scf.while")
 _MAX_NEST = 200

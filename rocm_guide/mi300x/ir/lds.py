@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rocm_guide.mi300x.ir.layouts import wave_bits
 from rocm_guide.mi300x.ir.values import Operation, Value
 
-__all__ = ["LdsUse", "crosses_waves", "find_lds_uses", "movement"]
+__all__ = []
 
 
 @dataclass(frozen=True, slots=True)

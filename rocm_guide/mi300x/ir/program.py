@@ -17,7 +17,7 @@ from rocm_guide.mi300x.ir.lds import LdsUse, crosses_waves, find_lds_uses, movem
 from rocm_guide.mi300x.ir.text import Header
 from rocm_guide.mi300x.ir.values import Operation, Value
 
-__all__ = ["Conversion", "GlobalAccess", "IrError", "LdsUse", "Operation", "Program", "Step", "Value", "parse_ir"]
+__all__ = ["IrError", "parse_ir"]
 
 
 class IrError(GuideError):

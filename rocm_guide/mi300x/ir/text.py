@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["Header", "RawOp", "TensorType", "locations", "parse_op", "parse_type"]
+__all__ = []
 
 _BITS = {"bf16": 16, "index": 64, "tf32": 32}
 

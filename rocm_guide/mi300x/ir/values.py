@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rocm_guide.mi300x.ir.layouts import Layout
 from rocm_guide.mi300x.ir.text import Header, RawOp, TensorType
 
-__all__ = ["Draft", "Operation", "Region", "Value", "result_types"]
+__all__ = []
 
 
 @dataclass(frozen=True, slots=True)

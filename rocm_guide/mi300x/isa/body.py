@@ -10,7 +10,7 @@ from rocm_guide.mi300x.isa.loops import loop_headers, loop_nesting
 from rocm_guide.mi300x.isa.mnemonics import meaning
 from rocm_guide.mi300x.isa.text import Function, Raw
 
-__all__ = ["Instruction", "Loop", "build_body"]
+__all__ = []
 
 
 class Instruction(NamedTuple):

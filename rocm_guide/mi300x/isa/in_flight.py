@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rocm_guide.mi300x.isa.kernel import Kernel, Loop
+from rocm_guide.mi300x.isa.body import Loop
+from rocm_guide.mi300x.isa.kernel import Kernel
 from rocm_guide.mi300x.isa.mnemonics import wait_counts
 
-__all__ = ["InFlight", "loads_in_flight"]
+__all__ = ["loads_in_flight"]
 
 
 class InFlight(NamedTuple):

@@ -17,7 +17,7 @@ from rocm_guide.mi300x.isa.mnemonics import KINDS, MatrixShape, matrix_shape, wa
 from rocm_guide.mi300x.isa.text import scan_text
 from rocm_guide.mi300x.resources import Resources
 
-__all__ = ["Instruction", "IsaError", "Kernel", "Loop", "MatrixUse", "Wait", "parse_asm"]
+__all__ = ["IsaError", "parse_asm"]
 
 
 class IsaError(GuideError):

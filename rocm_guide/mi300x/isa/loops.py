@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["loop_headers", "loop_nesting"]
+__all__ = []
 
 
 def _depth_first(successors: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[int]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rocm_guide.mi300x.isa.mnemonics import meaning
 
-__all__ = ["Address", "address_of", "registers_of", "span_of", "written_registers"]
+__all__ = ["address_of", "span_of", "written_registers"]
 
 _REGISTER = re.compile(r"\b([vas])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])")
 _SPAN = re.compile(r"([vas])(?:(\d{1,3})|\[(\d{1,3}):(\d{1,3})\])$")

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocm_guide.mi300x.isa.kernel import Instruction, Kernel
+from rocm_guide.mi300x.isa.body import Instruction
+from rocm_guide.mi300x.isa.kernel import Kernel
 from rocm_guide.mi300x.isa.operands import registers_of, written_registers
 
-__all__ = ["RegisterRoles", "register_roles", "vgprs_of"]
+__all__ = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rocm_guide.mi300x.isa.mnemonics import meaning
 from rocm_guide.mi300x.resources import Resources, resources_from_text
 
-__all__ = ["Function", "Raw", "Scan", "scan_text"]
+__all__ = ["scan_text"]
 
 
 class Raw(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocm_guide.mi300x.isa.kernel import Instruction
+from rocm_guide.mi300x.isa.body import Instruction
 
-__all__ = ["Evidence", "Suggestion", "asm_evidence"]
+__all__ = []
 
 SHOWN = 4  # lines of evidence per suggestion; the count is always given in full
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rocm_guide.mi300x.ir.program import GlobalAccess, Program
-from rocm_guide.mi300x.isa.kernel import Instruction, Kernel
+from rocm_guide.mi300x.isa.body import Instruction
+from rocm_guide.mi300x.isa.kernel import Kernel
 from rocm_guide.mi300x.occupancy import Occupancy
 from rocm_guide.mi300x.suggest.evidence import SHOWN, Evidence, Suggestion, asm_evidence
 
-__all__ = ["exposed_waits", "lds_trips", "narrow_global", "narrow_lds"]
+__all__ = []
 
 
 def _where(kernel: Kernel) -> tuple[bool | None, str]:

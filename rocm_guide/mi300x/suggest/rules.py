@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rocm_guide.mi300x.ir.program import Program
-from rocm_guide.mi300x.isa.kernel import Instruction, Kernel
+from rocm_guide.mi300x.isa.body import Instruction
+from rocm_guide.mi300x.isa.kernel import Kernel
 from rocm_guide.mi300x.isa.registers import register_roles, vgprs_of
 from rocm_guide.mi300x.occupancy import Occupancy, waves_per_eu_advice
 from rocm_guide.mi300x.suggest.evidence import SHOWN, Evidence, Suggestion, asm_evidence
 from rocm_guide.mi300x.suggest.memory_rules import exposed_waits, lds_trips, narrow_global, narrow_lds
 
-__all__ = ["Evidence", "Suggestion", "suggest"]
+__all__ = ["suggest"]
 
 
 def _spills(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:

@@ -14,7 +14,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.hardware.specs import gpu as find_spec
 from rocm_guide.hardware.specs import roofline
 
-__all__ = ["COUNTERS", "RooflinePoint", "describe_counter", "flops", "memory_bytes", "place"]
+__all__ = ["COUNTERS", "describe_counter"]
 
 #: Counter -> (unit, meaning). Names end in _sum when the tool added up all instances of a block.
 #: Source: "MI300 and MI200 Series performance counters and metrics",

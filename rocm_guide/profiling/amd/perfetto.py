@@ -20,7 +20,7 @@ from rocm_guide.base import open_regular
 from rocm_guide.profiling.amd.rocprof_csv import Dispatch, RocprofReport, report_of
 from rocm_guide.profiling.torch_trace.events import TraceError
 
-__all__ = ["Slice", "iter_slices", "read_pftrace"]
+__all__ = []
 
 #: The longest packet that is believed; real ones are a few kilobytes.
 LONGEST_PACKET = 1 << 28

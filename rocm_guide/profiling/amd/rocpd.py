@@ -18,7 +18,7 @@ from urllib.parse import quote
 from rocm_guide.profiling.amd.rocprof_csv import Dispatch, RocprofReport, report_of
 from rocm_guide.profiling.torch_trace.events import TraceError
 
-__all__ = ["read_rocpd"]
+__all__ = []
 
 _DISPATCHES = """
     SELECT d.id, d.event_id, d.start, d.end, d.agent_id, d.group_segment_size, d.private_segment_size,

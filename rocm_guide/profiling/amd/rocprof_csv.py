@@ -18,7 +18,7 @@ from rocm_guide.base import shown
 from rocm_guide.profiling.amd.rows import Row, table_rows
 from rocm_guide.profiling.torch_trace.events import TraceError
 
-__all__ = ["Dispatch", "KernelTotal", "RocprofReport", "read_csv", "report_of", "top_kernels"]
+__all__ = []
 
 
 @dataclass

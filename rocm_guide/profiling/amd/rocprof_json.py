@@ -12,7 +12,7 @@ from typing import Any
 from rocm_guide.profiling.amd.rocprof_csv import Dispatch, RocprofReport, report_of
 from rocm_guide.profiling.torch_trace.events import TraceError, limited, open_text
 
-__all__ = ["read_json"]
+__all__ = []
 
 #: Characters of a file that is read whole; a run of ten minutes makes some tens of megabytes.
 LARGEST_TEXT = 1 << 30

@@ -11,7 +11,7 @@ from pathlib import Path
 from rocm_guide.base import shown
 from rocm_guide.profiling.torch_trace.events import TraceError, open_text
 
-__all__ = ["Row", "table_rows"]
+__all__ = []
 
 #: Characters of a line that are read at once; a row of a profiler has a few thousand, with all counters.
 LONGEST_LINE = 1 << 22

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rocm_guide.profiling.torch_trace.slices import kernel_slice, module_place
 from rocm_guide.profiling.torch_trace.timeline import NONE, Columns, Timeline
 
-__all__ = ["MARK", "Gap", "GpuWork", "device_work", "idle_gaps", "innermost", "parents"]
+__all__ = []
 
 #: How :func:`~rocm_guide.profiling.torch_trace.recording.mark_modules` names its ranges: prefix, place, path, joined by
 #: "::".

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from rocm_guide.base import GuideError, open_regular
 
-__all__ = ["TraceError", "iter_events", "iter_text_events", "open_text"]
+__all__ = ["TraceError", "iter_events"]
 
 #: Characters read at a time. Larger windows are not faster; smaller ones fail to hold an event more often.
 WINDOW = 1 << 22

@@ -11,7 +11,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.checks import Check
 from rocm_guide.profiling.torch_trace.summary import TraceSummary
 
-__all__ = ["KERNEL_PATTERNS", "KernelCheck", "check_kernels", "replaced_kernels"]
+__all__ = ["check_kernels", "replaced_kernels"]
 
 #: What a fast path is called in a trace, on ROCm, CUDA and CPU.
 KERNEL_PATTERNS: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["SLICES", "kernel_slice", "module_place", "module_slices"]
+__all__ = []
 
 #: The slices, in the order in which they are drawn.
 #: Source: "Creating custom kernels for the AMD MI300" (https://huggingface.co/blog/mi300kernels), day 0 analysis.

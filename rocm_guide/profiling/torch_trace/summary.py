@@ -17,7 +17,7 @@ from rocm_guide.profiling.torch_trace.attribution import Gap, device_work, idle_
 from rocm_guide.profiling.torch_trace.slices import SLICES
 from rocm_guide.profiling.torch_trace.timeline import load_timeline
 
-__all__ = ["Change", "KernelTime", "TraceSummary", "compare_traces", "summarize"]
+__all__ = ["TraceSummary", "compare_traces", "summarize"]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 from rocm_guide.base import shown
 from rocm_guide.profiling.torch_trace.events import TraceError, iter_events
 
-__all__ = ["Columns", "Timeline", "load_timeline", "timeline_of"]
+__all__ = []
 
 #: Trace categories of work that runs on the device.
 DEVICE_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
