@@ -50,7 +50,7 @@ class Case:
 def full_sums(monkeypatch, c: Case, modules) -> None:
     """For half of the fp8 products: Hopper adds them in full fp32, and they must meet the tolerance of all others."""
     for module in modules:
-        monkeypatch.setattr(module, "exact_every", lambda a, arch, tile: 0)
+        monkeypatch.setattr(module, "promotion_interval", lambda a, arch, tile: 0)
     c.full_sums = True
 
 
