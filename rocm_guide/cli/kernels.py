@@ -88,7 +88,7 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
         TextColumn("{task.description}"),
     )
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with announced(f"compiling {', '.join(names)} for gfx942"), bar:
+    with announced(f"compiling {', '.join(names) if len(names) < 4 else f'{len(names)} modules'} for gfx942"), bar:
         task = bar.add_task("", total=None)
         return measure_modules(
             names,

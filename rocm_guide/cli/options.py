@@ -164,7 +164,9 @@ def kernel_names(incomplete: str) -> list[str]:
     """Modules of kernels that are in the table; from the committed table, so that none is imported."""
     from rocm_guide.kernels.resource_table import read_rows
 
-    return sorted({r.case.split(":")[0] for r in read_rows()[1] if r.case.startswith(incomplete)})
+    modules = {r.case.split(":")[0] for r in read_rows()[1]}
+    # The last word of a module's name is enough for the command.
+    return sorted(n for m in modules for n in {m, m.rpartition(".")[2]} if n.startswith(incomplete))
 
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
