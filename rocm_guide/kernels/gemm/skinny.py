@@ -229,7 +229,8 @@ def gemm_skinny(
     gemm_skinny_kernel[(tiles, split)](
         x, weight, out, partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
         BM=bm, BN=tile.bn, BK=tile.bk, CHUNKS=tile.chunks, SPLIT=split, EVEN_K=k % step == 0, EXACT=tile.exact,
-        DIRECT=tile.direct, PDL=tile.overlap, PREFETCH=tile.prefetch if even and k // step // split >= tile.prefetch else 0,
+        DIRECT=tile.direct, PDL=tile.overlap,
+        PREFETCH=tile.prefetch if even and k // step // split >= tile.prefetch else 0,
         EARLY=tile.early, AMD=arch.startswith("gfx"), **options,
     )  # fmt: skip
     return out

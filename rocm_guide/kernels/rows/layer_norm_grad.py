@@ -39,9 +39,9 @@ def layer_norm_backward_rows(  # noqa: ANN202
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end.
 
     FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers. With
-    PREFETCH (Hopper) the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask for
-    it only when it is done with this one. x before this row is read and dy after it is summed, because what is asked
-    for all at once stands in the way of this row. It also starts before the kernel before has ended: x is older.
+    PREFETCH (Hopper) the next row is fetched into the L2 meanwhile: a program that fills the multiprocessor would ask
+    for it only when it is done with this one. x before this row is read and dy after it is summed, because what is
+    asked for all at once stands in the way of this row. It also starts before the kernel before has ended: x is older.
     """
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     in_cols = tl.full((COLS,), 1, tl.int1) if FULL else col < cols
