@@ -87,8 +87,10 @@ def find_module(name: str) -> str:
     Raises:
         TableError: there is none.
 
-    >>> find_module("softmax"), find_module("rows.softmax")
-    ('rows.softmax', 'rows.softmax')
+    >>> find_module("nosuch")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    rocm_guide.kernels.resource_table.TableError: no kernel module 'nosuch' with cases: there are ...
     """
     known = kernel_modules()
     found = [module for module in known if name in (module, module.rpartition(".")[2])]

@@ -30,10 +30,12 @@ class AttentionTile:
             XCDs in turn, each with an L2 of its own.
         per_unit: programs that share a compute unit in a persistent loop.
         waves_per_eu, maxnreg: hints to AMD's and NVIDIA's compiler; None gives none.
-        alone, biased, busy: what changes where registers and shared memory are needed for more. "alone" in persistent
-            loops and for 8 bits; "biased" with a bias, ALiBi or transposed values; "busy" with dropout, and instead of
-            "biased" in persistent loops, for 8 bits, an fp32 bias, rows that TMA cannot load, or where there is no
-            "biased".
+        persistent, with_bias, register_heavy: changes to the settings above, for launches that need registers and
+            shared memory for something else as well; :func:`pick_config` applies one of them at most.
+            ``persistent`` is for persistent loops and for 8 bits. ``with_bias`` is for a bias, for ALiBi and for
+            transposed values. ``register_heavy`` is for dropout; where a tile has no ``with_bias`` it is for a bias
+            too; where a tile has one, it is for a bias in fp32, for rows that TMA cannot load, and for what
+            ``with_bias`` is for when the loop is persistent or the type has 8 bits.
     """
 
     m: int
@@ -45,9 +47,9 @@ class AttentionTile:
     per_unit: int = 1
     waves_per_eu: int | None = None
     maxnreg: int | None = None
-    alone: Mapping[str, Any] = field(default_factory=dict)
-    biased: Mapping[str, Any] = field(default_factory=dict)
-    busy: Mapping[str, Any] = field(default_factory=dict)
+    persistent: Mapping[str, Any] = field(default_factory=dict)
+    with_bias: Mapping[str, Any] = field(default_factory=dict)
+    register_heavy: Mapping[str, Any] = field(default_factory=dict)
 
     def options(self, arch: str) -> dict[str, Any]:
         """The compile options of a launch on ``arch``."""
@@ -62,7 +64,7 @@ _Tile = AttentionTile
 #: (benchmarks/kernels/attention.py --tiles, NVIDIA H100 80GB, torch 2.11).
 FORWARD_CONFIGS: dict[str, dict[int, AttentionTile]] = {
     "gfx942": {
-        64: _Tile(128, 64, warps=4, heads_first=True, busy={"n": 32}),
+        64: _Tile(128, 64, warps=4, heads_first=True, register_heavy={"n": 32}),
         128: _Tile(128, 32, warps=4, heads_first=True),
         256: _Tile(64, 32, warps=4, heads_first=True),
     },
@@ -74,11 +76,11 @@ FORWARD_CONFIGS: dict[str, dict[int, AttentionTile]] = {
             warps=4,
             stages=2,
             tma=True,
-            biased={"warps": 8, "maxnreg": 128},
-            busy={"warps": 8},
-            alone={"n": 128, "warps": 8, "stages": 3},
+            with_bias={"warps": 8, "maxnreg": 128},
+            register_heavy={"warps": 8},
+            persistent={"n": 128, "warps": 8, "stages": 3},
         ),
-        256: _Tile(128, 64, warps=8, stages=2, tma=True, busy={"n": 32}),
+        256: _Tile(128, 64, warps=8, stages=2, tma=True, register_heavy={"n": 32}),
     },
     "interpreter": {256: _Tile(16, 16, warps=4)},
 }
@@ -89,13 +91,13 @@ FP32_TILES: dict[str, Any] = {"m": 32, "n": 32, "warps": 4, "stages": 1, "tma": 
 BACKWARD_CONFIGS: dict[str, dict[int, dict[str, AttentionTile]]] = {
     "gfx942": {
         64: {"kv": _Tile(64, 64, warps=4), "q": _Tile(64, 64, warps=4)},
-        128: {"kv": _Tile(32, 64, warps=4, busy={"m": 16}), "q": _Tile(64, 32, warps=4)},
+        128: {"kv": _Tile(32, 64, warps=4, register_heavy={"m": 16}), "q": _Tile(64, 32, warps=4)},
         256: {"kv": _Tile(16, 32, warps=4), "q": _Tile(64, 16, warps=4)},
     },
     "sm_90": {
         64: {"kv": _Tile(64, 64, warps=4, stages=3), "q": _Tile(128, 64, warps=8, stages=3, tma=True)},
         128: {
-            "kv": _Tile(64, 128, warps=8, stages=3, busy={"m": 32, "stages": 2}),
+            "kv": _Tile(64, 128, warps=8, stages=3, register_heavy={"m": 32, "stages": 2}),
             "q": _Tile(64, 64, warps=4, stages=2, tma=True),
         },
         256: {"kv": _Tile(32, 64, warps=8), "q": _Tile(64, 32, warps=8)},
@@ -105,11 +107,11 @@ BACKWARD_CONFIGS: dict[str, dict[int, dict[str, AttentionTile]]] = {
 
 
 def pick_config(
-    table: dict[str, dict[int, Any]], problem: AttentionProblem, arch: str, part: str = "", *, alone: bool = False
+    table: dict[str, dict[int, Any]], problem: AttentionProblem, arch: str, part: str = "", *, persistent: bool = False
 ) -> AttentionTile:
     """The entry for this architecture, head size and type.
 
-    ``part`` is the backward pass's ``"kv"`` or ``"q"``; ``alone`` stands for a persistent loop or 8-bit products.
+    ``part`` is the backward pass's ``"kv"`` or ``"q"``; ``persistent`` stands for a persistent loop or 8-bit products.
     """
     rows = choose(table, arch)
     config: Any = rows[min((columns for columns in rows if columns >= problem.columns), default=max(rows))]
@@ -118,15 +120,19 @@ def pick_config(
         return replace(tile, **FP32_TILES)
     bias, v = problem.bias, problem.v
     wants_more = bias is not None or problem.slopes is not None or v.stride(-1) != 1
-    busy = problem.drop is not None or (bias is not None and not tile.biased)
-    if tile.biased:  # half of the registers: too few for odd addresses, wasted where a program is alone
+    register_heavy = problem.drop is not None or (bias is not None and not tile.with_bias)
+    if tile.with_bias:
+        # These settings halve the registers of a thread so that two programs share a multiprocessor. Odd addresses need
+        # more registers than that, and a persistent program has no second one beside it.
         odd = not fits_tma(problem.k) or (v.stride(-1) == 1 and not fits_tma(v))
-        busy = busy or odd or (wants_more and alone) or (bias is not None and bias.element_size() == 4)
-    if busy:
-        return replace(tile, **tile.busy)
+        register_heavy = (
+            register_heavy or odd or (wants_more and persistent) or (bias is not None and bias.element_size() == 4)
+        )
+    if register_heavy:
+        return replace(tile, **tile.register_heavy)
     if wants_more:
-        return replace(tile, **tile.biased)
-    return replace(tile, **tile.alone) if alone else tile
+        return replace(tile, **tile.with_bias)
+    return replace(tile, **tile.persistent) if persistent else tile
 
 
 def check_tile(config: Mapping[str, Any]) -> AttentionTile:

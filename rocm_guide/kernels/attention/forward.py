@@ -223,8 +223,8 @@ def launch_forward(
     given, out = problem.new(q.shape[2], heads, out_dtype)
     lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
     arch = architecture(q)
-    alone = schedule != "grid" or scales is not None
-    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, alone=alone)
+    persistent = schedule != "grid" or scales is not None
+    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, persistent=persistent)
     tiles = -(-max_q // tile.m) * sequences * heads
     if tiles and d:
         aligned = fits_tma(k) and fits_tma(v)

@@ -181,7 +181,7 @@ def attention_problem(
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_dtype(name, x, [getattr(torch, d) for d in dtypes])
         check_shape(name, x, (None,) * dims)
-        if dtypes is _FLOATS:  # who allows more types says himself which go together
+        if dtypes is _FLOATS:  # a caller that allows more types checks their combinations itself
             check_dtype(name, x, (q.dtype,))
     check_same_device(q=q, k=k, v=v, bias=bias, alibi_slopes=alibi_slopes)
     q, k, v = (heads_second(x, layout) for x in (q, k, v))

@@ -3,8 +3,8 @@
 
 gfx942: chosen by compiling (at most 64 VGPRs in forward kernels up to 16,384 columns of 16 bits, 128 in backward ones,
 so that 8 or 4 waves fit on a SIMD; 8 to 16 elements per lane; ``rocm-guide kernels table`` shows the outcome). sm_90:
-the fastest on an NVIDIA H100 80GB, torch 2.11, triton 3.6 (benchmarks/sweeps/rows.py;
-``prefetch``: sweeps/layer_norm.py, ``last_first``: kernels/row_kernels.py).
+the fastest on an NVIDIA H100 80GB, torch 2.11, triton 3.6 (benchmarks/sweeps/rows.py; ``prefetch``:
+benchmarks/sweeps/layer_norm.py; ``last_first``: benchmarks/kernels/row_kernels.py).
 """
 
 from __future__ import annotations
