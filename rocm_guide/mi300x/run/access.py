@@ -57,6 +57,7 @@ class Access:
         self.sdwa = self.encoding == "sdwa"
         self.sources = 0
         self.lane_reads: list[int] = []
+        self.weak: list[int] = []
         self.used: set[str] = set()
 
     def __len__(self) -> int:
@@ -245,7 +246,7 @@ class Access:
             self.reads.append(n)
             return lambda w: w.H[n][:, half].view(dtype)
         raw = self._raw(o, type_, first)
-        if self.sdwa and o.kind == "v":
+        if self.sdwa:
             raw = self._selected(raw, "src0_sel" if first else "src1_sel", o.sext)
         if type_ in ("u32", "h32"):
             return raw

@@ -45,6 +45,8 @@ class Operation:
         copies: only moves values, so an undefined source makes an undefined result instead of an error.
         lane_reads: vector registers of which single lanes are read.
         flops: of a matrix instruction.
+        count: how often it was executed.
+        weak: registers that only reach the last register written: undefined ones leave that one undefined.
     """
 
     index: int
@@ -63,6 +65,7 @@ class Operation:
     lane_reads: tuple[int, ...] = ()
     flops: int = 0
     count: int = 0
+    weak: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -200,12 +203,11 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
     """
     raw: Raw = p.body[i]
     kind = (meaning(raw.op) or ("other", "", 0))[0]
-    flush = p.settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in p.body)
     try:
         args = _literals(p, i, raw.args) if raw.op.startswith("s_add") else raw.args
         if raw.op in ("s_waitcnt", *_CONDITIONS, "s_branch", *_NOTHING):
             args = ""
-        a = Access(raw.op, args, flush)
+        a = Access(raw.op, args, p.flushes)
         run = _family(p, i, a, kind, memory, count)
         if run is None:
             raise RunError(f"{raw.op} is not an instruction that this interpreter knows", rule="unknown")
@@ -222,7 +224,7 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
     shape = matrix_shape(raw.op) if kind == "mfma" else None
     return Operation(i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
                      tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, tuple(a.lane_reads),
-                     shape.flops if shape else 0)  # fmt: skip
+                     shape.flops if shape else 0, weak=tuple(a.weak))  # fmt: skip
 
 
 def decode_program(p: Program, memory: Memory, count: Counters) -> list[Operation]:

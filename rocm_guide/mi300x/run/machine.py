@@ -149,7 +149,10 @@ class Machine:
                 for r in o.reads:
                     if lanes & ~valid[r]:
                         self._missing(w, o, r, lanes)
-                if o.lane_reads or o.copies or flight or o.swrites:
+                weak = ALL_LANES
+                for r in o.weak:
+                    weak &= valid[r]
+                if flight or o.swrites:
                     self._before(w, o, lanes)
                 w.pc += 1
                 done += 1
@@ -160,6 +163,8 @@ class Machine:
                 else:
                     for r in o.writes:
                         valid[r] |= lanes
+                    if lanes & ~weak:
+                        valid[r] &= ~lanes | weak
         except Stop:
             if w.status == "barrier":
                 self._meet(w.group)
@@ -213,7 +218,7 @@ class Machine:
 
     def _before(self, w: Wave, o: Operation, lanes: int) -> None:
         """The rarer checks: results that would be overwritten by a load under way."""
-        for r in (*o.writes, *o.lane_reads):
+        for r in (*o.writes, *o.lane_reads, *o.weak):
             f = w.flight.get(r)
             if f is not None and f.lanes & lanes:
                 w.pc += 1

@@ -59,7 +59,8 @@ class Program:
         body: instructions of the kernel and, behind it, of the functions that it may call.
         entry: index of the first instruction.
         labels: index for each label; ``kernel`` first wins.
-        addresses: made-up (or listed) address of each instruction.
+        addresses, by_address: made-up (or listed) address of each instruction, and the way back.
+        flushes: denormal float32 values may have to become zero.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Program:
     labels: dict[str, int] = field(default_factory=dict, repr=False)
     addresses: list[int] = field(default_factory=list, repr=False)
     by_address: dict[int, int] = field(default_factory=dict, repr=False)
+    flushes: bool = False
 
     def lines(self) -> list[str]:
         """The text by lines; ``Raw.line`` counts from 1."""
@@ -209,6 +211,7 @@ def load_program(text: str, name: str | None = None) -> Program:
     program = Program(main.name, text, settings, _parameters(text, main.name), body, 0, labels, addresses)
     program.by_address = {a: i for i, a in enumerate(addresses)}
     program.entry = _entry(program)
+    program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
     return program
 
 

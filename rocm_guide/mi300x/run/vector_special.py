@@ -113,6 +113,10 @@ def _mad64(a: Access) -> Callable[[Wave], None]:
     dtype = np.uint64 if a.base.endswith("u32") else np.int64
     t = "u" if dtype == np.uint64 else "i"
     x, y, z = a.src(2, f"{t}32"), a.src(3, f"{t}32"), a.src(4, f"{t}64")
+    # Compilers use the low half alone: then the upper half of the addend may be anything, and so is that of the sum.
+    if (o := a.take(4)).kind == "v":
+        a.reads.remove(o.index + 1)
+        a.weak.append(o.index + 1)
     put, out = a.dst(0, f"{t}64"), a.sdst64(1)
 
     def run(w: Wave) -> None:
