@@ -50,8 +50,9 @@ def _span(name: str, value: Any) -> tuple[int, _Span]:
         low, high = np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data, value.ctypes.data)
         return value.ctypes.data, _Span(name, low, high, value.flags.writeable)
     if hasattr(value, "untyped_storage"):
-        if value.device.type != "cpu":
-            raise RunError(f"{name}: a tensor on {value.device}; give one on the CPU", rule="arguments")
+        # The storage says where the bytes are, also while a dry run lets the tensor call itself a GPU's.
+        if (where := value.untyped_storage().device.type) != "cpu":
+            raise RunError(f"{name}: a tensor on {where}; give one on the CPU", rule="arguments")
         first, item = value.data_ptr(), value.element_size()
         extent = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) + 1 if value.numel() else 0
         return first, _Span(name, first, first + extent * item, True)
@@ -147,7 +148,7 @@ def bind_arguments(
     pointers: list[tuple[Parameter, int, _Span]] = []
     for p, name, value in zip(visible, names, given, strict=True):
         if p.kind == "global_buffer" or p.type.startswith("*"):
-            if value is None or (value is _MISSING and p.name == "" and _only_scratch_follows(visible, given, p)):
+            if value is None or (value is _MISSING and not p.type and _only_scratch_follows(visible, given, p)):
                 continue  # a null pointer: Triton's unused scratch pointers, or one that the caller says is null
             if value is _MISSING:
                 raise RunError(f"{name} is missing: the kernel takes {', '.join(names)}", rule="arguments")

@@ -10,6 +10,7 @@ Source: "AMD Instinct MI300 Instruction Set Architecture", AMD; "User Guide for 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,16 +60,38 @@ def _triple(name: str, value: int | Sequence[int]) -> tuple[int, int, int]:
     return (*values, *(1,) * (3 - len(values)))  # type: ignore[return-value]
 
 
-def _typed(program: Program, signature: Mapping[str, str]) -> tuple[Parameter, ...]:
-    """Names and types of the parameters from Triton's signature; constants are not among the arguments."""
-    names = [(n, t) for n, t in signature.items() if t != "constexpr"]
+def _flat(name: str, kind: Any, value: Any) -> list[tuple[str, str, Any]]:
+    """Name, type and value of one argument; a tuple of Triton's becomes its parts, constants drop out."""
+    if isinstance(kind, str) and kind.startswith("("):
+        kind = ast.literal_eval(kind)
+    if isinstance(kind, tuple):
+        if value is not _UNSET and (not isinstance(value, tuple | list) or len(value) != len(kind)):
+            raise RunError(f"{name}={value!r:.60}: the kernel wants a tuple of {len(kind)}", rule="arguments")
+        parts = [_UNSET] * len(kind) if value is _UNSET else value
+        return [x for i, (k, v) in enumerate(zip(kind, parts, strict=True)) for x in _flat(f"{name}[{i}]", k, v)]
+    return [] if kind == "constexpr" else [(name, kind, value)]
+
+
+def _typed(
+    program: Program, signature: Mapping[str, str], arguments: Mapping[str, Any] | Sequence[Any]
+) -> tuple[tuple[Parameter, ...], Mapping[str, Any]]:
+    """Parameters with Triton's names and types, and the arguments by name; constants are not among either."""
+    free = [n for n, t in signature.items() if t != "constexpr"]
+    if not isinstance(arguments, Mapping):
+        if len(arguments) > len(free):
+            raise RunError(f"{len(arguments)} arguments for a kernel of {len(free)}: {', '.join(free)}", rule="arguments")
+        arguments = dict(zip(free, arguments, strict=False))
+    if unknown := [n for n in arguments if n not in signature]:
+        raise RunError(f"no parameter {unknown[0]!r}: the kernel has {', '.join(free)}", rule="arguments")
+    flat = [x for n in free for x in _flat(n, signature[n], arguments.get(n, _UNSET))]
     visible = [p for p in program.parameters if not p.kind.startswith("hidden")]
-    if len(names) > len(visible):
-        return program.parameters
-    out = []
-    for i, p in enumerate(program.parameters):
-        out.append(p._replace(name=names[i][0], type=names[i][1]) if i < len(names) else p)
-    return tuple(out)
+    if len(flat) > len(visible):
+        raise RunError(f"the signature names {len(flat)} arguments and the text {len(visible)}", rule="arguments")
+    named = [p._replace(name=flat[i][0], type=flat[i][1]) if i < len(flat) else p for i, p in enumerate(visible)]
+    return tuple(named), {n: v for n, _, v in flat if v is not _UNSET}
+
+
+_UNSET = object()
 
 
 def prepare(
@@ -92,7 +115,9 @@ def prepare(
     if not isinstance(kernel, str):
         shared = kernel.shared if shared is None else shared
         signature = kernel.signature
-    parameters = _typed(program, signature) if signature else program.parameters
+    parameters = program.parameters
+    if signature:
+        parameters, arguments = _typed(program, signature, arguments)
     settings = program.settings
     if block is None:
         if not settings.threads:
