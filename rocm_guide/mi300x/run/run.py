@@ -88,6 +88,7 @@ def _typed(
     if len(flat) > len(visible):
         raise RunError(f"the signature names {len(flat)} arguments and the text {len(visible)}", rule="arguments")
     named = [p._replace(name=flat[i][0], type=flat[i][1]) if i < len(flat) else p for i, p in enumerate(visible)]
+    named += [p for p in program.parameters if p.kind.startswith("hidden")]
     return tuple(named), {n: v for n, _, v in flat if v is not _UNSET}
 
 
