@@ -145,6 +145,7 @@ def bind_arguments(
         if len(given) > len(names):
             raise RunError(f"{len(given)} arguments for a kernel of {len(names)}", rule="arguments")
     out = bytearray(max(kernarg_size, *(p.offset + p.size for p in parameters), 0) if parameters else kernarg_size)
+    out += bytes(-len(out) % 64)  # compilers read whole 16-byte pieces; the segment is at least that long
     pointers: list[tuple[Parameter, int, _Span]] = []
     for p, name, value in zip(visible, names, given, strict=True):
         if p.kind == "global_buffer" or p.type.startswith("*"):

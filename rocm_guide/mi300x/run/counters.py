@@ -38,16 +38,12 @@ def bank_cycles(at: Any, size: int, lanes: Any, write: bool) -> tuple[int, int]:
     words = groups[used] >> 2
     if not len(words):
         return 0, 0
-    wide = (words[:, :, None] + np.arange(max(1, size // 4))).reshape(len(words), -1)
-    off = np.repeat(words < 0, max(1, size // 4), axis=1)
-    cycles = 0
-    for row, skip in zip(wide, off, strict=True):
-        different = set(row[~skip].tolist())
-        banks: dict[int, int] = {}
-        for word in different:
-            banks[word & 31] = banks.get(word & 31, 0) + 1
-        cycles += max(banks.values())
-    return cycles, len(words)
+    each = max(1, size // 4)
+    wide = (words[:, :, None] + np.arange(each)).reshape(len(words), -1)
+    group = np.arange(len(words))[:, None] << 40
+    different = np.unique((wide + group)[np.repeat(groups[used] >= 0, each, axis=1)])
+    busy = np.bincount((different >> 40) * 32 + (different & 31), minlength=32 * len(words))
+    return int(busy.reshape(-1, 32).max(axis=1).sum()), len(words)
 
 
 @dataclass
@@ -77,6 +73,7 @@ class Counters:
     lds_ideal: int = 0
     mfma_flops: int = 0
     enabled: bool = True
+    patterns: dict[Any, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def lds_conflicts(self) -> int:
@@ -104,6 +101,14 @@ class Counters:
             return
         self.lds_bytes += len(at) * size
         self.lds_accesses += 1
-        cycles, ideal = bank_cycles(at, size, lanes, write)
+        # Only the place within the 128-byte row of banks matters, and loops repeat the same pattern.
+        start = int(at[0]) & ~127
+        key = (size, write, (at - start).tobytes(), len(lanes) if len(lanes) == 64 else lanes.tobytes())
+        found = self.patterns.get(key)
+        if found is None:
+            if len(self.patterns) > 4096:
+                self.patterns.clear()
+            found = self.patterns[key] = bank_cycles(at, size, lanes, write)
+        cycles, ideal = found
         self.lds_cycles += cycles
         self.lds_ideal += ideal

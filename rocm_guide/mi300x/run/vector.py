@@ -67,6 +67,11 @@ def _shift(x: Any, bits: int) -> Any:
 
 def _perm(a: Any, b: Any, selector: Any) -> Any:
     """V_PERM_B32: each byte of the selector picks one of eight bytes (``a`` holds 4 to 7) or a constant."""
+    if np.ndim(selector) == 0 and not int(selector) & 0x08080808:
+        pair = np.empty((64, 2), np.uint32)
+        pair[:, 0] = b
+        pair[:, 1] = a
+        return pair.view(np.uint8).take([int(selector) >> 8 * i & 7 for i in range(4)], axis=1).view(np.uint32)[:, 0]
     both = b.astype(np.uint64) | a.astype(np.uint64) << np.uint64(32)
     out = np.zeros(64, np.uint32)
     for i in range(4):
