@@ -69,7 +69,9 @@ _PLAIN = {("int", 1): "<b", ("int", 2): "<h", ("int", 4): "<i", ("int", 8): "<q"
 def _number(p: Parameter, name: str, value: Any) -> bytes:
     if isinstance(value, np.generic):
         if value.dtype.itemsize != p.size:
-            raise RunError(f"{name}={value!r}: {value.dtype.itemsize} bytes for an argument of {p.size}", rule="arguments")
+            raise RunError(
+                f"{name}={value!r}: {value.dtype.itemsize} bytes for an argument of {p.size}", rule="arguments"
+            )
         return value.tobytes()
     if isinstance(value, bytes):
         if len(value) != p.size:
@@ -84,7 +86,9 @@ def _number(p: Parameter, name: str, value: Any) -> bytes:
         raise RunError(f"{name}={value!r}: the kernel wants {p.type}", rule="arguments")
     code = _PACK.get(p.type) or _PLAIN.get((kind, p.size))
     if code is None:
-        raise RunError(f"{name}={value!r}: no {kind} has {p.size} bytes; give bytes or a numpy scalar", rule="arguments")
+        raise RunError(
+            f"{name}={value!r}: no {kind} has {p.size} bytes; give bytes or a numpy scalar", rule="arguments"
+        )
     try:
         if code[1] in "bhiq" and value >= 0:  # a kernel's int may be unsigned
             code = code.upper() if value >> (8 * struct.calcsize(code) - 1) else code

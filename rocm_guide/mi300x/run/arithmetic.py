@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Arithmetic that numpy lacks: fused multiply-add rounded once, minimum and maximum as AMD defines them, division steps.
+"""Arithmetic that numpy lacks: multiply-add rounded once, minimum and maximum as AMD defines them, division steps.
 
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, descriptions of V_FMA, V_MAX, V_MED3, V_DIV_SCALE,
 V_DIV_FMAS, V_DIV_FIXUP. Exact addition: T. J. Dekker, "A floating-point technique for extending the available

@@ -25,7 +25,8 @@ _B128_READ = np.concatenate([_B128_READ, _B128_READ + 32])
 def bank_cycles(at: Any, size: int, lanes: Any, write: bool) -> tuple[int, int]:
     """Cycles that one LDS access takes, and cycles without any conflict.
 
-    >>> bank_cycles(np.arange(64) * 4, 4, np.arange(64), False), bank_cycles(np.arange(64) * 128, 4, np.arange(64), False)
+    >>> lanes = np.arange(64)
+    >>> bank_cycles(lanes * 4, 4, lanes, False), bank_cycles(lanes * 128, 4, lanes, False)
     ((2, 2), (64, 2))
     """
     per = {16: 8, 12: 8, 8: 16}.get(size, 32)

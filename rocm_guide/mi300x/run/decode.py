@@ -73,7 +73,7 @@ class Operation:
         return f"{self.op} {self.args}".strip()
 
 
-class Stop(Exception):  # noqa: N818 - no error: how s_endpgm and s_barrier leave the loop
+class Stop(Exception):
     """The wave cannot go on by itself."""
 
 
@@ -115,7 +115,9 @@ def _control(p: Program, i: int, a: Access) -> Run | None:
         return _barrier
     if name == "s_waitcnt":
         counts = wait_counts(p.body[i].args)
-        if not counts and not re.fullmatch(r"\s*(0[xX][0-9a-fA-F]+|\d+|(expcnt|vmcnt|lgkmcnt)\(\d+\))\s*", p.body[i].args):
+        if not counts and not re.fullmatch(
+            r"\s*(0[xX][0-9a-fA-F]+|\d+|(expcnt|vmcnt|lgkmcnt)\(\d+\))\s*", p.body[i].args
+        ):
             raise a.fail("waits for nothing that gfx942 counts")
         return lambda w: wait(w, counts)
     if name == "s_branch":
@@ -219,7 +221,7 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
         run, writes = a.dpp.around(run, writes), []
     for r in (*a.reads, *a.writes, *a.lane_reads):
         if r >= (p.settings.vgprs if r < 256 else 256 + p.settings.agprs):
-            raise RunError(f"line {raw.line}: {raw.op} {raw.args}: the descriptor allocates v0 to v{p.settings.vgprs - 1}"
+            raise RunError(f"line {raw.line}: {raw.op} {raw.args}: the kernel has v0 to v{p.settings.vgprs - 1}"
                            f" and {p.settings.agprs} accumulation registers", raw.line)  # fmt: skip
     shape = matrix_shape(raw.op) if kind == "mfma" else None
     return Operation(i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),

@@ -88,10 +88,11 @@ def overlapping(w: Wave, region: tuple[Any, int, int]) -> None:
     """Complete the wave's own stores under way that touch a region, without counting them down."""
     place, low, high = region
     for f in w.vm:
-        if f.region is not None and f.deliver is not None and not f.registers and f.region[0] is place:
-            if f.region[1] <= high and low <= f.region[2] and f.counter != "lds-load":
-                f.deliver()
-                f.deliver = None
+        if f.region is None or f.deliver is None or f.region[0] != place:
+            continue
+        if f.region[1] <= high and low <= f.region[2]:
+            f.deliver()
+            f.deliver = None
 
 
 def wait(w: Wave, counts: dict[str, int]) -> None:

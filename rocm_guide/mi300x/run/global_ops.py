@@ -21,8 +21,9 @@ from .atomics import apply_atomic
 from .counters import Counters
 from .errors import RunError
 from .flight import launch_load, launch_store, overlapping
-from .lds_ops import deliver, narrow
+from .global_access import pieces, read_global, write_scratch
 from .memory import Memory, scatter
+from .results import deliver, narrow
 from .wave import M0, Flight, Wave
 
 __all__ = ["decode_global"]
@@ -30,7 +31,9 @@ __all__ = ["decode_global"]
 _NARROW = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "byte": 1, "short": 2}
 _LOAD = re.compile(r"(?P<w>global|flat|buffer|scratch)_load_(?P<lds>lds_)?(?:dword(?:x(?P<n>[234]))?"
                    r"|(?P<s>[us]byte|[us]short|short)(?P<d16>_d16(?:_hi)?)?)$")  # fmt: skip
-_STORE = re.compile(r"(?P<w>global|flat|buffer|scratch)_store_(?:dword(?:x(?P<n>[234]))?|(?P<s>byte|short)(?P<hi>_d16_hi)?)$")
+_STORE = re.compile(
+    r"(?P<w>global|flat|buffer|scratch)_store_(?:dword(?:x(?P<n>[234]))?|(?P<s>byte|short)(?P<hi>_d16_hi)?)$"
+)
 _ATOMIC = re.compile(r"(?P<w>global|flat|buffer)_atomic_(?P<op>[a-z_]+?)(?P<t>_x2|_f32|_f64|_f16|_bf16)?$")
 _NAMES = {"add": ("add", "u32"), "sub": ("sub", "u32"), "smin": ("min", "i32"), "umin": ("min", "u32"),
           "smax": ("max", "i32"), "umax": ("max", "u32"), "and": ("and", "b32"), "or": ("or", "b32"),
@@ -56,69 +59,6 @@ def _place(a: Access, which: str, first: int) -> Callable[[Wave], Where]:
     return flat_place(a, first, which == "flat")
 
 
-def _read(w: Wave, memory: Memory, at: Where, size: int) -> Any:
-    """uint32 ``[active lanes, words]``; what the descriptor forbids is 0."""
-    if at.aperture:
-        return _read_aperture(w, memory, at, size)
-    if w.vm and len(at.lanes):
-        low = int(at.addresses.min())
-        overlapping(w, ("memory", low, int(at.addresses.max()) + size - 1))
-    if at.allowed is None:
-        return memory.read(at.addresses, size, at.lanes)
-    words = max(1, size // 4)
-    out = np.zeros((len(at.lanes), words), np.uint32)
-    whole = at.allowed(size)
-    if whole.any():
-        out[whole] = memory.read(at.addresses[whole], size, at.lanes[whole])
-    if words > 1 and not whole.all():
-        for j in range(words):
-            part = at.allowed(4 * j + 4) & ~whole
-            if part.any():
-                out[part, j] = memory.read(at.addresses[part] + 4 * j, 4, at.lanes[part])[:, 0]
-    return out
-
-
-def _read_aperture(w: Wave, memory: Memory, at: Where, size: int) -> Any:
-    out = np.zeros((len(at.lanes), max(1, size // 4)), np.uint32)
-    for part in at.split():
-        if part.aperture == "lds":
-            out[part.chosen] = w.group.lds.read(w, part.addresses, size, part.lanes)
-        elif part.aperture == "scratch":
-            out[part.chosen] = _read_scratch(w, part, size)
-        else:
-            out[part.chosen] = _read(w, memory, part, size)
-    return out
-
-
-def _check_scratch(w: Wave, at: Where, size: int, verb: str) -> Any:
-    limit = w.scratch.shape[1]
-    bad = (at.addresses < 0) | (at.addresses + size > limit)
-    if bad.any():
-        i = int(np.argmax(bad))
-        raise RunError(f"lane {int(at.lanes[i])} {verb} {size} bytes at byte {int(at.addresses[i])} of its scratch, "
-                       f"which has {limit}", rule="bounds")  # fmt: skip
-    return at.addresses[:, None] + np.arange(size)
-
-
-def _read_scratch(w: Wave, at: Where, size: int) -> Any:
-    where = _check_scratch(w, at, size, "reads")
-    rows = at.lanes[:, None]
-    valid = w.scratch_valid[rows, where]
-    if not valid.all():
-        i = int(np.argmin(valid.all(axis=1)))
-        raise RunError(f"lane {int(at.lanes[i])} reads byte {int(at.addresses[i])} of its scratch, which it has not "
-                       "written", rule="undefined")  # fmt: skip
-    raw = np.ascontiguousarray(w.scratch[rows, where])
-    return raw.view(np.uint32) if size >= 4 else raw.view(f"u{size}").astype(np.uint32)
-
-
-def _write_scratch(w: Wave, at: Where, values: Any, size: int) -> None:
-    where = _check_scratch(w, at, size, "writes")
-    raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(at.lanes), -1)[:, :size]
-    w.scratch[at.lanes[:, None], where] = raw
-    w.scratch_valid[at.lanes[:, None], where] = True
-
-
 def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None]:
     size = _NARROW[m["s"]] if m["s"] else 4 * int(m["n"] or 1)
     words = max(1, size // 4)
@@ -138,7 +78,7 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counter
             launch_load(w, Flight(line, op, counter, (), 0, None))
             return
         at = place(w)
-        values = _read(w, memory, at, size)
+        values = read_global(w, memory, at, size)
         if not at.aperture:
             count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
         launch_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
@@ -146,7 +86,9 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counter
     return run
 
 
-def _load_to_lds(a: Access, which: str, size: int, line: int, memory: Memory, count: Counters) -> Callable[[Wave], None]:
+def _load_to_lds(
+    a: Access, which: str, size: int, line: int, memory: Memory, count: Counters
+) -> Callable[[Wave], None]:
     place, op, offset = _place(a, which, 0), a.op, a.number("offset")
     a.sreads.append(M0)
 
@@ -155,7 +97,7 @@ def _load_to_lds(a: Access, which: str, size: int, line: int, memory: Memory, co
             launch_load(w, Flight(line, op, "vmcnt", (), 0, None))
             return
         at, lds = place(w), w.group.lds
-        values = _read(w, memory, at, size)
+        values = read_global(w, memory, at, size)
         count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
         lds.check(target, size, at.lanes, True)
@@ -193,45 +135,28 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
         values = np.stack(columns, axis=1)
         if high:
             values = values >> np.uint32(16)
-        pieces: list[tuple[Any, Any, Any, int]] = []
+        parts: list[tuple[Any, Any, Any, int]] = []
         for part in at.split():
             these = values if part.chosen is None else values[part.chosen]
             if part.aperture == "lds":
                 w.group.lds.write(w, part.addresses, these, size, part.lanes)
             elif part.aperture == "scratch":
-                _write_scratch(w, part, these, size)
+                write_scratch(w, part, these, size)
             else:
-                pieces += _pieces(memory, part, these, size)
+                parts += pieces(memory, part, these, size)
                 count.memory(part.addresses if part.allowed is None else part.addresses[part.allowed(4)], size, True)
 
         def done() -> None:
-            for a_, at_, v, n in pieces:
+            for a_, at_, v, n in parts:
                 scatter(a_, at_, v, n)
 
         f = Flight(line, op, counter, (), w.exec, done)
-        if pieces:
-            f.region = ("memory", min(p.base + int(o.min()) for p, o, _, _ in pieces),
-                        max(p.base + int(o.max()) + n - 1 for p, o, _, n in pieces))  # fmt: skip
+        if parts:
+            f.region = ("memory", min(p.base + int(o.min()) for p, o, _, _ in parts),
+                        max(p.base + int(o.max()) + n - 1 for p, o, _, n in parts))  # fmt: skip
         launch_store(w, f)
 
     return run
-
-
-def _pieces(memory: Memory, at: Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
-    """Where a store goes, checked: allocation, offsets, values, bytes."""
-    if at.allowed is None:
-        return [(*p, size) for p in memory.write(at.addresses, values, size, at.lanes)]
-    out: list[tuple[Any, Any, Any, int]] = []
-    whole = at.allowed(size)
-    if whole.any():
-        out += [(*p, size) for p in memory.write(at.addresses[whole], values[whole], size, at.lanes[whole])]
-    if size > 4 and not whole.all():
-        for j in range(size // 4):
-            part = at.allowed(4 * j + 4) & ~whole
-            if part.any():
-                found = memory.write(at.addresses[part] + 4 * j, values[part, j : j + 1], 4, at.lanes[part])
-                out += [(*p, 4) for p in found]
-    return out
 
 
 def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None] | None:
@@ -251,10 +176,7 @@ def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Count
         first = data if buffer else a.rows(0, words, write=True)
         a.writes.clear()
         regs = tuple(range(first, first + words))
-    if buffer:
-        place = buffer_place(a, 1)
-    else:
-        place = flat_place(a, address, m["w"] == "flat", after=address + 2)
+    place = buffer_place(a, 1) if buffer else flat_place(a, address, m["w"] == "flat", after=address + 2)
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
 
     def run(w: Wave) -> None:

@@ -28,7 +28,7 @@ def _rows(name: str, n: int) -> Any:
     if name == "row_shl":
         return np.where(_COLUMN + n < 16, _LANE + n, -1)
     if name == "row_shr":
-        return np.where(_COLUMN >= n, _LANE - n, -1)
+        return np.where(n <= _COLUMN, _LANE - n, -1)
     if name == "row_ror":
         return _ROW + (_COLUMN - n) % 16
     if name == "row_newbcast" or name == "row_share":

@@ -65,8 +65,8 @@ class Lds:
         j = int(np.argmax(hit[i]))
         waves = int(other[i, j])
         who = (waves & -waves).bit_length() - 1
-        return RunError(f"race: lane {int(lanes[i])} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
-                        "touches as well, with no barrier (or no wait before it) between them", rule="race")  # fmt: skip
+        return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
+                        "touches as well, with no barrier (or no wait before it) between", rule="race")  # fmt: skip
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`memory.gather` gives them."""
@@ -76,7 +76,7 @@ class Lds:
             i, j = np.argwhere(~self.valid[g])[0]
             for f, granules in self.loading:
                 if int(g[i, j]) in granules:
-                    raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which {f.op} of line {f.line} "
+                    raise RunError(f"lane {lanes[i]} reads byte {at[i]} of LDS, which {f.op} of line {f.line} "
                                    "is still loading", rule="wait")  # fmt: skip
             raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written",
                            rule="undefined")  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Instructions that use the LDS or its crossbar: reads, writes, atomics, permutes between lanes.
+"""Instructions that use the LDS: reads, writes, atomics.
 
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, section "DS Instructions".
 """
@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from .access import Access
 from .atomics import ATOMICS, apply_atomic
 from .counters import Counters
+from .crossbar import decode_crossbar
 from .errors import RunError
 from .flight import launch_load, launch_store
-from .wave import Flight, Wave, lanes_of
+from .results import deliver, narrow
+from .wave import Flight, Wave
 
 __all__ = ["decode_lds"]
 
-_READ = re.compile(r"ds_read(?:_(?P<n>u8|i8|u16|i16|b32|b64|b96|b128)(?P<d16>_d16(?:_hi)?)?|2(?P<st>st64)?_(?P<m>b32|b64))$")
+_READ = re.compile(
+    r"ds_read(?:_(?P<n>u8|i8|u16|i16|b32|b64|b96|b128)(?P<d16>_d16(?:_hi)?)?|2(?P<st>st64)?_(?P<m>b32|b64))$"
+)
 _WRITE = re.compile(r"ds_write(?:_(?P<n>b8|b16|b32|b64|b96|b128)(?P<hi>_d16_hi)?|2(?P<st>st64)?_(?P<m>b32|b64))$")
 _BITS = re.compile(r"\d+$")
 _LANE = np.arange(64)
@@ -29,41 +32,6 @@ _LANE = np.arange(64)
 
 def _size(name: str) -> int:
     return int(_BITS.search(name)[0]) // 8  # type: ignore[index]
-
-
-def deliver(w: Wave, rows: tuple[int, ...], values: Any, lanes: int, finish: Callable[[Any, Any], Any] | None = None) -> Callable[[], None]:
-    """What a load does when it completes: column j of ``values`` (one line per active lane) goes to ``rows[j]``."""
-
-    def done() -> None:
-        for j, r in enumerate(rows):
-            column = values[:, j]
-            if lanes == (1 << 64) - 1:
-                w.V[r][:] = finish(column, w.V[r]) if finish else column
-            else:
-                which = lanes_of(lanes)
-                w.V[r][which] = finish(column, w.V[r][which]) if finish else column
-
-    return done
-
-
-def narrow(name: str, d16: str | None) -> Callable[[Any, Any], Any] | None:
-    """How a loaded byte or half becomes a register: sign-extended, or put into one half of it."""
-    bits = 8 if name.endswith("8") else 16
-    left = np.int32(32 - bits)
-    signed = name.startswith(("i", "s")) and name not in ("short",)
-    if name.startswith("sb") or name in ("i8", "i16", "sshort"):
-        signed = True
-
-    def extend(x: Any, old: Any) -> Any:
-        if signed:
-            x = (x.view(np.int32) << left >> left).view(np.uint32)
-        if d16 is None:
-            return x
-        if d16.endswith("hi"):
-            return old & np.uint32(0xFFFF) | x << np.uint32(16)
-        return old & np.uint32(0xFFFF0000) | x & np.uint32(0xFFFF)
-
-    return extend if signed or d16 else None
 
 
 def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[Wave], None]:
@@ -184,83 +152,10 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
     return run
 
 
-def _swizzle(offset: str) -> Any:
-    """Source lane of each lane for ds_swizzle: quad mode (bit 15), or bit masks within 32 lanes."""
-    if m := re.fullmatch(r"swizzle\((\w+),(.*)\)", offset.replace(" ", "")):
-        mode, rest = m[1], m[2]
-        if mode == "QUAD_PERM":
-            code = 0x8000 | sum(int(x) << 2 * i for i, x in enumerate(rest.split(",")))
-        elif mode == "BITMASK_PERM":
-            mask = rest.strip('"')
-            keep = sum((c in "pi") << (4 - i) for i, c in enumerate(mask))
-            ones = sum((c == "1") << (4 - i) for i, c in enumerate(mask))
-            flip = sum((c == "i") << (4 - i) for i, c in enumerate(mask))
-            code = keep | ones << 5 | flip << 10
-        else:
-            group, *more = (int(x) for x in rest.split(","))
-            one = {"BROADCAST": (32 - group, more[0] if more else 0, 0), "SWAP": (31, 0, group),
-                   "REVERSE": (31, 0, group - 1)}.get(mode)  # fmt: skip
-            if one is None:
-                raise RunError(f"ds_swizzle {offset}: unknown mode", rule="text")
-            code = one[0] & 31 | one[1] << 5 | one[2] << 10
-    else:
-        code = int(offset, 0)
-    if code & 0x8000:
-        return (_LANE & ~3) + (code >> 2 * (_LANE & 3) & 3)
-    keep, ones, flip = code & 31, code >> 5 & 31, code >> 10 & 31
-    return (_LANE & 32) + ((_LANE & 31 & keep | ones) ^ flip)
-
-
-def _crossbar(a: Access, line: int) -> Callable[[Wave], None]:
-    """ds_bpermute (pull), ds_permute (push), ds_swizzle: data moves between lanes, no LDS memory is used."""
-    kind, op = a.base, a.op
-    d = a.rows(0, 1, write=True)
-    a.writes.clear()
-    fixed = None
-    if kind == "ds_swizzle_b32":
-        a.used.add("offset")
-        try:
-            fixed = _swizzle(a.mods.get("offset", "0"))
-        except (ValueError, IndexError):
-            raise a.fail("the pattern makes no sense") from None
-        n = address = a.take(1).index
-        a.rows(1, 1)
-        a.reads.pop()
-        a.lane_reads.append(n)
-    else:
-        address = a.rows(1, 1)
-        n = a.rows(2, 1)
-        if kind == "ds_bpermute_b32":
-            a.reads.pop()
-            a.lane_reads.append(n)
-    offset = a.number("offset") if fixed is None else 0
-
-    def run(w: Wave) -> None:
-        mask = w.mask
-        if kind == "ds_permute_b32":
-            out, defined = np.zeros(64, np.uint32), np.ones(64, np.bool_)
-            target = (w.V[address].astype(np.int64) + offset >> 2) & 63
-            out[target[mask]] = w.V[n][mask]
-        else:
-            source = fixed if fixed is not None else (w.V[address].astype(np.int64) + offset >> 2) & 63
-            on = mask[source]
-            # A lane that is switched off gives 0.
-            out = np.where(on, w.V[n][source], np.uint32(0))
-            defined = lanes_of(w.valid[n])[source] | ~on
-        if not defined[mask].all():
-            lane = int(np.argmax(mask & ~defined))
-            raise RunError(f"lane {lane} takes v{n} from a lane where it is undefined", rule="undefined")
-        regs = (d,)
-        values = out[mask][:, None]
-        launch_load(w, Flight(line, op, "lgkmcnt", regs, w.exec, deliver(w, regs, values, w.exec)))
-
-    return run
-
-
 def decode_lds(a: Access, line: int, count: Counters) -> Callable[[Wave], None] | None:
     """The function that executes a ``ds_`` instruction, or None."""
     if a.base in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
-        return _crossbar(a, line)
+        return decode_crossbar(a, line)
     if m := _READ.match(a.base):
         return _read(a, m, line, count)
     if m := _WRITE.match(a.base):
@@ -268,5 +163,3 @@ def decode_lds(a: Access, line: int, count: Counters) -> Callable[[Wave], None] 
     if m := _ATOMIC.match(a.base):
         return _atomic(a, m, line, count)
     return (lambda w: None) if a.base == "ds_nop" else None
-
-

@@ -126,7 +126,9 @@ class Memory:
         except RunError as e:
             if e.rule != "split":
                 raise
-        return [(*self.locate(addresses[i : i + 1], size, lanes[i : i + 1], True), everyone[i : i + 1]) for i in everyone]
+        return [
+            (*self.locate(addresses[i : i + 1], size, lanes[i : i + 1], True), everyone[i : i + 1]) for i in everyone
+        ]
 
 
 def gather(a: Any, at: Any, size: int) -> Any:

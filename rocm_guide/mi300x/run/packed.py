@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Packed and mixed-precision vector instructions (VOP3P), dot products, and conversions to and from 8-bit floats.
+"""Packed and mixed-precision vector instructions (VOP3P).
 
 Each half of a packed result takes, by ``op_sel`` and ``op_sel_hi``, either half of every source; ``neg_lo`` and
 ``neg_hi`` change signs.
@@ -15,12 +15,10 @@ import numpy as np
 
 from .access import Access, Read
 from .arithmetic import fma16, fma32, max_num, min_num
-from .convert import FLOAT8, bf16_to_f32, f32_to_f8, stochastic_f8
+from .packed_dot import DOTS, dot, from_f8, selectors, to_f8
 from .wave import Wave
 
 __all__ = ["decode_packed"]
-
-_LOW = np.uint32(0xFFFF)
 
 
 def _mask16(x: Any) -> Any:
@@ -46,11 +44,6 @@ _PAIRS: dict[str, tuple[int, Callable[..., Any]]] = {
 _DTYPES = {"f16": np.float16, "u16": np.uint16, "i16": np.int16}
 
 
-def _selectors(a: Access, n: int) -> list[tuple[int, ...]]:
-    return [a.bits("op_sel", (0,) * n), a.bits("op_sel_hi", (1,) * n), a.bits("neg_lo", (0,) * n),
-            a.bits("neg_hi", (0,) * n)]  # fmt: skip
-
-
 def _half(read: Read, which: int, negative: int, dtype: Any) -> Read:
     shift = np.uint32(16 * which)
     if negative:
@@ -71,7 +64,7 @@ def _clamped(a: Access, f: Callable[..., Any], dtype: Any) -> Callable[..., Any]
 def _packed16(a: Access) -> Callable[[Wave], None]:
     type_, n, f = _HALVES[a.base]
     dtype = _DTYPES[type_]
-    sel, sel_hi, neg, neg_hi = _selectors(a, n)
+    sel, sel_hi, neg, neg_hi = selectors(a, n)
     raw = [a.src(i + 1, "h32") for i in range(n)]
     low = [_half(r, s, m, dtype) for r, s, m in zip(raw, sel, neg, strict=False)]
     high = [_half(r, s, m, dtype) for r, s, m in zip(raw, sel_hi, neg_hi, strict=False)]
@@ -111,7 +104,7 @@ def _single(a: Access, i: int, which: int, negative: int) -> Read:
 
 def _packed32(a: Access) -> Callable[[Wave], None]:
     n, f = _PAIRS[a.base]
-    sel, sel_hi, neg, neg_hi = _selectors(a, n)
+    sel, sel_hi, neg, neg_hi = selectors(a, n)
     low = [_single(a, i + 1, sel[i], neg[i]) for i in range(n)]
     high = [_single(a, i + 1, sel_hi[i], neg_hi[i]) for i in range(n)]
     d, f = a.rows(0, 2, write=True), _clamped(a, f, np.float32)
@@ -193,97 +186,6 @@ def _mix(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _bytes(x: Any, signed: bool, bits: int) -> list[Any]:
-    out = []
-    for i in range(32 // bits):
-        v = (x >> np.uint32(i * bits) & np.uint32((1 << bits) - 1)).astype(np.int64)
-        out.append(np.where(v >> (bits - 1) == 1, v - (1 << bits), v) if signed else v)
-    return out
-
-
-_DOTS = {"dot2_f32_f16": ("f16", 0), "dot2c_f32_f16": ("f16", 0), "dot2_f32_bf16": ("bf16", 0),
-         "dot2_i32_i16": ("i", 16), "dot2_u32_u16": ("u", 16), "dot2c_i32_i16": ("i", 16), "dot4_i32_i8": ("i", 8),
-         "dot4c_i32_i8": ("i", 8), "dot4_u32_u8": ("u", 8), "dot8_i32_i4": ("i", 4), "dot8_u32_u4": ("u", 4),
-         "dot8c_i32_i4": ("i", 4)}  # fmt: skip
-
-
-def _dot(a: Access) -> Callable[[Wave], None]:
-    kind, bits = _DOTS[a.base.removeprefix("v_")]
-    x, y = a.src(1, "h32"), a.src(2, "h32")
-    accumulates = len(a) == 3
-    sel, sel_hi, neg, neg_hi = _selectors(a, 3)
-    if any(sel) or any(neg) or any(neg_hi) or 0 in sel_hi[:2]:
-        raise a.fail("op_sel and neg of a dot product are not supported")
-    z = a.src(0 if accumulates else 3, "f32" if bits == 0 else "u32")
-    put = a.dst(0, "f32" if bits == 0 else "u32")
-    clamp = "clamp" in a.mods and bits
-    a.used.add("clamp")
-    widen: Callable[[Any], Any] = (lambda h: h.view(np.float16).astype(np.float64)) if kind == "f16" else bf16_to_f32
-
-    def floats(w: Wave) -> None:
-        p, q = (np.broadcast_to(v(w), 64) for v in (x, y))
-        total = np.asarray(z(w), np.float64)
-        for shift in (0, 16):
-            m, n = (widen((v >> np.uint32(shift)).astype(np.uint16)).astype(np.float64) for v in (p, q))
-            total = total + m * n
-        put(w, total.astype(np.float32))
-
-    def integers(w: Wave) -> None:
-        p, q = (np.broadcast_to(v(w), 64) for v in (x, y))
-        c = np.asarray(z(w)).astype(np.int64)
-        total = np.where(c >> 31 == 1, c - (1 << 32), c) if kind == "i" else c
-        for m, n in zip(_bytes(p, kind == "i", bits), _bytes(q, kind == "i", bits), strict=True):
-            total = total + m * n
-        if clamp:
-            total = np.clip(total, -(1 << 31), (1 << 31) - 1) if kind == "i" else np.clip(total, 0, (1 << 32) - 1)
-        put(w, (total & 0xFFFFFFFF).astype(np.uint32))
-
-    return integers if bits else floats
-
-
-def _to_f8(a: Access) -> Callable[[Wave], None]:
-    """v_cvt_pk_*: two values into one half (``op_sel`` bit 2); v_cvt_sr_*: one into the byte that op_sel bits 2, 3 name."""
-    kind = "fp8" if "fp8" in a.base else "bf8"
-    n = a.take(0)
-    if n.kind != "v" or n.count != 1:
-        raise a.fail("the result is one vector register")
-    a.writes.append(n.index)
-    d = n.index
-    sel = a.bits("op_sel", (0, 0, 0, 0))
-    x = a.src(1, "f32")
-    if "_pk_" in a.base:
-        y, half = a.src(2, "f32"), sel[2]
-
-        def pair(w: Wave) -> None:
-            ovfl = bool(w.mode >> 23 & 1)
-            r = f32_to_f8(x(w), kind, ovfl) | f32_to_f8(y(w), kind, ovfl) << np.uint32(8)
-            np.copyto(w.H[d][:, half], r.astype(np.uint16), where=w.mask)
-
-        return pair
-    noise, shift = a.src(2, "u32"), np.uint32(8 * (sel[2] + 2 * sel[3]))
-
-    def one(w: Wave) -> None:
-        r = stochastic_f8(x(w), noise(w), kind, bool(w.mode >> 23 & 1)) << shift
-        np.copyto(w.V[d], w.V[d] & ~(np.uint32(0xFF) << shift) | r, where=w.mask)
-
-    return one
-
-
-def _from_f8(a: Access) -> Callable[[Wave], None]:
-    """v_cvt_pk_f32_fp8: two bytes to two float32."""
-    table = FLOAT8["fp8" if "fp8" in a.base else "bf8"]
-    half = a.bits("op_sel", (0, 0))[0]
-    x, shift = a.src(1, "u32"), np.uint32(16 * half)
-    d = a.rows(0, 2, write=True)
-
-    def run(w: Wave) -> None:
-        v = x(w) >> shift & _LOW
-        np.copyto(w.F[d], table[v & np.uint32(0xFF)], where=w.mask)
-        np.copyto(w.F[d + 1], table[v >> np.uint32(8)], where=w.mask)
-
-    return run
-
-
 def decode_packed(a: Access) -> Callable[[Wave], None] | None:
     """The function that executes one of these instructions, or None."""
     name = a.base
@@ -295,10 +197,10 @@ def decode_packed(a: Access) -> Callable[[Wave], None] | None:
         return _packed_move(a)
     if name.startswith(("v_fma_mix", "v_mad_mix")) and name.endswith(("mix_f32", "mixlo_f16", "mixhi_f16")):
         return _mix(a)
-    if name.removeprefix("v_") in _DOTS:
-        return _dot(a)
+    if name.removeprefix("v_") in DOTS:
+        return dot(a)
     if name in ("v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"):
-        return _to_f8(a)
+        return to_f8(a)
     if name in ("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"):
-        return _from_f8(a)
+        return from_f8(a)
     return None

@@ -167,7 +167,9 @@ def _all_known(text: list[str], function: Function) -> None:
 def _pick(scan: Scan, name: str | None) -> Function:
     entries = [f for f in scan.functions if not scan.entries or f.name in scan.entries]
     if not scan.functions or not entries:
-        raise RunError("no AMDGCN kernel in this text; give Triton's amdgcn, a .s of clang, or llvm-objdump -d's output")
+        raise RunError(
+            "no AMDGCN kernel in this text; give Triton's amdgcn, a .s of clang, or llvm-objdump -d's output"
+        )
     if name is None:
         if len(entries) > 1:
             raise RunError(f"{len(entries)} kernels in this text: choose one by name of "
@@ -219,7 +221,7 @@ def _entry(p: Program) -> int:
     """Hardware that preloads arguments starts behind the loads that stand in for it on older firmware."""
     if not p.settings.preload[0]:
         return 0
-    for i, raw in enumerate(p.body):
+    for raw in p.body:
         if raw.op == "s_branch":
             return p.labels.get(raw.target, 0)
         if meaning(raw.op)[0] not in ("smem", "waitcnt"):  # type: ignore[index]

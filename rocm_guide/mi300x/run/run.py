@@ -79,7 +79,9 @@ def _typed(
     free = [n for n, t in signature.items() if t != "constexpr"]
     if not isinstance(arguments, Mapping):
         if len(arguments) > len(free):
-            raise RunError(f"{len(arguments)} arguments for a kernel of {len(free)}: {', '.join(free)}", rule="arguments")
+            raise RunError(
+                f"{len(arguments)} arguments for a kernel of {len(free)}: {', '.join(free)}", rule="arguments"
+            )
         arguments = dict(zip(free, arguments, strict=False))
     if unknown := [n for n in arguments if n not in signature]:
         raise RunError(f"no parameter {unknown[0]!r}: the kernel has {', '.join(free)}", rule="arguments")
@@ -110,7 +112,9 @@ def prepare(
     """Everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
     if not isinstance(text, str):
-        raise RunError(f"{kernel!r:.60} is no kernel: give assembly text or what compile_kernel returns", rule="arguments")
+        raise RunError(
+            f"{kernel!r:.60} is no kernel: give assembly text or what compile_kernel returns", rule="arguments"
+        )
     program = load_program(text, name)
     signature: Mapping[str, str] = {}
     if not isinstance(kernel, str):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Vector instructions that read or write more than one vector result: masks, carries, scalars, other lanes.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, sections "VOP2", "VOPC", "VOP3A", "VOP3B".
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, sections "VOP2", "VOP3A", "VOP3B".
 """
 
 from __future__ import annotations
@@ -13,68 +13,10 @@ import numpy as np
 
 from .access import Access
 from .arithmetic import div_scale, fma16, fma32, fma64
-from .wave import ALL_LANES, EXEC, Wave, bits_of, lanes_of
+from .vector_compare import decode_compare
+from .wave import EXEC, Wave, bits_of, lanes_of
 
 __all__ = ["decode_special"]
-
-_FLOAT_TESTS: dict[str, Callable[[Any, Any], Any]] = {
-    "f": lambda a, b: np.zeros(64, np.bool_), "lt": np.less, "eq": np.equal, "le": np.less_equal,
-    "gt": np.greater, "lg": lambda a, b: (a < b) | (a > b), "ge": np.greater_equal,
-    "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "u": lambda a, b: np.isnan(a) | np.isnan(b),
-    "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b),
-    "nle": lambda a, b: ~(a <= b), "neq": lambda a, b: ~(a == b), "nlt": lambda a, b: ~(a < b),
-    "tru": lambda a, b: np.ones(64, np.bool_),
-}  # fmt: skip
-_INTEGER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
-    "f": _FLOAT_TESTS["f"], "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater,
-    "ne": np.not_equal, "ge": np.greater_equal, "t": _FLOAT_TESTS["tru"],
-}  # fmt: skip
-
-
-def _classes(x: Any, wanted: Any) -> Any:
-    """V_CMP_CLASS: which of ten kinds of number, as bits of ``wanted``."""
-    negative, tiny = np.signbit(x), np.finfo(x.dtype).smallest_normal
-    size = np.abs(x)
-    bits = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
-    quiet = bits >> bits.dtype.type(np.finfo(x.dtype).nmant - 1) & bits.dtype.type(1) == 1
-    nan = np.isnan(x)
-    kinds = [nan & ~quiet, nan & quiet, np.isinf(x) & negative, (size >= tiny) & np.isfinite(x) & negative,
-             (size < tiny) & (size > 0) & negative, (size == 0) & negative, (size == 0) & ~negative,
-             (size < tiny) & (size > 0) & ~negative, (size >= tiny) & np.isfinite(x) & ~negative,
-             np.isinf(x) & ~negative]  # fmt: skip
-    found = np.zeros(np.shape(x), np.bool_)
-    for i, kind in enumerate(kinds):
-        found = found | kind & (wanted >> np.uint32(i) & np.uint32(1) == 1)
-    return found
-
-
-def _compare(a: Access) -> Callable[[Wave], None] | None:
-    head, _, rest = a.base.removeprefix("v_").partition("_")
-    kind, _, type_ = rest.partition("_")
-    if type_ not in ("f16", "f32", "f64", "i16", "u16", "i32", "u32", "i64", "u64"):
-        return None
-    if kind == "class" and type_[0] == "f":
-        f: Callable[[Any, Any], Any] = _classes
-        x, y = a.src(1, type_), a.src(2, "u32")
-    else:
-        table = _FLOAT_TESTS if type_[0] == "f" else _INTEGER_TESTS
-        if kind not in table:
-            return None
-        f = table[kind]
-        x, y = a.src(1, type_), a.src(2, type_)
-    put, also = a.sdst64(0), head == "cmpx"
-    if "clamp" in a.mods:
-        a.used.add("clamp")  # only asks for exceptions, which are not modelled
-
-    def run(w: Wave) -> None:
-        r = f(x(w), y(w))
-        bits = bits_of(r) if np.ndim(r) else ALL_LANES * bool(r)
-        bits &= w.exec
-        put(w, bits)
-        if also:
-            w.set_exec(bits)
-
-    return run
 
 
 def _cndmask(a: Access) -> Callable[[Wave], None]:
@@ -124,10 +66,7 @@ def _mad64(a: Access) -> Callable[[Wave], None]:
         c = z(w)
         r = p + c
         put(w, r)
-        if dtype == np.uint64:
-            over = r < p
-        else:
-            over = ((p ^ r) & (c ^ r)) < 0
+        over = r < p if dtype == np.uint64 else (p ^ r) & (c ^ r) < 0
         out(w, bits_of(over) & w.exec)
 
     return run
@@ -254,8 +193,6 @@ _NAMES: dict[str, Callable[[Access], Callable[[Wave], None] | None]] = {
 def decode_special(a: Access) -> Callable[[Wave], None] | None:
     """The function that executes one of these instructions, or None."""
     if a.base.startswith(("v_cmp_", "v_cmpx_")):
-        return _compare(a)
+        return decode_compare(a)
     make = _NAMES.get(a.base)
     return make(a) if make else None
-
-
