@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""The local data share: its bytes, whether they were written, and who touched them since the last barrier.
+
+A wave that reads what another wave has written since the last barrier (or overwrites what another has read) races with
+it, whatever order the waves happen to run in. An operation that was not waited for before the barrier counts after it
+too. Writing the value that is already there is no race: replicated data is written by several waves.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import RunError
+from .memory import gather, scatter
+
+if TYPE_CHECKING:
+    from .wave import Flight, Wave
+
+__all__ = ["Group", "Lds"]
+
+
+class Lds:
+    """The LDS of one workgroup.
+
+    Attributes:
+        size: bytes.
+        bytes, halves, dwords: the content, as three views of the same memory.
+        valid: for each granule, whether it was written.
+        writers, readers, atomics: for each granule, the waves (as bits) that have done so since the last barrier.
+        granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
+    """
+
+    name = "LDS"
+
+    def __init__(self, size: int, granule: int) -> None:
+        self.size, self.granule = size, granule
+        padded = -(-max(size, 16) // 16) * 16
+        self.bytes = np.full(padded, 0xA5, np.uint8)
+        self.halves, self.dwords = self.bytes.view(np.uint16), self.bytes.view(np.uint32)
+        n = padded // granule
+        self.valid = np.zeros(n, np.bool_)
+        self.writers, self.readers, self.atomics = (np.zeros(n, np.uint32) for _ in range(3))
+        self.loading: list[tuple[Flight, Any]] = []
+        self._spread = {k: np.arange(max(1, k // granule)) for k in (1, 2, 4, 8, 12, 16)}
+
+    def _granules(self, at: Any, size: int) -> Any:
+        if self.granule > 1 and size >= self.granule and (at & (self.granule - 1)).any():
+            spread = np.arange(size // self.granule + 1)
+        else:
+            spread = self._spread[size]
+        return (at // self.granule)[:, None] + spread
+
+    def check(self, at: Any, size: int, lanes: Any, write: bool) -> None:
+        """Refuse what lies outside."""
+        if int(at.max()) + size > self.size or int(at.min()) < 0:
+            bad = int(np.argmax((at + size > self.size) | (at < 0)))
+            raise RunError(f"lane {int(lanes[bad])} {'writes' if write else 'reads'} {size} bytes at byte "
+                           f"{int(at[bad])} of LDS, which has {self.size}", rule="bounds")  # fmt: skip
+
+    def _race(self, g: Any, hit: Any, lanes: Any, other: Any, what: str) -> RunError:
+        i = int(np.argmax(hit.any(axis=1)))
+        j = int(np.argmax(hit[i]))
+        waves = int(other[i, j])
+        who = (waves & -waves).bit_length() - 1
+        return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
+                        "touches as well, with no barrier (or no wait before it) between", rule="race")  # fmt: skip
+
+    def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
+        """``size`` bytes per lane, as :func:`memory.gather` gives them."""
+        self.check(at, size, lanes, False)
+        g = self._granules(at, size)
+        if not self.valid[g].all():
+            i, j = np.argwhere(~self.valid[g])[0]
+            for f, granules in self.loading:
+                if int(g[i, j]) in granules:
+                    raise RunError(f"lane {lanes[i]} reads byte {at[i]} of LDS, which {f.op} of line {f.line} "
+                                   "is still loading", rule="wait")  # fmt: skip
+            raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written",
+                           rule="undefined")  # fmt: skip
+        me = np.uint32(1 << w.index)
+        self.note_read(g, me, lanes)
+        return gather(self, at, size)
+
+    def note_read(self, g: Any, me: Any, lanes: Any) -> None:
+        """Record that a wave has read granules; a race if another wrote them since the barrier."""
+        writers = self.writers[g] | self.atomics[g] & ~me
+        hit = (writers != 0) & (writers & me == 0)
+        if hit.any():
+            raise self._race(g, hit, lanes, writers, "reads")
+        self.readers[g] |= me
+
+    def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
+        """Store ``values`` (see :func:`memory.scatter`)."""
+        self.check(at, size, lanes, True)
+        g = self._granules(at, size)
+        me = np.uint32(1 << w.index)
+        others = (self.writers[g] | self.readers[g] | self.atomics[g]) & ~me
+        if others.any():
+            same = self.valid[g].all() and np.array_equal(gather(self, at, size), self._cut(values, size))
+            if not same:
+                raise self._race(g, others != 0, lanes, others, "writes")
+        scatter(self, at, values, size)
+        self.valid[g] = True
+        self.writers[g] |= me
+
+    @staticmethod
+    def _cut(values: Any, size: int) -> Any:
+        return values & np.uint32((1 << 8 * size) - 1) if size < 4 else values
+
+    def barrier(self, waves: list[Wave]) -> None:
+        """All waves have met: only what is still under way can race with what follows."""
+        self.writers[:] = 0
+        self.readers[:] = 0
+        self.atomics[:] = 0
+        for w in waves:
+            me = np.uint32(1 << w.index)
+            for f in w.lg:
+                if f.touched is not None:
+                    g, how = f.touched
+                    (self.readers if how == "read" else self.writers if how == "write" else self.atomics)[g] |= me
+
+
+class Group:
+    """One workgroup: its waves, its LDS, where it is in the grid."""
+
+    __slots__ = ("ids", "lds", "number", "waves")
+
+    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds) -> None:
+        self.number, self.ids, self.lds = number, ids, lds
+        self.waves: list[Wave] = []
+
+    def __repr__(self) -> str:
+        return f"workgroup {self.ids}"
