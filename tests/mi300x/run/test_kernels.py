@@ -85,7 +85,7 @@ def test_gemm_of_every_type(dtype, nonkdim):
 
 
 def test_tf32_uses_xf32():
-    a, b, out = operands(torch.float32, 64, 64, 64)
+    a, b, _ = operands(torch.float32, 64, 64, 64)
     c = torch.zeros(64, 64)
     meta = {"BM": 64, "BN": 64, "BK": 32, "ACC": tl.float32, "P": "tf32"}
     kernel = compile_kernel(matmul, [a, b, c, 64, 64, 64], meta)

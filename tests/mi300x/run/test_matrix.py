@@ -45,7 +45,7 @@ def lanes_of_operand(m, each, kind):
 
 def place_of_result(shape, kind, v, lane):
     """AMD's calculator: block, row and column of result value ``v`` of a lane."""
-    m, n, blocks = shape
+    m = shape[0]
     if kind == "f64":
         return (lane // 4 % 4, lane // 16, lane % 4) if m == 4 else (0, 4 * v + lane // 16, lane % 16)
     if m == 32:
@@ -86,8 +86,9 @@ def test_every_shape(case):
     span = lambda first, count: f"v[{first}:{first + count - 1}]" if count > 1 else f"v{first}"  # noqa: E731
     op = "smfmac" if sparse else "mfma"
     many = f"_{blocks}b" if blocks > 1 else ""
-    last = "v120" if sparse else "a[0:%d]" % (wide - 1) if wide > 1 else "a0"
-    code = f"v_{op}_{out_type}_{m}x{n}x{k}{many}_{kind} a[0:{wide - 1}], {span(100, words[0])}, {span(110, words[1])}, {last}"
+    last = "v120" if sparse else f"a[0:{wide - 1}]" if wide > 1 else "a0"
+    name = f"v_{op}_{out_type}_{m}x{n}x{k}{many}_{kind}"
+    code = f"{name} a[0:{wide - 1}], {span(100, words[0])}, {span(110, words[1])}, {last}"
     code = code.replace("a[0:0]", "a0")
     v = {}
     for first, r in ((100, registers[0]), (110, registers[1]), (256, c)):
@@ -95,7 +96,9 @@ def test_every_shape(case):
         v[first] = raw
     v[120] = index
     w = h.lanes(code, v, mask=np.arange(64) < 3)  # EXEC does not matter to matrix instructions
-    got = np.stack([w.V[256 + j] for j in range(wide)], 1).view({"f64": np.float64, "i32": np.int32}.get(out_type, np.float32))
+    got = np.stack([w.V[256 + j] for j in range(wide)], 1).view(
+        {"f64": np.float64, "i32": np.int32}.get(out_type, np.float32)
+    )
     for lane in range(64):
         for j in range(values):
             where = place_of_result((m, n, blocks), kind, j, lane)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory: addresses, bounds, waits, races, atomics; each thing that goes wrong only sometimes on hardware has a name."""
+"""Memory: addresses, bounds, waits, races, atomics; what goes wrong only sometimes on hardware has a name."""
 
 import harness as h
 import numpy as np
@@ -96,7 +96,8 @@ def test_loads_return_in_order():
 
 
 def test_scalar_loads_return_in_any_order():
-    code = "  s_load_dword s9, s[4:5], 0x0\n  s_load_dword s10, s[4:5], 0x4\n  s_waitcnt lgkmcnt({})\n  s_mov_b32 s11, s9\n"
+    code = "  s_load_dword s9, s[4:5], 0x0\n  s_load_dword s10, s[4:5], 0x4\n"
+    code += "  s_waitcnt lgkmcnt({})\n  s_mov_b32 s11, s9\n"
     launch(code.format(0))
     with pytest.raises(RunError, match="s9"):
         launch(code.format(1))
@@ -143,16 +144,22 @@ def test_a_missing_barrier_or_wait_is_caught_in_every_order(order, gone):
 
 
 def test_replicated_writes_are_no_race():
-    code = "  v_mov_b32_e32 v2, 9\n  v_and_b32_e32 v3, 0xff, v1\n  ds_write_b32 v3, v2\n  s_waitcnt lgkmcnt(0)\n  s_barrier\n"
+    code = "  v_mov_b32_e32 v2, 9\n  v_and_b32_e32 v3, 0xff, v1\n  ds_write_b32 v3, v2\n"
+    code += "  s_waitcnt lgkmcnt(0)\n  s_barrier\n"
     launch(code, y=np.zeros(128, np.uint32), lds=512, threads=128, order="round_robin")
 
 
 def test_a_barrier_that_not_all_reach():
-    code = "  s_barrier\n" + "  v_readfirstlane_b32 s9, v0\n  s_cmp_eq_u32 s9, 0\n  s_cbranch_scc1 .L1\n  s_barrier\n.L1:\n"
+    code = (
+        "  s_barrier\n"
+        + "  v_readfirstlane_b32 s9, v0\n  s_cmp_eq_u32 s9, 0\n  s_cbranch_scc1 .L1\n  s_barrier\n.L1:\n"
+    )
     launch(code, threads=128)  # waves that have ended do not hold up the others
 
 
-@pytest.mark.parametrize(("op", "f"), [("ds_add_u32", np.sum), ("ds_max_u32", np.max), ("ds_xor_b32", np.bitwise_xor.reduce)])
+@pytest.mark.parametrize(
+    ("op", "f"), [("ds_add_u32", np.sum), ("ds_max_u32", np.max), ("ds_xor_b32", np.bitwise_xor.reduce)]
+)
 def test_lds_atomics_collide(op, f):
     code = f"""  v_mov_b32_e32 v5, 0
   v_mov_b32_e32 v6, 0

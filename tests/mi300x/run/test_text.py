@@ -27,13 +27,47 @@ def test_one_line_for_what_cannot_run(change, words):
 
 
 def test_running_off_the_end_is_named():
-    with pytest.raises(RunError, match="runs past|cut short"):
+    with pytest.raises(RunError, match=r"runs past|cut short"):
         run(kernel(COPY).replace("s_endpgm", "s_branch .L9\n  s_nop 0\n.L9:\n  s_nop 0"), 1, [X.copy(), Y.copy(), 5])
 
 
-PIECES = ["v1", "v2", "v[2:3]", "s4", "s[4:5]", "s[6:7]", "vcc", "exec", "m0", "0", "-1", "1.0", "0xffffffff", "off", "a1",
-          "v255", "s101", "offset:65535", "offset:-4096", "clamp", "s_barrier", "s_waitcnt 0", "v_mov_b32", "ds_add_u32",
-          "v_pk_fma_f32", "lds", "sc0", "src_scc", "|v1|", "-v1", "s_branch", "99999999999999999999", "[", ",", "é"]
+PIECES = [
+    "v1",
+    "v2",
+    "v[2:3]",
+    "s4",
+    "s[4:5]",
+    "s[6:7]",
+    "vcc",
+    "exec",
+    "m0",
+    "0",
+    "-1",
+    "1.0",
+    "0xffffffff",
+    "off",
+    "a1",
+    "v255",
+    "s101",
+    "offset:65535",
+    "offset:-4096",
+    "clamp",
+    "s_barrier",
+    "s_waitcnt 0",
+    "v_mov_b32",
+    "ds_add_u32",
+    "v_pk_fma_f32",
+    "lds",
+    "sc0",
+    "src_scc",
+    "|v1|",
+    "-v1",
+    "s_branch",
+    "99999999999999999999",
+    "[",
+    ",",
+    "é",
+]
 
 
 def mutate(text, rng):
@@ -77,5 +111,5 @@ def fuzz(count, seed, sources):
 
 
 def test_mutated_listings_give_only_named_errors():
-    ended = fuzz(400, 1, [kernel(COPY), kernel(EXCHANGE, lds=512, threads=128)])
+    ended = fuzz(3_000, 1, [kernel(COPY), kernel(EXCHANGE, lds=512, threads=128)])
     assert ended["ran"] and ended["text"] and ended["bounds"] and ended["undefined"]
