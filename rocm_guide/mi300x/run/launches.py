@@ -58,7 +58,8 @@ def _poison_mode() -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    makers = {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.Tensor.new_empty_strided}
+    tensor = torch.Tensor
+    makers = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
 
     class Poison(TorchFunctionMode):
         def __torch_function__(

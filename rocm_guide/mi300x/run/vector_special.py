@@ -13,8 +13,9 @@ import numpy as np
 
 from .access import Access
 from .arithmetic import div_scale, fma16, fma32, fma64
+from .errors import RunError
 from .vector_compare import decode_compare
-from .wave import EXEC, Wave, bits_of, lanes_of
+from .wave import EXEC, Flight, Wave, bits_of, lanes_of
 
 __all__ = ["decode_special"]
 
@@ -140,13 +141,23 @@ def _read_lane(a: Access) -> Callable[[Wave], None]:
 
 
 def _write_lane(a: Access) -> Callable[[Wave], None]:
+    """v_writelane; an undefined scalar makes the lane undefined: compilers save whole groups of registers so."""
     n = a.rows(0, 1, write=True)
     a.writes.clear()
-    get, which = a.s32(1), a.s32(2)
+    o = a.take(1)
+    plain = o.kind == "s" and o.index not in (EXEC, EXEC + 1)
+    get = (lambda w: w.s[o.index]) if plain else a.s32(1)
+    which = a.s32(2)
 
     def run(w: Wave) -> None:
-        lane = which(w) & 63
-        w.V[n][lane] = get(w)
+        lane, value = which(w) & 63, get(w)
+        if value is None:
+            w.valid[n] &= ~(1 << lane)
+            return
+        if value.__class__ is Flight:
+            raise RunError(f"reads s{o.index}, which {value.op} of line {value.line} is still loading; "
+                           "s_waitcnt lgkmcnt(0) is missing", rule="wait")  # fmt: skip
+        w.V[n][lane] = value
         w.valid[n] |= 1 << lane
 
     return run
