@@ -47,10 +47,7 @@ def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
     kernels.append((name, args))
     for found_name, found_args in kernels:
         if found_name == kernel:
-            return tuple(
-                Parameter(
-                    number_of(p, ".offset", 0), number_of(p, ".size", 0), p.get(".value_kind", ""), p.get(".name", "")
-                )
-                for p in found_args
-            )
+            sizes = [(number_of(p, ".offset", 0), number_of(p, ".size", 0)) for p in found_args]
+            words = [(p.get(".value_kind", ""), p.get(".name", "")) for p in found_args]
+            return tuple(Parameter(*size, *word) for size, word in zip(sizes, words, strict=True))
     return ()

@@ -84,6 +84,9 @@ _SIZES = (("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), 
           ("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1))  # fmt: skip
 
 
+_PRELOAD = "user_sgpr_kernarg_preload_"
+
+
 def _settings(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
     d = directives
     threads = number_of(metadata, ".max_flat_workgroup_size", 0)
@@ -103,10 +106,7 @@ def _settings(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
         kernarg=number_of(d, "kernarg_size", 0),
         user=user,
         user_count=number_of(d, "user_sgpr_count", sum(n for _, n in user)),
-        preload=(
-            number_of(d, "user_sgpr_kernarg_preload_length", 0),
-            number_of(d, "user_sgpr_kernarg_preload_offset", 0),
-        ),
+        preload=(number_of(d, f"{_PRELOAD}length", 0), number_of(d, f"{_PRELOAD}offset", 0)),
         ids=tuple(bool(number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
         info=bool(number_of(d, "system_sgpr_workgroup_info", 0)),
         id_dims=number_of(d, "system_vgpr_workitem_id", 0) + 1,
