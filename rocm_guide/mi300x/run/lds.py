@@ -3,7 +3,8 @@
 
 A wave that reads what another wave has written since the last barrier (or overwrites what another has read) races with
 it, whatever order the waves happen to run in. An operation that was not waited for before the barrier counts after it
-too. Writing the value that is already there is no race: replicated data is written by several waves.
+too. Writing the value that is already there is no race: replicated data is written by several waves. Waves may also
+meet in atomics: see :mod:`rocm_guide.mi300x.run.lds_order`.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share".
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import RunError
+from .lds_order import Order
 from .memory import gather, scatter
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Lds:
         self._known: dict[Any, Any] = {}
         self._written = self._read = self._updated = False  # since the last barrier
         self.last: Any = None
+        self.order: Order | None = None
 
     def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Any:
         """Entries ``[lane, n]`` that an access touches, after the check of its bounds. Loops repeat their addresses."""
@@ -99,10 +102,13 @@ class Lds:
         if self._written or self._updated:
             writers = self.writers[g] | self.atomics[g] & ~me
             hit = (writers != 0) & (writers & me == 0)
+            if self.order is not None:
+                wave = int(me).bit_length() - 1
+                self.order.acquire(wave, g)
+                hit &= self.order.unknown(wave, g, writers, self.order.writes) != 0
             if hit.any():
                 raise self._race(g, hit, lanes, writers, "reads")
-        self.readers[g] |= me
-        self._read = True
+        self.mark(g, "read", me)
 
     def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
         """Store ``values`` (see :func:`memory.scatter`)."""
@@ -110,14 +116,16 @@ class Lds:
         me = np.uint32(1 << w.index)
         others = self.writers[g] | self.atomics[g] if self._written or self._updated else np.uint32(0)
         others = (others | self.readers[g] if self._read else others) & ~me
+        if self.order is not None and others.any():
+            unknown = self.order.unknown(w.index, g, self.writers[g] | self.atomics[g], self.order.writes)
+            others = unknown | self.order.unknown(w.index, g, self.readers[g], self.order.reads)
         if others.any():
             same = self.valid[g].all() and np.array_equal(gather(self, at, size), self._cut(values, size))
             if not same:
                 raise self._race(g, others != 0, lanes, others, "writes")
         scatter(self, at, values, size)
         self.valid[g] = True
-        self.writers[g] |= me
-        self._written = True
+        self.mark(g, "write", me)
 
     @staticmethod
     def _cut(values: Any, size: int) -> Any:
@@ -129,6 +137,8 @@ class Lds:
             if used:
                 marks[:] = 0
         self._written = self._read = self._updated = False
+        if self.order is not None:
+            self.order.barrier()
         for w in waves:
             for f in w.lg:
                 if f.touched is not None:
@@ -136,15 +146,23 @@ class Lds:
 
     def mark(self, g: Any, how: str, me: Any) -> None:
         """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
+        if how == "atomic" and self.order is None:
+            self.order = Order(len(self.valid))
+        order, wave = self.order, int(me).bit_length() - 1
         if how == "read":
             self.readers[g] |= me
             self._read = True
+            if order is not None:
+                order.reads[wave, g] = order.now
         elif how == "write":
             self.writers[g] |= me
             self._written = True
+            if order is not None:
+                order.writes[wave, g] = order.now
         else:
             self.atomics[g] |= me
             self._updated = True
+            order.release(wave, g)  # type: ignore[union-attr]
 
 
 class Group:
