@@ -78,6 +78,7 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counter
             launch_load(w, Flight(line, op, counter, (), 0, None))
             return
         at = place(w)
+        w.group.lds.by = line
         values = read_global(w, memory, at, size)
         if not at.aperture:
             count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
@@ -106,6 +107,7 @@ def _load_to_lds(
 
         def done() -> None:
             lds.loading.remove(entry)
+            lds.by = line
             lds.write(w, target, values, size, at.lanes)
 
         f = Flight(line, op, "vmcnt", (), w.exec, done)
@@ -138,6 +140,7 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
         for part in at.split():
             these = values if part.chosen is None else values[part.chosen]
             if part.aperture == "lds":
+                w.group.lds.by = line
                 w.group.lds.write(w, part.addresses, these, size, part.lanes)
             elif part.aperture == "scratch":
                 write_scratch(w, part, these, size)

@@ -33,6 +33,8 @@ class Lds:
         valid: for each granule, whether it was written.
         writers, readers, atomics: for each granule, the waves (as bits) that have done so since the last barrier.
         last: entries that the last access touched.
+        by: line of the instruction that accesses the LDS now.
+        write_lines, read_lines: for each granule, the line that did so last.
         granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
     """
 
@@ -51,6 +53,8 @@ class Lds:
         self._written = self._read = self._updated = False  # since the last barrier
         self.last: Any = None
         self.order: Order | None = None
+        self.by = 0
+        self.write_lines, self.read_lines = (np.zeros(n, np.int32) for _ in range(2))
 
     def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Any:
         """Entries ``[lane, n]`` that an access touches, after the check of its bounds. Loops repeat their addresses."""
@@ -79,8 +83,11 @@ class Lds:
         j = int(np.argmax(hit[i]))
         waves = int(other[i, j])
         who = (waves & -waves).bit_length() - 1
-        return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
-                        "touches as well, with no barrier (or no wait before it) between", rule="race")  # fmt: skip
+        wrote = waves & int(self.writers[g[i, j]] | self.atomics[g[i, j]])
+        how = "writes" if wrote else "reads"
+        line = int((self.write_lines if wrote else self.read_lines)[g[i, j]])
+        return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} {how} "
+                        f"in line {line}, with no barrier (or no wait before it) between", rule="race")  # fmt: skip
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`memory.gather` gives them."""
@@ -142,6 +149,7 @@ class Lds:
         for w in waves:
             for f in w.lg:
                 if f.touched is not None:
+                    self.by = f.line
                     self.mark(f.touched[0], f.touched[1], np.uint32(1 << w.index))
 
     def mark(self, g: Any, how: str, me: Any) -> None:
@@ -151,16 +159,19 @@ class Lds:
         order, wave = self.order, int(me).bit_length() - 1
         if how == "read":
             self.readers[g] |= me
+            self.read_lines[g] = self.by
             self._read = True
             if order is not None:
                 order.reads[wave, g] = order.now
         elif how == "write":
             self.writers[g] |= me
+            self.write_lines[g] = self.by
             self._written = True
             if order is not None:
                 order.writes[wave, g] = order.now
         else:
             self.atomics[g] |= me
+            self.write_lines[g] = self.by
             self._updated = True
             order.release(wave, g)  # type: ignore[union-attr]
 

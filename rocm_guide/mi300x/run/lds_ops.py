@@ -55,6 +55,7 @@ def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[
             launch_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
             return
         lds, lanes = w.group.lds, _LANE if w.full else _LANE[w.mask]
+        lds.by = line
         base = (w.V[n] if w.full else w.V[n][w.mask]).astype(np.int64)
         parts, touched = [], []
         for offset in offsets:
@@ -86,6 +87,7 @@ def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[
             launch_store(w, Flight(line, op, "lgkmcnt", (), 0, None))
             return
         lds, lanes = w.group.lds, _LANE if w.full else _LANE[w.mask]
+        lds.by = line
         base = (w.V[n] if w.full else w.V[n][w.mask]).astype(np.int64)
         touched = []
         for first, offset in zip(firsts, offsets, strict=True):
@@ -130,6 +132,7 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
             launch_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
             return
         lds, lanes = w.group.lds, _LANE[w.mask]
+        lds.by = line
         where = w.V[n][w.mask].astype(np.int64) + offset
         g = lds.granules(where, size, lanes, True)
         if not lds.valid[g].all():
