@@ -243,7 +243,9 @@ def mla_prefill_case(d, r, c, causal):
     return run
 
 
-CASES["MLA decode, latents of 512"] = Case(("_per_head", "_mla_part", "_combine"), mla_decode_case(2, 128, 64, 512, BF16))
+CASES["MLA decode, latents of 512"] = Case(
+    ("_per_head", "_mla_part", "_combine"), mla_decode_case(2, 128, 64, 512, BF16)
+)
 CASES["MLA decode, latents of 256"] = Case(("_per_head", "_mla_part", "_combine"), mla_decode_case(2, 64, 32, 256, F16))
 CASES["MLA, latents of 256"] = Case(("_mla_attention",), mla_prefill_case(64, 32, 256, False))
 CASES["MLA, latents of 512, causal"] = Case(("_mla_attention",), mla_prefill_case(128, 64, 512, True))

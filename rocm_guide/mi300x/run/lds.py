@@ -127,8 +127,9 @@ class Lds:
             unknown = self.order.unknown(w.index, g, self.writers[g] | self.atomics[g], self.order.writes)
             others = unknown | self.order.unknown(w.index, g, self.readers[g], self.order.reads)
         if others.any():
-            same = self.valid[g].all() and np.array_equal(gather(self, at, size), self._cut(values, size))
-            if not same:
+            hit = others.any(axis=1)  # the other lanes may well change what is there
+            there = gather(self, at[hit], size)
+            if not (self.valid[g[hit]].all() and np.array_equal(there, self._cut(values[hit], size))):
                 raise self._race(g, others != 0, lanes, others, "writes")
         scatter(self, at, values, size)
         self.valid[g] = True

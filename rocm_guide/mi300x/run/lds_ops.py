@@ -59,7 +59,7 @@ def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[
         base = (w.V[n] if w.full else w.V[n][w.mask]).astype(np.int64)
         parts, touched = [], []
         for offset in offsets:
-            at = base + offset
+            at = base + offset & 0xFFFFFFFF  # a negative base plus an offset is an address too
             parts.append(lds.read(w, at, size, lanes))
             touched.append(lds.last.ravel())
             count.lds(at, size, lanes, False)
@@ -95,7 +95,7 @@ def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[
             values = np.stack(columns, axis=1)
             if high:
                 values = values >> np.uint32(16)
-            at = base + offset
+            at = base + offset & 0xFFFFFFFF  # a negative base plus an offset is an address too
             lds.write(w, at, values, size, lanes)
             touched.append(lds.last.ravel())
             count.lds(at, size, lanes, True)
@@ -133,7 +133,7 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
             return
         lds, lanes = w.group.lds, _LANE[w.mask]
         lds.by = line
-        where = w.V[n][w.mask].astype(np.int64) + offset
+        where = w.V[n][w.mask].astype(np.int64) + offset & 0xFFFFFFFF
         g = lds.granules(where, size, lanes, True)
         if not lds.valid[g].all():
             i = int(np.argmin(lds.valid[g].all(axis=1)))

@@ -16,7 +16,7 @@ import numpy as np
 from .access import Access, Read
 from .arithmetic import fma16, fma32, max_num, min_num
 from .packed_dot import DOTS, dot, from_f8, selectors, to_f8
-from .wave import Wave
+from .wave import EXEC, M0, Wave
 
 __all__ = ["decode_packed"]
 
@@ -95,6 +95,9 @@ def _single(a: Access, i: int, which: int, negative: int) -> Read:
             raise a.fail(f"{o.text} must be two registers")
         a.reads.append(n)
         return (lambda w: -w.F[n]) if negative else (lambda w: w.F[n])
+    if o.kind == "s" and o.count == 2 and o.index not in (EXEC, M0):
+        a.sreads.append(n := o.index + which)  # the other of the two need not be defined
+        return lambda w: np.uint32(w.s[n]).view(np.float32) * np.float32(sign)
     if o.kind == "s":
         get, shift = a.s64(i), 32 * which
         return lambda w: np.uint32(get(w) >> shift & 0xFFFFFFFF).view(np.float32) * np.float32(sign)
