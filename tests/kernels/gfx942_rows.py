@@ -13,7 +13,7 @@ from rocm_guide.kernels.fp8.ladder import run_rung
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8, swiglu_fp8
 from rocm_guide.kernels.rows.layer_norm import layer_norm_forward, reference_layer_norm
-from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward, reference_layer_norm_backward
+from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.rms_norm import reference_rms_norm, rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rows.softmax import reference_softmax, softmax_backward, softmax_forward
 from rocm_guide.kernels.rows.tile import RowTile
@@ -104,16 +104,20 @@ def weight_case(rows, cols, bias):
 for _dtype, _rows, _cols in [(F16, 3, 1000), (BF16, 2, 4096), (F32, 5, 130), (F32, 1, 5)]:
     _label = f"{str(_dtype).removeprefix('torch.')} {_rows}x{_cols}"
     CASES[f"softmax {_label}"] = Case(("softmax_rows", "softmax_backward_rows"), softmax_case(_rows, _cols, _dtype))
-    CASES[f"rms norm {_label}"] = Case(("rms_norm_rows", "rms_norm_backward_rows", "column_sums"),
+    _sums = ("column_sums",) if _rows > 1 else ()
+    CASES[f"rms norm {_label}"] = Case(("rms_norm_rows", "rms_norm_backward_rows", *_sums),
                                        rms_case(_rows, _cols, _dtype))  # fmt: skip
-    CASES[f"layer norm {_label}"] = Case(("layer_norm_rows", "layer_norm_backward_rows", "column_sums"),
+    CASES[f"layer norm {_label}"] = Case(("layer_norm_rows", "layer_norm_backward_rows", *_sums),
                                          layer_case(_rows, _cols, _dtype))  # fmt: skip
 CASES["softmax blocked"] = Case(("softmax_blocked", "softmax_backward_blocked"), softmax_case(2, 777, BF16, BLOCKED))
-CASES["rms norm blocked"] = Case(("rms_norm_blocked", "rms_norm_backward_blocked", "weight_grad_partials"), rms_case(5, 777, BF16, BLOCKED))  # fmt: skip
-CASES["layer norm blocked"] = Case(("layer_norm_blocked", "layer_norm_backward_blocked", "weight_grad_partials"), layer_case(5, 777, F16, BLOCKED))  # fmt: skip
+CASES["rms norm blocked"] = Case(("rms_norm_blocked", "rms_norm_backward_blocked", "weight_grad_partials"),
+                                 rms_case(5, 777, BF16, BLOCKED))  # fmt: skip
+CASES["layer norm blocked"] = Case(("layer_norm_blocked", "layer_norm_backward_blocked", "weight_grad_partials"),
+                                   layer_case(5, 777, F16, BLOCKED))  # fmt: skip
 for _bias, _rows in ((False, 9), (True, 200)):
     CASES[f"weight gradient{', bias' if _bias else ''}"] = Case(
-        ("weight_grad_partials", *(("column_sums",) if _rows > 64 else ())), weight_case(_rows, 600, _bias))  # fmt: skip
+        ("weight_grad_partials", *(("column_sums",) if _rows > 64 else ())), weight_case(_rows, 600, _bias)
+    )
 
 
 def close_fp8(q, y):
