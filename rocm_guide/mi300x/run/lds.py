@@ -87,7 +87,8 @@ class Lds:
         how = "writes" if wrote else "reads"
         line = int((self.write_lines if wrote else self.read_lines)[g[i, j]])
         return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
-                        f"{how} in line {line}, with no barrier (or no wait before it) between", rule="race")  # fmt: skip
+                        f"{how} in line {line}, with no barrier (or no wait before it) between",
+                        rule="race")  # fmt: skip
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`memory.gather` gives them."""
