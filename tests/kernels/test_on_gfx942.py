@@ -17,7 +17,7 @@ from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
 CASES = {**gfx942_rows.CASES, **gfx942_gemm.CASES, **gfx942_attention.CASES}
 
-#: What the compiled code does there would be a race on hardware too, if a harmless one: two waves hold copies of one sum
+#: A race on hardware too, if a harmless one: two waves hold copies of one sum
 #: whose last bit differs, and both store it to the same word of LDS before one barrier. Either is right in itself.
 COPIES = ("race: .* writes byte 0 of LDS, which wave 0 writes", "copies of one sum in two waves differ by a rounding")
 #: Cases that cannot be executed: part of the message, and why. The test below fails as soon as one can.
