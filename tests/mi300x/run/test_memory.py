@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Memory: addresses, bounds, waits, races, atomics; what goes wrong only sometimes on hardware has a name."""
 
-import harness as h
 import numpy as np
 import pytest
 
 from rocm_guide.mi300x.run import RunError, prepare, run
+from tests.mi300x.run import harness as h
 
 ARGS = """
 .amdgpu_metadata

@@ -3,7 +3,6 @@
 
 import math
 
-import harness as h
 import numpy as np
 import pytest
 import torch
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from rocm_guide.mi300x.run import RunError
 from rocm_guide.mi300x.run.arithmetic import fma16, fma32, fma64
+from tests.mi300x.run import harness as h
 
 RNG = np.random.default_rng(7)
 U = RNG.integers(0, 1 << 32, (3, 64), dtype=np.uint32)
