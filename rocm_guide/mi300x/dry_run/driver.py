@@ -11,12 +11,12 @@ import contextlib
 import itertools
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from rocm_guide.mi300x.arch import Arch, find_arch
-from rocm_guide.mi300x.compile import check_triton
+from rocm_guide.mi300x.compile import Compiled, check_triton
 from rocm_guide.mi300x.dry_run.recorder import DryRun, DryRunError, Recorder
 from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
 
@@ -30,7 +30,8 @@ class _Launcher:
         _current_state().loading = (src, metadata)
 
     def __call__(self, x: int, y: int, z: int, stream: Any, function: Any, *rest: Any) -> None:
-        _current_state().record(function, (x, y, z))
+        # Before the kernel's own arguments come its metadata, that of the launch, and two hooks.
+        _current_state().record(function, (x, y, z), rest[4:])
 
 
 def _current_state() -> Recorder:
@@ -143,7 +144,11 @@ _SERIAL = itertools.count(1)
 
 
 @contextlib.contextmanager
-def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
+def dry_run(
+    arch: str = "gfx942",
+    device: str = "cpu",
+    on_launch: Callable[[Compiled, tuple[int, int, int], dict[str, Any]], None] | None = None,
+) -> Iterator[DryRun]:
     """Compile every Triton launch inside the ``with`` block for ``arch``, record it, and launch nothing.
 
     No result is computed: a kernel's outputs keep whatever was in them, and so does whatever Python derives from them
@@ -157,6 +162,9 @@ def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
     Triton's own specialisation is used. An autotuned kernel compiles every configuration that its pruning lets pass
     (``launch.tuning``), then the first that can be launched and does not spill is chosen. A launch that real hardware
     would refuse is recorded with an ``error`` finding and goes on.
+
+    ``on_launch(compiled, grid, arguments)`` is called for every launch that is no trial of an autotuner, with the
+    kernel's arguments by name, constants included (:func:`~rocm_guide.mi300x.run.launches.executed_on_gfx942`).
 
     The driver, ``torch.cuda``, autotuners and Triton's caches are as before on exit, after an exception too. One
     thread at a time: a second thread waits for the first block to end. Blocks may be nested.
@@ -184,7 +192,7 @@ def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
         raise DryRunError("TRITON_INTERPRET is set, so kernels are interpreted and never compiled: unset it")
     with _LOCK, contextlib.ExitStack() as undo:
         run = DryRun(row.name)
-        state = Recorder(run, next(_SERIAL))
+        state = Recorder(run, next(_SERIAL), on_launch)
         undo.callback(state.restore)
         _patch_triton(state, undo)
         knobs.runtime.kernel_load_start_hook.add(state.load_start)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,14 @@ class DeviceNumber(int):
 class Recorder:
     """One dry run's side of the conversation with Triton."""
 
-    def __init__(self, run: DryRun, serial: int) -> None:
+    def __init__(
+        self,
+        run: DryRun,
+        serial: int,
+        on_launch: Callable[[Compiled, tuple[int, int, int], dict[str, Any]], None] | None = None,
+    ) -> None:
         self.run = run
+        self.on_launch = on_launch
         self.device = DeviceNumber(0)
         self.device.serial = serial
         self.loading: tuple[Any, Any] = (None, None)
@@ -115,12 +121,14 @@ class Recorder:
         # No module handle, so that Triton never tries to unload it; and no limit on threads: that is a finding.
         return None, compiled, 0, 0, 1 << 30
 
-    def record(self, compiled: Compiled, grid: tuple[int, int, int]) -> None:
+    def record(self, compiled: Compiled, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
         """One launch; reports are shared between equal ones."""
         key = (id(compiled), grid)
         if key not in self.reports:
             self.reports[key] = kernel_report(compiled, grid)
         self.run.launches.append(Launch(compiled.name, grid, bool(self.trial), self.trial, compiled, self.reports[key]))
+        if self.on_launch is not None and not self.trial:
+            self.on_launch(compiled, grid, dict(zip(compiled.signature, arguments, strict=True)))
 
     def bench(self, call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
         """Stands in for timing: the first configuration that can be launched and does not spill is the fastest."""

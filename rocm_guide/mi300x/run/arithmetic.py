@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Arithmetic that numpy lacks: multiply-add rounded once, minimum and maximum as AMD defines them, division steps.
+
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, descriptions of V_FMA, V_MAX, V_MED3, V_DIV_SCALE,
+V_DIV_FMAS, V_DIV_FIXUP. Exact addition: T. J. Dekker, "A floating-point technique for extending the available
+precision", 1971; rounding to odd: S. Boldo and G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+__all__ = ["div_fixup", "div_scale", "fma16", "fma32", "fma64", "max_num", "median3", "min_num", "transcendental"]
+
+_MIDDLE, _LOW29 = np.uint64(0x1000_0000), np.uint64(0x1FFF_FFFF)
+_SMALL = 2.0**-125
+
+
+def _to_odd(p: Any, c: Any, s: Any) -> Any:
+    """``p + c`` in float64 rounded to odd, so that a second rounding is right; ``s`` is their rounded sum."""
+    part = s - p
+    error = (p - (s - part)) + (c - part)
+    bits = s.view(np.int64).copy()
+    inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
+    bits += np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)
+    return bits.view(np.float64)
+
+
+def _sum(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
+    p = np.multiply(a, b, dtype=np.float64)
+    c = np.asarray(c, np.float64)
+    return p, c, np.atleast_1d(p + c)
+
+
+def fma32(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of float32 with one rounding.
+
+    >>> x = np.float32(1 + 2**-12)
+    >>> float(fma32(x, x, np.float32(-1))[0]) == 2**-11 + 2**-24
+    True
+    """
+    p, c, s = _sum(a, b, c)
+    # The double-precision sum goes wrong in the second rounding only when it lies on the middle of two floats.
+    if ((s.view(np.uint64) & _LOW29) == _MIDDLE).any() or (np.abs(s) < _SMALL).any():
+        s = _to_odd(p, c, s)
+    return s.astype(np.float32)
+
+
+def fma16(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of float16 with one rounding."""
+    return _to_odd(*_sum(a, b, c)).astype(np.float16)
+
+
+def fma64(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of float64 with one rounding, by exact fractions: slow, and rare in kernels."""
+    a, b, c = np.broadcast_arrays(a, b, c)
+    out = a * b + c
+    for i in range(out.size):
+        x, y, z = float(a.flat[i]), float(b.flat[i]), float(c.flat[i])
+        if math.isfinite(x) and math.isfinite(y) and math.isfinite(z) and (x and y):
+            exact = Fraction(x) * Fraction(y) + Fraction(z)
+            try:
+                out.flat[i] = float(exact) if exact else 0.0 * out.flat[i]
+            except OverflowError:
+                out.flat[i] = math.inf if exact > 0 else -math.inf
+    return out
+
+
+def min_num(a: Any, b: Any) -> Any:
+    """The smaller; a number rather than a NaN; -0 is smaller than +0.
+
+    >>> min_num(np.float32([np.nan, 0.0]), np.float32([1, -0.0]))
+    array([ 1., -0.], dtype=float32)
+    """
+    r = np.fmin(a, b)
+    return np.where(np.signbit(a) | np.signbit(b), -np.abs(r), r) if (r == 0).any() and _zeros(a, b, r) else r
+
+
+def _zeros(a: Any, b: Any, r: Any) -> bool:
+    return bool(((a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))).any())
+
+
+def max_num(a: Any, b: Any) -> Any:
+    """The larger; a number rather than a NaN; +0 is larger than -0."""
+    r = np.fmax(a, b)
+    if (r == 0).any() and _zeros(a, b, r):
+        return np.where((a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b)), np.abs(r), r)
+    return r
+
+
+def median3(a: Any, b: Any, c: Any) -> Any:
+    """The middle one of three; with a NaN among them, the minimum."""
+    if a.dtype.kind != "f":
+        return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+    middle = max_num(min_num(a, b), min_num(max_num(a, b), c))
+    nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
+    return np.where(nan, min_num(min_num(a, b), c), middle) if np.any(nan) else middle
+
+
+def transcendental(f: Any, x: Any) -> Any:
+    """``f`` in float64, rounded to float32; denormal inputs and results become zero, as these instructions do it."""
+    x = np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+    y = f(np.asarray(x, np.float64)).astype(np.float32)
+    return np.where(np.abs(y) < np.float32(2.0**-126), np.copysign(np.float32(0), y), y)
+
+
+_LIMITS = {np.dtype(np.float32): (127, 23, 96, 64), np.dtype(np.float64): (1023, 52, 768, 128)}
+
+
+def _exponent(x: Any, bias: int, mantissa: int) -> Any:
+    """The biased exponent field."""
+    bits = np.atleast_1d(x).view(np.uint32 if mantissa == 23 else np.uint64).astype(np.int64)
+    return bits >> mantissa & (2 * bias + 1)
+
+
+def _ordinary(*values: Any) -> bool:
+    """Whether all are float32 of moderate size, between which no step of a division goes near a limit."""
+    for v in values:
+        if v.dtype != np.float32:
+            return False
+        exponent = (v.view(np.uint32) >> np.uint32(23)) & np.uint32(255)
+        if not np.all(exponent - np.uint32(64) < np.uint32(95)):
+            return False
+    return True
+
+
+def div_scale(x: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
+    """V_DIV_SCALE: ``x`` (one of the other two) scaled so that the division steps neither overflow nor lose bits.
+
+    Returns the scaled value and the mask of lanes whose quotient V_DIV_FMAS must scale back.
+    """
+    if _ordinary(denominator, numerator):
+        return x, np.bool_(False)
+    x, d, n = np.broadcast_arrays(*(np.atleast_1d(v) for v in (x, denominator, numerator)))
+    bias, mantissa, far, step = _LIMITS[x.dtype]
+    smallest = 2.0 ** (1 - bias)
+    wide = np.longdouble if mantissa == 52 else np.float64
+    reciprocal, quotient = np.abs(wide(1) / d.astype(wide)), np.abs(n.astype(wide) / d.astype(wide))
+    tiny_r, tiny_q = (reciprocal < smallest) & (reciprocal > 0), (quotient < smallest) & (quotient > 0)
+    up, down = np.ldexp(x, step), np.ldexp(x, -step)
+    is_d, is_n = x == d, x == n
+    cases = [
+        ((n == 0) | (d == 0), np.full_like(x, np.nan), False),
+        (_exponent(n, bias, mantissa) - _exponent(d, bias, mantissa) >= far, np.where(is_d, up, x), True),
+        ((d != 0) & (np.abs(d) < smallest), up, False),
+        (tiny_r & tiny_q, np.where(is_d, up, x), True),
+        (tiny_r, down, False),
+        (tiny_q, np.where(is_n, up, x), True),
+        (_exponent(n, bias, mantissa) <= mantissa, up, False),
+    ]
+    value = np.select([c for c, _, _ in cases], [v for _, v, _ in cases], x).astype(x.dtype)
+    return value, np.select([c for c, _, _ in cases], [np.full(x.shape, f) for _, _, f in cases], False)
+
+
+def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
+    """V_DIV_FIXUP: the special cases of a division put right."""
+    if _ordinary(quotient, denominator, numerator):
+        sign_of = np.uint32(1 << 31)
+        signs = (denominator.view(np.uint32) ^ numerator.view(np.uint32)) & sign_of
+        return (quotient.view(np.uint32) & ~sign_of | signs).view(np.float32)
+    q, d, n = np.broadcast_arrays(*(np.atleast_1d(v) for v in (quotient, denominator, numerator)))
+    t = q.dtype.type
+    negative = np.signbit(d) ^ np.signbit(n)
+    sign = np.where(negative, t(-1), t(1))
+    cases: list[tuple[Any, Any]] = [
+        (np.isnan(n), n),
+        (np.isnan(d), d),
+        ((d == 0) & (n == 0) | np.isinf(d) & np.isinf(n), np.full_like(q, -np.nan)),
+        ((d == 0) | np.isinf(n), sign * t(np.inf)),
+        (np.isinf(d) | (n == 0), np.copysign(t(0), sign)),
+    ]
+    if q.dtype != np.float16:
+        bias, mantissa, _, _ = _LIMITS[q.dtype]
+        apart = _exponent(n, bias, mantissa) - _exponent(d, bias, mantissa)
+        cases.append((apart < -(bias + mantissa), np.copysign(t(0), sign)))
+        cases.append((apart == 2 * bias + 1, sign * t(np.inf)))
+    # Between finite numbers the steps give NaN only when they overflow.
+    cases.append((np.isnan(q), sign * t(np.inf)))
+    return np.select([c for c, _ in cases], [v for _, v in cases], np.where(negative, -np.abs(q), np.abs(q)))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""What a run executed: instructions by class, bytes and lines of global memory, bank conflicts of the LDS, MFMA work.
+
+The bank model: 32 banks of 4 bytes, one access of 128 bytes a cycle. A wide access is split into groups of lanes that
+go together (32 lanes of 4 bytes, 16 of 8, 8 of 16); a group takes as many cycles as its busiest bank has different
+words. For ds_read_b128 the groups are lanes 0-3 with 20-23, 4-7 with 16-19, and so on.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share"; the groups: "Avoiding LDS Bank
+Conflicts on AMD GPUs Using CK-Tile Framework", ROCm blogs, 2025.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Counters", "bank_cycles"]
+
+_B128_READ = np.array([*range(4), *range(20, 24), *range(4, 8), *range(16, 20), *range(8, 12), *range(28, 32),
+                       *range(12, 16), *range(24, 28)])  # fmt: skip
+_B128_READ = np.concatenate([_B128_READ, _B128_READ + 32])
+
+
+def bank_cycles(at: Any, size: int, lanes: Any, write: bool) -> tuple[int, int]:
+    """Cycles that one LDS access takes, and cycles without any conflict.
+
+    >>> lanes = np.arange(64)
+    >>> bank_cycles(lanes * 4, 4, lanes, False), bank_cycles(lanes * 128, 4, lanes, False)
+    ((2, 2), (64, 2))
+    """
+    per = {16: 8, 12: 8, 8: 16}.get(size, 32)
+    place = np.full(64, -1, np.int64)
+    place[lanes] = at
+    if size == 16 and not write:
+        place = place[_B128_READ]
+    groups = place.reshape(-1, per)
+    used = (groups >= 0).any(axis=1)
+    words = groups[used] >> 2
+    if not len(words):
+        return 0, 0
+    each = max(1, size // 4)
+    wide = (words[:, :, None] + np.arange(each)).reshape(len(words), -1)
+    group = np.arange(len(words))[:, None] << 40
+    different = np.unique((wide + group)[np.repeat(groups[used] >= 0, each, axis=1)])
+    busy = np.bincount((different >> 40) * 32 + (different & 31), minlength=32 * len(words))
+    return int(busy.reshape(-1, 32).max(axis=1).sum()), len(words)
+
+
+@dataclass
+class Counters:
+    """Sums over all waves of a run.
+
+    Attributes:
+        instructions: executed wave instructions by kind (see ``isa_ops.KINDS``).
+        lanes: lane-instructions of the vector ALU, memory and MFMA (64 for each, less those switched off, is not
+            subtracted).
+        loaded, stored: bytes of global memory by active lanes.
+        lines: 128-byte lines touched, each access by itself.
+        accesses: global memory instructions with at least one active lane.
+        lds_bytes, lds_accesses, lds_cycles, lds_ideal: LDS traffic, and its cycles with and without bank conflicts.
+        mfma_flops: operations of the matrix instructions.
+    """
+
+    instructions: dict[str, int] = field(default_factory=dict)
+    lanes: int = 0
+    loaded: int = 0
+    stored: int = 0
+    lines: int = 0
+    accesses: int = 0
+    lds_bytes: int = 0
+    lds_accesses: int = 0
+    lds_cycles: int = 0
+    lds_ideal: int = 0
+    mfma_flops: int = 0
+    enabled: bool = True
+    patterns: dict[Any, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def lds_conflicts(self) -> int:
+        """Extra cycles that bank conflicts cost, by the model above."""
+        return self.lds_cycles - self.lds_ideal
+
+    def memory(self, addresses: Any, size: int, write: bool) -> None:
+        """One global access: the active lanes' addresses, bytes for each."""
+        if not self.enabled:
+            return
+        n = len(addresses) * size
+        if write:
+            self.stored += n
+        else:
+            self.loaded += n
+        self.accesses += 1
+        lines = set((addresses >> 7).tolist())
+        if size > 4:
+            lines.update((addresses + (size - 1) >> 7).tolist())
+        self.lines += len(lines)
+
+    def lds(self, at: Any, size: int, lanes: Any, write: bool) -> None:
+        """One LDS access."""
+        if not self.enabled:
+            return
+        self.lds_bytes += len(at) * size
+        self.lds_accesses += 1
+        # Only the place within the 128-byte row of banks matters, and loops repeat the same pattern.
+        start = int(at[0]) & ~127
+        key = (size, write, (at - start).tobytes(), len(lanes) if len(lanes) == 64 else lanes.tobytes())
+        found = self.patterns.get(key)
+        if found is None:
+            if len(self.patterns) > 4096:
+                self.patterns.clear()
+            found = self.patterns[key] = bank_cycles(at, size, lanes, write)
+        cycles, ideal = found
+        self.lds_cycles += cycles
+        self.lds_ideal += ideal

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""One instruction at a time: what must hold before it, what it does, what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .decode import Operation, Stop
+from .errors import RunError
+from .flight import drain, register_name
+from .lds import Group
+from .operands import parse_operand
+from .wave import ALL_LANES, Flight, Wave
+
+__all__ = ["Executor", "Observer"]
+
+# Called before each instruction: the wave and what it is about to execute.
+Observer = Callable[[Wave, Operation], None]
+
+
+class Executor:
+    """The part of a machine that executes instructions; see :class:`machine.Machine`."""
+
+    code: list[Operation]
+    groups: list[Group]
+    observer: Observer | None
+    executed: int
+    limit: int
+
+    def step(self, w: Wave) -> Operation:
+        """Execute the wave's next instruction and return it.
+
+        Raises:
+            RunError: whatever the hardware would do wrong without a word; the message names line and instruction.
+        """
+        if w.status != "ready":
+            if w.status == "ending":
+                self._drain(w)
+                return self.code[min(w.pc, len(self.code)) - 1]
+            raise RunError(f"wave {w.index} of {w.group!r} cannot step: it is at {w.status}")
+        at = w.pc
+        self._burst(w, 1)
+        return self.code[at]
+
+    def _burst(self, w: Wave, budget: int) -> int:
+        """Execute up to ``budget`` instructions of a ready wave; returns how many."""
+        code, s, valid, flight, observer = self.code, w.s, w.valid, w.flight, self.observer
+        done = 0
+        try:
+            while done < budget:
+                o = code[w.pc]
+                if observer is not None:
+                    observer(w, o)
+                lanes = ALL_LANES if o.all_lanes else w.exec
+                for r in o.sreads:
+                    if s[r].__class__ is not int:
+                        self._scalar_missing(w, o, r)
+                        self._copy_nothing(w, o, lanes)
+                        done += 1
+                        break
+                else:
+                    for r in o.reads:
+                        if lanes & ~valid[r]:
+                            self._missing(w, o, r, lanes)
+                    weak = ALL_LANES
+                    for r in o.weak:
+                        weak &= valid[r]
+                    if flight or o.swrites:
+                        self._before(w, o, lanes)
+                    w.pc += 1
+                    done += 1
+                    o.count += 1
+                    o.run(w)
+                    if o.copies:
+                        self._copied(w, o, lanes)
+                    else:
+                        for r in o.writes:
+                            valid[r] |= lanes
+                        if lanes & ~weak:
+                            valid[r] &= ~lanes | weak
+        except Stop:
+            if w.status == "barrier":
+                self._meet(w.group)
+        except RunError as e:
+            raise self._where(w, e) from None
+        except IndexError:
+            if w.pc < len(code):
+                raise
+            last = code[-1]
+            raise RunError(f"line {last.line}: {last.op} is the last instruction and execution runs past it",
+                           last.line) from None  # fmt: skip
+        w.executed += done
+        self.executed += done
+        if w.executed > self.limit:
+            o = code[min(w.pc, len(code) - 1)]
+            raise RunError(f"line {o.line}: wave {w.index} of {w.group!r} has executed {w.executed} instructions, more "
+                           f"than the limit of {self.limit}: an endless loop?", o.line, "limit")  # fmt: skip
+        return done
+
+    def _where(self, w: Wave, e: RunError) -> RunError:
+        o = self.code[min(max(w.pc - 1, 0), len(self.code) - 1)]
+        text = str(e)
+        if text.startswith("line "):
+            return e
+        return RunError(f"line {o.line}: {o.text} ({w.group!r}, wave {w.index}): {text}", o.line, e.rule)
+
+    def _scalar_missing(self, w: Wave, o: Operation, r: int) -> None:
+        if o.copies and w.s[r] is None:
+            return
+        w.pc += 1
+        name = {106: "vcc_lo", 107: "vcc_hi", 124: "m0"}.get(r, f"s{r}")
+        f = w.s[r]
+        if isinstance(f, Flight):
+            raise self._where(w, RunError(f"reads {name}, which {f.op} of line {f.line} is still loading; "
+                                          "s_waitcnt lgkmcnt(0) is missing", rule="wait"))  # fmt: skip
+        raise self._where(w, RunError(f"reads {name}, which was never written", rule="undefined"))
+
+    def _copy_nothing(self, w: Wave, o: Operation, lanes: int) -> None:
+        """A move of an undefined scalar leaves its target undefined."""
+        w.pc += 1
+        o.count += 1
+        if o.kind == "salu":
+            n = len(o.swrites)
+            if o.op.startswith("s_cselect"):
+                wide = len(o.args.split(",")) == 3 and o.op.endswith("b64")
+                chosen = o.args.split(",")[1 if w.scc else 2].strip()
+                first = parse_operand(chosen)
+                if first.kind != "s":
+                    o.run(w)
+                    return
+                values = [w.s[first.index + j] for j in range(2 if wide else 1)]
+            else:
+                values = [w.s[r] for r in o.sreads] if len(o.sreads) == n else [None] * n
+            for r, value in zip(o.swrites, values, strict=False):
+                w.s[r] = value
+        for r in o.writes:
+            w.valid[r] &= ~lanes
+
+    def _missing(self, w: Wave, o: Operation, r: int, lanes: int) -> None:
+        bad = lanes & ~w.valid[r]
+        f = w.flight.get(r)
+        if o.copies and not (f is not None and f.lanes & bad):
+            return
+        w.pc += 1
+        lane = (bad & -bad).bit_length() - 1
+        if f is not None and f.lanes & bad:
+            raise self._where(w, RunError(
+                f"reads {register_name(r)}, which {f.op} of line {f.line} is still loading; s_waitcnt is missing or "
+                "too weak", rule="wait"))  # fmt: skip
+        raise self._where(w, RunError(f"reads {register_name(r)}, which was never written in lane {lane}",
+                                      rule="undefined"))  # fmt: skip
+
+    def _before(self, w: Wave, o: Operation, lanes: int) -> None:
+        """The rarer checks: results that would be overwritten by a load under way."""
+        for r in (*o.writes, *o.lane_reads, *o.weak):
+            f = w.flight.get(r)
+            if f is not None and f.lanes & lanes:
+                w.pc += 1
+                verb = "writes" if r in o.writes else "reads"
+                raise self._where(w, RunError(f"{verb} {register_name(r)}, which {f.op} of line {f.line} is still "
+                                              "loading; s_waitcnt is missing or too weak", rule="wait"))  # fmt: skip
+        for r in o.swrites:
+            if w.s[r].__class__ is Flight:
+                w.pc += 1
+                raise self._where(w, RunError(f"writes s{r}, which {w.s[r].op} of line {w.s[r].line} is still loading",
+                                              rule="wait"))  # fmt: skip
+
+    def _copied(self, w: Wave, o: Operation, lanes: int) -> None:
+        """A move carries over which lanes are defined."""
+        n = len(o.writes)
+        for j, r in enumerate(o.writes):
+            source = w.valid[o.reads[j]] if len(o.reads) == n else ALL_LANES
+            if o.sreads and not o.reads and w.s[o.sreads[j % len(o.sreads)]] is None:
+                source = 0
+            w.valid[r] = w.valid[r] & ~lanes | source & lanes
+
+    def _meet(self, group: Group) -> None:
+        """Release the barrier when every wave that has not ended is at it."""
+        if all(w.status in ("barrier", "ended", "ending") for w in group.waves):
+            group.lds.barrier(group.waves)
+            for w in group.waves:
+                if w.status == "barrier":
+                    w.status = "ready"
+
+    def _drain(self, w: Wave) -> None:
+        """One store of a wave that has ended reaches memory, the newest first; without one it has really ended."""
+        if not drain(w):
+            w.status = "ended"
+            self._meet(w.group)
+            if all(x.status == "ended" for x in w.group.waves):
+                self.groups.remove(w.group)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""The local data share: its bytes, whether they were written, and who touched them since the last barrier.
+
+A wave that reads what another wave has written since the last barrier (or overwrites what another has read) races with
+it, whatever order the waves happen to run in. An operation that was not waited for before the barrier counts after it
+too. Writing the value that is already there is no race: replicated data is written by several waves. Waves may also
+meet in atomics: see :mod:`rocm_guide.mi300x.run.lds_order`.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import RunError
+from .lds_order import Order
+from .memory import gather, scatter
+
+if TYPE_CHECKING:
+    from .wave import Flight, Wave
+
+__all__ = ["Group", "Lds"]
+
+
+class Lds:
+    """The LDS of one workgroup.
+
+    Attributes:
+        size: bytes.
+        bytes, halves, dwords: the content, as three views of the same memory.
+        valid: for each granule, whether it was written.
+        writers, readers, atomics: for each granule, the waves (as bits) that have done so since the last barrier.
+        last: entries that the last access touched.
+        by: line of the instruction that accesses the LDS now.
+        write_lines, read_lines: for each granule, the line that did so last.
+        granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
+    """
+
+    name = "LDS"
+
+    def __init__(self, size: int, granule: int) -> None:
+        self.size, self.granule = size, granule
+        padded = -(-max(size, 16) // 16) * 16
+        self.bytes = np.full(padded, 0xA5, np.uint8)
+        self.halves, self.dwords = self.bytes.view(np.uint16), self.bytes.view(np.uint32)
+        n = padded // granule
+        self.valid = np.zeros(n, np.bool_)
+        self.writers, self.readers, self.atomics = (np.zeros(n, np.uint32) for _ in range(3))
+        self.loading: list[tuple[Flight, Any]] = []
+        self._known: dict[Any, Any] = {}
+        self._written = self._read = self._updated = False  # since the last barrier
+        self.last: Any = None
+        self.order: Order | None = None
+        self.by = 0
+        self.write_lines, self.read_lines = (np.zeros(n, np.int32) for _ in range(2))
+
+    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Any:
+        """Entries ``[lane, n]`` that an access touches, after the check of its bounds. Loops repeat their addresses."""
+        key = (size, at.tobytes())
+        found = self._known.get(key)
+        if found is None:
+            self.check(at, size, lanes, write)
+            if self.granule > 1 and size >= self.granule and (at & (self.granule - 1)).any():
+                spread = np.arange(size // self.granule + 1)
+            else:
+                spread = np.arange(max(1, size // self.granule))
+            if len(self._known) > 4096:
+                self._known.clear()
+            found = self._known[key] = (at // self.granule)[:, None] + spread
+        return found
+
+    def check(self, at: Any, size: int, lanes: Any, write: bool) -> None:
+        """Refuse what lies outside."""
+        if int(at.max()) + size > self.size or int(at.min()) < 0:
+            bad = int(np.argmax((at + size > self.size) | (at < 0)))
+            raise RunError(f"lane {int(lanes[bad])} {'writes' if write else 'reads'} {size} bytes at byte "
+                           f"{int(at[bad])} of LDS, which has {self.size}", rule="bounds")  # fmt: skip
+
+    def _race(self, g: Any, hit: Any, lanes: Any, other: Any, what: str) -> RunError:
+        i = int(np.argmax(hit.any(axis=1)))
+        j = int(np.argmax(hit[i]))
+        waves = int(other[i, j])
+        who = (waves & -waves).bit_length() - 1
+        wrote = waves & int(self.writers[g[i, j]] | self.atomics[g[i, j]])
+        how = "writes" if wrote else "reads"
+        line = int((self.write_lines if wrote else self.read_lines)[g[i, j]])
+        return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
+                        f"{how} in line {line}, with no barrier (or no wait before it) between",
+                        rule="race")  # fmt: skip
+
+    def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
+        """``size`` bytes per lane, as :func:`memory.gather` gives them."""
+        g = self.last = self.granules(at, size, lanes, False)
+        if not self.valid[g].all():
+            i, j = np.argwhere(~self.valid[g])[0]
+            for f, granules in self.loading:
+                if int(g[i, j]) in granules:
+                    raise RunError(f"lane {lanes[i]} reads byte {at[i]} of LDS, which {f.op} of line {f.line} "
+                                   "is still loading", rule="wait")  # fmt: skip
+            raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written",
+                           rule="undefined")  # fmt: skip
+        me = np.uint32(1 << w.index)
+        self.note_read(g, me, lanes)
+        return gather(self, at, size)
+
+    def note_read(self, g: Any, me: Any, lanes: Any) -> None:
+        """Record that a wave has read granules; a race if another wrote them since the barrier."""
+        if self._written or self._updated:
+            writers = self.writers[g] | self.atomics[g] & ~me
+            hit = (writers != 0) & (writers & me == 0)
+            if self.order is not None:
+                wave = int(me).bit_length() - 1
+                self.order.acquire(wave, g)
+                hit &= self.order.unknown(wave, g, writers, self.order.writes) != 0
+            if hit.any():
+                raise self._race(g, hit, lanes, writers, "reads")
+        self.mark(g, "read", me)
+
+    def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
+        """Store ``values`` (see :func:`memory.scatter`)."""
+        g = self.last = self.granules(at, size, lanes, True)
+        me = np.uint32(1 << w.index)
+        others = self.writers[g] | self.atomics[g] if self._written or self._updated else np.uint32(0)
+        others = (others | self.readers[g] if self._read else others) & ~me
+        if self.order is not None and others.any():
+            unknown = self.order.unknown(w.index, g, self.writers[g] | self.atomics[g], self.order.writes)
+            others = unknown | self.order.unknown(w.index, g, self.readers[g], self.order.reads)
+        if others.any():
+            hit = others.any(axis=1)  # the other lanes may well change what is there
+            there = gather(self, at[hit], size)
+            if not (self.valid[g[hit]].all() and np.array_equal(there, self._cut(values[hit], size))):
+                raise self._race(g, others != 0, lanes, others, "writes")
+        scatter(self, at, values, size)
+        self.valid[g] = True
+        self.mark(g, "write", me)
+
+    @staticmethod
+    def _cut(values: Any, size: int) -> Any:
+        return values & np.uint32((1 << 8 * size) - 1) if size < 4 else values
+
+    def barrier(self, waves: list[Wave]) -> None:
+        """All waves have met: only what is still under way can race with what follows."""
+        for marks, used in ((self.writers, self._written), (self.readers, self._read), (self.atomics, self._updated)):
+            if used:
+                marks[:] = 0
+        self._written = self._read = self._updated = False
+        if self.order is not None:
+            self.order.barrier()
+        for w in waves:
+            for f in w.lg:
+                if f.touched is not None:
+                    self.by = f.line
+                    self.mark(f.touched[0], f.touched[1], np.uint32(1 << w.index))
+
+    def mark(self, g: Any, how: str, me: Any) -> None:
+        """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
+        if how == "atomic" and self.order is None:
+            self.order = Order(len(self.valid))
+        order, wave = self.order, int(me).bit_length() - 1
+        if how == "read":
+            self.readers[g] |= me
+            self.read_lines[g] = self.by
+            self._read = True
+            if order is not None:
+                order.reads[wave, g] = order.now
+        elif how == "write":
+            self.writers[g] |= me
+            self.write_lines[g] = self.by
+            self._written = True
+            if order is not None:
+                order.writes[wave, g] = order.now
+        else:
+            self.atomics[g] |= me
+            self.write_lines[g] = self.by
+            self._updated = True
+            order.release(wave, g)  # type: ignore[union-attr]
+
+
+class Group:
+    """One workgroup: its waves, its LDS, where it is in the grid."""
+
+    __slots__ = ("ids", "lds", "number", "waves")
+
+    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds) -> None:
+        self.number, self.ids, self.lds = number, ids, lds
+        self.waves: list[Wave] = []
+
+    def __repr__(self) -> str:
+        return f"workgroup {self.ids}"

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MIT
+"""The machine: workgroups and their waves, executed one instruction at a time, in an order of the caller's choice.
+
+:class:`Machine` can be stepped wave by wave; :meth:`Machine.run` runs everything in one of several orders.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from .counters import Counters
+from .decode import decode_program
+from .errors import RunError
+from .execute import Executor, Observer
+from .lds import Group, Lds
+from .memory import Memory
+from .program import Program
+from .wave import ALL_LANES, Wave
+
+__all__ = ["Machine", "Observer"]
+
+_NARROW_LDS = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2}
+
+
+class Machine(Executor):
+    """One launch of a kernel.
+
+    Attributes:
+        program, code: the kernel, and its decoded instructions (``code[wave.pc]`` comes next).
+        memory: all allocations.
+        counters: what was executed; call :meth:`tally` to fill in the sums by class.
+        groups: workgroups that have started and not ended.
+        executed: instructions of all waves so far.
+        observer: called before each instruction, or None.
+    """
+
+    def __init__(self, program: Program, grid: tuple[int, int, int], block: tuple[int, int, int], memory: Memory,
+                 kernarg: bytes, lds: int, *, observer: Observer | None = None, limit: int = 1_000_000,
+                 count: bool = True) -> None:  # fmt: skip
+        self.program, self.grid, self.block, self.memory = program, grid, block, memory
+        self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
+        self.counters = Counters(enabled=count)
+        self.code = decode_program(program, memory, self.counters)
+        self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
+        self.groups: list[Group] = []
+        self.executed = 0
+        self._next = 0
+        self._order: Sequence[int] | None = None
+        rows = self._rows()
+        self._vgprs, self._agprs = rows
+        widths = [_NARROW_LDS.get(part, 4) for o in self.code if o.op.startswith("ds_") for part in o.op.split("_")]
+        narrow = any(o.op.endswith(("byte", "short")) and " lds" in f" {o.args}" for o in self.code)
+        self._granule = 1 if narrow or any(o.op.startswith("flat_") for o in self.code) else min(widths, default=4)
+
+    def _rows(self) -> tuple[int, int]:
+        used = [r for o in self.code for r in (*o.reads, *o.writes, *o.lane_reads)]
+        used += [r for o in self.code for r in _named(o.args)]
+        v = max((r for r in used if r < 256), default=0)
+        return v + 1, max((r - 255 for r in used if r >= 256), default=0)
+
+    # ---- workgroups
+
+    @property
+    def total(self) -> int:
+        """Workgroups in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def start_group(self, number: int | None = None) -> Group | None:
+        """Start the next workgroup (or the one of this number); None when all have started."""
+        if number is None:
+            if self._next >= self.total:
+                return None
+            number = self._order[self._next] if self._order is not None else self._next
+            self._next += 1
+        gx, gy, _ = self.grid
+        group = Group(number, (number % gx, number // gx % gy, number // (gx * gy)), Lds(self.lds_bytes, self._granule))
+        threads = self.block[0] * self.block[1] * self.block[2]
+        for i in range(-(-threads // 64)):
+            group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
+        self.groups.append(group)
+        return group
+
+    def _wave(self, group: Group, index: int, lanes: int) -> Wave:
+        s = self.program.settings
+        w = Wave(index, group, self._vgprs, self._agprs, s.scratch, s.mode)
+        w.pc = self.program.entry
+        at = 0
+        for name, n in s.user:
+            if name == "kernarg_segment_ptr":
+                w.s[at], w.s[at + 1] = self.kernarg_base & 0xFFFFFFFF, self.kernarg_base >> 32
+            elif name == "private_segment_size":
+                w.s[at] = s.scratch
+            at += n
+        length, first = s.preload
+        for i in range(length):
+            piece = self.kernarg[4 * (first + i) : 4 * (first + i) + 4]
+            w.s[at + i] = int.from_bytes(piece, "little")
+        at = max(s.user_count, at + length)
+        for axis, wanted in enumerate(s.ids):
+            if wanted:
+                w.s[at] = group.ids[axis]
+                at += 1
+        w.set_exec(ALL_LANES if lanes == 64 else (1 << lanes) - 1)
+        bx, by, _ = self.block
+        flat = np.arange(64, dtype=np.uint32) + np.uint32(64 * index)
+        x, y, z = flat % bx, flat // bx % by, flat // (bx * by)
+        # gfx90a and later pack the three into v0, ten bits each; what is not asked for is 0.
+        packed = x | (y << 10 if s.id_dims > 1 else 0) | (z << 20 if s.id_dims > 2 else 0)
+        w.V[0][:] = packed
+        w.valid[0] = ALL_LANES
+        return w
+
+    def run(self, order: str | int = "alone", slice_: int = 50_000, resident: int = 304) -> None:
+        """Run all workgroups to their end.
+
+        Args:
+            order: ``alone`` runs each wave to its next barrier or its end, ``round_robin`` one instruction of each
+                wave in turn; a number is the seed of random workgroups, waves and run lengths.
+            slice_: instructions after which a workgroup that has not ended makes room for others, so that kernels
+                whose workgroups wait for each other can finish.
+            resident: workgroups that can be under way at once.
+
+        Raises:
+            RunError: see :meth:`step`; also when all waves wait for each other.
+        """
+        if order not in ("alone", "round_robin") and not isinstance(order, int):
+            raise RunError(f"order={order!r}: alone, round_robin or a number")
+        random_ = random.Random(order) if isinstance(order, int) else None
+        if random_ is not None:
+            self._order = random_.sample(range(self.total), self.total)
+        queue: list[Group] = []
+        with np.errstate(all="ignore"):
+            while True:
+                if len(queue) < resident and (group := self.start_group()) is not None:
+                    queue.insert(0, group)
+                elif not queue:
+                    break
+                group = queue.pop(random_.randrange(len(queue)) if random_ else 0)
+                left = random_.randrange(1, slice_) if random_ else slice_
+                if not self._run_group(group, order, left, random_):
+                    queue.append(group)
+
+    def _run_group(self, group: Group, order: str | int, budget: int, random_: random.Random | None) -> bool:
+        """Give a workgroup some instructions; True when it has ended."""
+        turn = 0
+        while budget > 0:
+            ready = [w for w in group.waves if w.status in ("ready", "ending")]
+            if not ready:
+                if all(w.status == "ended" for w in group.waves):
+                    return True
+                raise RunError(f"{group!r}: every wave waits at a barrier that others never reach", rule="deadlock")
+            if random_ is not None:
+                w, n = random_.choice(ready), random_.choice((1, 2, 7, 30, 200))
+            elif order == "alone":
+                # A wave that spins on memory must not starve the others for ever.
+                w, n = ready[turn // 2000 % len(ready)] if turn else ready[0], 20_000
+            else:
+                w, n = ready[turn % len(ready)], 1
+            turn += 1
+            if w.status == "ending":
+                self._drain(w)
+                budget -= 1
+            else:
+                budget -= max(1, self._burst(w, min(n, budget)))
+        return all(w.status == "ended" for w in group.waves)
+
+    def tally(self) -> Counters:
+        """The counters, with the sums by class filled in."""
+        c = self.counters
+        c.instructions = {}
+        c.lanes = c.mfma_flops = 0
+        for o in self.code:
+            if o.count:
+                c.instructions[o.kind] = c.instructions.get(o.kind, 0) + o.count
+                c.mfma_flops += o.flops * o.count
+                if o.kind in ("valu", "mfma", "lds", "permute", "global", "scratch"):
+                    c.lanes += 64 * o.count
+        return c
+
+
+def _named(args: str) -> list[int]:
+    """Highest vector registers named in operands (destinations of loads are not in ``writes``)."""
+    found = []
+    for m in re.finditer(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])", args):
+        found.append(int(m[2] or m[4]) + (256 if m[1] == "a" else 0))
+    return found

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""The table of vector instructions: one row each, with the types of its result and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+__all__ = ["ROWS", "Row", "add"]
+
+
+class Row(NamedTuple):
+    """Result type, source types, function; ``merge`` keeps the other half of a 16-bit result (VOP3 with op_sel)."""
+
+    result: str
+    sources: tuple[str, ...]
+    f: Callable[..., Any]
+    merge: bool = False
+
+
+ROWS: dict[str, Row] = {}
+
+
+def add(names: str, result: str, sources: str, f: Callable[..., Any], merge: bool = False) -> None:
+    """One row for each of the names."""
+    for name in names.split():
+        ROWS[name] = Row(result, tuple(sources.split()), f, merge)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Cases of test_on_gfx942.py: matrix products of all types."""
+
+from __future__ import annotations
+
+import torch
+
+from rocm_guide.kernels.gemm.linear import linear, reference_linear
+from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
+from rocm_guide.kernels.gemm.skinny import gemm_skinny, reference_skinny
+from rocm_guide.kernels.gemm.split_k import gemm_split_k
+from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
+from rocm_guide.kernels.gemm.tiled import CONFIGS, gemm, reference_gemm
+from tests.kernels.gfx942_near import Case, near, normal
+
+E4M3, E5M2 = torch.float8_e4m3fnuz, torch.float8_e5m2fnuz
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int8, E4M3, E5M2)
+CASES: dict[str, Case] = {}
+
+
+def operands(m, n, k, dtype, weight):
+    a, b = (
+        torch.randint(-128, 128, s, dtype=torch.int8, generator=torch.Generator().manual_seed(i))
+        if dtype == torch.int8
+        else normal(*s, seed=i).to(dtype)
+        for i, s in enumerate([(m, k), (n, k) if weight else (k, n)])
+    )
+    return a, b.T if weight else b
+
+
+def case(product, m, n, k, dtype, weight=True, bias=False, activation="none", **options):
+    def run():
+        a, b = operands(m, n, k, dtype, weight)
+        given = dict(options)
+        if bias:
+            given |= {"bias": normal(n, dtype=torch.bfloat16), "activation": activation}
+        got = product(a, b, **given)
+
+        def check():
+            a64, b64 = a.double(), b.double()
+            want = reference_gemm(a64, b64, given["bias"].double(), activation=activation) if bias else a64 @ b64
+            if got.dtype == torch.int32:
+                assert torch.equal(got.double(), want)
+            else:
+                near(got, want, a64.abs() @ b64.abs() + 4 * bias)
+
+        return check
+
+    return run
+
+
+for _dtype in TYPES:
+    _name = str(_dtype).removeprefix("torch.")
+    for _i, _tile in enumerate(CONFIGS["gfx942"][8 * _dtype.itemsize]):
+        for _weight in (False, True):
+            CASES[f"gemm {_name} {'A B^T' if _weight else 'A B'} {_tile.bm}x{_tile.bn}x{_tile.bk}"] = Case(
+                ("gemm_kernel",), case(gemm, 48, 80, _tile.bk * 3, _dtype, _weight, tile=_tile))  # fmt: skip
+    CASES[f"gemm {_name}, odd sizes"] = Case(("gemm_kernel",), case(gemm, 33, 37, 100, _dtype))
+    for _atomic in (False, True):
+        CASES[f"split-K {_name}{', atomic' if _atomic else ''}"] = Case(
+            ("gemm_split_k_kernel", *(() if _atomic else ("add_parts_kernel",))),
+            case(gemm_split_k, 17, 40, 512, _dtype, split=2, atomic=_atomic))  # fmt: skip
+    for _weight in (False, True):
+        CASES[f"multiply-reduce {_name} {'A B^T' if _weight else 'A B'}"] = Case(
+            ("gemm_multiply_reduce_kernel",), case(gemm_multiply_reduce, 3, 40, 300, _dtype, _weight))  # fmt: skip
+    if _dtype != torch.int8:
+        CASES[f"stream-K {_name}"] = Case(("gemm_stream_k_kernel",), case(gemm_stream_k, 48, 80, 640, _dtype))
+CASES["stream-K float16, odd sizes"] = Case(("gemm_stream_k_kernel",),
+                                            case(gemm_stream_k, 130, 70, 300, torch.float16, False))  # fmt: skip
+CASES["gemm, bias and gelu"] = Case(("gemm_kernel",), case(gemm, 33, 48, 64, torch.bfloat16, bias=True,
+                                                           activation="gelu"))  # fmt: skip
+
+
+def skinny_case(m, n, k, dtype):
+    def run():
+        a, b = operands(m, n, k, dtype, True)
+        got = gemm_skinny(a, b.T.contiguous(), 0.5, 0.25)
+
+        def check():
+            # fp8 sums in the matrix unit keep fewer bits than fp32; see the kernel's docstring.
+            size = 0.125 * (a.double().abs() @ b.double().abs())
+            near(got, reference_skinny(a, b.T.contiguous(), 0.5, 0.25), size)
+
+        return check
+
+    return run
+
+
+for _dtype in (torch.float16, torch.bfloat16, E4M3, E5M2):
+    for _m in (1, 17):
+        CASES[f"skinny {str(_dtype).removeprefix('torch.')} {_m} rows"] = Case(
+            ("gemm_skinny_kernel",), skinny_case(_m, 70, 528, _dtype))  # fmt: skip
+
+
+def _linear():
+    x, w, dy = (normal(*s, seed=i) for i, s in enumerate([(33, 40), (24, 40), (33, 24)]))
+    leaves = [t.half().requires_grad_() for t in (x, w)]
+    y = linear(*leaves)
+    y.backward(dy.half())
+
+    def check():
+        x64, w64 = (t.half().double().requires_grad_() for t in (x, w))
+        want = reference_linear(x64, w64)
+        gx, gw = torch.autograd.grad(want, (x64, w64), dy.half().double())
+        for got, expected in ((y.detach(), want.detach()), (leaves[0].grad, gx), (leaves[1].grad, gw)):
+            near(got, expected, 4 * expected.abs().amax())
+
+    return check
+
+
+CASES["linear, forward and backward"] = Case(("gemm_kernel",), _linear)
