@@ -161,4 +161,6 @@ def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
         apart = _exponent(n, bias, mantissa) - _exponent(d, bias, mantissa)
         cases.append((apart < -(bias + mantissa), np.copysign(t(0), sign)))
         cases.append((apart == 2 * bias + 1, sign * t(np.inf)))
+    # Between finite numbers the steps give NaN only when they overflow.
+    cases.append((np.isnan(q), sign * t(np.inf)))
     return np.select([c for c, _ in cases], [v for _, v in cases], np.where(negative, -np.abs(q), np.abs(q)))

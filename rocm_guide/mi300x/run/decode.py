@@ -215,7 +215,9 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
             raise RunError(f"{raw.op} is not an instruction that this interpreter knows", rule="unknown")
         a.leftovers()
     except RunError as e:
-        raise RunError(f"line {raw.line}: {str(e).removeprefix(f'line {raw.line}: ')}", raw.line, e.rule) from None
+        why = str(e).removeprefix(f"line {raw.line}: ")
+        why = why if raw.op in why else f"{raw.op} {raw.args}: {why}"
+        raise RunError(f"line {raw.line}: {why[:300]}", raw.line, e.rule) from None
     writes = list(a.writes)
     if a.dpp is not None:
         run, writes = a.dpp.around(run, writes), []

@@ -157,7 +157,14 @@ _SKIP = re.compile(r"(\.(loc|file|cfi_\w+|p2align|set|section|text|type|globl|pr
 def _all_known(text: list[str], function: Function) -> None:
     """Every line between the first and last instruction is one that the reader understood."""
     known = {raw.line for raw in function.body}
-    for number in range(function.body[0].line, function.body[-1].line):
+    first = function.body[0].line
+    while (
+        first > 1
+        and not text[first - 1].lstrip('"').startswith(function.name)
+        and f"<{function.name}>:" not in text[first - 1]
+    ):
+        first -= 1
+    for number in range(first + 1, function.body[-1].line):
         s = text[number - 1].strip()
         if number in known or _SKIP.match(s):
             continue
