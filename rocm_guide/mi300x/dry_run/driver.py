@@ -11,13 +11,13 @@ import contextlib
 import itertools
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from rocm_guide.mi300x.arch import Arch, find_arch
 from rocm_guide.mi300x.compile import check_triton
-from rocm_guide.mi300x.dry_run.recorder import DryRun, DryRunError, Recorder
+from rocm_guide.mi300x.dry_run.recorder import DryRun, DryRunError, Launch, Recorder
 from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
 
 __all__ = ["DryRun", "DryRunError", "dry_run"]
@@ -30,7 +30,8 @@ class _Launcher:
         _current_state().loading = (src, metadata)
 
     def __call__(self, x: int, y: int, z: int, stream: Any, function: Any, *rest: Any) -> None:
-        _current_state().record(function, (x, y, z))
+        # Triton puts its packed metadata, launch metadata and two hooks before the kernel's own arguments.
+        _current_state().record(function, (x, y, z), rest[4:])
 
 
 def _current_state() -> Recorder:
@@ -143,7 +144,9 @@ _SERIAL = itertools.count(1)
 
 
 @contextlib.contextmanager
-def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
+def dry_run(
+    arch: str = "gfx942", device: str = "cpu", on_launch: Callable[[Launch, dict[str, Any]], None] | None = None
+) -> Iterator[DryRun]:
     """Compile every Triton launch inside the ``with`` block for ``arch``, record it, and launch nothing.
 
     No result is computed: a kernel's outputs keep whatever was in them, and so does whatever Python derives from them
@@ -151,6 +154,8 @@ def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
     ``"meta"`` for true sizes without memory) and say inside the block that they are on ``cuda:0``, as in
     :func:`rocm_guide.mi300x.dry_run.torch_gpu.pretend_torch_device`; what the code allocates on the GPU goes to
     ``device``.
+    ``on_launch`` is called at each launch that is no trial, with the arguments by name (constants are not among them);
+    it may execute the kernel with :func:`rocm_guide.mi300x.run.run.run`, and then there are results.
     Import a library that looks for a GPU at import time inside the block. What a library itself caches (a device
     name, say) it keeps: use a process of its own if that matters.
 
@@ -185,6 +190,7 @@ def dry_run(arch: str = "gfx942", device: str = "cpu") -> Iterator[DryRun]:
     with _LOCK, contextlib.ExitStack() as undo:
         run = DryRun(row.name)
         state = Recorder(run, next(_SERIAL))
+        state.on_launch = on_launch
         undo.callback(state.restore)
         _patch_triton(state, undo)
         knobs.runtime.kernel_load_start_hook.add(state.load_start)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,7 @@ class Recorder:
         self.tuned = ""
         self.trial = ""
         self.trials = 0
+        self.on_launch: Callable[[Launch, dict[str, Any]], None] | None = None
 
     def load_start(self, module: Any, function: Any, name: str, files: dict[str, str], key: str) -> None:
         """Triton's hook before a load: where the stages of the kernel were stored."""
@@ -115,12 +116,15 @@ class Recorder:
         # No module handle, so that Triton never tries to unload it; and no limit on threads: that is a finding.
         return None, compiled, 0, 0, 1 << 30
 
-    def record(self, compiled: Compiled, grid: tuple[int, int, int]) -> None:
+    def record(self, compiled: Compiled, grid: tuple[int, int, int], arguments: Sequence[Any] = ()) -> None:
         """One launch; reports are shared between equal ones."""
         key = (id(compiled), grid)
         if key not in self.reports:
             self.reports[key] = report(compiled, grid)
         self.run.launches.append(Launch(compiled.name, grid, bool(self.trial), self.trial, compiled, self.reports[key]))
+        if self.on_launch is not None and not self.trial:
+            named = zip(compiled.signature.items(), arguments, strict=False)
+            self.on_launch(self.run.launches[-1], {n: v for (n, t), v in named if t != "constexpr"})
 
     def bench(self, call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
         """Stands in for timing: the first configuration that can be launched and does not spill is the fastest."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rocm_guide.mi300x.isa_ops import matrix_shape, meaning, wait_counts
-from rocm_guide.mi300x.isa_text import Raw
+from rocm_guide.mi300x.isa.mnemonics import matrix_shape, meaning, wait_counts
+from rocm_guide.mi300x.isa.text import Raw
 
 from .access import Access
 from .counters import Counters
@@ -37,7 +37,7 @@ class Operation:
 
     Attributes:
         index, line, op, args, source: its place in the program and in the text, its text, the source line.
-        kind: see :data:`rocm_guide.mi300x.isa_ops.KINDS`.
+        kind: see :data:`rocm_guide.mi300x.isa.mnemonics.KINDS`.
         run: executes it on a wave.
         reads, writes: vector registers (256 and up: accumulation registers) that must be defined and become so.
         sreads, swrites: scalar registers likewise.

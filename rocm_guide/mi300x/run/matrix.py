@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rocm_guide.mi300x.isa_ops import MatrixShape, matrix_shape
+from rocm_guide.mi300x.isa.mnemonics import MatrixShape, matrix_shape
 
 from .access import Access
 from .convert import FLOAT8, bf16_to_f32, to_xf32

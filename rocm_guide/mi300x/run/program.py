@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocm_guide.mi300x.isa_ops import meaning
-from rocm_guide.mi300x.isa_text import Function, Raw, Scan, scan_text
+from rocm_guide.mi300x.isa.mnemonics import meaning
+from rocm_guide.mi300x.isa.text import Function, Raw, Scan, scan_text
 
 from .arguments import Parameter
 from .errors import RunError
