@@ -41,7 +41,7 @@ class Event(NamedTuple):
     active: bool = True
 
 
-@dataclass
+@dataclass(repr=False)
 class Recording:
     """One workgroup's run: every step of one wave, and the instructions of all.
 
@@ -116,6 +116,9 @@ class Recording:
         """The line of the user's code that the instruction came from, or its place, or nothing."""
         place = self.code[self.steps[step].index].source.rpartition(":")[0]
         return self.sources.get(place, place)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: workgroup {self.group}, wave {self.wave}, {len(self.steps):,} steps>"
 
     def _repr_html_(self) -> str:
         """The stepping page at small size, for a notebook."""
