@@ -148,6 +148,12 @@ def bind_arguments(
         given = [*arguments, *[_MISSING] * (len(names) - len(arguments))]
         if len(given) > len(names):
             raise RunError(f"{len(given)} arguments for a kernel of {len(names)}", rule="arguments")
+    for p in parameters:
+        wrong = p.size != 8 if p.kind == "global_buffer" else not 0 < p.size <= 4096
+        if wrong or p.offset + p.size > 1 << 16:
+            raise RunError(f"the metadata describes an argument of {p.size} bytes at {p.offset} ({p.kind}): damaged")
+    if kernarg_size > 1 << 16:
+        raise RunError(f"{kernarg_size} bytes of kernel arguments, and {1 << 16} is the most: the text is damaged")
     out = bytearray(max(kernarg_size, *(p.offset + p.size for p in parameters), 0) if parameters else kernarg_size)
     out += bytes(-len(out) % 64)  # compilers read whole 16-byte pieces; the segment is at least that long
     pointers: list[tuple[Parameter, int, _Span]] = []

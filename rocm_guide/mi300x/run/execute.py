@@ -9,6 +9,7 @@ from .decode import Operation, Stop
 from .errors import RunError
 from .flight import drain, register_name
 from .lds import Group
+from .operands import parse_operand
 from .wave import ALL_LANES, Flight, Wave
 
 __all__ = ["Executor", "Observer"]
@@ -54,25 +55,29 @@ class Executor:
                 for r in o.sreads:
                     if s[r].__class__ is not int:
                         self._scalar_missing(w, o, r)
-                for r in o.reads:
-                    if lanes & ~valid[r]:
-                        self._missing(w, o, r, lanes)
-                weak = ALL_LANES
-                for r in o.weak:
-                    weak &= valid[r]
-                if flight or o.swrites:
-                    self._before(w, o, lanes)
-                w.pc += 1
-                done += 1
-                o.count += 1
-                o.run(w)
-                if o.copies:
-                    self._copied(w, o, lanes)
+                        self._copy_nothing(w, o, lanes)
+                        done += 1
+                        break
                 else:
-                    for r in o.writes:
-                        valid[r] |= lanes
-                    if lanes & ~weak:
-                        valid[r] &= ~lanes | weak
+                    for r in o.reads:
+                        if lanes & ~valid[r]:
+                            self._missing(w, o, r, lanes)
+                    weak = ALL_LANES
+                    for r in o.weak:
+                        weak &= valid[r]
+                    if flight or o.swrites:
+                        self._before(w, o, lanes)
+                    w.pc += 1
+                    done += 1
+                    o.count += 1
+                    o.run(w)
+                    if o.copies:
+                        self._copied(w, o, lanes)
+                    else:
+                        for r in o.writes:
+                            valid[r] |= lanes
+                        if lanes & ~weak:
+                            valid[r] &= ~lanes | weak
         except Stop:
             if w.status == "barrier":
                 self._meet(w.group)
@@ -109,6 +114,27 @@ class Executor:
             raise self._where(w, RunError(f"reads {name}, which {f.op} of line {f.line} is still loading; "
                                           "s_waitcnt lgkmcnt(0) is missing", rule="wait"))  # fmt: skip
         raise self._where(w, RunError(f"reads {name}, which was never written", rule="undefined"))
+
+    def _copy_nothing(self, w: Wave, o: Operation, lanes: int) -> None:
+        """A move of an undefined scalar leaves its target undefined."""
+        w.pc += 1
+        o.count += 1
+        if o.kind == "salu":
+            n = len(o.swrites)
+            if o.op.startswith("s_cselect"):
+                wide = len(o.args.split(",")) == 3 and o.op.endswith("b64")
+                chosen = o.args.split(",")[1 if w.scc else 2].strip()
+                first = parse_operand(chosen)
+                if first.kind != "s":
+                    o.run(w)
+                    return
+                values = [w.s[first.index + j] for j in range(2 if wide else 1)]
+            else:
+                values = [w.s[r] for r in o.sreads] if len(o.sreads) == n else [None] * n
+            for r, value in zip(o.swrites, values, strict=False):
+                w.s[r] = value
+        for r in o.writes:
+            w.valid[r] &= ~lanes
 
     def _missing(self, w: Wave, o: Operation, r: int, lanes: int) -> None:
         bad = lanes & ~w.valid[r]

@@ -30,6 +30,7 @@ class Lds:
         bytes, halves, dwords: the content, as three views of the same memory.
         valid: for each granule, whether it was written.
         writers, readers, atomics: for each granule, the waves (as bits) that have done so since the last barrier.
+        last: entries that the last access touched.
         granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
     """
 
@@ -44,14 +45,24 @@ class Lds:
         self.valid = np.zeros(n, np.bool_)
         self.writers, self.readers, self.atomics = (np.zeros(n, np.uint32) for _ in range(3))
         self.loading: list[tuple[Flight, Any]] = []
-        self._spread = {k: np.arange(max(1, k // granule)) for k in (1, 2, 4, 8, 12, 16)}
+        self._known: dict[Any, Any] = {}
+        self._written = self._read = self._updated = False  # since the last barrier
+        self.last: Any = None
 
-    def _granules(self, at: Any, size: int) -> Any:
-        if self.granule > 1 and size >= self.granule and (at & (self.granule - 1)).any():
-            spread = np.arange(size // self.granule + 1)
-        else:
-            spread = self._spread[size]
-        return (at // self.granule)[:, None] + spread
+    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Any:
+        """Entries ``[lane, n]`` that an access touches, after the check of its bounds. Loops repeat their addresses."""
+        key = (size, at.tobytes())
+        found = self._known.get(key)
+        if found is None:
+            self.check(at, size, lanes, write)
+            if self.granule > 1 and size >= self.granule and (at & (self.granule - 1)).any():
+                spread = np.arange(size // self.granule + 1)
+            else:
+                spread = np.arange(max(1, size // self.granule))
+            if len(self._known) > 4096:
+                self._known.clear()
+            found = self._known[key] = (at // self.granule)[:, None] + spread
+        return found
 
     def check(self, at: Any, size: int, lanes: Any, write: bool) -> None:
         """Refuse what lies outside."""
@@ -70,8 +81,7 @@ class Lds:
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`memory.gather` gives them."""
-        self.check(at, size, lanes, False)
-        g = self._granules(at, size)
+        g = self.last = self.granules(at, size, lanes, False)
         if not self.valid[g].all():
             i, j = np.argwhere(~self.valid[g])[0]
             for f, granules in self.loading:
@@ -86,18 +96,20 @@ class Lds:
 
     def note_read(self, g: Any, me: Any, lanes: Any) -> None:
         """Record that a wave has read granules; a race if another wrote them since the barrier."""
-        writers = self.writers[g] | self.atomics[g] & ~me
-        hit = (writers != 0) & (writers & me == 0)
-        if hit.any():
-            raise self._race(g, hit, lanes, writers, "reads")
+        if self._written or self._updated:
+            writers = self.writers[g] | self.atomics[g] & ~me
+            hit = (writers != 0) & (writers & me == 0)
+            if hit.any():
+                raise self._race(g, hit, lanes, writers, "reads")
         self.readers[g] |= me
+        self._read = True
 
     def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
         """Store ``values`` (see :func:`memory.scatter`)."""
-        self.check(at, size, lanes, True)
-        g = self._granules(at, size)
+        g = self.last = self.granules(at, size, lanes, True)
         me = np.uint32(1 << w.index)
-        others = (self.writers[g] | self.readers[g] | self.atomics[g]) & ~me
+        others = self.writers[g] | self.atomics[g] if self._written or self._updated else np.uint32(0)
+        others = (others | self.readers[g] if self._read else others) & ~me
         if others.any():
             same = self.valid[g].all() and np.array_equal(gather(self, at, size), self._cut(values, size))
             if not same:
@@ -105,6 +117,7 @@ class Lds:
         scatter(self, at, values, size)
         self.valid[g] = True
         self.writers[g] |= me
+        self._written = True
 
     @staticmethod
     def _cut(values: Any, size: int) -> Any:
@@ -112,15 +125,26 @@ class Lds:
 
     def barrier(self, waves: list[Wave]) -> None:
         """All waves have met: only what is still under way can race with what follows."""
-        self.writers[:] = 0
-        self.readers[:] = 0
-        self.atomics[:] = 0
+        for marks, used in ((self.writers, self._written), (self.readers, self._read), (self.atomics, self._updated)):
+            if used:
+                marks[:] = 0
+        self._written = self._read = self._updated = False
         for w in waves:
-            me = np.uint32(1 << w.index)
             for f in w.lg:
                 if f.touched is not None:
-                    g, how = f.touched
-                    (self.readers if how == "read" else self.writers if how == "write" else self.atomics)[g] |= me
+                    self.mark(f.touched[0], f.touched[1], np.uint32(1 << w.index))
+
+    def mark(self, g: Any, how: str, me: Any) -> None:
+        """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
+        if how == "read":
+            self.readers[g] |= me
+            self._read = True
+        elif how == "write":
+            self.writers[g] |= me
+            self._written = True
+        else:
+            self.atomics[g] |= me
+            self._updated = True
 
 
 class Group:

@@ -60,11 +60,11 @@ def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[
         for offset in offsets:
             at = base + offset
             parts.append(lds.read(w, at, size, lanes))
-            touched.append(lds._granules(at, size).ravel())
+            touched.append(lds.last.ravel())
             count.lds(at, size, lanes, False)
         values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         f = Flight(line, op, "lgkmcnt", regs, w.exec, deliver(w, regs, values, w.exec, finish))
-        f.touched = (np.concatenate(touched), "read")
+        f.touched = (touched[0] if len(touched) == 1 else np.concatenate(touched), "read")
         launch_load(w, f)
 
     return run
@@ -95,10 +95,10 @@ def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[
                 values = values >> np.uint32(16)
             at = base + offset
             lds.write(w, at, values, size, lanes)
-            touched.append(lds._granules(at, size).ravel())
+            touched.append(lds.last.ravel())
             count.lds(at, size, lanes, True)
         f = Flight(line, op, "lgkmcnt", (), w.exec, None)
-        f.touched = (np.concatenate(touched), "write")
+        f.touched = (touched[0] if len(touched) == 1 else np.concatenate(touched), "write")
         launch_store(w, f)
 
     return run
@@ -131,18 +131,18 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
             return
         lds, lanes = w.group.lds, _LANE[w.mask]
         where = w.V[n][w.mask].astype(np.int64) + offset
-        lds.check(where, size, lanes, True)
-        g = lds._granules(where, size)
+        g = lds.granules(where, size, lanes, True)
         if not lds.valid[g].all():
             i = int(np.argmin(lds.valid[g].all(axis=1)))
             raise RunError(f"lane {int(lanes[i])} updates byte {int(where[i])} of LDS, which nobody has written",
                            rule="undefined")  # fmt: skip
         me = np.uint32(1 << w.index)
-        lds.note_read(g, np.uint32(me), lanes) if not lds.atomics[g].any() else None
+        if not lds.atomics[g].any():
+            lds.note_read(g, me, lanes)
         values = [np.stack([w.V[r][w.mask] for r in range(d, d + words)], axis=1) for d in data]
         old = apply_atomic(lds, where, name, type_, values)
         lds.readers[g] &= ~me
-        lds.atomics[g] |= me
+        lds.mark(g, "atomic", me)
         count.lds(where, size, lanes, True)
         done = deliver(w, regs, old, w.exec) if regs else None
         f = Flight(line, op, "lgkmcnt", regs, w.exec, done)

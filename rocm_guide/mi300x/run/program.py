@@ -16,6 +16,7 @@ from rocm_guide.mi300x.isa.text import Function, Raw, Scan, scan_text
 
 from .arguments import Parameter
 from .errors import RunError
+from .metadata import number_of, read_parameters
 
 __all__ = ["Program", "Settings", "load_program"]
 
@@ -81,73 +82,37 @@ class Program:
 
 _SIZES = (("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2),
           ("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1))  # fmt: skip
-_NUMBER = re.compile(r"\d{1,9}$")
 
 
-def _value(found: dict[str, str], key: str, default: int) -> int:
-    text = found.get(key, "").strip()
-    return int(text) if _NUMBER.match(text) else default
+_PRELOAD = "user_sgpr_kernarg_preload_"
 
 
 def _settings(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
     d = directives
-    threads = _value(metadata, ".max_flat_workgroup_size", 0)
+    threads = number_of(metadata, ".max_flat_workgroup_size", 0)
     if not d:
         return Settings(threads=threads)
-    allocated = _value(d, "next_free_vgpr", 512)
-    accum = min(256, _value(d, "accum_offset", 256))
-    user = tuple((name, n) for name, n in _SIZES if _value(d, f"user_sgpr_{name}", 0))
-    denorm = _value(d, "float_denorm_mode_32", 0) << 4 | _value(d, "float_denorm_mode_16_64", 3) << 6
-    rounding = _value(d, "float_round_mode_32", 0) | _value(d, "float_round_mode_16_64", 0) << 2
-    clamp_ieee = _value(d, "dx10_clamp", 1) << 8 | _value(d, "ieee_mode", 1) << 9
+    allocated = number_of(d, "next_free_vgpr", 512)
+    accum = min(256, number_of(d, "accum_offset", 256))
+    user = tuple((name, n) for name, n in _SIZES if number_of(d, f"user_sgpr_{name}", 0))
+    denorm = number_of(d, "float_denorm_mode_32", 0) << 4 | number_of(d, "float_denorm_mode_16_64", 3) << 6
+    rounding = number_of(d, "float_round_mode_32", 0) | number_of(d, "float_round_mode_16_64", 0) << 2
+    clamp_ieee = number_of(d, "dx10_clamp", 1) << 8 | number_of(d, "ieee_mode", 1) << 9
     return Settings(
         vgprs=min(256, accum, max(allocated, 1)),
         agprs=min(256, max(0, allocated - accum)),
-        lds=_value(d, "group_segment_fixed_size", 0),
-        scratch=_value(d, "private_segment_fixed_size", 0),
-        kernarg=_value(d, "kernarg_size", 0),
+        lds=number_of(d, "group_segment_fixed_size", 0),
+        scratch=number_of(d, "private_segment_fixed_size", 0),
+        kernarg=number_of(d, "kernarg_size", 0),
         user=user,
-        user_count=_value(d, "user_sgpr_count", sum(n for _, n in user)),
-        preload=(_value(d, "user_sgpr_kernarg_preload_length", 0), _value(d, "user_sgpr_kernarg_preload_offset", 0)),
-        ids=tuple(bool(_value(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
-        info=bool(_value(d, "system_sgpr_workgroup_info", 0)),
-        id_dims=_value(d, "system_vgpr_workitem_id", 0) + 1,
-        mode=rounding | denorm | clamp_ieee | _value(d, "fp16_overflow", 0) << 23,
+        user_count=number_of(d, "user_sgpr_count", sum(n for _, n in user)),
+        preload=(number_of(d, f"{_PRELOAD}length", 0), number_of(d, f"{_PRELOAD}offset", 0)),
+        ids=tuple(bool(number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
+        info=bool(number_of(d, "system_sgpr_workgroup_info", 0)),
+        id_dims=number_of(d, "system_vgpr_workitem_id", 0) + 1,
+        mode=rounding | denorm | clamp_ieee | number_of(d, "fp16_overflow", 0) << 23,
         threads=threads,
     )
-
-
-_ITEM = re.compile(r"  (- |  )(\.\w+):")
-_ARG = re.compile(r"      (- |  )(\.\w+):\s*(\S.*)?$")
-
-
-def _parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
-    """The ``.args`` of one kernel in the metadata at the end of the text."""
-    _, found, note = text.partition(".amdgpu_metadata")
-    if not found:
-        return ()
-    kernels: list[tuple[str, list[dict[str, str]]]] = []
-    name, args = "", []
-    for line in note.partition(".end_amdgpu_metadata")[0].split("\n"):
-        if m := _ITEM.match(line):
-            if m[1] == "- ":
-                kernels.append((name, args))
-                name, args = "", []
-            if m[2] == ".name":
-                name = line.partition(":")[2].strip().strip("'\"")
-        elif m := _ARG.match(line):
-            if m[1] == "- ":
-                args.append({})
-            if args:
-                args[-1][m[2]] = (m[3] or "").strip("'\" ")
-    kernels.append((name, args))
-    for found_name, found_args in kernels:
-        if found_name == kernel:
-            return tuple(
-                Parameter(_value(p, ".offset", 0), _value(p, ".size", 0), p.get(".value_kind", ""), p.get(".name", ""))
-                for p in found_args
-            )
-    return ()
 
 
 _SKIP = re.compile(r"(\.(loc|file|cfi_\w+|p2align|set|section|text|type|globl|protected|weak|size|hidden|ident)\b"
@@ -217,7 +182,7 @@ def load_program(text: str, name: str | None = None) -> Program:
         at = raw.address if raw.address >= 0 else at
         addresses.append(at)
         at += 8
-    program = Program(main.name, text, settings, _parameters(text, main.name), body, 0, labels, addresses)
+    program = Program(main.name, text, settings, read_parameters(text, main.name), body, 0, labels, addresses)
     program.by_address = {a: i for i, a in enumerate(addresses)}
     program.entry = _entry(program)
     program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)

@@ -32,11 +32,9 @@ def deliver(
 
 def narrow(name: str, d16: str | None) -> Callable[[Any, Any], Any] | None:
     """How a loaded byte or half becomes a register: sign-extended, or put into one half of it."""
-    bits = 8 if name.endswith("8") else 16
+    bits = 8 if name.endswith(("8", "byte")) else 16
     left = np.int32(32 - bits)
-    signed = name.startswith(("i", "s")) and name not in ("short",)
-    if name.startswith("sb") or name in ("i8", "i16", "sshort"):
-        signed = True
+    signed = name in ("i8", "i16", "sbyte", "sshort")
 
     def extend(x: Any, old: Any) -> Any:
         if signed:

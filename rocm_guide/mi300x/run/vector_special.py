@@ -88,11 +88,13 @@ def _div_scale(a: Access) -> Callable[[Wave], None]:
 def _div_fmas(a: Access) -> Callable[[Wave], None]:
     t = a.base[-3:]
     x, y, z = a.src(1, t), a.src(2, t), a.src(3, t)
-    put, which, fma, scale = a.dst(0, t), a.carry_in(), fma32 if t == "f32" else fma64, 32 if t == "f32" else 64
+    put, which, fma, scale = a.dst(0, t), a.carry_in(), fma32 if t == "f32" else fma64, 64 if t == "f32" else 128
 
     def run(w: Wave) -> None:
-        r = fma(x(w), y(w), z(w))
-        put(w, np.where(lanes_of(which(w)), np.ldexp(r, scale), r))
+        q = z(w)
+        r = fma(x(w), y(w), q)
+        # A large quotient was scaled down by V_DIV_SCALE, a small one up.
+        put(w, np.where(lanes_of(which(w)), np.ldexp(r, np.where(np.abs(q) >= 2, scale, -scale)), r))
 
     return run
 
