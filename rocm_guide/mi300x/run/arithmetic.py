@@ -117,11 +117,24 @@ def _exponent(x: Any, bias: int, mantissa: int) -> Any:
     return bits >> mantissa & (2 * bias + 1)
 
 
+def _ordinary(*values: Any) -> bool:
+    """Whether all are float32 of moderate size, between which no step of a division goes near a limit."""
+    for v in values:
+        if v.dtype != np.float32:
+            return False
+        exponent = (v.view(np.uint32) >> np.uint32(23)) & np.uint32(255)
+        if not np.all(exponent - np.uint32(64) < np.uint32(95)):
+            return False
+    return True
+
+
 def div_scale(x: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     """V_DIV_SCALE: ``x`` (one of the other two) scaled so that the division steps neither overflow nor lose bits.
 
     Returns the scaled value and the mask of lanes whose quotient V_DIV_FMAS must scale back.
     """
+    if _ordinary(denominator, numerator):
+        return x, np.bool_(False)
     x, d, n = np.broadcast_arrays(*(np.atleast_1d(v) for v in (x, denominator, numerator)))
     bias, mantissa, far, step = _LIMITS[x.dtype]
     smallest = 2.0 ** (1 - bias)
@@ -145,6 +158,10 @@ def div_scale(x: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
 
 def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
     """V_DIV_FIXUP: the special cases of a division put right."""
+    if _ordinary(quotient, denominator, numerator):
+        sign_of = np.uint32(1 << 31)
+        signs = (denominator.view(np.uint32) ^ numerator.view(np.uint32)) & sign_of
+        return (quotient.view(np.uint32) & ~sign_of | signs).view(np.float32)
     q, d, n = np.broadcast_arrays(*(np.atleast_1d(v) for v in (quotient, denominator, numerator)))
     t = q.dtype.type
     negative = np.signbit(d) ^ np.signbit(n)

@@ -203,6 +203,8 @@ def test_division_steps_give_the_quotient():
       v_div_fixup_f32 v3, v4, v2, v1"""
     with np.errstate(all="ignore"):
         same(h.lanes(code, {1: n, 2: d}).F[3], n / d)
+        n, d = F[1][16:].repeat(2)[:64], F[2][16:].repeat(2)[:64]  # no special value among them
+        same(h.lanes(code, {1: n, 2: d}).F[3], n / d)
 
 
 def test_packed_and_mixed():
