@@ -97,7 +97,9 @@ def check_waits(first: int, second: int) -> bool:
         return say(False, f"{name}: not yet. {e}")
     assert np.array_equal(y, x[:64] ** 2 + x[64:])
     if first == 0:
-        return say(False, f"{name}: not yet. the result is right, but the square waits for both loads and needs only one")
+        return say(
+            False, f"{name}: not yet. the result is right, but the square waits for both loads and needs only one"
+        )
     return say(True, f"{name}: the square is computed while the second load is under way")
 
 

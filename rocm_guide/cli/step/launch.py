@@ -57,7 +57,9 @@ def _value(name: str, text: str) -> Any:
 
     value = argument(text)
     if isinstance(value, str):
-        raise InspectError(f"--arg {name}={shown(text, 60)}: to execute, a size is needed, as in fp16[1024,64], or a value")
+        raise InspectError(
+            f"--arg {name}={shown(text, 60)}: to execute, a size is needed, as in fp16[1024,64], or a value"
+        )
     if not isinstance(value, torch.Tensor):
         return value
     if value.numel() > _MAX_VALUES:

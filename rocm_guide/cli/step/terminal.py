@@ -30,9 +30,10 @@ def lanes_of_text(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() if dash else not last)) or not 0 <= int(first) <= int(
-            last or first
-        ) <= 63:
+        if (
+            not (first.isdecimal() and (last.isdecimal() if dash else not last))
+            or not 0 <= int(first) <= int(last or first) <= 63
+        ):
             raise GuideError(f"--lanes {shown(text, 60)}: lanes are 0 to 63, as in 0-3,63")
         found += range(int(first), int(last or first) + 1)
     return list(dict.fromkeys(found))
@@ -81,7 +82,9 @@ def frame(r: Recording, n: int, lanes: list[int]) -> RenderableType:
               for f in now.loading]  # fmt: skip
     parts += [Text(f"flight  {text}") for text in flight or ["nothing"]]
     if n and (scalars := r.steps[n - 1].scalars):
-        text = "  ".join(f"{_NAMES.get(k, f's{k}')}={v if not isinstance(v, int) else hex(v)}" for k, v in scalars.items())
+        text = "  ".join(
+            f"{_NAMES.get(k, f's{k}')}={v if not isinstance(v, int) else hex(v)}" for k, v in scalars.items()
+        )
         parts.append(Text(f"scalars {text}", "green"))
     if n and (lds := r.steps[n - 1].lds):
         parts += [Text(f"LDS     {'write' if write else 'read'} of {size} bytes by {len(where)} lanes, bytes "

@@ -53,7 +53,7 @@ class Counters:
     """Sums over all waves of a run.
 
     Attributes:
-        instructions: executed wave instructions by kind (see ``isa_ops.KINDS``).
+        instructions: executed wave instructions by kind (see :data:`rocm_guide.mi300x.isa.mnemonics.KINDS`).
         lanes: lane-instructions of the vector ALU, memory and MFMA (64 for each, less those switched off, is not
             subtracted).
         loaded, stored: bytes of global memory by active lanes.

@@ -58,7 +58,9 @@ class State:
 
     def copy(self) -> State:
         """A state that can be changed without this one."""
-        return State(self.pc, dict(self.vectors), dict(self.valid), list(self.scalars), self.exec, self.scc, self.loading)
+        return State(
+            self.pc, dict(self.vectors), dict(self.valid), list(self.scalars), self.exec, self.scc, self.loading
+        )
 
     def apply(self, step: Step) -> None:
         """Go one step forward."""

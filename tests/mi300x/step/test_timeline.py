@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The model of a compute unit: hand-worked cases, and properties that any schedule has."""
 
+import itertools
 from collections import defaultdict
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_no_unit_is_used_twice_and_every_wave_keeps_its_order():
         mine = [s for s in t.spans if s.wave == w]
         assert [s.index for s in mine] == [e.index for e in r.events[w % 2]]
         assert all(a.start + t.costs.issue <= b.start or "barrier" in (a.kind, b.kind)
-                   for a, b in zip(mine, mine[1:], strict=False))  # fmt: skip
+                   for a, b in itertools.pairwise(mine))  # fmt: skip
     units = defaultdict(list)
     for s in t.spans:
         unit = {"lds": "lds", "global": "vmem"}.get(s.kind) or (f"valu{s.wave % 4}" if s.kind == "valu" else "")
@@ -88,7 +89,7 @@ def test_no_unit_is_used_twice_and_every_wave_keeps_its_order():
     for unit, spans in units.items():
         if unit:
             spans.sort()
-            assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False)), unit
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans)), unit
 
 
 def test_a_barrier_lets_nobody_through_before_the_last():
@@ -129,4 +130,4 @@ def test_costs_and_groups_are_checked():
     for groups in (0, 17, "2"):
         with pytest.raises(CostError, match="1 to 16 workgroups of 2 waves fit"):
             timeline(r, groups=groups)
-    assert {f for f in Costs.__dataclass_fields__} <= set(SOURCES)
+    assert set(Costs.__dataclass_fields__) <= set(SOURCES)
