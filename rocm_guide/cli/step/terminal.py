@@ -87,8 +87,11 @@ def frame(r: Recording, n: int, lanes: list[int]) -> RenderableType:
         )
         parts.append(Text(f"scalars {text}", "green"))
     if n and (lds := r.steps[n - 1].lds):
-        parts += [Text(f"LDS     {'write' if write else 'read'} of {size} bytes by {len(where)} lanes, bytes "
-                       f"{int(where.min())} to {int(where.max()) + size - 1}") for where, size, write in lds]  # fmt: skip
+        for where, size, write in lds:
+            verb, last = "write" if write else "read", int(where.max()) + size - 1
+            parts.append(
+                Text(f"LDS     {verb} of {size} bytes by {len(where)} lanes, bytes {int(where.min())} to {last}")
+            )
     return Group(*parts, _vectors(r, n, lanes), Text(""))
 
 

@@ -206,7 +206,7 @@ def record(
     not raise: the recording ends there and ``error`` holds the message.
 
     Args:
-        kernel, grid, arguments, name, block, shared: as for :func:`rocm_guide.mi300x.run.run.run`.
+        kernel, grid, arguments, name, block, shared: as for :func:`rocm_guide.mi300x.run.run`.
         group, wave: number of the workgroup in the grid, and of the wave in it.
         limit: steps that are kept.
         sources: lines of the user's code by ``file:line``.
