@@ -21,7 +21,7 @@ from rocm_guide.cli.inspect.python_file import (
 if TYPE_CHECKING:
     from rocm_guide.mi300x.dry_run.recorder import Launch
 
-__all__ = ["Launched", "find_launch", "numbers", "source_text"]
+__all__ = ["Launched", "find_launch", "numbers"]
 
 _MAX_BYTES = 50_000_000
 _MAX_VALUES = 1 << 26
@@ -143,17 +143,3 @@ def find_launch(path: Path, kernel: str, how: HowTo, grid: str, block: str, lds:
         text = data.decode("utf-8", "replace")
     values = list(_typed(how).values())
     return Launched(text, places, values, kernel or None, numbers(block, "--block") if block else None, lds)
-
-
-def source_text(places: set[str], folder: Path) -> dict[str, str]:
-    """The user's code by ``file:line``, for those files that lie in ``folder``."""
-    found: dict[str, str] = {}
-    for name in {p.rpartition(":")[0] for p in places if p}:
-        path = folder / Path(name).name
-        if path.is_file():
-            lines = path.read_text(errors="replace").split("\n")
-            for place in (p for p in places if p.rpartition(":")[0] == name):
-                number = place.rpartition(":")[2]
-                if number.isdigit() and 0 < int(number) <= len(lines):
-                    found[place] = lines[int(number) - 1].strip()
-    return found

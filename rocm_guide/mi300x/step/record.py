@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rocm_guide.base import GuideError
+from rocm_guide.mi300x.isa.sources import lines_of_code
 from rocm_guide.mi300x.run import Counters, Operation, RunError, Wave, prepare
 from rocm_guide.mi300x.run.flight import register_name
 from rocm_guide.mi300x.step.state import Loading, State, Step
@@ -198,7 +200,7 @@ def record(
     name: str | None = None,
     block: int | Sequence[int] | None = None,
     shared: int | None = None,
-    sources: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> Recording:
     """Execute one workgroup of a launch, its waves in turn, and keep each step of one wave.
 
@@ -209,7 +211,7 @@ def record(
         kernel, grid, arguments, name, block, shared: as for :func:`rocm_guide.mi300x.run.run`.
         group, wave: number of the workgroup in the grid, and of the wave in it.
         limit: steps that are kept.
-        sources: lines of the user's code by ``file:line``.
+        folder: where the kernel's source file lies, so that its lines can be shown.
 
     Raises:
         StepError: no such workgroup or wave.
@@ -228,8 +230,9 @@ def record(
     start = _snapshot(chosen)
     now = start.copy()
     watch = _Watch(machine.counters)
+    places = {o.source.rpartition(":")[0] for o in machine.code}
     out = Recording(machine.program.name, machine.code, group, wave, start, *chosen.rows, machine.lds_bytes,
-                    events=[[] for _ in g.waves], sources=sources or {})  # fmt: skip
+                    events=[[] for _ in g.waves], sources=lines_of_code(places, folder))  # fmt: skip
     with np.errstate(all="ignore"):
         while not out.cut and any(w.status != "ended" for w in g.waves):
             ready = [w for w in g.waves if w.status in ("ready", "ending")]
