@@ -101,6 +101,14 @@ def test_loads_in_flight_and_what_they_will_write():
     assert scalar.scalars[4] == "loading" and scalar.loading[0].registers == ("s4", "s5", "s6", "s7")
 
 
+def test_a_register_that_is_loaded_again_is_undefined_meanwhile():
+    text = swap().replace("ds_read_b32 v3", "ds_read_b32 v2").replace("store_dword v1, v3", "store_dword v1, v2")
+    r = record(text, 1, arrays())
+    read = r.find_op("ds_read")
+    assert not r.error and r.state(read).valid[2] == (1 << 64) - 1 and r.state(read + 1).valid[2] == 0
+    assert r.state(read + 2).valid[2] == (1 << 64) - 1
+
+
 def test_events_of_all_waves_carry_lines_and_bank_conflicts():
     r = record(swap(), 1, arrays())
     assert [len(e) for e in r.events] == [len(r.steps)] * 2

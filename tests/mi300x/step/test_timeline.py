@@ -93,9 +93,11 @@ def test_no_unit_is_used_twice_and_every_wave_keeps_its_order():
 
 
 def test_a_barrier_lets_nobody_through_before_the_last():
-    t = timeline(record(swap(), 1, arrays()))
+    t = timeline(record(swap(128), 1, arrays()))  # 64 cycles for each wave's write: the second comes later
     meets = [s for s in t.spans if s.kind == "barrier"]
-    assert len(meets) == 2 and meets[0].start == meets[1].start >= max(s.asked for s in meets)
+    writes = sorted(s.end for s in t.spans if s.kind == "lds")[:2]
+    assert writes[1] - writes[0] >= 64
+    assert len(meets) == 2 and meets[0].start == meets[1].start >= writes[1] + t.costs.lds_latency
 
 
 def test_the_text_says_that_it_is_a_model():
