@@ -209,7 +209,7 @@ def kernel() -> object:
 def read_arguments(data: bytes, _: Path) -> None:
     """Four words: two arguments, a constant, an option. All are bound as for a launch; the compiler itself is left out."""
     from rocm_guide.cli.inspect.arguments import compile_option
-    from rocm_guide.cli.inspect.python_file import HowTo, _compile_typed
+    from rocm_guide.cli.inspect.python_file import HowTo, compile_typed
 
     words = [*text_of(data).split("\t"), "", "", ""][:4]
     run_time = [p.name for p in kernel().params if not p.is_constexpr]
@@ -220,7 +220,7 @@ def read_arguments(data: bytes, _: Path) -> None:
         options=dict([compile_option(words[3])]) if words[3] else {},
     )
     with mock.patch("triton.compiler.compile", side_effect=RuntimeError("left out")):
-        list(_compile_typed(kernel(), how, "gfx942"))
+        list(compile_typed(kernel(), how, "gfx942"))
 
 
 def read_uri(only_below: bool) -> Callable[[bytes, Path], None]:

@@ -550,7 +550,7 @@ WORDS = ["e", "tl.float\x04", "tl.", "*fp3:16", "9999999999999999999999999", "92
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda w: ascii(w[:24]))
 def test_odd_arguments_of_inspect_are_one_line(word):
-    from rocm_guide.cli.inspect.python_file import HowTo, _compile_typed
+    from rocm_guide.cli.inspect.python_file import HowTo, compile_typed
     from rocm_guide.mi300x.examples.tuning import scale_rows
 
     names = [p.name for p in scale_rows.params]
@@ -560,7 +560,7 @@ def test_odd_arguments_of_inspect_are_one_line(word):
         HowTo("", [*good[:1], f"{names[1]}={word}"], [f"{names[-1]}={word}"]),
     ):
         with pytest.raises(GuideError) as caught:
-            list(_compile_typed(scale_rows, how, "gfx942"))
+            list(compile_typed(scale_rows, how, "gfx942"))
         assert str(caught.value).isprintable() and len(str(caught.value)) < 1_600
 
 

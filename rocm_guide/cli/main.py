@@ -37,6 +37,7 @@ COMMANDS = {
     "fit": ("fit.command", "Will this model fit on these GPUs?"),
     "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
     "inspect": ("inspect.command", "What a Triton kernel becomes on MI300X, without one."),
+    "step": ("step.command", "Step through a wave of a kernel's MI300X code, without one."),
     "kernels": ("kernels", "Triton kernels of the course, compiled for MI300X."),
     "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
     "profile": ("profile", "Profile a script, on any machine."),
@@ -49,6 +50,7 @@ COMMANDS = {
 NEEDS = {
     "fit": ("torch", "transformers"),
     "inspect": ("torch", "triton"),
+    "step": ("numpy", "torch", "triton"),
     "kernels": ("torch", "triton"),
     "tunable": ("torch", "transformers"),
     "profile": ("torch",),

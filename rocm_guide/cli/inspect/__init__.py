@@ -7,6 +7,7 @@ In reading order:
 - ``python_file``: From ``FILE.py[::KERNEL]`` to compiled kernels: by the file's own example, by a call, or by
   argument types.
 - ``text``: The terminal form of an inspection: sections of plain lines that read the same when piped into a file.
+- ``executed``: What one launch does when its gfx942 code is executed here: bytes, lines, conflicts, instructions.
 - ``figures``: The figures of ``rocm-guide inspect --html``, drawn in the house style and put inline as SVG.
 - ``arguments``: What `rocm-guide inspect` is told on the command line: arguments, constants and compile options as
   NAME=VALUE.

@@ -63,6 +63,8 @@ def inspect(
     lds: Annotated[int | None, typer.Option(help="For a dump: bytes of LDS per workgroup (metadata.shared).")] = None,
     arch: Annotated[str, typer.Option(help="gfx942 (MI300X), gfx90a or gfx950.")] = "gfx942",
     meta: Annotated[bool, typer.Option("--meta", help="Tensors without memory, so that true sizes are free.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Execute it here and count bytes, lines, conflicts …")] = False,
+    grid: Annotated[str, typer.Option(help="Workgroups for --run with --arg: 4 or 4,2.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write a page with plots and line-by-line notes.")
@@ -71,12 +73,18 @@ def inspect(
     """Show what a kernel becomes: registers, LDS, occupancy, instructions, widths, waits, and what to try.
 
     A Python file is imported and its kernels are compiled, never launched; no GPU is needed. How a kernel is launched
-    comes from --call, else from --arg and --const, else from a function example() in the file.
+    comes from --call, else from --arg and --const, else from a function example() in the file. With --run the code of
+    the first launch is also executed, on this machine's CPU, and what it did is counted.
     """
+    from rocm_guide.base import GuideError
     from rocm_guide.cli.output import plain_console
 
     name, _, kernel = target.partition("::")
     path = Path(name)
+    if run and (path.suffix != ".py" or meta or arch != "gfx942"):
+        raise GuideError("--run executes gfx942 code with real data: give a .py file, without --meta and --arch")
+    if grid and not run:
+        raise GuideError("--grid is for --run: without it nothing is executed")
     if path.suffix == ".py":
         from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
         from rocm_guide.mi300x.compiler_key import quick_compiler_key
@@ -88,6 +96,11 @@ def inspect(
     else:
         found = _dump(path, lds, warps)
         found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)
+    executed: dict[str, int] = {}
+    if run:
+        from rocm_guide.cli.inspect.executed import executed_counts
+
+        executed = executed_counts(path, kernel, how, grid)
     if html is not None:
         from rocm_guide.base import write_text
         from rocm_guide.cli.inspect.figures import page
@@ -96,7 +109,10 @@ def inspect(
     if as_json:
         import json
 
-        typer.echo(json.dumps([one.to_dict() for one in found], indent=1))
+        shown = [one.to_dict() for one in found]
+        if executed:
+            shown[0]["executed"] = executed
+        typer.echo(json.dumps(shown, indent=1))
         return
     from rocm_guide.cli.inspect.text import print_inspection, print_overview
 
@@ -106,6 +122,10 @@ def inspect(
     for one in found[:_FULL]:
         print_inspection(console, one, path.parent if path.suffix == ".py" else None)
         console.print("")
+    if executed:
+        from rocm_guide.cli.inspect.executed import print_executed
+
+        print_executed(console, executed)
     if len(found) > _FULL:
         console.print(f"{len(found) - _FULL} more kernels: --json or --html OUT has them all, ::KERNEL shows one.")
     if html is not None:

@@ -95,7 +95,7 @@ def _hint(path: Path, name: str, kernel: Any) -> str:
     )
 
 
-def _compile_typed(kernel: Any, how: HowTo, arch: str) -> Iterator[Compiled]:
+def compile_typed(kernel: Any, how: HowTo, arch: str) -> Iterator[Compiled]:
     """Compile by types; an autotuned kernel once for each configuration that leaves the given constants as they are."""
     arguments = {k: argument(v) for k, v in (split(t, "--arg") for t in how.arguments)}
     constants = {k: literal(v) for k, v in (split(t, "--const") for t in how.constants)}
@@ -113,7 +113,7 @@ def _compile_typed(kernel: Any, how: HowTo, arch: str) -> Iterator[Compiled]:
         yield compile_kernel(kernel, arguments, constants, arch=arch, **how.options)
 
 
-def _run(module: ModuleType, how: HowTo, path: Path) -> None:
+def run_launches(module: ModuleType, how: HowTo, path: Path) -> None:
     """Run the launch expression, or the file's example(), inside a dry run."""
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the code prints must not get into --json
@@ -152,7 +152,7 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
                 f"{words}: the launch in {where} sets its own; change it there, or give --arg and --const"
             )
         if not typed and (how.call or callable(getattr(module, "example", None))):
-            _run(module, how, path)
+            run_launches(module, how, path)
     if not typed and (run.launches or run.failures):
         # An autotuner's trial and the launch that follows are the same code: shown once.
         chosen = {(x.kernel, x.grid, x.compiled.assembly): x for x in run.launches if not kernel or x.kernel == kernel}
@@ -168,4 +168,4 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
     name = kernel or next(iter(kernels))
     if not typed:
         raise InspectError(_hint(path, name, kernels[name]))
-    return [inspect_launch(kernel_report(c), c) for c in _compile_typed(kernels[name], how, arch)]
+    return [inspect_launch(kernel_report(c), c) for c in compile_typed(kernels[name], how, arch)]

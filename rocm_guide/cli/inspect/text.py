@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocm_guide.mi300x.isa.sources import lines_of_code
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,17 +22,7 @@ def source_lines(one: Inspection, folder: Path | None) -> dict[str, str]:
     places = {i.source.rpartition(":")[0] for i in one.kernel.instructions} if one.kernel else set()
     if one.program:
         places |= {op.source.rpartition(":")[0] for op in one.program.operations}
-    found: dict[str, str] = {}
-    for name in {p.rpartition(":")[0] for p in places if p}:
-        path = (folder or Path()) / name
-        if folder is not None and path.is_file():
-            text = path.read_text(errors="replace").split("\n")
-            wanted = (p for p in places if p.rpartition(":")[0] == name)
-            for place in wanted:
-                number = int(place.rpartition(":")[2] or 0)
-                if 0 < number <= len(text):
-                    found[place] = text[number - 1].strip()
-    return found
+    return lines_of_code(places, folder)
 
 
 def _head(console: Console, title: str) -> None:

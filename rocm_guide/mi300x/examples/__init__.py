@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small Triton kernels that notebooks 14 to 17 compile and take apart.
+"""Small Triton kernels that notebooks 14 to 17 and 27 compile and take apart.
 
 In reading order:
 
@@ -8,4 +8,6 @@ In reading order:
   unhinted GEMM.
 - ``rows``: The first rung of notebook 17: a softmax that is correct, reads its row three times, one element per lane
   and load.
+- ``inside_a_wave``: The two kernels of notebook 27: a sum of squares over rows with a ragged end, and one small matrix
+  product.
 """

@@ -16,6 +16,7 @@ In reading order:
 - ``kernel``: Read AMDGCN assembly: Triton's ``.amdgcn``, hipcc's or clang's ``.s``, and what ``llvm-objdump -d``
   prints.
 - ``operands``: The registers that one AMDGCN instruction names, writes, and forms its address from.
+- ``sources``: The user's code that a line of assembly came from, by the places that the compiler left in it.
 """
 
 from typing import TYPE_CHECKING

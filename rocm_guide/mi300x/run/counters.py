@@ -10,6 +10,7 @@ Conflicts on AMD GPUs Using CK-Tile Framework", ROCm blogs, 2025.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +53,7 @@ class Counters:
     """Sums over all waves of a run.
 
     Attributes:
-        instructions: executed wave instructions by kind (see ``isa_ops.KINDS``).
+        instructions: executed wave instructions by kind (see :data:`rocm_guide.mi300x.isa.mnemonics.KINDS`).
         lanes: lane-instructions of the vector ALU, memory and MFMA (64 for each, less those switched off, is not
             subtracted).
         loaded, stored: bytes of global memory by active lanes.
@@ -60,6 +61,7 @@ class Counters:
         accesses: global memory instructions with at least one active lane.
         lds_bytes, lds_accesses, lds_cycles, lds_ideal: LDS traffic, and its cycles with and without bank conflicts.
         mfma_flops: operations of the matrix instructions.
+        watch: called with each access when set: ``global`` or ``lds``, addresses, bytes for each, whether it writes.
     """
 
     instructions: dict[str, int] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class Counters:
     lds_ideal: int = 0
     mfma_flops: int = 0
     enabled: bool = True
+    watch: Callable[[str, Any, int, bool], None] | None = field(default=None, repr=False, compare=False)
     patterns: dict[Any, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -85,6 +88,8 @@ class Counters:
         """One global access: the active lanes' addresses, bytes for each."""
         if not self.enabled:
             return
+        if self.watch is not None:
+            self.watch("global", addresses, size, write)
         n = len(addresses) * size
         if write:
             self.stored += n
@@ -100,6 +105,8 @@ class Counters:
         """One LDS access."""
         if not self.enabled:
             return
+        if self.watch is not None:
+            self.watch("lds", at, size, write)
         self.lds_bytes += len(at) * size
         self.lds_accesses += 1
         # Only the place within the 128-byte row of banks matters, and loops repeat the same pattern.

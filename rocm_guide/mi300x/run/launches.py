@@ -3,7 +3,6 @@
 
 ``with executed_on_gfx942(): y = softmax(x)``: the kernel is compiled for MI300X as a real launch would compile it, and
 ``y`` holds what its instructions computed. It is for small tensors: about a million lane-instructions a second.
-Introduced in notebook 27 (inside_a_wave).
 """
 
 from __future__ import annotations
@@ -101,8 +100,6 @@ def executed_on_gfx942(
     ...     y = softmax(x)
     >>> y, done.kernels, done.launches[0].result.counters.instructions["valu"] > 10
     (tensor([[0.2500, 0.2500, 0.2500, 0.2500]]), ['softmax_rows'], True)
-
-    Introduced in notebook 27 (inside_a_wave).
     """
     import torch
 

@@ -4,7 +4,6 @@
 The interpreter is written from AMD's published manual and LLVM's documentation, and is stricter than hardware: what
 would go wrong only sometimes on an MI300X (a register read before its load has returned, a race between waves) is an
 error here each time. Not modelled: wait states that need ``s_nop``, caches, floating-point exceptions, time.
-Introduced in notebook 27 (inside_a_wave).
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD; "User Guide for AMDGPU Backend", LLVM.
 """
 
@@ -202,8 +201,6 @@ def run(
     >>> x = np.arange(64, dtype=np.float32)
     >>> run(text, 1, [x]).executed, x[:4].tolist()
     (8, [0.0, 2.0, 4.0, 6.0])
-
-    Introduced in notebook 27 (inside_a_wave).
     """
     session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, observer=observer, limit=limit,
                       count=count)  # fmt: skip
