@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError, read_regular, shown
 from rocm_guide.cli.inspect.arguments import argument, split
-from rocm_guide.cli.inspect.python_file import (
-    HowTo,
-    InspectError,
-    compile_typed,
-    kernels_of,
-    load_module,
-    run_launches,
-)
+from rocm_guide.cli.inspect.python_file import HowTo, InspectError, compile_typed, kernels_of, load_module, run_launches
 
 if TYPE_CHECKING:
-    pass
+    from rocm_guide.mi300x.compile import Compiled
 
 __all__ = ["Launched", "find_launch", "numbers"]
 
@@ -83,7 +76,7 @@ def _python(path: Path, kernel: str, how: HowTo, grid: tuple[int, ...] | None) -
 
     from rocm_guide.mi300x.compiler_key import quick_compiler_key
     from rocm_guide.mi300x.dry_run.driver import dry_run
-    from rocm_guide.mi300x.run import run
+    from rocm_guide.mi300x.run import session as run
 
     found: list[Launched] = []
 

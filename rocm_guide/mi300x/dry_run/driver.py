@@ -157,7 +157,7 @@ def dry_run(
     :func:`rocm_guide.mi300x.dry_run.torch_gpu.pretend_torch_device`; what the code allocates on the GPU goes to
     ``device``.
     ``on_launch`` is called at each launch that is no trial, with the arguments by name (constants are not among them);
-    it may execute the kernel with :func:`rocm_guide.mi300x.run.run`, and then there are results.
+    it may execute the kernel with :func:`rocm_guide.mi300x.run.session`, and then there are results.
     Import a library that looks for a GPU at import time inside the block. What a library itself caches (a device
     name, say) it keeps: use a process of its own if that matters.
 

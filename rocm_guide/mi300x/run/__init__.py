@@ -1,12 +1,43 @@
 # SPDX-License-Identifier: MIT
-"""Execute gfx942 (CDNA3) machine code on a CPU: :func:`run`, or :func:`prepare` and step through it."""
+"""Execute gfx942 (CDNA3) machine code on a CPU: :func:`~rocm_guide.mi300x.run.session.run`, or prepare and step.
 
-from .counters import Counters
-from .decode import Operation
-from .errors import RunError
-from .machine import Machine, Observer
-from .run import Result, Session, prepare, run
-from .wave import Flight, Wave
+In reading order:
 
-__all__ = ["Counters", "Flight", "Machine", "Observer", "Operation", "Result", "RunError", "Session", "Wave", "prepare",
-           "run"]  # fmt: skip
+- ``session``: the calls: a kernel, a grid and arguments in; results and counts out.
+- ``launches``: ordinary wrappers of kernels, executed as their gfx942 machine code.
+- ``arguments``, ``metadata``: where the arguments lie, and what the kernel's descriptor says.
+- ``program``, ``decode``, ``operands``: text to operations, each bound to its operands once.
+- ``machine``, ``wave``, ``execute``: workgroups, waves, and one instruction.
+- ``counters``, ``results``, ``errors``: what was counted, what comes back, what the hardware does not allow.
+- the rooms ``scalar``, ``vector`` and ``memory``: the instructions themselves.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.run.counters import Counters
+    from rocm_guide.mi300x.run.decode import Operation
+    from rocm_guide.mi300x.run.errors import RunError
+    from rocm_guide.mi300x.run.launches import executed_on_gfx942
+    from rocm_guide.mi300x.run.machine import Machine, Observer
+    from rocm_guide.mi300x.run.session import Result, Session, prepare, run
+    from rocm_guide.mi300x.run.wave import Flight, Wave
+
+__all__ = [
+    "Counters",
+    "Flight",
+    "Machine",
+    "Observer",
+    "Operation",
+    "Result",
+    "RunError",
+    "Session",
+    "Wave",
+    "executed_on_gfx942",
+    "prepare",
+    "run",
+]
+
+__getattr__, __dir__ = face(__name__, "session", "launches", "machine", "wave", "counters", "decode", "errors")

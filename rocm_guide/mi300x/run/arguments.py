@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import RunError
-from .memory import Allocation, Memory
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.allocations import Allocation, Memory
 
 __all__ = ["Bound", "Parameter", "bind_arguments"]
 

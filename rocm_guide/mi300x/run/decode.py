@@ -9,22 +9,21 @@ from dataclasses import dataclass
 
 from rocm_guide.mi300x.isa.mnemonics import matrix_shape, meaning, wait_counts
 from rocm_guide.mi300x.isa.text import Raw
-
-from .access import Access
-from .counters import Counters
-from .errors import RunError
-from .flight import wait
-from .global_ops import decode_global
-from .lds_ops import decode_lds
-from .matrix import decode_matrix
-from .memory import Memory
-from .packed import decode_packed
-from .program import Program, resolve
-from .scalar import decode_scalar
-from .scalar_memory import decode_scalar_memory
-from .vector import decode_vector
-from .vector_special import decode_special
-from .wave import Wave
+from rocm_guide.mi300x.run.counters import Counters
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.allocations import Memory
+from rocm_guide.mi300x.run.memory.global_ops import decode_global
+from rocm_guide.mi300x.run.memory.in_flight import wait
+from rocm_guide.mi300x.run.memory.lds_ops import decode_lds
+from rocm_guide.mi300x.run.program import Program, resolve
+from rocm_guide.mi300x.run.scalar.alu import decode_scalar
+from rocm_guide.mi300x.run.scalar.loads import decode_scalar_memory
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.vector.alu import decode_vector
+from rocm_guide.mi300x.run.vector.matrix import decode_matrix
+from rocm_guide.mi300x.run.vector.packed import decode_packed
+from rocm_guide.mi300x.run.vector.special import decode_special
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["Operation", "decode_program"]
 

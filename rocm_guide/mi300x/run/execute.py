@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .decode import Operation, Stop
-from .errors import RunError
-from .flight import drain, register_name
-from .lds import Group
-from .operands import parse_operand
-from .wave import ALL_LANES, Flight, Wave
+from rocm_guide.mi300x.run.decode import Operation, Stop
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.in_flight import drain, register_name
+from rocm_guide.mi300x.run.memory.lds import Group
+from rocm_guide.mi300x.run.operands import parse_operand
+from rocm_guide.mi300x.run.wave import ALL_LANES, Flight, Wave
 
 __all__ = ["Executor", "Observer"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rocm_guide.mi300x.compile import Compiled
 from rocm_guide.mi300x.run.errors import RunError
-from rocm_guide.mi300x.run.run import Result, run
+from rocm_guide.mi300x.run.session import Result, run
 
 __all__ = ["Executed", "Executions", "executed_on_gfx942"]
 

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .counters import Counters
-from .decode import decode_program
-from .errors import RunError
-from .execute import Executor, Observer
-from .lds import Group, Lds
-from .memory import Memory
-from .program import Program
-from .wave import ALL_LANES, Wave
+from rocm_guide.mi300x.run.counters import Counters
+from rocm_guide.mi300x.run.decode import decode_program
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.execute import Executor, Observer
+from rocm_guide.mi300x.run.memory.allocations import Memory
+from rocm_guide.mi300x.run.memory.lds import Group, Lds
+from rocm_guide.mi300x.run.program import Program
+from rocm_guide.mi300x.run.wave import ALL_LANES, Wave
 
 __all__ = ["Machine", "Observer"]
 

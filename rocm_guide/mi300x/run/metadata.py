@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .arguments import Parameter
+from rocm_guide.mi300x.run.arguments import Parameter
 
 __all__ = ["number_of", "read_parameters"]
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .errors import RunError
-from .wave import EXEC, M0, SCRATCH, VCC, XNACK
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.wave import EXEC, M0, SCRATCH, VCC, XNACK
 
 __all__ = ["PRIVATE_BASE", "SHARED_BASE", "Operand", "parse_operand", "split_operands"]
 

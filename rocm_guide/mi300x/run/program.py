@@ -13,10 +13,9 @@ from typing import Any
 
 from rocm_guide.mi300x.isa.mnemonics import meaning
 from rocm_guide.mi300x.isa.text import Function, Raw, Scan, scan_text
-
-from .arguments import Parameter
-from .errors import RunError
-from .metadata import number_of, read_parameters
+from rocm_guide.mi300x.run.arguments import Parameter
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.metadata import number_of, read_parameters
 
 __all__ = ["Program", "Settings", "load_program"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .wave import ALL_LANES, Wave, lanes_of
+from rocm_guide.mi300x.run.wave import ALL_LANES, Wave, lanes_of
 
 __all__ = ["deliver", "narrow"]
 

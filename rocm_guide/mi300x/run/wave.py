@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .lds import Group
+    from rocm_guide.mi300x.run.memory.lds import Group
 
 __all__ = ["ALL_LANES", "EXEC", "M0", "VCC", "Flight", "Wave", "bits_of", "lanes_of"]
 

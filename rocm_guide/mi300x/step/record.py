@@ -13,7 +13,7 @@ import numpy as np
 from rocm_guide.base import GuideError
 from rocm_guide.mi300x.isa.sources import lines_of_code
 from rocm_guide.mi300x.run import Counters, Operation, RunError, Wave, prepare
-from rocm_guide.mi300x.run.flight import register_name
+from rocm_guide.mi300x.run.memory.in_flight import register_name
 from rocm_guide.mi300x.step.state import Loading, State, Step
 
 __all__ = ["Event", "Recording", "StepError", "record"]
@@ -205,7 +205,7 @@ def record(
     not raise: the recording ends there and ``error`` holds the message.
 
     Args:
-        kernel, grid, arguments, name, block, shared: as for :func:`rocm_guide.mi300x.run.run`.
+        kernel, grid, arguments, name, block, shared: as for :func:`rocm_guide.mi300x.run.session`.
         group, wave: number of the workgroup in the grid, and of the wave in it.
         limit: steps that are kept.
         folder: where the kernel's source file lies, so that its lines can be shown.

@@ -10,11 +10,7 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.decode.cases import mla_prefill_cases
-from rocm_guide.kernels.decode.mla_prefill import (
-    mla_attention,
-    reference_mla_absorbed,
-    reference_mla_naive,
-)
+from rocm_guide.kernels.decode.mla_prefill import mla_attention, reference_mla_absorbed, reference_mla_naive
 
 HALF = torch.float16
 #: batch, queries, keys, heads, D, R, C, V, causal

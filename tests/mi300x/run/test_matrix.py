@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from rocm_guide.mi300x.run.convert import FLOAT8, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
-from rocm_guide.mi300x.run.matrix import SHAPES
+from rocm_guide.mi300x.run.vector.convert import FLOAT8, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
+from rocm_guide.mi300x.run.vector.matrix import SHAPES
 from tests.mi300x.run import harness as h
 
 TORCH8 = {"fp8": torch.float8_e4m3fnuz, "bf8": torch.float8_e5m2fnuz}

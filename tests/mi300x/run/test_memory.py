@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from rocm_guide.mi300x.run import RunError, prepare, run
+from rocm_guide.mi300x.run import RunError, prepare
+from rocm_guide.mi300x.run import session as run
 from tests.mi300x.run import harness as h
 
 ARGS = """

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_guide.mi300x.run import RunError
-from rocm_guide.mi300x.run.arithmetic import fma16, fma32, fma64
+from rocm_guide.mi300x.run.vector.arithmetic import fma16, fma32, fma64
 from tests.mi300x.run import harness as h
 
 RNG = np.random.default_rng(7)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rocm_guide.hardware.specs import gpu
-from rocm_guide.mi300x.run.matrix import SHAPES
+from rocm_guide.mi300x.run.vector.matrix import SHAPES
 from rocm_guide.mi300x.step.costs import FLOPS_PER_CYCLE, SOURCES, CostError, Costs, mfma_cycles
 from rocm_guide.mi300x.step.record import record
 from rocm_guide.mi300x.step.timeline import timeline

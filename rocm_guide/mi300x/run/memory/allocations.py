@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import RunError
+from rocm_guide.mi300x.run.errors import RunError
 
 __all__ = ["Allocation", "Memory"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .access_scalar import Read, ScalarAccess, Write
-from .operands import Operand
-from .wave import EXEC, Wave
+from rocm_guide.mi300x.run.operands import Operand
+from rocm_guide.mi300x.run.scalar.access import Read, ScalarAccess, Write
+from rocm_guide.mi300x.run.wave import EXEC, Wave
 
 __all__ = ["Access", "Read", "Write"]
 

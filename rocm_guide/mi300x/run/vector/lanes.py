@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import RunError
-from .wave import Wave, bits_of
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.wave import Wave, bits_of
 
 __all__ = ["Dpp", "dpp_control"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from . import vector_float, vector_integer  # noqa: F401 - they fill the table
-from .access import Access
-from .vector_rows import ROWS, Row
-from .wave import Wave
+from rocm_guide.mi300x.run.vector import floats, integers  # noqa: F401 - they fill the table
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.vector.rows import ROWS, Row
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["decode_vector"]
 

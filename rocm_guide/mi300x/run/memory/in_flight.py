@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import RunError
-from .wave import Flight, Wave
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["complete", "launch_load", "launch_scalar", "launch_store", "overlapping", "wait"]
 

@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import div_fixup, fma16, fma32, fma64, max_num, median3, min_num, transcendental
-from .convert import FLOAT8, round_toward_zero_f16, saturate
-from .vector_rows import ROWS, add
+from rocm_guide.mi300x.run.vector.arithmetic import (
+    div_fixup,
+    fma16,
+    fma32,
+    fma64,
+    max_num,
+    median3,
+    min_num,
+    transcendental,
+)
+from rocm_guide.mi300x.run.vector.convert import FLOAT8, round_toward_zero_f16, saturate
+from rocm_guide.mi300x.run.vector.rows import ROWS, add
 
 __all__: list[str] = []
 

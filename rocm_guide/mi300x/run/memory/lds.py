@@ -4,7 +4,7 @@
 A wave that reads what another wave has written since the last barrier (or overwrites what another has read) races with
 it, whatever order the waves happen to run in. An operation that was not waited for before the barrier counts after it
 too. Writing the value that is already there is no race: replicated data is written by several waves. Waves may also
-meet in atomics: see :mod:`rocm_guide.mi300x.run.lds_order`.
+meet in atomics: see :mod:`rocm_guide.mi300x.run.memory.lds_order`.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share".
 """
 
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import RunError
-from .lds_order import Order
-from .memory import gather, scatter
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.allocations import gather, scatter
+from rocm_guide.mi300x.run.memory.lds_order import Order
 
 if TYPE_CHECKING:
-    from .wave import Flight, Wave
+    from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["Group", "Lds"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .convert import bf16_to_f32
-from .memory import gather, scatter
+from rocm_guide.mi300x.run.memory.allocations import gather, scatter
+from rocm_guide.mi300x.run.vector.convert import bf16_to_f32
 
 __all__ = ["ATOMICS", "apply_atomic"]
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .access import Access
-from .atomics import ATOMICS, apply_atomic
-from .counters import Counters
-from .crossbar import decode_crossbar
-from .errors import RunError
-from .flight import launch_load, launch_store
-from .results import deliver, narrow
-from .wave import Flight, Wave
+from rocm_guide.mi300x.run.counters import Counters
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.atomics import ATOMICS, apply_atomic
+from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store
+from rocm_guide.mi300x.run.results import deliver, narrow
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.vector.crossbar import decode_crossbar
+from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["decode_lds"]
 

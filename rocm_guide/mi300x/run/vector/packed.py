@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access, Read
-from .arithmetic import fma16, fma32, max_num, min_num
-from .packed_dot import DOTS, dot, from_f8, selectors, to_f8
-from .wave import EXEC, M0, Wave
+from rocm_guide.mi300x.run.vector.access import Access, Read
+from rocm_guide.mi300x.run.vector.arithmetic import fma16, fma32, max_num, min_num
+from rocm_guide.mi300x.run.vector.packed_dot import DOTS, dot, from_f8, selectors, to_f8
+from rocm_guide.mi300x.run.wave import EXEC, M0, Wave
 
 __all__ = ["decode_packed"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import median3
-from .vector_rows import add
+from rocm_guide.mi300x.run.vector.arithmetic import median3
+from rocm_guide.mi300x.run.vector.rows import add
 
 __all__: list[str] = []
 

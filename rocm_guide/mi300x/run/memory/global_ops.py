@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .addresses import Where, buffer_place, flat_place, scratch_place
-from .atomics import apply_atomic
-from .counters import Counters
-from .errors import RunError
-from .flight import launch_load, launch_store, overlapping
-from .global_access import pieces, read_global, write_scratch
-from .memory import Memory, scatter
-from .results import deliver, narrow
-from .wave import M0, Flight, Wave
+from rocm_guide.mi300x.run.counters import Counters
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.addresses import Where, buffer_place, flat_place, scratch_place
+from rocm_guide.mi300x.run.memory.allocations import Memory, scatter
+from rocm_guide.mi300x.run.memory.atomics import apply_atomic
+from rocm_guide.mi300x.run.memory.global_access import pieces, read_global, write_scratch
+from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store, overlapping
+from rocm_guide.mi300x.run.results import deliver, narrow
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.wave import M0, Flight, Wave
 
 __all__ = ["decode_global"]
 

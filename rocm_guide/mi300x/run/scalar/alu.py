@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .access import Access
-from .scalar_table import COMPARE, LOGIC, M32, M64, ONE, TWO, add_i, signed
-from .wave import Wave
+from rocm_guide.mi300x.run.scalar.table import COMPARE, LOGIC, M32, M64, ONE, TWO, add_i, signed
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["decode_scalar"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .addresses import Where
-from .errors import RunError
-from .flight import overlapping
-from .memory import Memory
-from .wave import Wave
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.addresses import Where
+from rocm_guide.mi300x.run.memory.allocations import Memory
+from rocm_guide.mi300x.run.memory.in_flight import overlapping
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["pieces", "read_global", "write_scratch"]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .errors import RunError
-from .flight import launch_load
-from .results import deliver
-from .wave import Flight, Wave, lanes_of
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.in_flight import launch_load
+from rocm_guide.mi300x.run.results import deliver
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.wave import Flight, Wave, lanes_of
 
 __all__ = ["decode_crossbar"]
 

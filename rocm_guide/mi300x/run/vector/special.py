@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .arithmetic import div_scale, fma16, fma32, fma64
-from .errors import RunError
-from .vector_compare import decode_compare
-from .wave import EXEC, Flight, Wave, bits_of, lanes_of
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.vector.arithmetic import div_scale, fma16, fma32, fma64
+from rocm_guide.mi300x.run.vector.compare import decode_compare
+from rocm_guide.mi300x.run.wave import EXEC, Flight, Wave, bits_of, lanes_of
 
 __all__ = ["decode_special"]
 

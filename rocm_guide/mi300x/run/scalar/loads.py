@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .errors import RunError
-from .flight import launch_scalar
-from .memory import Memory, gather
-from .wave import Flight, Wave
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.memory.allocations import Memory, gather
+from rocm_guide.mi300x.run.memory.in_flight import launch_scalar
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["decode_scalar_memory"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .convert import FLOAT8, bf16_to_f32, f32_to_f8, stochastic_f8
-from .wave import Wave
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.vector.convert import FLOAT8, bf16_to_f32, f32_to_f8, stochastic_f8
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["DOTS", "dot", "from_f8", "selectors", "to_f8"]
 

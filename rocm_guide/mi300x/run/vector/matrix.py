@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from rocm_guide.mi300x.isa.mnemonics import MatrixShape, matrix_shape
-
-from .access import Access
-from .convert import FLOAT8, bf16_to_f32, to_xf32
-from .wave import Wave
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.vector.convert import FLOAT8, bf16_to_f32, to_xf32
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["SHAPES", "decode_matrix", "layout_ab", "layout_d"]
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .errors import RunError
-from .lanes import Dpp, dpp_control
-from .operands import Operand, parse_operand, split_operands
-from .wave import EXEC, VCC, Wave
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.operands import Operand, parse_operand, split_operands
+from rocm_guide.mi300x.run.vector.lanes import Dpp, dpp_control
+from rocm_guide.mi300x.run.wave import EXEC, VCC, Wave
 
 __all__ = ["Read", "ScalarAccess", "Write"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .wave import ALL_LANES, Wave, bits_of
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.wave import ALL_LANES, Wave, bits_of
 
 __all__ = ["decode_compare"]
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .arguments import Bound, Parameter, bind_arguments, copy_back
-from .counters import Counters
-from .errors import RunError
-from .machine import Machine, Observer
-from .memory import Memory
-from .program import Program, load_program
+from rocm_guide.mi300x.run.arguments import Bound, Parameter, bind_arguments, copy_back
+from rocm_guide.mi300x.run.counters import Counters
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.machine import Machine, Observer
+from rocm_guide.mi300x.run.memory.allocations import Memory
+from rocm_guide.mi300x.run.program import Program, load_program
 
 __all__ = ["Result", "Session", "prepare", "run"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .access import Access
-from .errors import RunError
-from .operands import PRIVATE_BASE, SHARED_BASE
-from .wave import Wave
+from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.operands import PRIVATE_BASE, SHARED_BASE
+from rocm_guide.mi300x.run.vector.access import Access
+from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["Where", "buffer_place", "flat_place", "scratch_place"]
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Vector instructions: VALU, packed and mixed forms, conversions, lanes that exchange, matrix instructions."""
