@@ -84,8 +84,7 @@ def check_waits(first: int, second: int) -> bool:
     [HINT] vmcnt(0), vmcnt(0): not yet. the result is right, but the square waits for both loads and needs only one
     False
     """
-    from rocm_guide.mi300x.run import RunError
-    from rocm_guide.mi300x.run import session as run
+    from rocm_guide.mi300x.run import RunError, run
 
     for n in (first, second):
         if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= 63:

@@ -14,7 +14,7 @@ import torch
 from rocm_guide.hip.on_cpu import cpu_rmsnorm_fp8, cpu_skinny_gemm, cpu_swiglu_fp8
 from rocm_guide.hip.toolchain import compile_hip
 from rocm_guide.mi300x.isa.kernel import parse_asm
-from rocm_guide.mi300x.run import session as run
+from rocm_guide.mi300x.run import run
 
 F16, BF16, F8 = torch.float16, torch.bfloat16, torch.float8_e4m3fnuz
 NAMES = {F16: "f16", BF16: "bf16"}

@@ -33,7 +33,7 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
         GuideError: no way to launch it is known, or the code does something that an MI300X must not do.
     """
     from rocm_guide.cli.step.launch import find_launch
-    from rocm_guide.mi300x.run import session as run
+    from rocm_guide.mi300x.run import run
 
     launch = find_launch(path, kernel, how, grid, "", None)
     result = run(launch.kernel, launch.grid, launch.arguments)

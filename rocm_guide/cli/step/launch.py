@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError, read_regular, shown
-from rocm_guide.cli.inspect.arguments import argument, split
-from rocm_guide.cli.inspect.python_file import HowTo, InspectError, compile_typed, kernels_of, load_module, run_launches
+from rocm_guide.cli.inspect.arguments import InspectError, argument, split
+from rocm_guide.cli.inspect.python_file import HowTo, compile_typed, kernels_of, load_module, run_launches
 
 if TYPE_CHECKING:
     from rocm_guide.mi300x.compile import Compiled
@@ -76,7 +76,7 @@ def _python(path: Path, kernel: str, how: HowTo, grid: tuple[int, ...] | None) -
 
     from rocm_guide.mi300x.compiler_key import quick_compiler_key
     from rocm_guide.mi300x.dry_run.driver import dry_run
-    from rocm_guide.mi300x.run import session as run
+    from rocm_guide.mi300x.run import run
 
     found: list[Launched] = []
 

@@ -72,7 +72,7 @@ def _number(p: Parameter, name: str, value: Any) -> bytes:
             raise RunError(
                 f"{name}={value!r}: {value.dtype.itemsize} bytes for an argument of {p.size}", rule="arguments"
             )
-        return value.tobytes()
+        return bytes(value.tobytes())
     if isinstance(value, bytes):
         if len(value) != p.size:
             raise RunError(f"{name}: {len(value)} bytes for an argument of {p.size}", rule="arguments")

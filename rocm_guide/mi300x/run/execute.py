@@ -19,7 +19,7 @@ Observer = Callable[[Wave, Operation], None]
 
 
 class Executor:
-    """The part of a machine that executes instructions; see :class:`machine.Machine`."""
+    """The part of a machine that executes instructions; see :class:`rocm_guide.mi300x.run.machine.Machine`."""
 
     code: list[Operation]
     groups: list[Group]

@@ -31,12 +31,12 @@ def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
     if not found:
         return ()
     kernels: list[tuple[str, list[dict[str, str]]]] = []
-    name, args = "", []
+    name, args = "", list[dict[str, str]]()
     for line in note.partition(".end_amdgpu_metadata")[0].split("\n"):
         if m := _ITEM.match(line):
             if m[1] == "- ":
                 kernels.append((name, args))
-                name, args = "", []
+                name, args = "", list[dict[str, str]]()
             if m[2] == ".name":
                 name = line.partition(":")[2].strip().strip("'\"")
         elif m := _ARG.match(line):

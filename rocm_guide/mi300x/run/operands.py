@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,8 @@ class Operand(NamedTuple):
     """
 
     kind: str
-    index: int = 0
-    count: int = 1
+    index: int = 0  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
+    count: int = 1  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
     value: float = 0
     neg: bool = False
     abs: bool = False
@@ -93,7 +93,7 @@ def parse_operand(text: str) -> Operand:
             text = text[len(word) + 1 : -1]
         else:
             break
-    flags = {"neg": neg, "abs": absolute, "sext": sext, "text": whole}
+    flags: dict[str, Any] = {"neg": neg, "abs": absolute, "sext": sext, "text": whole}
     if m := _REGISTER.match(text):
         first = int(m[2] or m[3])
         count = int(m[4]) - first + 1 if m[4] else 1

@@ -214,4 +214,4 @@ def resolve(p: Program, i: int) -> int:
         found = p.by_address.get(raw.address + 4 + 4 * (distance - 0x10000 if distance >= 0x8000 else distance))
     if found is None or found >= len(p.body):
         raise RunError(f"line {raw.line}: {raw.op} {target[:60]} goes nowhere", raw.line)
-    return found
+    return int(found)

@@ -66,7 +66,7 @@ def _flat(name: str, kind: Any, value: Any) -> list[tuple[str, str, Any]]:
     if isinstance(kind, tuple):
         if value is not _UNSET and (not isinstance(value, tuple | list) or len(value) != len(kind)):
             raise RunError(f"{name}={value!r:.60}: the kernel wants a tuple of {len(kind)}", rule="arguments")
-        parts = [_UNSET] * len(kind) if value is _UNSET else value
+        parts: Any = [_UNSET] * len(kind) if value is _UNSET else value
         return [x for i, (k, v) in enumerate(zip(kind, parts, strict=True)) for x in _flat(f"{name}[{i}]", k, v)]
     return [] if kind == "constexpr" else [(name, kind, value)]
 

@@ -105,8 +105,8 @@ class Wave:
         rest: list[Any] = [None] * (256 - vgprs)
 
         def spread(rows: Any) -> list[Any]:
-            rows = list(rows)
-            return rows[:vgprs] + rest + rows[vgprs:]
+            each = list(rows)
+            return each[:vgprs] + rest + each[vgprs:]
 
         self.V: list[Any] = spread(self.block)
         self.F: list[Any] = spread(self.block.view(np.float32))

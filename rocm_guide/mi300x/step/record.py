@@ -33,7 +33,7 @@ class Event(NamedTuple):
         active: whether any lane was switched on.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
     lds_cycles: int = 0
     lds_ideal: int = 0
     lines: tuple[int, ...] = ()

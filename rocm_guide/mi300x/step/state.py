@@ -35,7 +35,7 @@ class Step(NamedTuple):
         lds: its LDS accesses: byte addresses, bytes for each, whether they write.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
     vectors: dict[int, tuple[Any, int]]
     scalars: dict[int, Any]
     exec: int | None

@@ -31,7 +31,7 @@ class Span(NamedTuple):
     """
 
     wave: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
     kind: str
     asked: int
     start: int

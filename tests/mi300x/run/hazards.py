@@ -31,8 +31,7 @@ from rocm_guide.kernels.gemm.tiled import GemmTile, gemm
 from rocm_guide.kernels.rows.softmax import softmax_forward
 from rocm_guide.kernels.rows.tile import RowTile
 from rocm_guide.mi300x.dry_run import dry_run
-from rocm_guide.mi300x.run import RunError, prepare
-from rocm_guide.mi300x.run import session as run
+from rocm_guide.mi300x.run import RunError, prepare, run
 
 _COUNT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 

@@ -12,8 +12,7 @@ import triton.language as tl
 from rocm_guide.hip.on_cpu import cpu_rmsnorm_fp8
 from rocm_guide.hip.toolchain import compile_hip
 from rocm_guide.mi300x.compile import compile_kernel
-from rocm_guide.mi300x.run import RunError, prepare
-from rocm_guide.mi300x.run import session as run
+from rocm_guide.mi300x.run import RunError, prepare, run
 
 
 @triton.jit

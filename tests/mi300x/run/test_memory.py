@@ -4,8 +4,7 @@
 import numpy as np
 import pytest
 
-from rocm_guide.mi300x.run import RunError, prepare
-from rocm_guide.mi300x.run import session as run
+from rocm_guide.mi300x.run import RunError, prepare, run
 from tests.mi300x.run import harness as h
 
 ARGS = """

@@ -6,8 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from rocm_guide.mi300x.run import RunError
-from rocm_guide.mi300x.run import session as run
+from rocm_guide.mi300x.run import RunError, run
 from tests.mi300x.run.test_memory import COPY, EXCHANGE, kernel
 
 X, Y = np.arange(64, dtype=np.uint32), np.zeros(128, np.uint32)

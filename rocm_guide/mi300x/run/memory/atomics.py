@@ -43,7 +43,7 @@ for _name, _types in {
     "xor": "b32 b64", "wrxchg": "b32 b64", "swap": "b32 b64", "cmpst": "b32 b64", "pk_add": "f16 bf16",
 }.items():  # fmt: skip
     for _type in _types.split():
-        _f = _F.get({"min": "fmin", "max": "fmax"}[_name] if _name in ("min", "max") and _type[0] == "f" else _name)
+        _f = _F[{"min": "fmin", "max": "fmax"}[_name] if _name in ("min", "max") and _type[0] == "f" else _name]
         ATOMICS[_name, _type] = (_TYPES[_type], _bf16_add if _type == "bf16" else _f)
 
 

@@ -91,7 +91,7 @@ class Lds:
                         rule="race")  # fmt: skip
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
-        """``size`` bytes per lane, as :func:`memory.gather` gives them."""
+        """``size`` bytes per lane, as :func:`~rocm_guide.mi300x.run.memory.allocations.gather` gives them."""
         g = self.last = self.granules(at, size, lanes, False)
         if not self.valid[g].all():
             i, j = np.argwhere(~self.valid[g])[0]

@@ -44,6 +44,10 @@ _PAIRS: dict[str, tuple[int, Callable[..., Any]]] = {
 _DTYPES = {"f16": np.float16, "u16": np.uint16, "i16": np.int16}
 
 
+def _constant(bits: Any) -> Callable[[Wave], Any]:
+    return lambda w: bits
+
+
 def _half(read: Read, which: int, negative: int, dtype: Any) -> Read:
     shift = np.uint32(16 * which)
     if negative:
@@ -71,9 +75,9 @@ def _packed16(a: Access) -> Callable[[Wave], None]:
     # An inline constant of an f16 operation is a half, so its bits are those of the type.
     for i in range(n):
         if (o := a.take(i + 1)).kind == "float":
-            bits = np.uint32(o.constant("f16"))
-            low[i] = _half(lambda w, bits=bits: bits, sel[i], neg[i], dtype)
-            high[i] = _half(lambda w, bits=bits: bits, sel_hi[i], neg_hi[i], dtype)
+            always = _constant(np.uint32(o.constant("f16")))
+            low[i] = _half(always, sel[i], neg[i], dtype)
+            high[i] = _half(always, sel_hi[i], neg_hi[i], dtype)
     put, f = a.dst(0, "u32"), _clamped(a, f, dtype)
     a.used.add("clamp")
 
