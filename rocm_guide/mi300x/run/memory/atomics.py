@@ -35,6 +35,7 @@ _F: dict[str, Callable[[Any, Any], Any]] = {
     "inc": lambda m, d: np.where(m >= d, m.dtype.type(0), m + m.dtype.type(1)),
     "dec": lambda m, d: np.where((m == 0) | (m > d), d, m - m.dtype.type(1)),
     "fmin": np.fmin, "fmax": np.fmax, "pk_add": lambda m, d: m + d,
+    "cmpst": lambda m, d: d,  # where the value found is the one expected; apply_atomic compares
 }  # fmt: skip
 ATOMICS: dict[tuple[str, str], tuple[Any, Callable[[Any, Any], Any]]] = {}
 for _name, _types in {

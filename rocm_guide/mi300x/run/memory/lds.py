@@ -119,7 +119,7 @@ class Lds:
         self.mark(g, "read", me)
 
     def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
-        """Store ``values`` (see :func:`memory.scatter`)."""
+        """Store ``values`` (see :func:`~rocm_guide.mi300x.run.memory.allocations.scatter`)."""
         g = self.last = self.granules(at, size, lanes, True)
         me = np.uint32(1 << w.index)
         others = self.writers[g] | self.atomics[g] if self._written or self._updated else np.uint32(0)
