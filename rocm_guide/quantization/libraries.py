@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from rocm_guide.base import package_folder
 from rocm_guide.quantization.calibration import calibration_samples
@@ -55,7 +54,8 @@ def add_libraries(*names: str) -> dict[str, str]:
     """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
 
     Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
-    changed: the folder is last on ``sys.path``, both look again, and GPTQModel packs without its C++ helper.
+    changed: the folder is last on ``sys.path``, both look again, and two of GPTQModel's variables have a value: it packs
+    without its C++ helper, and has at least two workers.
 
     Raises:
         QuantizationError: a library is not installed.
@@ -67,6 +67,8 @@ def add_libraries(*names: str) -> dict[str, str]:
     # GPTQModel reads this whenever it packs, in your own calls too. It would compile a C++ helper for half a minute,
     # which pays from a billion weights on.
     os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
+    # And this when it first quantises: left alone, it plans with too few workers on two cores, and refuses.
+    os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(max(2, min(8, os.cpu_count() or 2))))
     if find_spec(names[0]) is None:
         here = package_folder().parent / "build" / "own-environment"
         for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
@@ -85,9 +87,7 @@ def add_libraries(*names: str) -> dict[str, str]:
     for name in names:
         if find_spec(name) is None:
             raise QuantizationError(f"{name} is not installed; {_FILLED_BY}")
-        # Read at import: left alone, GPTQModel plans with too few workers on two cores. What you set yourself stays.
-        workers = {"GPTQMODEL_CPU_WORKERS": str(max(2, min(8, os.cpu_count() or 2)))}
-        with quiet(), mock.patch.dict(os.environ, workers | os.environ):
+        with quiet():
             versions[name] = importlib.import_module(name).__version__
     return versions
 

@@ -395,9 +395,9 @@ def test_a_large_trace_is_streamed_in_bounded_memory(tmp_path):
     import subprocess
     import sys
 
-    script = Path(__file__).parents[2] / "benchmarks" / "big_trace.py"
     run = subprocess.run(
-        [sys.executable, str(script), "--megabytes", "40", "--out", str(tmp_path / "r.json")],
+        [sys.executable, "-m", "benchmarks.profiling.big_trace", "--megabytes", "40", "--out", tmp_path / "r.json"],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )

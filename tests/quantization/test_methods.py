@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Our algorithms on single layers: exactness, errors, and the one-line refusals."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.models import quantization_7b
 from rocm_guide.quantization import libraries as quantization_libraries
 from rocm_guide.quantization.awq import awq_grid, rounded, search_clip, search_scales
 from rocm_guide.quantization.budget import decode_bound, linear_weights, serving_bytes
@@ -293,10 +293,7 @@ def test_results_at_7b_are_complete():
     """Every path of the benchmark has figures or a reason, a machine and versions; sizes are those of 4 and 8 bits."""
     root = Path(__file__).parents[2] / "benchmarks"
     report = json.loads((root / "results/quantization_7b.json").read_text())
-    spec = importlib.util.spec_from_file_location("quantization_7b", root / "quantization_7b.py")
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    assert set(report["cases"]) == set(benchmark.CASES)
+    assert set(report["cases"]) == set(quantization_7b.CASES)
     assert report["shape"] == "llama-2-7b" and report["hardware"]
     assert {"torch", "transformers", "gptqmodel", "bitsandbytes"} <= set(report["versions"])
     rows = case_table(report["cases"]).splitlines()

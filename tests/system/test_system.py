@@ -230,8 +230,10 @@ def test_no_rights_is_one_line(tmp_path, monkeypatch):
     machine = pretend_machine(tmp_path, gpus=1)
     monkeypatch.setenv("FAKE_FAIL", "1")
 
-    def denied(*_):
-        raise PermissionError(13, "Permission denied")
+    def denied(path, *rest, real=os.open):
+        if str(path).endswith("numa_balancing"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *rest)
 
     monkeypatch.setattr("rocm_guide.system.machine.os.open", denied)
     done = apply_settings(wanted_settings(machine), machine, tmp_path / "state.json")

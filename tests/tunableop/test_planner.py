@@ -24,7 +24,6 @@ from rocm_guide.tunableop.recorder import record_gemms
 from rocm_guide.zoo.load import meta_model
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 from benchmarks.tunableop import experiments as tunableop_experiments
 from benchmarks.tunableop import recorder as tunableop_recorder
 
