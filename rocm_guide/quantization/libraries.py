@@ -54,8 +54,8 @@ def add_libraries(*names: str) -> dict[str, str]:
     """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
 
     Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
-    changed: the folder is last on ``sys.path``, both look again, and two of GPTQModel's variables have a value: it packs
-    without its C++ helper, and has at least two workers.
+    changed: the folder is last on ``sys.path``, both look again, and two of GPTQModel's variables have a value: it
+    packs without its C++ helper, and has at least two workers.
 
     Raises:
         QuantizationError: a library is not installed.
