@@ -8,12 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from rocm_guide.mi300x.run.vector import floats, integers  # noqa: F401 - they fill the table
 from rocm_guide.mi300x.run.vector.access import Access
-from rocm_guide.mi300x.run.vector.rows import ROWS, Row
+from rocm_guide.mi300x.run.vector.floats import add_float_rows
+from rocm_guide.mi300x.run.vector.integers import add_integer_rows
+from rocm_guide.mi300x.run.vector.rows import Row, Rows
 from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["decode_vector"]
+
+
+def _table() -> Rows:
+    rows = Rows()
+    add_float_rows(rows)
+    add_integer_rows(rows)
+    return rows
+
+
+ROWS = _table()
 
 
 def decode_vector(a: Access) -> Callable[[Wave], None] | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["ROWS", "Row", "add"]
+__all__ = ["Row", "Rows"]
 
 
 class Row(NamedTuple):
@@ -18,10 +18,10 @@ class Row(NamedTuple):
     merge: bool = False
 
 
-ROWS: dict[str, Row] = {}
+class Rows(dict[str, Row]):
+    """Instructions by name."""
 
-
-def add(names: str, result: str, sources: str, f: Callable[..., Any], merge: bool = False) -> None:
-    """One row for each of the names."""
-    for name in names.split():
-        ROWS[name] = Row(result, tuple(sources.split()), f, merge)
+    def add(self, names: str, result: str, sources: str, f: Callable[..., Any], merge: bool = False) -> None:
+        """One row for each of the names."""
+        for name in names.split():
+            self[name] = Row(result, tuple(sources.split()), f, merge)
