@@ -287,7 +287,7 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
     "rocpd": (lambda: [(PROFILING / "rocprofv3_results.db").read_bytes()], profile(".db"), 0.02),
     "assembly": (lambda: [head(ISA / n, 2500) for n in ("nested_t39.amdgcn", "hip_clang22.s")]
-                 + [(ISA / "softmax_t39.amdgcn").read_bytes()], read_assembly, 0.01),
+                 + [(ISA / "softmax_t39.amdgcn").read_bytes()], read_assembly, 0),
     "ir": (lambda: [(ISA / "softmax_t39.ttgir").read_bytes(), head(ISA / "int4kv_t31.ttgir", 4000)], read_ir, 0.02),
     "elf": (lambda: [(ISA / n).read_bytes() for n in ("gemm_t39.hsaco", "hip_clang22.co")], read_elf, 0.02),
     "faults-read": (lambda: [(DATA / "fault_report.txt").read_bytes(),
