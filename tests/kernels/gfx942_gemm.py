@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import torch
 
+from rocm_guide.kernels.gemm.configs import CONFIGS
 from rocm_guide.kernels.gemm.linear import linear, reference_linear
 from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
 from rocm_guide.kernels.gemm.skinny import gemm_skinny, reference_skinny
 from rocm_guide.kernels.gemm.split_k import gemm_split_k
 from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
-from rocm_guide.kernels.gemm.tiled import CONFIGS, gemm, reference_gemm
+from rocm_guide.kernels.gemm.tiled import gemm, reference_gemm
 from tests.kernels.gfx942_near import Case, near, normal
 
 E4M3, E5M2 = torch.float8_e4m3fnuz, torch.float8_e5m2fnuz

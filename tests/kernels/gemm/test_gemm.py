@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture
-from rocm_guide.kernels.gemm.configs import pick_gemm_tile, tile_walk
-from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, CONFIGS, GemmTile, gemm, reference_gemm
+from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, pick_gemm_tile, tile_walk
+from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, gemm, reference_gemm
 from rocm_guide.kernels.gemm.tiles import tile_order
 from tests.kernels.gemm.cases import TYPES, case, full_sums, values
 

@@ -61,7 +61,7 @@ def test_rows_are_fetched_ahead_where_the_hardware_can(tile, columns, stride, of
     assert tile.fetches(x) is fetched
 
 
-@pytest.mark.parametrize("name", row_configs.__all__)
+@pytest.mark.parametrize("name", [n for n, v in vars(row_configs).items() if n.isupper() and isinstance(v, dict)])
 @pytest.mark.parametrize("arch", ["gfx942", "sm_90"])
 def test_every_configuration(name, arch):
     tiles = getattr(row_configs, name)[arch]
