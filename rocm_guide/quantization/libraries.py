@@ -81,7 +81,10 @@ def add_libraries(*names: str) -> dict[str, str]:
                 if module in sys.modules and hasattr(value, "cache_clear"):
                     value.cache_clear()
         if find_spec("torchao") is not None:
-            with quiet():  # PEFT imports it when it finds it, and it reports all that does not fit this machine
+            # PEFT imports it when it finds it, and it reports all that does not fit this machine; some of it only when
+            # a part of it is first used, so this one logger stays quiet.
+            logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+            with quiet():
                 importlib.import_module("torchao")
     versions = {}
     for name in names:
