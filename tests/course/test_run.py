@@ -89,7 +89,7 @@ def test_results_report_and_resume(make_notebook, tmp_path):
         (["-p", "SCALE"], "parameter SCALE: no value given; write -p SCALE VALUE"),
         (["--jobs", "two"], "Invalid value for '--jobs'"),
         (["-p", "SCALE", "huge"], "parameter SCALE=huge: notebook 01 accepts auto, tiny"),
-        (["--jobs", "0"], "jobs=0: run at least one notebook at a time"),
+        (["--jobs", "0"], "0: give a number from 1"),
         (["--out", "{file}/out"], "is a file, not a folder; choose another path"),
         (["--notebooks", "{file}"], "no such folder"),
     ],

@@ -228,7 +228,7 @@ def test_two_sharded_machines_give_the_curve_of_one_process(alone, tmp_path):
 
 
 BF16 = """import functools, sys, torch
-from rocm_guide import zoo
+from rocm_guide.zoo import load as zoo
 zoo.load_model = functools.partial(zoo.load_model, dtype=torch.bfloat16)
 from rocm_guide.distributed.elastic import ElasticSettings, train
 train(ElasticSettings(sys.argv[1], steps=4, save_every=2, shard=True))

@@ -11,7 +11,7 @@ from rocm_guide.distributed.loopback import LoopbackError, loopback_answers, req
 
 AS_ROOT = ["unshare", "--map-root-user", "--net"]
 CODE = """
-from rocm_guide import loopback
+from rocm_guide.distributed import loopback
 assert not loopback.loopback_answers()
 loopback.require_loopback()
 assert loopback.loopback_answers()

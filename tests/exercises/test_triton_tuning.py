@@ -53,7 +53,7 @@ def test_refused_solution():
         ({"tile": (256, 256, 128)}, "LDS"),
         ({"tile": (256, 256, 32), "num_warps": 4}, "spill"),
         ({"tile": (256, 128, 64), "num_warps": 32}, "threads"),
-        ({"tile": (256, 128, 64), "num_warps": 3}, "power of 2"),
+        ({"tile": (256, 128, 64), "num_warps": 3}, "num_warps=3: use 1, 2, 4"),
     ],
 )
 def test_large_tile(config, hint, capsys):

@@ -177,7 +177,7 @@ atexit.register(lambda: print("ATTEMPTS {attempts} NAPS {naps}".format(**seen)))
 def test_hub_without_a_network_is_one_line_at_once(away):
     """Whoever has no network is told so, and does not wait for attempts to be repeated."""
     calls = ("load_model", "load_tokenizer", "load_dataset", "meta_model")
-    code = f"import socket, time\nfrom rocm_guide import zoo\n{COUNT_ATTEMPTS}"
+    code = f"import socket, time\nfrom rocm_guide.zoo import load as zoo\n{COUNT_ATTEMPTS}"
     code += f"for call in {calls}:\n    try: getattr(zoo, call)('nobody/no-such')\n"
     code += "    except zoo.GuideError as e: print(call, type(e).__name__, repr(str(e)))\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **away})
