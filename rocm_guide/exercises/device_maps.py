@@ -69,7 +69,7 @@ def check_mi300x(count: Any) -> bool:
     one row of 4,096 tokens on each GPU, checkpointing.
 
     >>> check_mi300x(4)
-    [HINT] 4 GPUs: 310 GB needed on each, 192 there
+    [HINT] 4 GPUs: 310 GB needed on each, 206 there
     False
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 2:
