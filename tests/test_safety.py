@@ -424,6 +424,7 @@ def test_a_read_only_cache_with_the_tiny_model_will_do(tmp_path):
     tmp_path.chmod(0o755)
     cache = tmp_path / "cache"
     (cache / "tiny-seed0-abc").mkdir(parents=True)
+    check_cache(cache)  # whatever it imports is imported now: the other user may not read this Python
     assert "FAIL" in as_user(23456, lambda: check_cache(cache))
     (cache / "tiny-seed0-abc" / "manifest.json").write_text("{}")
     assert (
