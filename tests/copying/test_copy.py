@@ -3,6 +3,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,8 +34,8 @@ def run_copies(folder, needs=()):
 
 
 def stated(text):
-    """The libraries that a copy imports, at its top or in its functions."""
-    found = set()
+    """The libraries that a copy imports, at its top, in its functions or in its example."""
+    found = set(re.findall(r"^ *>>> (?:from|import) (\w+)", text, re.M))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {a.name.split(".")[0] for a in node.names}
