@@ -132,6 +132,8 @@ def _bound(node: ast.AST) -> Iterator[str]:
             yield alias.asname or alias.name.split(".")[0]
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+        yield node.value.id  # TABLE[key] = … makes the table's value, too
     else:
         for child in ast.iter_child_nodes(node):
             yield from _bound(child)

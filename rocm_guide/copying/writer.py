@@ -11,7 +11,7 @@ import ast
 import difflib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rocm_guide.base import GuideError, package_folder, shown
@@ -87,6 +87,15 @@ class _Closure:
         for name in sorted(used):
             self.need(module, name)
 
+    def _homes(self, one: Imported) -> Iterator[Module]:
+        """The module that an import names and, where that is the face of a room, the one behind it."""
+        home = self.module(one.module)
+        if home is not None:
+            yield home
+            behind = home.imported.get(one.name, []) if home.path.name == "__init__.py" else []
+            for further in behind:
+                yield from self._homes(further) if further.inside else ()
+
     def in_order(self) -> list[Statement]:
         """Modules before those that import them, and each module's statements in its own order."""
         order: list[str] = []
@@ -96,9 +105,9 @@ class _Closure:
                 return
             visiting.add(module.name)
             for one in (one for several in module.imported.values() for one in several):
-                home = self.module(one.module) if one.inside and not one.type_only else None
-                if home is not None:
-                    visit(home)
+                if one.inside and not one.type_only:
+                    for home in self._homes(one):
+                        visit(home)
             order.append(module.name)
 
         visiting: set[str] = set()
@@ -130,6 +139,11 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
         new = renames.get((one.module, one.name) if one else (module.name, name), one.name if one else name)
         if new != name:
             new_name[name] = new
+    # A local variable may have the name that the alias stands for: then the alias stays.
+    stored = {n.id for n in ast.walk(statement.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    local = stored - set(statement.names) | {n.arg for n in ast.walk(statement.node) if isinstance(n, ast.arg)}
+    kept = sorted(alias for alias, new in new_name.items() if new in local)
+    aliases = "".join(f"{alias} = {new_name.pop(alias)}\n" for alias in kept)
     edits: list[tuple[int, int, int, bytes]] = []
     for node in ast.walk(statement.node):
         if isinstance(node, ast.Name) and node.id in new_name:
@@ -157,7 +171,7 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
                 if any(one.inside for one in found):
                     inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
                     _blank(lines, child, statement.first, inlined, alone=len(body) == 1)
-    text = "\n".join(line.decode() for line in lines if line != b"\0")
+    text = aliases + "\n".join(line.decode() for line in lines if line != b"\0")
     return re.sub(rf"^ *>>> from ({PACKAGE}[\w.]*|\.[\w.]*) import .*\n", "", text, flags=re.M) if target else text
 
 

@@ -233,6 +233,33 @@ def test_a_constant_built_in_two_steps(tmp_path, package):
     assert alone(tmp_path, "m.get", root)[1]["get"](2) == "b"
 
 
+def test_a_table_filled_item_by_item(tmp_path, package):
+    root = package({"m": "__all__ = ['get']\nT = {}\nfor k in 'ab':\n    T[k] = k * 2\ndef get(k): return T[k]\n"})
+    assert alone(tmp_path, "m.get", root)[1]["get"]("b") == "bb"
+
+
+def test_an_alias_stays_where_an_argument_has_the_name_that_it_stands_for(tmp_path, package):
+    root = package(
+        {
+            "low": "__all__ = []\ndef gpu(name): return name.upper()\n",
+            "high": "__all__ = ['top']\nfrom .low import gpu as spec_of\ndef top(gpu): return spec_of(gpu)\n",
+        }
+    )
+    assert alone(tmp_path, "high.top", root)[1]["top"]("x") == "X"
+
+
+def test_what_a_face_shows_comes_before_a_class_that_needs_it(tmp_path, package):
+    root = package(
+        {
+            "inner/__init__": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .parts import Part\n"
+            "__all__ = ['Part']\n",
+            "inner/parts": "__all__ = ['Part']\nclass Part: pass\n",
+            "a": "__all__ = ['Whole']\nfrom .inner import Part\nclass Whole:\n    part = Part()\n",
+        }
+    )
+    assert alone(tmp_path, "a.Whole", root)[1]["Whole"].part
+
+
 def test_type_only_imports_stay_type_only(tmp_path, package):
     root = package(
         {
