@@ -57,10 +57,42 @@ class Statement:
     last: int
     names: tuple[str, ...]
 
-    @property
+    @cached_property
     def source(self) -> str:
         """Its text."""
         return "\n".join(self.module.lines[self.first - 1 : self.last])
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of its syntax tree; one statement is part of hundreds of copies."""
+        return list(ast.walk(self.node))
+
+    @cached_property
+    def import_statements(self) -> list[ast.ImportFrom | ast.Import]:
+        """Imports in it: inside functions."""
+        return [n for n in self.nodes if isinstance(n, ast.ImportFrom | ast.Import)]
+
+    @cached_property
+    def local_names(self) -> set[str]:
+        """Names of arguments, and of variables that are assigned inside functions and classes."""
+        stored = {n.id for n in self.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return stored - set(self.names) | {n.arg for n in self.nodes if isinstance(n, ast.arg)}
+
+    @cached_property
+    def data(self) -> list[tuple[ast.Call, str]]:
+        """Expressions that read a data file of this package as text, each with the file's path inside it.
+
+        They look like ``files("rocm_guide").joinpath("data", "facts.tsv").read_text()``.
+        """
+        found = []
+        for call in self.nodes:
+            match call:
+                case ast.Call(func=ast.Attribute(attr="read_text", value=ast.Call(func=joined, args=parts))):
+                    texts = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+                    root = ast.unparse(joined)
+                    if root.endswith(f"files('{PACKAGE}').joinpath") and len(texts) == len(parts):
+                        found.append((call, "/".join(texts)))
+        return found
 
 
 @dataclass(eq=False)
@@ -205,22 +237,6 @@ def names_in_examples(node: ast.stmt) -> tuple[set[str], list[ast.ImportFrom | a
             used |= names_used(example.source)
             imports += [n for n in ast.walk(ast.parse(example.source)) if isinstance(n, ast.ImportFrom)]
     return used, imports
-
-
-def data_reads(node: ast.stmt) -> list[tuple[ast.Call, str]]:
-    """Expressions in ``node`` that read a data file of this package as text, each with the file's path inside it.
-
-    They look like ``files("rocm_guide").joinpath("data", "facts.tsv").read_text()``.
-    """
-    found = []
-    for call in ast.walk(node):
-        match call:
-            case ast.Call(func=ast.Attribute(attr="read_text", value=ast.Call(func=joined, args=parts))):
-                texts = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
-                root = ast.unparse(joined)
-                if root.endswith(f"files('{PACKAGE}').joinpath") and len(texts) == len(parts):
-                    found.append((call, "/".join(texts)))
-    return found
 
 
 def constant_for(data: str) -> str:

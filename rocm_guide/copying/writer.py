@@ -22,7 +22,6 @@ from rocm_guide.copying.scan import (
     Module,
     Statement,
     constant_for,
-    data_reads,
     names_in_examples,
     names_used,
     scan,
@@ -41,7 +40,7 @@ class _Closure:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.modules: dict[str, Module | None] = {}
-        self.statements: list[Statement] = []
+        self.statements: dict[Statement, None] = {}  # in the order in which they were found
         self.imports: dict[str, Imported] = {}  # by the line of the import
 
     def module(self, name: str) -> Module | None:
@@ -74,9 +73,9 @@ class _Closure:
     def _add(self, statement: Statement, *, examples: bool = False) -> None:
         if statement in self.statements:
             return
-        self.statements.append(statement)
+        self.statements[statement] = None
         module, used = statement.module, names_used(statement.source)
-        local = [n for n in ast.walk(statement.node) if isinstance(n, ast.ImportFrom | ast.Import)]
+        local = statement.import_statements
         if examples:
             more, imports = names_in_examples(statement.node)
             used, local = used | more, local + imports
@@ -101,7 +100,7 @@ class _Closure:
         order: list[str] = []
 
         def visit(module: Module) -> None:
-            if module.name in order or module.name in visiting:
+            if module.name in visiting:
                 return
             visiting.add(module.name)
             for one in (one for several in module.imported.values() for one in several):
@@ -113,7 +112,8 @@ class _Closure:
         visiting: set[str] = set()
         for statement in self.statements:
             visit(statement.module)
-        return sorted(self.statements, key=lambda s: (order.index(s.module.name), s.first))
+        rank = {name: i for i, name in enumerate(order)}
+        return sorted(self.statements, key=lambda s: (rank[s.module.name], s.first))
 
 
 def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
@@ -140,17 +140,15 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
         if new != name:
             new_name[name] = new
     # A local variable may have the name that the alias stands for: then the alias stays.
-    stored = {n.id for n in ast.walk(statement.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    local = stored - set(statement.names) | {n.arg for n in ast.walk(statement.node) if isinstance(n, ast.arg)}
-    kept = sorted(alias for alias, new in new_name.items() if new in local)
+    kept = sorted(alias for alias, new in new_name.items() if new in statement.local_names)
     aliases = "".join(f"{alias} = {new_name.pop(alias)}\n" for alias in kept)
     edits: list[tuple[int, int, int, bytes]] = []
-    for node in ast.walk(statement.node):
+    for node in statement.nodes if new_name else ():
         if isinstance(node, ast.Name) and node.id in new_name:
             edits.append((node.lineno, node.col_offset, len(node.id.encode()), new_name[node.id].encode()))
         elif isinstance(node, ast.arg) and node.arg in new_name:
             raise CopyError(f"{module.name}, line {node.lineno}: {node.arg} is an argument and a clashing helper")
-    for call, data in data_reads(statement.node):
+    for call, data in statement.data:
         if call.lineno != call.end_lineno:
             raise CopyError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
         length = (call.end_col_offset or 0) - call.col_offset
@@ -163,7 +161,7 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
         row = head.lineno - statement.first
         pattern = rf"\b(def|class) {head.name}\b".encode()
         lines[row] = re.sub(pattern, rb"\1 " + new_name[head.name].encode(), lines[row], count=1)
-    for node in ast.walk(statement.node):
+    for node in statement.nodes if statement.import_statements else ():
         fields = (getattr(node, f, None) for f in ("body", "orelse", "finalbody"))
         for body in (f for f in fields if isinstance(f, list)):
             for child in body:
@@ -288,7 +286,7 @@ def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str
         f"# Made by: rocm-guide copy {full}",
     ]
     texts = [_edited(s, renames, s in module.defined[wanted]) for s in statements]
-    data = {path: None for s in statements for _, path in data_reads(s.node)}
+    data = {path: None for s in statements for _, path in s.data}
     for path in data:
         text = (closure.root / path).read_text(encoding="utf-8").replace("\\", "\\\\").replace('"""', r"\"\"\"")
         texts.insert(0, f'{constant_for(path)} = """\\\n{text}"""')
