@@ -7,18 +7,13 @@ shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` co
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocm_guide.base import GuideError, package_folder, write_text
-
-if TYPE_CHECKING:
-    from rocm_guide.mi300x.dry_run.driver import DryRun
 
 __all__ = ["KernelRow", "TableError", "compare_rows", "find_module", "kernel_modules", "read_rows", "write_rows"]
 
@@ -46,6 +41,7 @@ class KernelRow:
         loop_loads, loop_stores: those inside loops; ``-`` where there is none.
         mfma: matrix instructions; ``-`` where there is none.
         findings: errors and warnings of the limits check, grids aside; ``-`` where there is none.
+        source: digest of what the compiler was given for the whole case. Two rows are equal whatever it says.
     """
 
     case: str
@@ -64,6 +60,7 @@ class KernelRow:
     loop_stores: str
     mfma: str
     findings: str
+    source: str = field(default="-", compare=False)
 
 
 def kernel_modules() -> list[str]:
@@ -97,68 +94,6 @@ def find_module(name: str) -> str:
     if len(found) != 1:
         raise TableError(f"no kernel module {name!r} with cases: there are {', '.join(known)}")
     return found[0]
-
-
-def _widths(found: dict[int, int]) -> str:
-    return ",".join(f"{bits}x{n}" for bits, n in found.items()) or "-"
-
-
-def _rows(case: str, run: DryRun) -> Iterator[KernelRow]:
-    for launch in run.launches:
-        r, isa = launch.report, launch.compiled.parsed
-        bad = [f.rule for f in r.findings if f.level in ("error", "warning") and f.rule not in ("grid", "tail")]
-        yield KernelRow(
-            case=case,
-            kernel=r.kernel,
-            grid=",".join(map(str, launch.grid)),
-            warps=r.occupancy.waves_per_workgroup,
-            vgprs=r.resources.vgprs_allocated or 0,
-            agprs=r.resources.agprs or 0,
-            sgprs=r.resources.sgprs or 0,
-            lds=r.lds,
-            waves=r.occupancy.waves_per_simd,
-            spills=r.resources.vgpr_spills or 0,
-            loads=_widths(isa.widths("global", "load")),
-            stores=_widths(isa.widths("global", "store")),
-            loop_loads=_widths(isa.widths("global", "load", True)),
-            loop_stores=_widths(isa.widths("global", "store", True)),
-            mfma=",".join(f"{op}x{n}" for op, n in r.isa.mfma.items()) or "-",
-            findings=",".join(bad) or "-",
-        )
-
-
-def measure_module(name: str, arch: str = "gfx942") -> list[KernelRow]:
-    """Compile all cases of one kernel module, and say what each launch takes. About a second for each new kernel.
-
-    A case may launch several kernels: it then has a row for each. The tensors have their true sizes and no memory.
-
-    Raises:
-        TableError: no such module, or a case that launches nothing.
-    """
-    name = find_module(name)
-    return list(dict.fromkeys(row for rows in measure_cases(name, arch).values() for row in rows))
-
-
-def measure_cases(name: str, arch: str = "gfx942", part: int = 0, parts: int = 1) -> dict[int, list[KernelRow]]:
-    """The rows of every ``parts``-th case of a module, beginning with case ``part``, by the case's place.
-
-    Raises:
-        TableError: a case that launches nothing.
-    """
-    from rocm_guide.mi300x.dry_run.driver import dry_run
-
-    family, _, stem = f"rocm_guide.kernels.{name}".rpartition(".")
-    with dry_run(arch, device="meta"):
-        cases = list(getattr(importlib.import_module(f"{family}.cases"), f"{stem}_cases")())
-    rows: dict[int, list[KernelRow]] = {}
-    for i in range(part, len(cases), parts):
-        label, thunk = cases[i]
-        with dry_run(arch, device="meta") as run:
-            thunk()
-        if not run.launches:
-            raise TableError(f"{name}: the case {label!r} launched no kernel")
-        rows[i] = list(_rows(f"{name}: {label}", run))
-    return rows
 
 
 def rows_text(rows: Sequence[KernelRow]) -> str:
@@ -234,7 +169,7 @@ def compare_rows(old: Sequence[KernelRow], new: Sequence[KernelRow]) -> list[str
             lines.append(f"new      {name}: {after[key].vgprs} VGPRs, {after[key].waves:g} waves per SIMD")
         elif before[key] != after[key]:
             a, b = asdict(before[key]), asdict(after[key])
-            changes = [f"{k} {_plain(a[k])} -> {_plain(b[k])}" for k in a if a[k] != b[k]]
+            changes = [f"{k} {_plain(a[k])} -> {_plain(b[k])}" for k in a if a[k] != b[k] and k != "source"]
             lines.append(f"changed  {name}: {', '.join(changes)}")
     return lines
 

@@ -31,10 +31,9 @@ from rocm_guide.kernels.resource_table import (
     TableError,
     find_module,
     kernel_modules,
-    measure_cases,
-    measure_module,
     read_rows,
 )
+from rocm_guide.kernels.table_measure import measure_cases, measure_module
 
 __all__ = ["measure_modules", "triton_version"]
 
@@ -132,7 +131,7 @@ def measure_modules(
     fresh: bool = False,
     progress: Callable[[str, int, int], Any] = lambda name, done, total: None,
 ) -> list[KernelRow]:
-    """The rows of :func:`~rocm_guide.kernels.resource_table.measure_module` for several modules, in their order.
+    """The rows of :func:`~rocm_guide.kernels.table_measure.measure_module` for several modules, in their order.
 
     Args:
         names: modules of ``rocm_guide.kernels``; all that have cases if there are none.

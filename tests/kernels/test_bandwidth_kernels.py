@@ -8,7 +8,7 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.bandwidth import reference_stream, stream
-from rocm_guide.kernels.resource_table import measure_module
+from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 SIZES = (1, 2, 7, 8, 100, 1024, 4095, 4096, 4097, 9000, 12_288, 16_384, 40_000, 65_537, 100_000, 131_072, 250_001)
@@ -58,7 +58,7 @@ def test_bad_arguments_are_named(device):
 
 
 def test_for_mi300x_every_access_in_the_loop_is_128_bits_wide():
-    rows = measure_module("bandwidth")
+    rows = rows_of("bandwidth")
     assert len(rows) == 8
     for r in rows:
         assert r.waves == 8 and r.spills == 0 and r.findings == "-", r

@@ -9,8 +9,8 @@ import torch
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.fp8.ladder import RUNGS, run_rung
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8
-from rocm_guide.kernels.resource_table import measure_module
 from tests.kernels.fp8.cases import check_fp8
+from tests.kernels.table import rows_of
 
 
 @pytest.mark.parametrize("columns", [4096, 8192, 16384, 32768])
@@ -51,7 +51,7 @@ def test_bad_arguments_are_named(device):
 
 
 def test_for_mi300x_each_rung_shows_its_claim():
-    rows = measure_module("fp8.ladder")
+    rows = rows_of("fp8.ladder")
     pointwise, vectors, coalesced, registers = rows
     assert all(r.spills == 0 and r.findings == "-" for r in rows)
     assert {w.split("x")[0] for w in pointwise.loop_loads.split(",")} == {"16"}

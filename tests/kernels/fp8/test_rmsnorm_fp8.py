@@ -14,11 +14,11 @@ from rocm_guide.kernels.fp8 import rmsnorm as module
 from rocm_guide.kernels.fp8.cases import rmsnorm_cases, swiglu_cases
 from rocm_guide.kernels.fp8.formats import fp8_here
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
-from rocm_guide.kernels.resource_table import measure_module
 from rocm_guide.mi300x.dry_run.driver import dry_run
 from rocm_guide.mi300x.ir.program import parse_ir
 from rocm_guide.mi300x.isa.kernel import parse_asm
 from tests.kernels.fp8.cases import cases, check_fp8, poison
+from tests.kernels.table import rows_of
 
 CASES = cases(220, seed=1)
 
@@ -121,7 +121,7 @@ def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
 
 
 def test_for_mi300x_no_spills_wide_accesses_packed_conversions():
-    rows = measure_module("fp8.rmsnorm")
+    rows = rows_of("fp8.rmsnorm")
     assert len(rows) == 20
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r

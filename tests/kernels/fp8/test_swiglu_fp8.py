@@ -12,8 +12,8 @@ from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.fp8 import swiglu as module
 from rocm_guide.kernels.fp8.formats import fp8_here
 from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8, swiglu_fp8
-from rocm_guide.kernels.resource_table import measure_module
 from tests.kernels.fp8.cases import cases, check_fp8, poison
+from tests.kernels.table import rows_of
 
 CASES = cases(220, seed=2)
 
@@ -102,7 +102,7 @@ def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
 
 
 def test_for_mi300x_no_spills_wide_accesses():
-    rows = measure_module("fp8.swiglu")
+    rows = rows_of("fp8.swiglu")
     assert len(rows) == 18
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.resource_table import measure_module
 from rocm_guide.kernels.rows.layer_norm import layer_norm, layer_norm_forward, reference_layer_norm
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward, reference_layer_norm_backward
 from rocm_guide.kernels.rows.tile import RowTile
+from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 COLUMNS = (1, 2, 3, 31, 64, 127, 128, 129, 500, 512, 513, 1000, 1024, 1025, 2047, 2049, 3000, 4096, 4097, 6000)
@@ -205,7 +205,7 @@ def test_bad_arguments_are_named(device):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["layer_norm", "layer_norm_grad"])
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more(module):
-    rows = [r for r in measure_module(f"rows.{module}") if r.kernel.startswith("layer_norm")]
+    rows = [r for r in rows_of(f"rows.{module}") if r.kernel.startswith("layer_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in r.case or "16383" in r.case:

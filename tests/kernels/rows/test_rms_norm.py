@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.resource_table import measure_module
 from rocm_guide.kernels.rows.rms_norm import reference_rms_norm, rms_norm, rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rows.tile import RowTile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad, reference_norm_weight_grad
+from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 COLUMNS = (1, 2, 3, 31, 64, 127, 128, 129, 500, 512, 513, 1000, 1024, 1025, 2047, 2049, 3000, 4096, 4097, 6000)
@@ -163,7 +163,7 @@ def test_bad_arguments_are_named(device):
 
 @pytest.mark.slow
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more():
-    rows = [r for r in measure_module("rows.rms_norm") if r.kernel.startswith("rms_norm")]
+    rows = [r for r in rows_of("rows.rms_norm") if r.kernel.startswith("rms_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in r.case or "16383" in r.case:

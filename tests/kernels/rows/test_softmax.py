@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.resource_table import measure_module
 from rocm_guide.kernels.rows.softmax import reference_softmax, softmax, softmax_backward, softmax_forward
 from rocm_guide.kernels.rows.tile import RowTile
+from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Odd lengths, one column, one row, around every change of tile; the longest are blocked.
@@ -105,7 +105,7 @@ def test_bad_arguments_are_named(device):
 
 @pytest.mark.slow
 def test_for_mi300x_rows_of_16384_columns_run_at_8_waves():
-    rows = {r.case.removeprefix("rows.softmax: "): r for r in measure_module("rows.softmax")}
+    rows = {r.case.removeprefix("rows.softmax: "): r for r in rows_of("rows.softmax")}
     for name, r in rows.items():
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in name or "16383" in name:

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Make the rows of the gfx942 resource table: compile a module's cases, or only say what would be compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import re
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.kernels.resource_table import KernelRow, TableError, find_module
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.dry_run.driver import DryRun
+
+__all__ = ["case_sources", "measure_cases", "measure_module"]
+
+
+def _widths(found: dict[int, int]) -> str:
+    return ",".join(f"{bits}x{n}" for bits, n in found.items()) or "-"
+
+
+def _rows(case: str, run: DryRun) -> Iterator[KernelRow]:
+    for launch in run.launches:
+        r, isa = launch.report, launch.compiled.parsed
+        bad = [f.rule for f in r.findings if f.level in ("error", "warning") and f.rule not in ("grid", "tail")]
+        yield KernelRow(
+            case=case,
+            kernel=r.kernel,
+            grid=",".join(map(str, launch.grid)),
+            warps=r.occupancy.waves_per_workgroup,
+            vgprs=r.resources.vgprs_allocated or 0,
+            agprs=r.resources.agprs or 0,
+            sgprs=r.resources.sgprs or 0,
+            lds=r.lds,
+            waves=r.occupancy.waves_per_simd,
+            spills=r.resources.vgpr_spills or 0,
+            loads=_widths(isa.widths("global", "load")),
+            stores=_widths(isa.widths("global", "store")),
+            loop_loads=_widths(isa.widths("global", "load", True)),
+            loop_stores=_widths(isa.widths("global", "store", True)),
+            mfma=",".join(f"{op}x{n}" for op, n in r.isa.mfma.items()) or "-",
+            findings=",".join(bad) or "-",
+        )
+
+
+def measure_module(name: str, arch: str = "gfx942", cases: Container[str] | None = None) -> list[KernelRow]:
+    """Compile the cases of one kernel module, and say what each launch takes. About a second for each new kernel.
+
+    A case may launch several kernels: it then has a row for each. The tensors have their true sizes and no memory.
+
+    Args:
+        name: the module, see :func:`find_module`.
+        arch: the architecture that is compiled for.
+        cases: only these, as :attr:`KernelRow.case` names them.
+
+    Raises:
+        TableError: no such module, or a case that launches nothing.
+    """
+    name = find_module(name)
+    return list(dict.fromkeys(row for rows in measure_cases(name, arch, cases=cases).values() for row in rows))
+
+
+def measure_cases(
+    name: str, arch: str = "gfx942", part: int = 0, parts: int = 1, cases: Container[str] | None = None
+) -> dict[int, list[KernelRow]]:
+    """The rows of every ``parts``-th case of a module, beginning with case ``part``, by the case's place.
+
+    Raises:
+        TableError: a case that launches nothing.
+    """
+    from rocm_guide.mi300x.dry_run.driver import dry_run
+
+    rows: dict[int, list[KernelRow]] = {}
+    for i, (case, thunk) in list(enumerate(_cases(name, arch)))[part::parts]:
+        if cases is not None and case not in cases:
+            continue
+        with dry_run(arch, device="meta") as run, _compiled_sources(skip=False) as seen:
+            thunk()
+        if not run.launches:
+            raise TableError(f"{case!r} launched no kernel")
+        rows[i] = [replace(row, source=_digest(seen)) for row in _rows(case, run)]
+    return rows
+
+
+def _cases(name: str, arch: str) -> list[tuple[str, Callable[[], Any]]]:
+    from rocm_guide.mi300x.dry_run.driver import dry_run
+
+    family, _, stem = f"rocm_guide.kernels.{name}".rpartition(".")
+    with dry_run(arch, device="meta"):
+        found = list(getattr(importlib.import_module(f"{family}.cases"), f"{stem}_cases")())
+    return [(f"{name}: {label}", thunk) for label, thunk in found]
+
+
+def case_sources(name: str, arch: str = "gfx942") -> dict[str, str]:
+    """What the compiler would be given for each case of a module, as a digest; nothing is compiled.
+
+    The digest stands for the kernels' source, the types and constants of their arguments and the options. The same
+    release of Triton makes the same code of the same digest.
+
+    Raises:
+        TableError: no such module.
+    """
+    from rocm_guide.mi300x.dry_run.driver import dry_run
+
+    found = {}
+    for case, thunk in _cases(find_module(name), arch):
+        with dry_run(arch, device="meta"), _compiled_sources(skip=True) as seen:
+            thunk()
+        found[case] = _digest(seen)
+    return found
+
+
+@contextlib.contextmanager
+def _compiled_sources(*, skip: bool) -> Iterator[set[str]]:
+    """What Triton is asked to compile inside the block; with ``skip`` it compiles and launches nothing."""
+    from triton import knobs
+
+    seen: set[str] = set()
+
+    def hook(*, key: Any, fn: Any, **_: Any) -> bool:
+        # Libraries that are linked are named with their folder, which is another on each machine.
+        seen.add(f"{fn.jit_function.cache_key} {re.sub(r'/[^ ]*/', '', str(key))}")
+        return skip
+
+    with knobs.runtime.scope():
+        knobs.runtime.jit_cache_hook = hook
+        yield seen
+
+
+def _digest(seen: set[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(seen)).encode()).hexdigest()[:12]
