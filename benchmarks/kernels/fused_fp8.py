@@ -162,7 +162,7 @@ def best(row):
 
 
 def measure(ops, sizes, budget):
-    began, results = time.perf_counter(), []
+    began, results = time.perf_counter(), list[dict[str, object]]()
     jobs = [(op, way, rows) for rows in sizes for op in ops for way in WAYS if way != "torch eager"]
     with ProcessPoolExecutor(min(14, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         for text in filter(None, pool.map(compile_ahead, jobs)):

@@ -35,7 +35,7 @@ FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
 
 def take_turns(ways, nbytes, turns=TURNS):
     """Median and spread in microseconds of every way: name -> make(i)."""
-    samples = {name: [] for name in ways}
+    samples: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, make in ways.items():
             samples[name].append(time_graph(make, nbytes, replays=3, at_least_us=1).us)

@@ -221,7 +221,7 @@ def train(case: dict, tokenizer, rows) -> dict:
         name = "activation_checkpointing" if hasattr(settings, "activation_checkpointing") else "gradient_checkpointing"
         if case.get("checkpointing") and case.get("gpus", 1) == 1:
             with warnings.catch_warnings():
-                settings = sft_settings(folder, **changes, **{name: True})
+                settings = sft_settings(folder, **{**changes, name: True})
         gpu.reset_peak_memory_stats()
         run = fine_tune(model, tokenizer, rows, settings, adapter=adapter, callbacks=[watch])
     if dry:

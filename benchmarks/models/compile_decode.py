@@ -15,6 +15,7 @@ import json
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 from rocm_guide.host import describe_cpu, host_facts
 
@@ -65,7 +66,7 @@ def decoding(args, report: dict) -> None:
     model = build(2 if args.dry else 32, args.dry, args.device, dtype)
     ids = torch.randint(4, model.config.vocab_size, (1, 64), generator=torch.Generator().manual_seed(1)).to(args.device)
     tokens, length = args.tokens, 64 + args.tokens
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "eager, dynamic cache": {"cache": "dynamic"},
         "eager, static cache": {},
         "compiled, static cache": {"mode": "default"},
@@ -194,7 +195,7 @@ def tunableop(args, report: dict) -> None:
 
     size = (64, 128, 256) if args.dry else (512, 1024, 2048)
     iterations = 50 if args.dry else 10000
-    model = {"hidden_size": 256, "layers": 2} if args.dry else {"hidden_size": 2048, "layers": 8}
+    model: dict[str, Any] = {"hidden_size": 256, "layers": 2} if args.dry else {"hidden_size": 2048, "layers": 8}
     report["tunableop"] = {
         "matmul": compare_matmul(*size, iterations=iterations, device=args.device, folder=args.out / "tunable"),
         "model": compare_model(
@@ -258,7 +259,10 @@ def plot() -> None:
     height = 0.8 / len(stored)
     for i, result in enumerate(stored):
         runs = {row["way"]: row["tokens_per_s"] for row in result["decode"]["rows"]}
-        roof = find_gpu(result["hardware"]).bandwidth_tb_s * 1e12 / (2 * 6738415616)
+        gpu = find_gpu(result["hardware"])
+        if gpu is None:
+            raise SystemExit(f"{result['hardware']}: not a GPU of the table; its roof is not known")
+        roof = gpu.bandwidth_tb_s * 1e12 / (2 * 6738415616)
         for j, way in enumerate(order):
             value, half = statistics.median(runs[way]), (max(runs[way]) - min(runs[way])) / 2
             y = j + (i - (len(stored) - 1) / 2) * height
