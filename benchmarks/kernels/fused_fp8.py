@@ -212,9 +212,17 @@ def plot(result):
             for n in SHOWN
             if all(n in best(found[s]["us"]) for s in sizes)
         }
-    return plot_by_size(panels, sizes, x="rows of 16,384 columns", y="GB/s", title="Fused FP8 kernels",
-                        hardware=result["hardware"], ceiling={"copy": result["copy_gb_s"]}, log_y=True,
-                        columns=2)  # fmt: skip
+    return plot_by_size(
+        panels,
+        sizes,
+        x="rows of 16,384 columns",
+        y="GB/s",
+        title="Fused FP8 kernels",
+        hardware=result["hardware"],
+        ceiling={"copy": result["copy_gb_s"]},
+        log_y=True,
+        columns=2,
+    )
 
 
 def earlier(path, ops):

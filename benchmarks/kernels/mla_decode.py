@@ -132,8 +132,16 @@ def measure(batch, heads, copy, matmul):
     attend = us(lambda i: lambda: launch_mla(latent, q_pe, *halves[i], lengths=None, scale=0.07), nbytes)
     flops = 2 * batch * heads * KEYS * (2 * C + R)
     floor = max(nbytes / copy / 1e3, flops / matmul / 1e6)  # microseconds: reading once, or multiplying
-    return {"batch": batch, "heads": heads, "keys": KEYS, "bytes": nbytes, "flops": flops, "us": found,
-            "attend_us": attend, "floor_us": round(floor, 2)}  # fmt: skip
+    return {
+        "batch": batch,
+        "heads": heads,
+        "keys": KEYS,
+        "bytes": nbytes,
+        "flops": flops,
+        "us": found,
+        "attend_us": attend,
+        "floor_us": round(floor, 2),
+    }
 
 
 def show(r):
@@ -188,8 +196,16 @@ def main():
             results.append(measure(*case, copy, matmul))
             show(results[-1])
             torch.cuda.empty_cache()
-            save("mla_decode", {"unit": "microseconds: median, half the interquartile range", "copy_gb_s": round(copy),
-                                "matmul_tflops": round(matmul), "results": results}, folder)  # fmt: skip
+            save(
+                "mla_decode",
+                {
+                    "unit": "microseconds: median, half the interquartile range",
+                    "copy_gb_s": round(copy),
+                    "matmul_tflops": round(matmul),
+                    "results": results,
+                },
+                folder,
+            )
         print(f"({time.perf_counter() - began:.0f} s)")
     plot(json.loads((folder / "mla_decode.json").read_text()), folder)
 

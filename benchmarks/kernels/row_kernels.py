@@ -155,8 +155,18 @@ def measure(ops, modes, sizes, keep):
                     except Exception as e:  # noqa: BLE001 - one contender that fails must not end the others
                         print(f"{way} {op} {mode}: {type(e).__name__}: {str(e)[:150]}", flush=True)
                         torch.cuda.synchronize()
-                results.append({"op": op, "mode": mode, "rows": rows, "cols": cols, "bytes": nbytes, "us": row,
-                                "copy_gb_s": round(copy), "copy_1gib_gb_s": round(ceiling)})  # fmt: skip
+                results.append(
+                    {
+                        "op": op,
+                        "mode": mode,
+                        "rows": rows,
+                        "cols": cols,
+                        "bytes": nbytes,
+                        "us": row,
+                        "copy_gb_s": round(copy),
+                        "copy_1gib_gb_s": round(ceiling),
+                    }
+                )
                 show(results[-1])
         keep(results)
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)

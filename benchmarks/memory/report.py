@@ -5,7 +5,16 @@
 import statistics
 
 #: Measured when the formulae of the peak had been committed as they are now.
-LATER = ("7b-lora-largest", "7b-lora-over", "7b-qlora-largest", "tiny-largest", "8b-generate", "7b-fsdp2", "13b-fsdp4", "7b-fsdp4-torch")  # fmt: skip
+LATER = (
+    "7b-lora-largest",
+    "7b-lora-over",
+    "7b-qlora-largest",
+    "tiny-largest",
+    "8b-generate",
+    "7b-fsdp2",
+    "13b-fsdp4",
+    "7b-fsdp4-torch",
+)
 
 
 def predict(row: dict):

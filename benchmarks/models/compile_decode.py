@@ -80,13 +80,22 @@ def decoding(args, report: dict) -> None:
         r = decode_speed(Decoder(model, 1, length, **options), ids, tokens, runs=args.runs)
         reference = r["tokens"] if reference is None else reference
         same = (r["tokens"] == reference).long()
-        rows.append({
-            "way": name, "tokens_per_s": r["tokens_per_s"], "median": statistics.median(r["tokens_per_s"]),
-            "warmup": str(r["warmup"]), "warmup_s": r["warmup"].seconds, "graphs": r["warmup"].graphs,
-            "recompilations": r["timed"].graphs, "breaks": r["warmup"].breaks, "kernels": r["warmup"].kernels,
-            "same_tokens": bool(same.all()), "same_prefix": int(same.cumprod(1).sum()),
-            "seconds": round(time.time() - started, 1),
-        })  # fmt: skip
+        rows.append(
+            {
+                "way": name,
+                "tokens_per_s": r["tokens_per_s"],
+                "median": statistics.median(r["tokens_per_s"]),
+                "warmup": str(r["warmup"]),
+                "warmup_s": r["warmup"].seconds,
+                "graphs": r["warmup"].graphs,
+                "recompilations": r["timed"].graphs,
+                "breaks": r["warmup"].breaks,
+                "kernels": r["warmup"].kernels,
+                "same_tokens": bool(same.all()),
+                "same_prefix": int(same.cumprod(1).sum()),
+                "seconds": round(time.time() - started, 1),
+            }
+        )
         print(json.dumps(rows[-1]), flush=True)
     report["decode"] = {
         "batch": 1,

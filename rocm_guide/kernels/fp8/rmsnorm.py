@@ -60,10 +60,23 @@ def _add_residual(x_ptr, residual_ptr, updated_ptr, offsets, mask):
 
 @triton.jit
 def rmsnorm_fp8_kernel(
-    x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, scale_ptr,
-    columns, x_stride, residual_stride, eps, inverse_scale,
-    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, DYNAMIC: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    updated_ptr,
+    out_ptr,
+    scale_ptr,
+    columns,
+    x_stride,
+    residual_stride,
+    eps,
+    inverse_scale,
+    FMAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_PASS: tl.constexpr,
+    DYNAMIC: tl.constexpr,
+    EVEN: tl.constexpr,
+):
     """One row per program. ``updated`` and ``out`` are contiguous."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
@@ -175,11 +188,25 @@ def rmsnorm_fp8(
         one_pass = columns <= config["one_pass"]
         block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
         rmsnorm_fp8_kernel[(rows,)](
-            x, residual, weight, updated, out, scales,
-            columns, x.stride(0), residual.stride(0), float(eps), 1.0 / scale if scale else 1.0,
-            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, DYNAMIC=scale is None, EVEN=columns % block == 0,
-            num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
-        )  # fmt: skip
+            x,
+            residual,
+            weight,
+            updated,
+            out,
+            scales,
+            columns,
+            x.stride(0),
+            residual.stride(0),
+            float(eps),
+            1.0 / scale if scale else 1.0,
+            FMAX=fmt.maximum,
+            BLOCK=block,
+            ONE_PASS=one_pass,
+            DYNAMIC=scale is None,
+            EVEN=columns % block == 0,
+            num_warps=warps or next(n for size, n in config["warps"] if block <= size),
+            num_stages=1,
+        )
     return finish_fp8(out, fmt), updated, scales
 
 
