@@ -37,8 +37,6 @@ from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 __all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-# The smallest row maximum that gets a scale of its own: below it the reciprocal of the scale would overflow.
-SMALLEST = 1e-30
 
 # Columns in registers at most, and warps by the size of the tile: (tile up to, num_warps), in ascending order.
 # A wave of gfx942 has 64 lanes, so the same number of warps is twice as many threads there.
@@ -94,6 +92,7 @@ def rmsnorm_fp8_kernel(
         s = _add_residual(x_ptr, residual_ptr, updated_ptr, lane, mask)
         y = s * tl.rsqrt(tl.sum(s * s, 0) / columns + eps) * weight
         if DYNAMIC:
+            # 1e-30 is the smallest row maximum with a scale of its own: below, the scale's reciprocal would overflow.
             scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
             tl.store(scale_ptr + row, scale)
             inverse = 1.0 / scale
