@@ -25,13 +25,11 @@ __all__ = []
 
 # What torch itself needs: its wheels for Linux ask for glibc 2.28, their MKL for SSE4.2.
 _GLIBC = "2.28"
-_LANGUAGE = ("-x", "c++", "-DGUIDE_CPU", "-std=c++17", "-O1", "-fPIC", "-fno-exceptions", "-fno-rtti")
-_EXACT_16_BITS = ("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none")
-_ROUNDING = ("-ffp-contract=off", *_EXACT_16_BITS)
 # -z defs: the linker refuses a symbol that neither the library nor the C library or libm defines. Without it, what is
 # missing would come to light where the library is opened.
-_LIBRARY = ("-shared", "-fno-threadsafe-statics", "-nostdlib++", "-Wl,-z,defs")
-_FLAGS = (*_LANGUAGE, *_LIBRARY, *_ROUNDING)
+_FLAGS = ("-x", "c++", "-DGUIDE_CPU", "-std=c++17", "-O1", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti",
+          "-fno-threadsafe-statics", "-nostdlib++", "-Wl,-z,defs", "-ffp-contract=off",
+          "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none")  # fmt: skip
 _DIGEST = hashlib.sha256
 
 
