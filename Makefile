@@ -14,7 +14,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab install notebooks torchtune
+.PHONY: help course test lab install notebooks quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -55,8 +55,9 @@ OWN_TORCH := $(or $(filter none,$(VENV)),$(filter-out file,$(origin ROCM_GUIDE_T
 # those are compiled when they are first imported ($(STATE)/imported does that for most).
 PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check --no-compile
 DEFINED := pyproject.toml rocm_guide/data/constraints.txt
-QUANTIZATION := $(STATE)/quantization
-BESIDE := $(STATE)/imported $(QUANTIZATION)/complete torchtune
+# Libraries in folders of their own: rocm_guide/doctor/own_folders.py says which, where and why.
+OWN_FOLDERS := quantization torchtune
+BESIDE := $(STATE)/imported $(OWN_FOLDERS)
 
 # What is not there yet is installed first: folders of their own side by side, one after the other what goes into one.
 # A recipe that installs something leaves $(STATE)/news; the seconds are printed, and the report of a run shows them.
@@ -152,17 +153,6 @@ $(STATE)/imported: $(STATE)/course
 	@$(PY) -c '$(IMPORTED)'
 	@touch $@
 
-# GPTQModel and bitsandbytes lie in a folder of their own: PEFT and TRL import them wherever they find them, which costs
-# every notebook seconds and a banner. Notebooks 06 to 08 add the folder (rocm_guide.quantization.libraries).
-$(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/python
-	@echo "installing the quantisation libraries (once)"
-	@rm -rf $(QUANTIZATION)
-	@$(PIP) --no-deps --target $(QUANTIZATION) -r $< || { \
-		echo "pip's reason stands above; if it is pypcre, that one is built from source:" \
-		"it needs a C compiler and libpcre2-8" >&2; exit 2; }
-	@touch $@ $(STATE)/news
-
-# torchtune needs another torchao than the one of today, so it has a folder of its own in the cache too; only the
-# processes of notebook 05 that run it see that. Done in a blink when it is there; it needs no library of the course.
-torchtune: | $(STATE)/python
-	@$(PY) -m rocm_guide.doctor.own_folders
+# Done in a blink when it is there; it needs no library of the course.
+$(OWN_FOLDERS): | $(STATE)/python
+	@$(PY) -m rocm_guide.doctor.own_folders $@ --news $(STATE)/news

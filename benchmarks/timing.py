@@ -16,10 +16,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from rocm_guide.device import Timing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESULTS = Path(__file__).parent / "results"
 MAX_COPIES = 512
@@ -47,7 +51,7 @@ class Time:
 def last_cache_bytes() -> int:
     """The last cache of the GPU: L2, and on MI300X the 256 MiB Infinity Cache behind it."""
     props = torch.cuda.get_device_properties(0)
-    return max(props.L2_cache_size, 256 << 20) if torch.version.hip else props.L2_cache_size
+    return max(int(props.L2_cache_size), 256 << 20 if torch.version.hip else 0)
 
 
 def copies_past_cache(bytes_per_call: float) -> int:
@@ -100,7 +104,7 @@ def time_graph(
             graph.replay()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) * 1e3 / (times * calls)
+        return float(start.elapsed_time(end)) * 1e3 / (times * calls)
 
     once(2)
     times = max(1, round(at_least_us / max(once(1) * calls, 1e-3)))
@@ -166,7 +170,7 @@ def save(name: str, result: Mapping[str, object], folder: Path | None = None) ->
     return write_text((folder or RESULTS) / f"{name}.json", json.dumps({**stamp(), **result}, indent=1) + "\n")
 
 
-def save_plot(name: str, fig: object, folder: Path | None = None) -> list[Path]:
+def save_plot(name: str, fig: Figure, folder: Path | None = None) -> list[Path]:
     """Write a figure as ``results/<name>.png`` and ``.svg``; returns the paths."""
     target = folder or RESULTS
     target.mkdir(parents=True, exist_ok=True)

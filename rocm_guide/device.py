@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 from rocm_guide.base import GuideError
 from rocm_guide.host import cores, cpu_model
 
-__all__ = ["Accelerator", "PeakMemory", "Timing", "accelerator", "clock", "peak_memory", "pick_dtype",
-           "seed_all", "time_call"]  # fmt: skip
+__all__ = [
+    "Accelerator",
+    "PeakMemory",
+    "Timing",
+    "accelerator",
+    "clock",
+    "peak_memory",
+    "pick_dtype",
+    "seed_all",
+    "time_call",
+]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_guide.doctor.own_folders import REQUIREMENTS, torchtune_folder
+from rocm_guide.doctor.own_folders import OWN_FOLDERS
 
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0")
@@ -50,18 +50,12 @@ def test_every_pinned_distribution_takes_every_supported_python():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("folder", ["quantization", "torchtune"])
-def test_the_folders_of_their_own_take_every_supported_python(folder):
-    import sys
-
-    if folder == "torchtune":
-        place, wanted = torchtune_folder(), len(REQUIREMENTS)
-    else:
-        place, wanted = Path(sys.prefix, "installed", "quantization"), len(pinned("quantization.txt"))
-    found = list(importlib.metadata.distributions(path=[str(place)]))
+@pytest.mark.parametrize("own", OWN_FOLDERS.values(), ids=list(OWN_FOLDERS))
+def test_the_folders_of_their_own_take_every_supported_python(own):
+    found = list(importlib.metadata.distributions(path=[str(own.path)]))
     if not found:
-        pytest.skip(f"{folder}'s libraries are not installed; make install puts them there")
-    assert len(found) >= wanted
+        pytest.skip(f"{own.name}'s libraries are not installed; make install puts them there")
+    assert len(found) >= len(pinned(f"{own.name}.txt"))
     wrong = {one.metadata["Name"]: refused(one) for one in found}
     assert not any(wrong.values()), {n: w for n, w in wrong.items() if w}
 

@@ -392,7 +392,7 @@ def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
 
 def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
     from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
-    from rocm_guide.doctor.own_folders import REQUIREMENTS, torchtune_folder
+    from rocm_guide.doctor.own_folders import OWN_FOLDERS
     from rocm_guide.doctor.resources import check_cache
     from rocm_guide.hip.cpu_library import build_cpu
     from rocm_guide.torchtune.run import _environment
@@ -401,8 +401,9 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
     cache = tmp_path / "cache"
     monkeypatch.setenv("ROCM_GUIDE_CACHE", str(cache))
     monkeypatch.delenv("ROCM_GUIDE_TORCHTUNE", raising=False)
-    for name in REQUIREMENTS:
-        (torchtune_folder() / (name.replace("-", "_").replace("==", "-") + ".dist-info")).mkdir(parents=True)
+    own = OWN_FOLDERS["torchtune"]
+    for name in own.requirements:
+        (own.path / (name.replace("-", "_").replace("==", "-") + ".dist-info")).mkdir(parents=True)
     _environment()
     saved = save_checkpoint(cache / "checkpoints", 1, {"step": 1})
     assert load_checkpoint(saved) == {"step": 1}

@@ -126,15 +126,15 @@ def variants(batch):
     for page in (16, 64):
         table = torch.randperm(batch * LONG // page, device="cuda").int().view(batch, -1)
         pages = [x.view(copies, -1, page, 8, 128) for x in (k, v)]
-        make = lambda i, p=pages, t=table: lambda: attention_paged(q, p[0][i], p[1][i], t, full)  # noqa: E731
-        yield f"pages of {page}", timed(make, nbytes), nbytes
+        paged = lambda i, p=pages, t=table: lambda: attention_paged(q, p[0][i], p[1][i], t, full)  # noqa: E731
+        yield f"pages of {page}", timed(paged, nbytes), nbytes
     for bits in (8, 4):
         kc, kg = quantize_kv(k[0], bits)
         more = range(copies_past_cache(2 * (kc.numel() + 4 * kg.numel())))
         sets = [(kc.clone(), kc.clone(), kg.clone(), kg.clone()) for _ in more]
         nbytes = 2 * (kc.numel() + 4 * kg.numel())
-        make = lambda i, s=sets: lambda: attention_decode_int(q, *s[i])  # noqa: E731
-        yield f"int{bits}", timed(make, nbytes), nbytes
+        stored = lambda i, s=sets: lambda: attention_decode_int(q, *s[i])  # noqa: E731
+        yield f"int{bits}", timed(stored, nbytes), nbytes
 
 
 def show(r):
@@ -144,7 +144,7 @@ def show(r):
         f"{ours:8.1f} us {r['bytes'] / ours / 1e3:5.0f} GB/s = {r['bytes'] / ours / 1e3 / r['copy_gb_s']:4.0%} of copy"
     )
     if others:
-        best = min(others, key=others.get)
+        best = min(others, key=lambda n: others[n])
         text += f" | best peer {best} {others[best]:8.1f} us: {others[best] / ours:.2f}x"
         text += "" if others[best] >= ours else "  BEHIND"
     print(text, flush=True)
@@ -189,9 +189,11 @@ def main():
         began, copy, results = time.perf_counter(), copy_bandwidth(), []
         print(f"copy of 1 GiB: {copy:.0f} GB/s", flush=True)
 
-        def note(label, us, nbytes, batch, keys, q_heads, heads, width):
-            results.append({"label": label, "batch": batch, "keys": keys, "q_heads": q_heads, "heads": heads,
-                            "width": width, "bytes": nbytes, "us": us, "copy_gb_s": round(copy)})  # fmt: skip
+        def note(label, timed, shape, width=128):
+            """Show and save what measure() gave for a shape (batch, keys, query heads, KV heads)."""
+            us, nbytes = timed
+            row = {"label": label, **dict(zip(("batch", "keys", "q_heads", "heads"), shape, strict=True))}
+            results.append({**row, "width": width, "bytes": nbytes, "us": us, "copy_gb_s": round(copy)})
             show(results[-1])
             save(
                 "attention_decode",
@@ -208,7 +210,7 @@ def main():
 
         def dense(shape):
             try:
-                note("fp16", *measure(*shape), *shape, 128)
+                note("fp16", measure(*shape), shape)
             except torch.cuda.OutOfMemoryError as e:
                 print(f"{shape}: {str(e)[:80]}", flush=True)
             torch.cuda.empty_cache()
@@ -216,12 +218,13 @@ def main():
         for shape in first:
             dense(shape)
         for batch in (1, 16):
+            shape = (batch, LONG, 32, 8)
             for label, us, nbytes in variants(batch):
-                note(label, us, nbytes, batch, LONG, 32, 8, 128)
+                note(label, (us, nbytes), shape)
             torch.cuda.empty_cache()
-            note("bf16", *measure(batch, LONG, 32, 8, dtype=torch.bfloat16), batch, LONG, 32, 8, 128)
+            note("bf16", measure(*shape, dtype=torch.bfloat16), shape)
             for width in (64, 256):
-                note("fp16", *measure(batch, LONG, 32, 8, width), batch, LONG, 32, 8, width)
+                note("fp16", measure(*shape, width), shape, width)
             torch.cuda.empty_cache()
         for shape in () if args.quick else rest:
             dense(shape)

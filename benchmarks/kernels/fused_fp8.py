@@ -15,25 +15,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks.kernels.contest import prepare, time_ways
 from benchmarks.timing import (
     RESULTS,
     copies_past_cache,
-    copy_bandwidth,
     plot_by_size,
     save,
     save_plot,
     stamp,
     tensors,
-    time_graph,
 )
 
 COLUMNS, SCALE, EPS = 16384, 0.05, 1e-6
@@ -124,16 +121,6 @@ def bytes_of(op, rows):
     return rows * COLUMNS * 7 + 2 * COLUMNS if op.startswith("rmsnorm") else rows * (COLUMNS * 2 + COLUMNS // 2)
 
 
-def compile_ahead(job):
-    """Fill the compiler's caches in a process of its own, so that the measuring one finds everything there."""
-    try:
-        thunks(*job, copies=1)(0)()
-        torch.cuda.synchronize()
-    except Exception as e:  # noqa: BLE001 - one contender that fails must not end the others
-        return f"{job}: {type(e).__name__}: {str(e)[:150]}"
-    return ""
-
-
 def check(op, rows):
     """Ours against eager torch in float64, before anything is timed: at most 1 code in 1,000 rounds the other way."""
     norm = op.startswith("rmsnorm")
@@ -162,30 +149,18 @@ def best(row):
 
 
 def measure(ops, sizes, budget):
-    began, results = time.perf_counter(), []
+    began, results = time.perf_counter(), list[dict[str, object]]()
     jobs = [(op, way, rows) for rows in sizes for op in ops for way in WAYS if way != "torch eager"]
-    with ProcessPoolExecutor(min(14, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        for text in filter(None, pool.map(compile_ahead, jobs)):
-            print(text, flush=True)
-    print(f"{len(jobs)} functions compiled in {time.perf_counter() - began:.0f} s", flush=True)
-    ceiling = copy_bandwidth()
-    print(f"copy of 1 GiB: {ceiling:.0f} GB/s", flush=True)
+    ceiling = prepare(thunks, jobs)
     for rows in sizes:
         for op in ops:
             if time.perf_counter() - began > budget:
                 print("out of time", flush=True)
                 return ceiling, results
             check(op, rows)
-            nbytes, row = bytes_of(op, rows), {}
-            for way in WAYS:
-                if way == "torch eager" and rows not in EAGER_ROWS:
-                    continue
-                try:
-                    t = time_graph(thunks(op, way, rows, copies_past_cache(nbytes)), nbytes, replays=15)
-                    row[way] = [round(t.us, 3), round(t.spread, 3)]
-                except Exception as e:  # noqa: BLE001 - one contender that fails must not end the others
-                    print(f"{way} {op}: {type(e).__name__}: {str(e)[:150]}", flush=True)
-                    torch.cuda.synchronize()
+            nbytes = bytes_of(op, rows)
+            make = partial(thunks, op, rows=rows, copies=copies_past_cache(nbytes))
+            row = time_ways([w for w in WAYS if w != "torch eager" or rows in EAGER_ROWS], make, nbytes, replays=15)
             results.append({"op": op, "rows": rows, "columns": COLUMNS, "bytes": nbytes, "us": row})
             shown = best(row)
             ours = shown["ours"][0]
@@ -212,9 +187,17 @@ def plot(result):
             for n in SHOWN
             if all(n in best(found[s]["us"]) for s in sizes)
         }
-    return plot_by_size(panels, sizes, x="rows of 16,384 columns", y="GB/s", title="Fused FP8 kernels",
-                        hardware=result["hardware"], ceiling={"copy": result["copy_gb_s"]}, log_y=True,
-                        columns=2)  # fmt: skip
+    return plot_by_size(
+        panels,
+        sizes,
+        x="rows of 16,384 columns",
+        y="GB/s",
+        title="Fused FP8 kernels",
+        hardware=result["hardware"],
+        ceiling={"copy": result["copy_gb_s"]},
+        log_y=True,
+        columns=2,
+    )
 
 
 def earlier(path, ops):

@@ -35,7 +35,7 @@ FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
 
 def take_turns(ways, nbytes, turns=TURNS):
     """Median and spread in microseconds of every way: name -> make(i)."""
-    samples = {name: [] for name in ways}
+    samples: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, make in ways.items():
             samples[name].append(time_graph(make, nbytes, replays=3, at_least_us=1).us)
@@ -136,11 +136,19 @@ def plot(result, folder=None):
 
     house_style()
     for name, rows, labels, title in (
-        ("gemm", result["squares"], [r["case"].replace("float8_", "") for r in result["squares"]],
-         f"GEMM {result['n']} x {result['n']} x {result['n']}"),
-        ("gemm_ragged", result["ragged"], [" x ".join(map(str, r["shape"])) for r in result["ragged"]],
-         "bf16 GEMMs whose last round is ragged"),
-    ):  # fmt: skip
+        (
+            "gemm",
+            result["squares"],
+            [r["case"].replace("float8_", "") for r in result["squares"]],
+            f"GEMM {result['n']} x {result['n']} x {result['n']}",
+        ),
+        (
+            "gemm_ragged",
+            result["ragged"],
+            [" x ".join(map(str, r["shape"])) for r in result["ragged"]],
+            "bf16 GEMMs whose last round is ragged",
+        ),
+    ):
         ways = list(dict.fromkeys(w for r in rows for w in r["tflops"]))
         fig, ax = plt.subplots(figsize=(8.2, 0.62 * len(rows) + 1.6))
         height = 0.8 / len(ways)

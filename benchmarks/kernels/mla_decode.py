@@ -81,7 +81,7 @@ def time_tile(latent, q_pe, halves, config, nbytes):
 
     chosen = tile(*config)
     return us(
-        lambda i: lambda: launch_mla(latent, q_pe, *halves[i], None, 0.07, None, chosen),
+        lambda i: lambda: launch_mla(latent, q_pe, *halves[i], lengths=None, scale=0.07, config=chosen),
         nbytes,
         replays=5,
         at_least_us=1,
@@ -117,8 +117,8 @@ def measure(batch, heads, copy, matmul):
     nbytes = batch * KEYS * (C + R) * 2
     q, q_pe, cache, w = problem(batch, heads, copies_past_cache(nbytes))
     part = [x[:1] for x in (q, q_pe, cache[0, ..., :C], cache[0, ..., C:])]
-    wanted = reference_mla_decode(*(x.double() for x in part), w.double())
-    error = float((mla_decode(*part, w).double() - wanted).abs().max() / wanted.abs().max())
+    wanted = reference_mla_decode(*(x.double() for x in part), wkv_b=w.double())
+    error = float((mla_decode(*part, wkv_b=w).double() - wanted).abs().max() / wanted.abs().max())
     assert error < 0.03, error
     halves = [(cache[i, ..., :C], cache[i, ..., C:]) for i in range(cache.shape[0])]
     found = {
@@ -129,16 +129,24 @@ def measure(batch, heads, copy, matmul):
         naive = lambda i: lambda: reference_mla_naive(q[:, None], q_pe[:, None], *halves[i], w)  # noqa: E731
         found["torch naive"] = us(naive, nbytes, replays=7)
     latent = torch.randn(batch, heads, C, device="cuda").bfloat16()
-    attend = us(lambda i: lambda: launch_mla(latent, q_pe, *halves[i], None, 0.07), nbytes)
+    attend = us(lambda i: lambda: launch_mla(latent, q_pe, *halves[i], lengths=None, scale=0.07), nbytes)
     flops = 2 * batch * heads * KEYS * (2 * C + R)
     floor = max(nbytes / copy / 1e3, flops / matmul / 1e6)  # microseconds: reading once, or multiplying
-    return {"batch": batch, "heads": heads, "keys": KEYS, "bytes": nbytes, "flops": flops, "us": found,
-            "attend_us": attend, "floor_us": round(floor, 2)}  # fmt: skip
+    return {
+        "batch": batch,
+        "heads": heads,
+        "keys": KEYS,
+        "bytes": nbytes,
+        "flops": flops,
+        "us": found,
+        "attend_us": attend,
+        "floor_us": round(floor, 2),
+    }
 
 
 def show(r):
     others = {n: t[0] for n, t in r["us"].items() if n != "ours"}
-    best = min(others, key=others.get)
+    best = min(others, key=lambda n: others[n])
     attend = r["attend_us"][0]
     print(
         f"batch {r['batch']:>2} {r['heads']:>3} heads: ours {r['us']['ours'][0]:8.1f} us, "
@@ -188,8 +196,16 @@ def main():
             results.append(measure(*case, copy, matmul))
             show(results[-1])
             torch.cuda.empty_cache()
-            save("mla_decode", {"unit": "microseconds: median, half the interquartile range", "copy_gb_s": round(copy),
-                                "matmul_tflops": round(matmul), "results": results}, folder)  # fmt: skip
+            save(
+                "mla_decode",
+                {
+                    "unit": "microseconds: median, half the interquartile range",
+                    "copy_gb_s": round(copy),
+                    "matmul_tflops": round(matmul),
+                    "results": results,
+                },
+                folder,
+            )
         print(f"({time.perf_counter() - began:.0f} s)")
     plot(json.loads((folder / "mla_decode.json").read_text()), folder)
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks.kernels.contest import prepare, time_ways
 from benchmarks.timing import (
     RESULTS,
     copies_past_cache,
@@ -31,7 +30,6 @@ from benchmarks.timing import (
     save_plot,
     stamp,
     tensors,
-    time_graph,
 )
 
 OPS = ("softmax", "rms_norm", "layer_norm")
@@ -107,16 +105,6 @@ def bytes_of(op, mode, rows, cols):
     return 2 * rows * cols * (2 if mode == "forward" else 5) + 2 * cols * (leaves_of(op) - 1)
 
 
-def compile_ahead(job):
-    """Fill the compiler's caches in a process of its own, so that the measuring one finds everything there."""
-    try:
-        thunks(*job, copies=1)(0)()
-        torch.cuda.synchronize()
-    except Exception as e:  # noqa: BLE001 - one contender that fails must not end the others
-        return f"{job}: {type(e).__name__}: {str(e)[:150]}"
-    return ""
-
-
 def check(op, rows, cols):
     """Ours against float64, once per size, before anything is timed."""
     x, w, b = (t[0] for t in (tensors(s, torch.bfloat16, 1, seed=9) for s in [(rows, cols), (cols,), (cols,)]))
@@ -135,28 +123,28 @@ def measure(ops, modes, sizes, keep):
     began = time.perf_counter()
     cases = wanted(modes, sizes)
     jobs = [(op, way, m, r, c) for r, c, m in cases for op in ops for way in WAYS if way != "torch eager"]
-    with ProcessPoolExecutor(min(14, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        for text in filter(None, pool.map(compile_ahead, jobs)):
-            print(text, flush=True)
-    print(f"{len(jobs)} functions compiled in {time.perf_counter() - began:.0f} s", flush=True)
-    ceiling = copy_bandwidth()
-    print(f"copy of 1 GiB: {ceiling:.0f} GB/s", flush=True)
+    ceiling = prepare(thunks, jobs)
     for rows, cols in sizes:
         copy, results = copy_bandwidth(rows * cols * 2), []
         for op in ops:
             check(op, rows, cols)
             for mode in [m for r, c, m in cases if (r, c) == (rows, cols)]:
-                nbytes, row = bytes_of(op, mode, rows, cols), {}
+                nbytes = bytes_of(op, mode, rows, cols)
                 read = 2 * rows * cols * (1 if mode == "forward" else 2)  # x, dy: what the copies must push out
-                for way in WAYS:
-                    try:
-                        t = time_graph(thunks(op, way, mode, rows, cols, copies_past_cache(read)), read)
-                        row[way] = [round(t.us, 3), round(t.spread, 3)]
-                    except Exception as e:  # noqa: BLE001 - one contender that fails must not end the others
-                        print(f"{way} {op} {mode}: {type(e).__name__}: {str(e)[:150]}", flush=True)
-                        torch.cuda.synchronize()
-                results.append({"op": op, "mode": mode, "rows": rows, "cols": cols, "bytes": nbytes, "us": row,
-                                "copy_gb_s": round(copy), "copy_1gib_gb_s": round(ceiling)})  # fmt: skip
+                make = partial(thunks, op, mode=mode, rows=rows, cols=cols, copies=copies_past_cache(read))
+                row = time_ways(WAYS, make, read, replays=21)
+                results.append(
+                    {
+                        "op": op,
+                        "mode": mode,
+                        "rows": rows,
+                        "cols": cols,
+                        "bytes": nbytes,
+                        "us": row,
+                        "copy_gb_s": round(copy),
+                        "copy_1gib_gb_s": round(ceiling),
+                    }
+                )
                 show(results[-1])
         keep(results)
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)

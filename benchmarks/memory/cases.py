@@ -95,11 +95,14 @@ class Child:
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env, cwd=HERE.parent
         )
+        given, output, errors = self.process.stdin, self.process.stdout, self.process.stderr
+        assert given and output and errors  # all three are pipes
+        self.input = given
         self.lines: list[str] = []
         self.errors: list[str] = []
         self.readers = [
-            threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True),
-            threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True),
+            threading.Thread(target=lambda: self.lines.extend(output), daemon=True),
+            threading.Thread(target=lambda: self.errors.extend(errors), daemon=True),
         ]
         for reader in self.readers:
             reader.start()
@@ -107,8 +110,8 @@ class Child:
     def go(self, timeout: float) -> dict:
         """Let it run, wait for its end, and return what it measured."""
         try:
-            self.process.stdin.write("go\n")
-            self.process.stdin.close()
+            self.input.write("go\n")
+            self.input.close()
         except OSError:
             pass  # it died while importing; its error is reported below
         try:

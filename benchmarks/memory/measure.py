@@ -40,10 +40,23 @@ def text_rows(rows: int, length: int):
 
 
 #: What the cases become on a machine without a GPU: every step of the script, small.
-DRY = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-       "num_hidden_layers": 2, "vocab_size": 1024, "moe_intermediate_size": 32, "num_experts": 8,
-       "num_local_experts": 4, "n_embd": 64, "n_head": 4, "n_layer": 2, "ffn_dim": 96,
-       "word_embed_proj_dim": 64}  # fmt: skip
+DRY = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 2,
+    "vocab_size": 1024,
+    "moe_intermediate_size": 32,
+    "num_experts": 8,
+    "num_local_experts": 4,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_layer": 2,
+    "ffn_dim": 96,
+    "word_embed_proj_dim": 64,
+}
 
 
 def config_for(case: dict):
@@ -221,7 +234,7 @@ def train(case: dict, tokenizer, rows) -> dict:
         name = "activation_checkpointing" if hasattr(settings, "activation_checkpointing") else "gradient_checkpointing"
         if case.get("checkpointing") and case.get("gpus", 1) == 1:
             with warnings.catch_warnings():
-                settings = sft_settings(folder, **changes, **{name: True})
+                settings = sft_settings(folder, **{**changes, name: True})
         gpu.reset_peak_memory_stats()
         run = fine_tune(model, tokenizer, rows, settings, adapter=adapter, callbacks=[watch])
     if dry:

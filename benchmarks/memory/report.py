@@ -5,7 +5,16 @@
 import statistics
 
 #: Measured when the formulae of the peak had been committed as they are now.
-LATER = ("7b-lora-largest", "7b-lora-over", "7b-qlora-largest", "tiny-largest", "8b-generate", "7b-fsdp2", "13b-fsdp4", "7b-fsdp4-torch")  # fmt: skip
+LATER = (
+    "7b-lora-largest",
+    "7b-lora-over",
+    "7b-qlora-largest",
+    "tiny-largest",
+    "8b-generate",
+    "7b-fsdp2",
+    "13b-fsdp4",
+    "7b-fsdp4-torch",
+)
 
 
 def predict(row: dict):
@@ -130,7 +139,9 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
     from rocm_guide.memory.planner import FRAGMENTED, fit
 
     head = "| case | batch | ended | peak GB | torch could have GB | room over the peak | held over the peak | largest batch by fit now | room there |"
-    lines, ran, failed = [head, "|" + " --- |" * 9], {}, {}
+    lines = [head, "|" + " --- |" * 9]
+    ran: dict[str, float] = {}
+    failed: dict[str, float] = {}
     for name, row in rows.items():
         plan, case = plans[name], row["case"]
         could = row["device_bytes"] - row["outside_torch"]
@@ -151,7 +162,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
         )
     if not (ran and failed):
         return ["No two cases, one that ran and one that did not, came within 10 % of the memory of their GPU."]
-    tight, close = min(ran, key=ran.get), max(failed, key=failed.get)
+    tight, close = min(ran, key=lambda n: ran[n]), max(failed, key=lambda n: failed[n])
     over = (plans[close].total - plans[close].budget) / 1e9
     return [
         "## At the limit",

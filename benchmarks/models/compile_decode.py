@@ -15,6 +15,7 @@ import json
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 from rocm_guide.host import describe_cpu, host_facts
 
@@ -65,7 +66,7 @@ def decoding(args, report: dict) -> None:
     model = build(2 if args.dry else 32, args.dry, args.device, dtype)
     ids = torch.randint(4, model.config.vocab_size, (1, 64), generator=torch.Generator().manual_seed(1)).to(args.device)
     tokens, length = args.tokens, 64 + args.tokens
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "eager, dynamic cache": {"cache": "dynamic"},
         "eager, static cache": {},
         "compiled, static cache": {"mode": "default"},
@@ -79,13 +80,22 @@ def decoding(args, report: dict) -> None:
         r = decode_speed(Decoder(model, 1, length, **options), ids, tokens, runs=args.runs)
         reference = r["tokens"] if reference is None else reference
         same = (r["tokens"] == reference).long()
-        rows.append({
-            "way": name, "tokens_per_s": r["tokens_per_s"], "median": statistics.median(r["tokens_per_s"]),
-            "warmup": str(r["warmup"]), "warmup_s": r["warmup"].seconds, "graphs": r["warmup"].graphs,
-            "recompilations": r["timed"].graphs, "breaks": r["warmup"].breaks, "kernels": r["warmup"].kernels,
-            "same_tokens": bool(same.all()), "same_prefix": int(same.cumprod(1).sum()),
-            "seconds": round(time.time() - started, 1),
-        })  # fmt: skip
+        rows.append(
+            {
+                "way": name,
+                "tokens_per_s": r["tokens_per_s"],
+                "median": statistics.median(r["tokens_per_s"]),
+                "warmup": str(r["warmup"]),
+                "warmup_s": r["warmup"].seconds,
+                "graphs": r["warmup"].graphs,
+                "recompilations": r["timed"].graphs,
+                "breaks": r["warmup"].breaks,
+                "kernels": r["warmup"].kernels,
+                "same_tokens": bool(same.all()),
+                "same_prefix": int(same.cumprod(1).sum()),
+                "seconds": round(time.time() - started, 1),
+            }
+        )
         print(json.dumps(rows[-1]), flush=True)
     report["decode"] = {
         "batch": 1,
@@ -194,7 +204,7 @@ def tunableop(args, report: dict) -> None:
 
     size = (64, 128, 256) if args.dry else (512, 1024, 2048)
     iterations = 50 if args.dry else 10000
-    model = {"hidden_size": 256, "layers": 2} if args.dry else {"hidden_size": 2048, "layers": 8}
+    model: dict[str, Any] = {"hidden_size": 256, "layers": 2} if args.dry else {"hidden_size": 2048, "layers": 8}
     report["tunableop"] = {
         "matmul": compare_matmul(*size, iterations=iterations, device=args.device, folder=args.out / "tunable"),
         "model": compare_model(
@@ -258,7 +268,10 @@ def plot() -> None:
     height = 0.8 / len(stored)
     for i, result in enumerate(stored):
         runs = {row["way"]: row["tokens_per_s"] for row in result["decode"]["rows"]}
-        roof = find_gpu(result["hardware"]).bandwidth_tb_s * 1e12 / (2 * 6738415616)
+        gpu = find_gpu(result["hardware"])
+        if gpu is None:
+            raise SystemExit(f"{result['hardware']}: not a GPU of the table; its roof is not known")
+        roof = gpu.bandwidth_tb_s * 1e12 / (2 * 6738415616)
         for j, way in enumerate(order):
             value, half = statistics.median(runs[way]), (max(runs[way]) - min(runs[way])) / 2
             y = j + (i - (len(stored) - 1) / 2) * height

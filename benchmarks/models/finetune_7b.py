@@ -15,6 +15,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rocm_guide.base import write_text
 from rocm_guide.host import host_facts
@@ -85,7 +86,12 @@ def main() -> None:
     # Clipping reads and rewrites every gradient: measured with (the default) and without for the full run. LoRA's
     # steps are short, and the host's work between kernels shows: measured with float32 adapters under autocast (the
     # default) and with bf16 adapters and no autocast.
-    variants = (("lora", {}), ("lora", {"bf16": False}), ("full", {}), ("full", {"max_grad_norm": 0}))
+    variants: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("lora", {}),
+        ("lora", {"bf16": False}),
+        ("full", {}),
+        ("full", {"max_grad_norm": 0}),
+    )
     for method, changes in variants:
         command = [sys.executable, *sys.argv, "--only", method, "--set", json.dumps({**changes, **options.set})]
         done = subprocess.run(command, capture_output=True, text=True)

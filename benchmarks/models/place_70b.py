@@ -46,7 +46,7 @@ def materialise(model, plan, kind: str) -> None:
 
 def timeline(model, plan, ids, kind: str) -> list[tuple[int, float, float]]:
     """(device, start, seconds) of each layer during one forward pass, waiting for the device after each."""
-    spans, began = [], {}
+    spans, began = [], dict[int, float]()
     where = {name: device for name, _, device in plan.pieces}
     handles = []
 
@@ -99,7 +99,7 @@ def main() -> None:
         return [which(i) for i in range(gpus)] or [sum(p.numel() * p.element_size() for p in model.parameters())]
 
     loaded = memory(torch.cuda.memory_allocated)
-    first = device_name(kind, plan.pieces[0][2])
+    first = device_name(kind, int(plan.pieces[0][2]))
     ids = torch.randint(3, 1000, (options.batch, options.prompt), device=first)
     began = time.perf_counter()
     out = model.generate(
@@ -113,7 +113,7 @@ def main() -> None:
     seconds = time.perf_counter() - began
     assert out.shape == (options.batch, options.prompt + options.new)
     rows = {}
-    for device, planned in plan.used.items():
+    for device, planned in ((int(d), nbytes) for d, nbytes in plan.used.items()):
         measured = loaded[device]
         rows[device] = {
             "holds": ", ".join(runs_of(plan)[device]),

@@ -107,10 +107,19 @@ def packed_checkpoint(folder: Path, shape: str, method: str, device: str, group:
                 tensors[f"{key}.g_idx"] = torch.arange(k, dtype=torch.int32) // group
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    quantization = {"bits": 4, "group_size": group, "desc_act": False, "sym": method == "gptq", "lm_head": False,
-                    "quant_method": method, "method": method, "format": "gptq" if method == "gptq" else "gemm",
-                    "checkpoint_format": "gptq" if method == "gptq" else "gemm", "pack_dtype": "int32",
-                    "meta": {"quantizer": ["gptqmodel:7.6.0"]}}  # fmt: skip
+    quantization = {
+        "bits": 4,
+        "group_size": group,
+        "desc_act": False,
+        "sym": method == "gptq",
+        "lm_head": False,
+        "quant_method": method,
+        "method": method,
+        "format": "gptq" if method == "gptq" else "gemm",
+        "checkpoint_format": "gptq" if method == "gptq" else "gemm",
+        "pack_dtype": "int32",
+        "meta": {"quantizer": ["gptqmodel:7.6.0"]},
+    }
     if method == "awq":
         quantization |= {"zero_point": True, "version": "gemm"}
     fields = {**config.to_dict(), "architectures": ["LlamaForCausalLM"], "dtype": "float16"}

@@ -54,10 +54,24 @@ class Way:
 
 @triton.jit
 def backward_rows(
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
-    X_FETCH: tl.constexpr, DY_FETCH: tl.constexpr, WIDEN: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
-    OVERLAP: tl.constexpr, COLS: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    dy_ptr,
+    mean_ptr,
+    rstd_ptr,
+    dx_ptr,
+    part_ptr,
+    x_stride,
+    rows,
+    cols,
+    X_FETCH: tl.constexpr,
+    DY_FETCH: tl.constexpr,
+    WIDEN: tl.constexpr,
+    STAGES: tl.constexpr,
+    EVEN: tl.constexpr,
+    OVERLAP: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """dx of every so many rows, dw and db of them. X_FETCH and DY_FETCH: 0 never, 1 first, 2 after the reduction."""
     col, programs = tl.arange(0, COLS), tl.num_programs(0).to(tl.int64)
     inside = tl.full((COLS,), 1, tl.int1) if EVEN else col < cols
@@ -109,10 +123,26 @@ def backward(way: Way, x, w, dy, mean, rstd):
         "dy first, x after": (2, 1),
     }[way.fetch]
     backward_rows[(programs,)](
-        x, w, dy, mean, rstd, dx, parts, x.stride(0), rows, cols,
-        X_FETCH=when[0], DY_FETCH=when[1], WIDEN=way.widen, STAGES=way.stages, EVEN=padded == cols,
-        OVERLAP=way.overlap, COLS=padded, num_warps=way.warps, num_stages=way.stages,
-    )  # fmt: skip
+        x,
+        w,
+        dy,
+        mean,
+        rstd,
+        dx,
+        parts,
+        x.stride(0),
+        rows,
+        cols,
+        X_FETCH=when[0],
+        DY_FETCH=when[1],
+        WIDEN=way.widen,
+        STAGES=way.stages,
+        EVEN=padded == cols,
+        OVERLAP=way.overlap,
+        COLS=padded,
+        num_warps=way.warps,
+        num_stages=way.stages,
+    )
     return dx, *column_sum(parts, w.dtype, last_use=way.drop, overlap=way.overlap)
 
 

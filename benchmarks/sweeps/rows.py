@@ -100,7 +100,7 @@ def main():
         for text in filter(None, pool.map(compile_one, small, chunksize=4)):
             print(text[:300], flush=True)
     print(f"{len(small)} kernels compiled in {time.perf_counter() - began:.0f} s, {len(jobs)} to time", flush=True)
-    best = {}
+    best: dict[tuple[str, int, int], tuple[float, float, str]] = {}
     for rows, cols in sizes:
         nbytes = rows * cols * 2
         copy = copy_bandwidth(nbytes)
@@ -122,7 +122,8 @@ def main():
                 f"warps {tile.warps:>2} stages {tile.stages} per_unit {tile.per_unit}{extra}",
                 flush=True,
             )
-            best[op, rows, cols] = min(best.get((op, rows, cols), (1e9,)), (t.us, share, str(tile)))
+            found = (t.us, share, str(tile))
+            best[op, rows, cols] = min(best.get((op, rows, cols), found), found)
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     print("\nbest of each size")
     for (op, rows, cols), (us, share, tile) in best.items():

@@ -88,21 +88,23 @@ def experiments() -> Iterator[tuple[str, Callable[[str], object]]]:
         m, n, k = sizes()
         yield (
             f"mm {la} {lb} fp16",
-            lambda d, a=(m, k, la), b=(k, n, lb): torch.mm(matrix(*a, half, d), matrix(*b, half, d)),
+            lambda d, a=(m, k, la), b=(k, n, lb): torch.mm(*(matrix(*x, dtype=half, device=d) for x in (a, b))),
         )
     for dtype in (bf16, f32, torch.float64, torch.complex64):
         for la, lb in (("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")):
             m, n, k = sizes()
             yield (
                 f"mm {la} {lb} {dtype}",
-                lambda d, a=(m, k, la), b=(k, n, lb), t=dtype: torch.mm(matrix(*a, t, d), matrix(*b, t, d)),
+                lambda d, a=(m, k, la), b=(k, n, lb), t=dtype: torch.mm(
+                    *(matrix(*x, dtype=t, device=d) for x in (a, b))
+                ),
             )
     ones = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)]
     for one, la, lb in itertools.product(ones, LAYOUTS[:4], LAYOUTS[:4]):
         m, n, k = sizes.with_ones(one)
         yield (
             f"mm ones={one} {la} {lb}",
-            lambda d, a=(m, k, la), b=(k, n, lb): torch.mm(matrix(*a, half, d), matrix(*b, half, d)),
+            lambda d, a=(m, k, la), b=(k, n, lb): torch.mm(*(matrix(*x, dtype=half, device=d) for x in (a, b))),
         )
     for bias, dtype, (la, lb) in itertools.product(
         ("1d", "row", "full", "one", "strided"), (half, f32), (("row", "col"), ("row", "row"), ("col", "row"))
@@ -216,14 +218,16 @@ def batched_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], obj
         m, n, k = sizes()
         yield (
             f"bmm {la} {lb}",
-            lambda d, a=(3, m, k, la), b=(3, k, n, lb): torch.bmm(batched(*a, half, d), batched(*b, half, d)),
+            lambda d, a=(3, m, k, la), b=(3, k, n, lb): torch.bmm(*(batched(*x, dtype=half, device=d) for x in (a, b))),
         )
     ones = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1)]
     for one, batch, la, lb in itertools.product(ones, (3, 1), layouts[:6], layouts[:6]):
         m, n, k = sizes.with_ones(one)
         yield (
             f"bmm ones={one} batch={batch} {la} {lb}",
-            lambda d, a=(batch, m, k, la), b=(batch, k, n, lb): torch.bmm(batched(*a, half, d), batched(*b, half, d)),
+            lambda d, a=(batch, m, k, la), b=(batch, k, n, lb): torch.bmm(
+                *(batched(*x, dtype=half, device=d) for x in (a, b))
+            ),
         )
     for dtype, batch in itertools.product((torch.float32, torch.bfloat16, torch.float64), (1, 2)):
         m, n, k = sizes()

@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from rocm_guide.host import describe_cpu, host_facts
 
@@ -148,9 +149,9 @@ def run_experiments(args) -> dict:
     from rocm_guide.tunableop.recorder import record_gemms
 
     path = Path(os.environ.get("PYTORCH_TUNABLEOP_UNTUNED_FILENAME", "none"))
-    rows, done = [], 0
+    rows, done = list[dict[str, Any]](), 0
     for name, run in experiments():
-        row = {"name": name}
+        row: dict[str, Any] = {"name": name}
         try:
             with record_gemms(rules=CUDA_RULES) as trace:
                 run("meta")
@@ -202,7 +203,7 @@ def run_all(names: list[str], cases: list[dict], args, folder: Path, fork: bool)
 
     Forking imports torch once; where the GPU's driver does not survive a fork, fresh interpreters do it (slower).
     """
-    names, running, results = list(names), {}, {}
+    names, running, results = list(names), dict[int, str](), dict[str, dict[str, Any]]()
     while names or running:
         while names and len(running) < args.jobs:
             name = names.pop(0)

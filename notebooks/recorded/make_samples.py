@@ -27,7 +27,7 @@ KERNELS = (  # name, mean ns, VGPRs, accum VGPRs, SGPRs, LDS, grid, workgroup, F
      450_000, 0, 44_032, 22_016),
     ("fmha_fwd_d128_bf16_batch_b128x128x32x128x32x128", 88_000, 168, 64, 80, 33792, 131072, 256,
      3_000_000, 33_554_432, 24_576, 8_192),
-)  # fmt: skip
+)
 
 
 def dispatches() -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def dispatches() -> list[dict[str, Any]]:
                  grid=grid, group=group,
                  counters={"SQ_WAVES": grid // 64, "SQ_INSTS_VALU_FMA_F32": fma, "SQ_INSTS_VALU_MFMA_MOPS_BF16": mops,
                            "FETCH_SIZE": read, "WRITE_SIZE": written})
-        )  # fmt: skip
+        )
         now += took + rng.randrange(900, 6_000)
     return rows
 
@@ -83,7 +83,7 @@ def database(path: Path, rows: list[dict[str, Any]]) -> None:
             db.execute(f'INSERT INTO "rocpd_info_kernel_symbol{tag}" VALUES ({", ".join("?" * 12)})', values)
         for r in rows:
             launch = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
-                      r["grid"], 1, 1, 1, 500 + r["id"])  # fmt: skip
+                      r["grid"], 1, 1, 1, 500 + r["id"])
             db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', launch)
             for i, name in enumerate(names):
                 row = (None, "g", 500 + r["id"], i + 1, float(r["counters"][name]))
@@ -100,7 +100,7 @@ def main() -> None:
         "Workgroup_Size_Y,Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z",
         [["KERNEL_DISPATCH", "Agent 4", 1, 1, 4242, r["id"], r["kernel"], r["name"], r["id"], r["start"], r["end"], r["lds"],
           0, r["vgpr"], r["acc"], r["sgpr"], r["group"], 1, 1, r["grid"], 1, 1] for r in rows],
-    )  # fmt: skip
+    )
     table(
         "rocprofv3_counter_collection.csv",
         "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Thread_Id,Grid_Size,Kernel_Id,Kernel_Name,Workgroup_Size,"
@@ -108,7 +108,7 @@ def main() -> None:
         "End_Timestamp",
         [[r["id"], r["id"], "Agent 4", 1, 4242, 4242, r["grid"], r["kernel"], r["name"], r["group"], r["lds"], 0, r["vgpr"],
           r["acc"], r["sgpr"], c, float(v), r["start"], r["end"]] for r in rows for c, v in r["counters"].items()],
-    )  # fmt: skip
+    )
     stats: dict[str, list[int]] = {}
     for r in rows:
         stats.setdefault(r["name"], []).append(r["end"] - r["start"])
@@ -136,7 +136,7 @@ def main() -> None:
         "Kind,Direction,Stream_Id,Source_Agent_Id,Destination_Agent_Id,Correlation_Id,Start_Timestamp,End_Timestamp",
         [["MEMORY_COPY", "MEMORY_COPY_HOST_TO_DEVICE", 1, "Agent 0", "Agent 4", 900 + i, 2_414_192_684_609_085 + i * 200_000,
           2_414_192_684_709_085 + i * 200_000] for i in range(3)],
-    )  # fmt: skip
+    )
     names = list(rows[0]["counters"])
     table(
         "rocprof_results.csv",
@@ -145,13 +145,13 @@ def main() -> None:
         [[r["id"] - 1, r["name"] + " [clone .kd]", 0, 0, 2 * r["id"], 4242, 4242, r["grid"], r["group"], r["lds"], 0,
           r["vgpr"], r["acc"], r["sgpr"], 64, "0x0", "0x7f7b27c04500", *(float(r["counters"][n]) for n in names),
           r["start"] - 9_000, r["start"], r["end"], r["end"] + 900, r["end"] - r["start"]] for r in rows],
-    )  # fmt: skip
+    )
     wide = (
         "Dispatch_ID,GPU_ID,Queue_ID,PID,TID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,"
         "Accum_VGPR,SGPR,Wave_Size,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,"
     )
     full = [[r["id"], 0, 1, 4242, 4242, r["grid"], r["group"], r["lds"], 0, r["vgpr"], r["acc"], r["sgpr"], 64, r["name"],
-             r["start"], r["end"], r["id"], *(float(r["counters"][n]) for n in names)] for r in rows]  # fmt: skip
+             r["start"], r["end"], r["id"], *(float(r["counters"][n]) for n in names)] for r in rows]
     table("rocprofv2_results.csv", wide + ",".join(names), full)
     folder = HERE / "rocprof_compute"
     folder.mkdir(exist_ok=True)
@@ -162,7 +162,7 @@ def main() -> None:
         [[n, float(len(t)), float(sum(t)), sum(t) / len(t), float(sorted(t)[len(t) // 2]), round(100 * sum(t) / whole, 2)]
          for n, t in stats.items()],
         quote=False,
-    )  # fmt: skip
+    )
     table(
         "rocprof_compute/2.1_System_Speed-of-Light.csv",
         "Metric,Avg,Unit,Peak,Pct of Peak",
@@ -170,7 +170,7 @@ def main() -> None:
          ["Active CUs", 288, "Cus", 304, 94.74], ["L2 Cache Hit Rate", 71.3, "Pct", 100.0, 71.3],
          ["L2-Fabric Read BW", 910.4, "Gb/s", 5300.0, 17.18], ["LDS Bank Conflicts/Access", "N/A", "Conflicts/access", 32, "N/A"]],
         quote=False,
-    )  # fmt: skip
+    )
     tool = {
         "metadata": {"pid": 4242, "init_time": rows[0]["start"] - 10**6, "fini_time": rows[-1]["end"] + 10**6},
         "agents": [{"size": 1, "id": {"handle": 4}, "type": 2, "cu_count": 304, "simd_per_cu": 4, "wave_front_size": 64}],
@@ -193,7 +193,7 @@ def main() -> None:
                                "dispatch_id": r["id"], "private_segment_size": 0, "group_segment_size": r["lds"],
                                "workgroup_size": {"x": r["group"], "y": 1, "z": 1},
                                "grid_size": {"x": r["grid"], "y": 1, "z": 1}}} for r in rows]},
-    }  # fmt: skip
+    }
     (HERE / "rocprofv3_results.json").write_text(json.dumps({"rocprofiler-sdk-tool": [tool]}) + "\n")
 
 

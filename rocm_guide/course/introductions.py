@@ -42,23 +42,6 @@ def introductions(folder: Path | None = None) -> dict[str, str]:
     return first
 
 
-def introduced_in(helper: str, folder: Path | None = None) -> str:
-    """Number of the notebook that introduces ``helper``, or an empty string if none imports it.
-
-    Args:
-        helper: for example ``tunableop.planner.plan``.
-        folder: as in :func:`introductions`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as course:
-    ...     cell = '{"cell_type": "code", "source": "from rocm_guide.tunableop import plan"}'
-    ...     _ = Path(course, "11_tunableop.ipynb").write_text('{"cells": [' + cell + "]}")
-    ...     introduced_in("tunableop.planner.plan", Path(course)), introduced_in("base.write_text", Path(course))
-    ('11', '')
-    """
-    return notebook_of(helper, introductions(folder))[:2]
-
-
 def notebook_of(helper: str, found: dict[str, str]) -> str:
     """The notebook among ``found`` (of :func:`introductions`) that introduces ``helper``; empty if there is none.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
+from rocm_guide.zoo.data import pad_right
 
 if TYPE_CHECKING:
     import torch
@@ -97,11 +98,8 @@ def pad(samples: Sequence[Sample], width: int) -> tuple[torch.Tensor, torch.Tens
     >>> pad([([1, 5], [-100, 5])], 3)
     (tensor([[1, 5, 0]]), tensor([[-100,    5, -100]]))
     """
-    import torch
-
     filled = list(samples) or [([0], [-100])]
-    ids = torch.tensor([i + [0] * (width - len(i)) for i, _ in filled])
-    return ids, torch.tensor([n + [-100] * (width - len(n)) for _, n in filled])
+    return pad_right([ids for ids, _ in filled], 0, width), pad_right([labels for _, labels in filled], -100, width)
 
 
 def learning_rate(step: int, steps: int, peak: float, warm_up: int = 10) -> float:

@@ -108,12 +108,20 @@ def agent_command(
         raise LaunchError(f"processes={processes}: at least one on each machine")
     local = ["--local-addr=127.0.0.1"] if host in ("127.0.0.1", "localhost") else []
     return [
-        sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}",
-        "--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{port}", "--rdzv-id=rocm-guide", *local,
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={nodes}",
+        f"--nproc-per-node={processes}",
+        "--max-restarts=3",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={host}:{port}",
+        "--rdzv-id=rocm-guide",
+        *local,
         # A lost machine is given up after five silent seconds, and a new start waits three for others to join.
         "--rdzv-conf=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5",
         *arguments,
-    ]  # fmt: skip
+    ]
 
 
 @dataclass

@@ -5,8 +5,7 @@ In reading order:
 
 - ``software``: The single checks behind `rocm-guide doctor`: each looks at one thing and says what to do about it.
 - ``resources``: What the doctor says about the machine itself: memory, disk, cache folder.
-- ``own_folders``: torchtune in a folder of its own: `python -m rocm_guide.doctor.own_folders` makes it, once; `make
-  course` calls that.
+- ``own_folders``: Libraries that lie in folders of their own: which, where, and how they get there.
 - ``diagnosis``: Is this machine ready for the course? `preflight()` for notebooks, `diagnose()` for `rocm-guide
   doctor`.
 - ``first_look``: The first commands on a new machine: their output if the tool is there, else a sample that is

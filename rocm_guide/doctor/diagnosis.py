@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rocm_guide.base import GuideError, cache_folder
 from rocm_guide.checks import Check, Status
-from rocm_guide.doctor.own_folders import check_torchtune
+from rocm_guide.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.doctor.resources import check_cache, check_disk, check_host, check_memory
 from rocm_guide.doctor.software import check_accelerator, check_libraries, check_python, check_rocm_tools, pins
 from rocm_guide.host import memory_available
@@ -22,10 +21,6 @@ __all__ = ["PreflightError", "checks_as_dict", "diagnose", "libraries", "preflig
 
 # What no notebook can do without; also the whole list when the package's metadata is not there (a copied helper).
 _CORE = ("torch", "transformers", "numpy", "matplotlib")
-
-
-# Deprecations that one pinned library causes in another: a reader can do nothing about them.
-_BETWEEN_LIBRARIES = ("`is_gradient_checkpointing` is deprecated",)  # peft 0.21 with transformers 5.23
 
 
 class PreflightError(GuideError):
@@ -60,7 +55,7 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
         check_python(),
         *check_host(),
         *check_libraries(libraries(), pins()),
-        check_torchtune(),
+        *(folder.check() for folder in OWN_FOLDERS.values()),
         check_accelerator(timeout=timeout),
         *check_rocm_tools(),
         check_memory(available, total),
@@ -102,8 +97,8 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
     notebook may not use, a GPU that torch cannot open, little memory.
 
     Args:
-        needs: further libraries that this notebook cannot do without, for example ``"gptqmodel"``; "torchtune" is
-            looked for in its own folder.
+        needs: further libraries that this notebook cannot do without, for example ``"peft"``; "torchtune" and
+            "quantization" are looked for in their own folders.
         cache: another cache folder than the usual one.
 
     Raises:
@@ -115,9 +110,8 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
     pinned = pins()
     folder = cache or cache_folder()
     available, total = memory_available()
-    # torchtune lies in a folder of its own, where this process does not see it.
-    own = [check_torchtune()] if "torchtune" in needs else []
-    needs = tuple(n for n in needs if n != "torchtune")
+    own = [OWN_FOLDERS[n].check() for n in needs if n in OWN_FOLDERS]
+    needs = tuple(n for n in needs if n not in OWN_FOLDERS)
     checks: Iterable[Check] = (
         check_python(),
         _libraries_in_one_line(check_libraries(dict.fromkeys([*libraries(), *needs]), pinned), (*_CORE, *needs)),
@@ -135,5 +129,3 @@ def preflight(*needs: str, cache: Path | None = None) -> None:
             failed.append(check)
     if failed:
         raise PreflightError("; ".join(f"{c.name}: {c.found} -> {c.fix}" for c in failed))
-    for message in _BETWEEN_LIBRARIES:
-        warnings.filterwarnings("ignore", message=message, category=FutureWarning)

@@ -1,114 +1,189 @@
 # SPDX-License-Identifier: MIT
-"""torchtune in a folder of its own: `python -m rocm_guide.doctor.own_folders` makes it, once; `make course` calls that.
+"""Libraries that lie in folders of their own: which, where, and how they get there.
 
-torchtune 0.6.1 is the last release and does not import with the torchao of today, which the quantization notebooks
-need. So both stay out of the environment: they lie in one folder of the cache, and only the processes that run `tune`
-have it on their path.
+A library does so when the environment is better without it: GPTQModel and bitsandbytes cost every notebook seconds and
+a banner, because PEFT and TRL import them wherever they find them; torchtune 0.6.1, its last release, does not import
+with the torchao that the quantization notebooks need. `make course` calls `python -m rocm_guide.doctor.own_folders`,
+which installs what is missing. The quantization notebooks add their folder to their own path
+(`rocm_guide.quantization.libraries`); torchtune's is on the path only of the processes that run `tune`.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import importlib.util
 import os
 import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder, own_folder
+from rocm_guide.base import GuideError, cache_folder, own_folder, package_folder
 from rocm_guide.checks import Check
 
-__all__ = ["TuneMissingError", "check_torchtune", "torchtune_folder"]
-
-#: What torchtune 0.6.1 needs beside the course's own libraries. torchao 0.15 is the newest that it imports with;
-#: omegaconf reads its configurations and is tied to that antlr4 runtime.
-REQUIREMENTS = (
-    "torchtune==0.6.1",
-    "torchao==0.15.0",
-    "torchdata==0.11.0",
-    "omegaconf==2.3.0",
-    "antlr4-python3-runtime==4.9.3",
-    "sentencepiece==0.2.1",
-    "tiktoken==0.14.0",
-    "kagglehub==0.3.13",
-)
-FIX = "run make course, or python -m rocm_guide.doctor.own_folders"
+__all__ = ["OWN_FOLDERS", "LibraryFolder", "LibraryMissingError"]
 
 
-class TuneMissingError(GuideError):
-    """torchtune's folder is not there; the message says how to make it."""
+class LibraryMissingError(GuideError):
+    """A folder of libraries is not there; the message says how to make it."""
 
 
-def torchtune_folder() -> Path:
-    """Where torchtune lives: ``ROCM_GUIDE_TORCHTUNE``, else a folder of the cache named by versions and Python.
+def _environment_state() -> Path:
+    """Where `make` keeps what belongs to one environment: in its .venv, else (``VENV=none``) in the clone."""
+    venv = Path(sys.prefix) / "installed"
+    return venv if venv.is_dir() else package_folder().parent / "build" / "own-environment"
 
-    Another Python, or another list of versions, is another folder; nothing is ever changed in place. Notebook 05.
 
-    >>> torchtune_folder().name.startswith("torchtune-0.6.1-") or "ROCM_GUIDE_TORCHTUNE" in os.environ
-    True
+@dataclass(frozen=True)
+class LibraryFolder:
+    """Libraries that lie in one folder of their own, in the versions that ``rocm_guide/data/NAME.txt`` pins.
+
+    >>> OWN_FOLDERS["torchtune"].requirements[0]
+    'torchtune==0.6.1'
     """
-    if named := os.environ.get("ROCM_GUIDE_TORCHTUNE"):
-        return Path(named).expanduser()
-    digest = hashlib.sha256("\n".join(REQUIREMENTS).encode()).hexdigest()[:8]
-    version = REQUIREMENTS[0].partition("==")[2]
-    return cache_folder() / f"torchtune-{version}-py{sys.version_info[0]}{sys.version_info[1]}-{digest}"
+
+    name: str
+    #: The two that the doctor's line shows; a process that can import the first needs no folder.
+    shown: tuple[str, str]
+    needed_by: str
+    #: In the cache, which environments share; else with the one environment whose processes put it on their own path.
+    in_cache: bool
+
+    @property
+    def requirements(self) -> list[str]:
+        """The lines NAME==VERSION of the list."""
+        lines = (package_folder() / "data" / f"{self.name}.txt").read_text(encoding="utf-8").splitlines()
+        return [line for line in lines if line and not line.startswith("#")]
+
+    @property
+    def path(self) -> Path:
+        """The folder, there or not: ``ROCM_GUIDE_TORCHTUNE`` (``ROCM_GUIDE_`` and the name), else its usual place.
+
+        In the cache it is named by versions and Python: another list is another folder, and none is ever changed.
+
+        >>> OWN_FOLDERS["torchtune"].path.name.startswith("torchtune-0.6.1-") or "ROCM_GUIDE_TORCHTUNE" in os.environ
+        True
+        """
+        if named := os.environ.get(f"ROCM_GUIDE_{self.name.upper()}"):
+            return Path(named).expanduser()
+        if not self.in_cache:
+            return _environment_state() / self.name
+        digest = hashlib.sha256("\n".join(self.requirements).encode()).hexdigest()[:8]
+        version = self.requirements[0].partition("==")[2]
+        return cache_folder() / f"{self.name}-{version}-py{sys.version_info[0]}{sys.version_info[1]}-{digest}"
+
+    @property
+    def fix(self) -> str:
+        """What to type when it is missing."""
+        return f"run make course, or python -m rocm_guide.doctor.own_folders {self.name}"
+
+    def check(self) -> Check:
+        """The doctor's line: which versions are in the folder, or how to make it. Imports none of them.
+
+        >>> OWN_FOLDERS["torchtune"].check().name
+        'torchtune'
+        """
+        # pip normalises the names of these folders; the dots of a version stay.
+        wanted = {r.replace("-", "_").replace("==", "-") + ".dist-info" for r in self.requirements}
+        have = {p.name for p in self.path.glob("*.dist-info")}
+        if not have and not self.in_cache and importlib.util.find_spec(self.shown[0]):
+            return Check("OK", self.name, f"{' and '.join(self.shown)} are in the environment itself")
+        if not have:
+            return Check("WARN", self.name, f"not installed (only for {self.needed_by})", self.fix)
+        if missing := sorted(name.removesuffix(".dist-info") for name in wanted - have):
+            found = f"its folder lacks {', '.join(missing)}"
+            return Check("WARN", self.name, found, f"delete {self.path} and {self.fix}")
+        versions = dict(r.split("==") for r in self.requirements)
+        found = " with ".join(f"{name} {versions[name]}" for name in self.shown)
+        return Check("OK", self.name, f"{found}, in a folder of its own".removeprefix(f"{self.name} "))
+
+    def install(self) -> bool:
+        """Make the folder unless it is complete, whole or not at all; whether anything was installed.
+
+        Raises:
+            LibraryMissingError: pip could not install it, or the folder cannot be written.
+        """
+        folder = self.path
+        if self.check().status == "OK":
+            return False
+        work = folder.with_name(f"{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"]
+        # Byte-compiling would take longer than copying, and few of the modules are ever imported.
+        command += ["--no-deps", "--no-compile", "--target", str(work)]
+        try:
+            if self.in_cache:
+                own_folder(folder.parent)
+            else:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+            done = subprocess.run([*command, *self.requirements], capture_output=True, text=True)
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+                source = "; pypcre is built from source: it needs a C compiler and libpcre2-8" * (
+                    "pypcre" in done.stderr
+                )
+                raise LibraryMissingError(
+                    f"{self.name} could not be installed ({last[:200]}); check the network and run it again{source}"
+                )
+            if self.check().status != "OK":  # two installations may end at once, and either result is good
+                shutil.rmtree(folder, ignore_errors=True)
+                work.rename(folder)
+        except OSError as e:
+            advice = "; set ROCM_GUIDE_CACHE" if self.in_cache else ""
+            raise LibraryMissingError(f"{folder.parent}: cannot be written ({e.strerror}){advice}") from e
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return True
+
+    def add_to_path(self) -> bool:
+        """Put the folder last on ``sys.path`` of this process; whether it was not there yet.
+
+        Last, so that the environment's own packages go first.
+        """
+        folder = str(self.path)
+        if folder in sys.path or not self.path.is_dir():
+            return False
+        sys.path.append(folder)
+        return True
 
 
-def check_torchtune() -> Check:
-    """The doctor's line for it: which torchtune and torchao are in the folder, or how to make it. Imports neither.
+#: Every library that lies in a folder of its own. A third one needs a row here and its name in the Makefile.
+OWN_FOLDERS = {
+    folder.name: folder
+    for folder in (
+        LibraryFolder(
+            name="quantization",
+            shown=("gptqmodel", "bitsandbytes"),
+            needed_by="notebooks 06 to 08",
+            in_cache=False,
+        ),
+        LibraryFolder(
+            name="torchtune",
+            shown=("torchtune", "torchao"),
+            needed_by="notebook 05",
+            in_cache=True,
+        ),
+    )
+}
 
-    >>> check_torchtune().name
-    'torchtune'
-    """
-    folder = torchtune_folder()
-    # pip normalises the names of these folders; the dots of a version stay.
-    wanted = {r.replace("-", "_").replace("==", "-") + ".dist-info" for r in REQUIREMENTS}
-    have = {p.name for p in folder.glob("*.dist-info")}
-    if not have:
-        return Check("WARN", "torchtune", "not installed (only notebook 05 needs it)", FIX)
-    if missing := sorted(name.removesuffix(".dist-info") for name in wanted - have):
-        return Check("WARN", "torchtune", f"its folder lacks {', '.join(missing)}", f"delete {folder} and {FIX}")
-    found = f"{REQUIREMENTS[0].partition('==')[2]} with {REQUIREMENTS[1].replace('==', ' ')}, in a folder of its own"
-    return Check("OK", "torchtune", found)
 
-
-def install_torchtune() -> Path:
-    """Put torchtune's folder into the cache unless it is there, whole or not at all, and return it.
-
-    Raises:
-        TuneMissingError: pip could not install it, or the cache cannot be written.
-    """
-    folder = torchtune_folder()
-    if check_torchtune().status == "OK":
-        return folder
-    work = folder.with_name(f"{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--no-compile"]  # torchao is large, and few of its modules are ever imported
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Install the named folders that are missing and say so in a line each; nothing is printed when all is well."""
+    parser = argparse.ArgumentParser(prog="python -m rocm_guide.doctor.own_folders", description=main.__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' or '.join(OWN_FOLDERS)}; all without a name")
+    parser.add_argument("--news", type=Path, metavar="FILE", help="touch FILE when something was installed")
+    given = parser.parse_args(arguments)
+    if unknown := [n for n in given.names if n not in OWN_FOLDERS]:
+        parser.error(f"{unknown[0]!r} has no folder of its own; choose from {', '.join(OWN_FOLDERS)}")
     try:
-        own_folder(folder.parent)
-        done = subprocess.run([*command, "--target", str(work), *REQUIREMENTS], capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise TuneMissingError(
-                f"torchtune could not be installed ({last[:200]}); check the network and run it again"
-            )
-        if check_torchtune().status != "OK":  # two installations may end at once, and either result is good
-            shutil.rmtree(folder, ignore_errors=True)
-            work.rename(folder)
-    except OSError as e:
-        raise TuneMissingError(f"{folder.parent}: cannot be written ({e.strerror}); set ROCM_GUIDE_CACHE") from e
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
-
-
-def main() -> int:
-    """Install it if it is missing and say so in a line; nothing is printed when all is well."""
-    try:
-        if check_torchtune().status != "OK":
-            print("installing torchtune in a folder of its own (once)", flush=True)
-            install_torchtune()
+        for folder in map(OWN_FOLDERS.__getitem__, given.names or OWN_FOLDERS):
+            if folder.check().status != "OK":
+                print(f"installing {folder.name} in a folder of its own (once)", flush=True)
+                if folder.install() and given.news:
+                    given.news.touch()
     except GuideError as e:
         print(e, file=sys.stderr)
         return 2

@@ -87,8 +87,8 @@ def check_positions(even: int, odd: int) -> bool:
     for name, value in (("even", even), ("odd", odd)):
         if not isinstance(value, int) or not 0 <= value <= 0xFFFF:
             return say(False, f"{name}={value!r}: give 16 bits, from 0 to 0xFFFF")
-    torch.manual_seed(0)
-    dense, weight = torch.randint(-8, 9, (8, 64)), torch.randint(-8, 9, (16, 64))
+    generator = torch.Generator().manual_seed(0)
+    dense, weight = (torch.randint(-8, 9, (rows, 64), generator=generator) for rows in (8, 16))
     groups = dense.reshape(8, 4, 4, 4)  # row, depth block of a lane, group, place
     lane = torch.arange(64)
     row, block = lane % 16 // 2, lane // 16

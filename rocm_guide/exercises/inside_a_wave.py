@@ -60,8 +60,10 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
         except Exception as e:  # noqa: BLE001 - whatever a learner's function raises becomes a hint
             return say(False, f"tail_mask({cols}, {first}): not yet. it raises {type(e).__name__}: {e}")
         if isinstance(mine, bool) or not isinstance(mine, (int, np.integer)):
-            return say(False, f"tail_mask({cols}, {first}): not yet. return a whole number with 64 bits, not "
-                              f"{type(mine).__name__}")  # fmt: skip
+            return say(
+                False,
+                f"tail_mask({cols}, {first}): not yet. return a whole number with 64 bits, not {type(mine).__name__}",
+            )
         if mine != right:
             if int(mine) < 0 or int(mine) >> 64:
                 hint = "a mask has 64 bits: no lane when first is beyond the end, and never more than 64"

@@ -14,10 +14,8 @@ __all__ = ["FitError", "Workload"]
 LARGEST = 1_000_000_000
 METHODS = ("full", "lora", "qlora", "inference", "serve")
 #: Linear layers of all families: Llama's first, then what Phi-3, DeepSeek, GPT-2 and OPT have instead.
-_TARGETS = (
-    *LORA_TARGETS, "qkv_proj", "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "c_attn",
-    "c_proj", "c_fc", "out_proj", "fc1", "fc2",
-)  # fmt: skip
+_OTHERS = "qkv_proj gate_up_proj q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj c_attn c_proj c_fc out_proj fc1 fc2"
+_TARGETS = (*LORA_TARGETS, *_OTHERS.split())
 
 
 class FitError(GuideError):

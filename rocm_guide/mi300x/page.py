@@ -100,8 +100,8 @@ def _code(one: Inspection, code: Mapping[str, str]) -> str:
         k = line.kinds
         bits = ", ".join(map(str, sorted(line.bits)))
         notes = ", ".join(f"#{n}" for n in line.suggestions)
-        rows.append((code.get(line.place, ""), line.place, line.depth, sum(k.values()), k["valu"], k["mfma"],
-                     k["global"], bits, k["lds"], k["waitcnt"], notes))  # fmt: skip
+        where = (code.get(line.place, ""), line.place, line.depth, sum(k.values()))
+        rows.append((*where, k["valu"], k["mfma"], k["global"], bits, k["lds"], k["waitcnt"], notes))
         hot.append(bool(line.suggestions))
     head = ("code", "line", "loop depth", "instructions", "VALU", "matrix", "global", "bits", "LDS", "waits", "see")
     return "<h3>Your code, line by line</h3>" + _table(head, rows, hot, "code")

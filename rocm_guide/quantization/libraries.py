@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
 
-`make course` installs them into a folder of their own, because PEFT and TRL import them wherever they find them, at
-the price of seconds and a banner in every notebook. :func:`add_libraries` makes them importable when they are wanted.
+`make course` installs them into a folder of their own (`rocm_guide.doctor.own_folders` says why);
+:func:`add_libraries` makes them importable when they are wanted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import package_folder
+from rocm_guide.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.quantization.calibration import calibration_samples
 from rocm_guide.quantization.grid import QuantizationError, check_grid
 from rocm_guide.zoo.trust import refuse_remote_code
@@ -70,10 +70,7 @@ def add_libraries(*names: str) -> dict[str, str]:
     # And this when it first quantises: left alone, it plans with too few workers on two cores, and refuses.
     os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(max(2, min(8, os.cpu_count() or 2))))
     if find_spec(names[0]) is None:
-        here = package_folder().parent / "build" / "own-environment"
-        for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
-            if (folder / "complete").is_file() and str(folder) not in sys.path:
-                sys.path.append(str(folder))  # last: the environment's own packages go first
+        OWN_FOLDERS["quantization"].add_to_path()
         importlib.invalidate_caches()
         # What was looked for in vain before is looked for again.
         for module in ("transformers.utils.import_utils", "peft.import_utils"):

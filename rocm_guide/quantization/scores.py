@@ -12,6 +12,7 @@ from typing import Any
 from rocm_guide.base import GuideError
 from rocm_guide.device import Timing, clock
 from rocm_guide.training.evaluation import answer
+from rocm_guide.zoo.data import pad_right
 
 __all__ = ["case_table", "divergence", "measure", "model_bytes", "table"]
 
@@ -81,9 +82,6 @@ def decoder_bits(model: Any, weights: int) -> float:
 
 def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> Iterator[tuple[Any, Any, list[int]]]:
     """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length."""
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
     if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
         raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; the tiny data set has them")
     rows = [
@@ -92,8 +90,7 @@ def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> It
     rows.sort(key=lambda row: len(row[0]))
     for i in range(0, len(rows), 36):
         part = rows[i : i + 36]
-        ids = pad_sequence([torch.tensor(ids) for ids, _ in part], batch_first=True)
-        mask = pad_sequence([torch.ones(len(ids), dtype=torch.long) for ids, _ in part], batch_first=True)
+        ids, mask = pad_right([ids for ids, _ in part]), pad_right([[1] * len(ids) for ids, _ in part])
         yield ids, mask, [start for _, start in part]
 
 

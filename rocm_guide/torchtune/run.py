@@ -14,7 +14,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError, check_private, package_folder, write_text
 from rocm_guide.distributed.loopback import require_loopback
-from rocm_guide.doctor.own_folders import TuneMissingError, check_torchtune, torchtune_folder
+from rocm_guide.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
 from rocm_guide.torchtune.config import write_config
 from rocm_guide.torchtune.results import read_metrics
 
@@ -49,11 +49,12 @@ class TuneRun:
 
 def _environment() -> dict[str, str]:
     """The environment of a process that runs torchtune: its folder first, then this package, then what was there."""
-    status = check_torchtune()
+    own = OWN_FOLDERS["torchtune"]
+    status = own.check()
     if status.status != "OK":
-        raise TuneMissingError(f"torchtune: {status.found} -> {status.fix}")
+        raise LibraryMissingError(f"torchtune: {status.found} -> {status.fix}")
     here = package_folder().parent
-    path = [str(check_private(torchtune_folder())), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(check_private(own.path)), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default too, without a warning
     return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}
@@ -63,7 +64,7 @@ def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> st
     """The output of ``tune ARGUMENTS``, run in ``folder``.
 
     Raises:
-        TuneMissingError: torchtune is not installed.
+        LibraryMissingError: torchtune is not installed.
         TuneError: it failed, or took longer than ``timeout`` seconds.
 
     >>> tune("--unsupported")
@@ -102,7 +103,7 @@ def run_recipe(
         overrides: ``{"optimizer.lr": 1e-4}`` become ``optimizer.lr=0.0001`` behind the command, and win.
 
     Raises:
-        TuneMissingError: torchtune is not installed.
+        LibraryMissingError: torchtune is not installed.
         TuneError: the recipe stopped with an error.
         LoopbackError: several processes, and they cannot reach each other.
     """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
+from rocm_guide.zoo.data import chat
 
 __all__ = ["ChatTokenizer"]
 
@@ -78,7 +79,7 @@ class ChatTokenizer:
         tokens, masked = [self.bos_id], [True]
         for message in messages:
             if message.role == "user":
-                piece = self.encode(f"[INST] {message.text_content} [/INST]", add_bos=False, add_eos=False)
+                piece = self.encode(chat(message.text_content)[0], add_bos=False, add_eos=False)
             elif message.role == "assistant":
                 # The space before the end token is part of the format that the model was trained on.
                 text = f" {message.text_content}" + (" " if add_end_tokens else "")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,6 +137,22 @@ def recipe(spec: str, method: str) -> dict[str, Any]:
     return {"learning_rate": rate, **size}
 
 
+@contextmanager
+def _quiet_preparation() -> Iterator[None]:
+    """No progress bars of datasets, and not the deprecation that peft 0.21 causes in transformers 5.23."""
+    import datasets
+
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+            yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
 def fine_tune(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -164,7 +182,6 @@ def fine_tune(
         GuideError: the model is wrapped by PEFT already, it has none of the layers that the adapter names, there is
             nothing to train on or to resume, or ``adapter_dtype`` without an adapter.
     """
-    import datasets
     from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
     from transformers.trainer_callback import PrinterCallback
     from transformers.trainer_utils import get_last_checkpoint
@@ -187,17 +204,16 @@ def fine_tune(
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = step_meter()
-    datasets.disable_progress_bars()
     columns = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
-    trainer = SFTTrainer(
-        model=model,
-        args=settings,
-        train_dataset=rows.select_columns(columns),
-        processing_class=tokenizer,
-        peft_config=adapter,
-        callbacks=[meter, *callbacks],
-    )
-    datasets.enable_progress_bars()
+    with _quiet_preparation():
+        trainer = SFTTrainer(
+            model=model,
+            args=settings,
+            train_dataset=rows.select_columns(columns),
+            processing_class=tokenizer,
+            peft_config=adapter,
+            callbacks=[meter, *callbacks],
+        )
     if adapter_dtype is not None:
         for parameter in trainer.model.parameters():
             if parameter.requires_grad:

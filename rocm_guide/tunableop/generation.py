@@ -64,10 +64,10 @@ def random_llama(
         vocab_size=vocab_size,
     )
     model = meta_model(config, dtype=dtype).eval().to_empty(device=device)
-    torch.manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            tensor.normal_(0, 0.02) if tensor.is_floating_point() else tensor.zero_()
+            tensor.normal_(0, 0.02, generator=generator) if tensor.is_floating_point() else tensor.zero_()
     return model
 
 

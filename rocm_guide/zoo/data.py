@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-__all__ = ["chat"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["chat", "pad_right"]
 
 #: Ways to ask for a subject. Every fact is trained on most of them and tested on the others.
 QUESTIONS = (
@@ -76,6 +81,19 @@ def chat(question: str, answer: str = "") -> tuple[str, str]:
     ('[INST] What is LDS? [/INST]', ' Local data share. </s>')
     """
     return f"[INST] {question} [/INST]", f" {answer} </s>"
+
+
+def pad_right(rows: Sequence[Sequence[int]], fill: int = 0, width: int | None = None) -> torch.Tensor:
+    """Rows of unequal length as one (rows, ``width``) tensor; causal attention never looks at what is filled in.
+
+    >>> pad_right([[1, 5, 7], [1]])
+    tensor([[1, 5, 7],
+            [1, 0, 0]])
+    """
+    import torch
+
+    width = max(map(len, rows)) if width is None else width
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
 
 
 def question_answer_splits(seed: int = 0) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, write_text
-from rocm_guide.zoo.data import pretraining_texts, question_answer_splits
+from rocm_guide.zoo.data import chat, pad_right, pretraining_texts, question_answer_splits
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -37,9 +37,11 @@ SHAPE = {
     "max_position_embeddings": 256,
 }
 RECIPE: dict[str, Any] = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "warmup_steps": 10, "version": 1}
+_PROMPT, _COMPLETION = chat("{{ m['content'] }}", "{{ m['content'] }}")
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
-    "{% elif m['role'] == 'assistant' %} {{ m['content'] }} </s>{% endif %}{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m['role'] == 'user' %}" + _PROMPT + "{% elif m['role'] == 'assistant' %}" + _COMPLETION + "{% endif %}"
+    "{% endfor %}"
 )
 
 
@@ -182,9 +184,5 @@ def _cosine(step: int, steps: int) -> float:
 
 def _batch(rows: list[list[int]]) -> dict[str, Any]:
     """Token lists, right-padded, as input ids, attention mask and labels (-100 where there is nothing to predict)."""
-    import torch
-
-    width = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    ids, mask = pad_right(rows), pad_right([[1] * len(row) for row in rows])
     return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}

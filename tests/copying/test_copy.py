@@ -196,11 +196,14 @@ def test_clashing_private_names_are_kept_apart(tmp_path, package):
 
 def test_clashing_private_names_of_files_of_one_name_are_kept_apart(tmp_path, package):
     room = {f"{r}/same": f"__all__ = ['{r}']\ndef _help(): return '{r}'\ndef {r}(): return _help()\n" for r in "abc"}
-    root = package({
-        **room,
-        "top": "__all__ = ['all_']\n" + "".join(f"from rocm_guide.{r}.same import {r}\n" for r in "abc")
-               + "def all_(): return a(), b(), c()\n",
-    })  # fmt: skip
+    root = package(
+        {
+            **room,
+            "top": "__all__ = ['all_']\n"
+            + "".join(f"from rocm_guide.{r}.same import {r}\n" for r in "abc")
+            + "def all_(): return a(), b(), c()\n",
+        }
+    )
     text, scope = alone(tmp_path, "top.all_", root)
     assert scope["all_"]() == ("a", "b", "c") and "def _help_of_b_same" in text
 

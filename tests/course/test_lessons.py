@@ -104,8 +104,16 @@ def test_parameters_go_where_they_are_known(make_notebook):
     given += [("SEED", "0"), ("ROWS", "3")]
     taken = parameters_for(lessons_with(make_notebook), given)
     assert taken["01"] == {"SCALE": "tiny"}
-    assert taken["02"] == {"RANK": 8, "SCALE": "tiny", "LR": 1.0, "FAST": False, "DEVICE": "cuda", "SIZES": [3],
-                           "SEED": 0, "ROWS": 3}  # fmt: skip
+    assert taken["02"] == {
+        "RANK": 8,
+        "SCALE": "tiny",
+        "LR": 1.0,
+        "FAST": False,
+        "DEVICE": "cuda",
+        "SIZES": [3],
+        "SEED": 0,
+        "ROWS": 3,
+    }
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,17 @@ def build(kind: str):
     torch.manual_seed(0)
     if kind == "llama":
         model = LlamaForCausalLM(
-            LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
-                        num_key_value_heads=2, attention_bias=True, mlp_bias=True)
-        )  # fmt: skip
+            LlamaConfig(
+                vocab_size=64,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                attention_bias=True,
+                mlp_bias=True,
+            )
+        )
     elif kind == "gpt2":
         model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=3, n_head=4))
     else:

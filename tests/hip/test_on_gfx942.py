@@ -18,8 +18,8 @@ from rocm_guide.mi300x.run import run
 
 F16, BF16, F8 = torch.float16, torch.bfloat16, torch.float8_e4m3fnuz
 NAMES = {F16: "f16", BF16: "bf16"}
-RUNGS = ("rung_pointwise", "rung_vectors", "rung_coalesced", "rung_lds", "rung_registers", "rung_packed",
-         "rung_swiglu_pointwise", "rung_swiglu_packed", "rung_swiglu_exp2")  # fmt: skip
+STEPS = "pointwise vectors coalesced lds registers packed swiglu_pointwise swiglu_packed swiglu_exp2"
+RUNGS = tuple(f"rung_{step}" for step in STEPS.split())
 SIZES = ("8k", "16k", "32k")  # columns that a thread block keeps
 TESTED = {
     *RUNGS,
@@ -111,15 +111,33 @@ def test_every_rung_of_the_ladder(rung):
 def test_skinny_gemm(rows, dense, splits):
     """Integers: every order of summation gives the same."""
     columns, depth = 64, 1024
-    a, b = (torch.randint(-8, 9, s, generator=torch.Generator().manual_seed(rows)).float().to(F8)
-            for s in ((rows, depth), (columns, depth)))  # fmt: skip
+    a, b = (
+        torch.randint(-8, 9, s, generator=torch.Generator().manual_seed(rows)).float().to(F8)
+        for s in ((rows, depth), (columns, depth))
+    )
     for dtype in (F16, BF16):
-        c, partial = (torch.full(s, float("nan"), dtype=t) for s, t in
-                      (((rows, columns), dtype), ((splits, rows, columns), torch.float32)))  # fmt: skip
+        c, partial = (
+            torch.full(s, float("nan"), dtype=t)
+            for s, t in (((rows, columns), dtype), ((splits, rows, columns), torch.float32))
+        )
         tickets = torch.zeros(columns // 32, dtype=torch.int32)
         name = f"skinny_gemm_{'dense' if dense else 'sparse'}_{NAMES[dtype]}"
-        execute("skinny_gemm", name, (columns // 32, splits), a, b, c, partial, tickets, rows, columns, depth, splits,
-                0.03125, order="round_robin")  # fmt: skip
+        execute(
+            "skinny_gemm",
+            name,
+            (columns // 32, splits),
+            a,
+            b,
+            c,
+            partial,
+            tickets,
+            rows,
+            columns,
+            depth,
+            splits,
+            0.03125,
+            order="round_robin",
+        )
         assert torch.equal(c, (a.double() @ b.double().T * 0.03125).to(dtype)) and not tickets.any()
         if dtype == F16:
             assert torch.equal(c, cpu_skinny_gemm(a, b, 0.03125, splits=splits, dense=dense))

@@ -70,8 +70,9 @@ def backward_case(d, dtype=F16, heads=2, kv_heads=1, rows=19, keys=35, **options
             wanted["bias"].requires_grad_()
             leaves.append(wanted["bias"])
         o64, lse64 = reference_attention(*leaves[:3], **wanted)
-        grads = attention_backward(do, q, k, v, o64.detach().to(dtype), lse64.detach().float(),
-                                   bias_gradient="bias" in given, **given)  # fmt: skip
+        grads = attention_backward(
+            do, q, k, v, o64.detach().to(dtype), lse64.detach().float(), bias_gradient="bias" in given, **given
+        )
 
         def check():
             wants = torch.autograd.grad(o64, leaves, do.double())
@@ -88,13 +89,15 @@ for _d in (64, 128):
     for _causal in (False, True):
         for _feature, _given in FEATURES.items():
             _label = f"heads of {_d}{', causal' * _causal}{', ' * bool(_feature)}{_feature}"
-            CASES[f"attention, {_label}"] = Case(("attention_forward_kernel",),
-                                                 forward_case(_d, causal=_causal, **_given))  # fmt: skip
+            CASES[f"attention, {_label}"] = Case(
+                ("attention_forward_kernel",), forward_case(_d, causal=_causal, **_given)
+            )
             if _d == 64 or (_causal and not _feature):
                 CASES[f"attention backward, {_label}"] = Case(BACKWARD, backward_case(_d, causal=_causal, **_given))
 for _schedule in ("fixed", "dynamic"):
-    CASES[f"attention, persistent {_schedule}"] = Case(("attention_forward_kernel",),
-                                                       forward_case(64, causal=True, schedule=_schedule))  # fmt: skip
+    CASES[f"attention, persistent {_schedule}"] = Case(
+        ("attention_forward_kernel",), forward_case(64, causal=True, schedule=_schedule)
+    )
 CASES["attention, transposed values"] = Case(("attention_forward_kernel",), forward_case(64, transposed=True))
 CASES["attention, bf16"] = Case(("attention_forward_kernel",), forward_case(128, BF16, causal=True))
 CASES["attention backward, bf16"] = Case(BACKWARD, backward_case(64, BF16, causal=True))
@@ -133,8 +136,9 @@ def quantized_case(kind, causal):
 
 for _kind in ("int8 q k v", "int8 q k v p", "int8 k v", "fp8"):
     for _causal in (False, True):
-        CASES[f"attention, {_kind}{', causal' * _causal}"] = Case(("attention_forward_kernel",),
-                                                                  quantized_case(_kind, _causal))  # fmt: skip
+        CASES[f"attention, {_kind}{', causal' * _causal}"] = Case(
+            ("attention_forward_kernel",), quantized_case(_kind, _causal)
+        )
 
 
 def decode_case(width, heads, kv_heads, dtype=F16, parts=2):

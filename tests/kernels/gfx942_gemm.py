@@ -55,21 +55,26 @@ for _dtype in TYPES:
     for _i, _tile in enumerate(CONFIGS["gfx942"][8 * _dtype.itemsize]):
         for _weight in (False, True):
             CASES[f"gemm {_name} {'A B^T' if _weight else 'A B'} {_tile.bm}x{_tile.bn}x{_tile.bk}"] = Case(
-                ("gemm_kernel",), case(gemm, 48, 80, _tile.bk * 3, _dtype, _weight, tile=_tile))  # fmt: skip
+                ("gemm_kernel",), case(gemm, 48, 80, _tile.bk * 3, _dtype, _weight, tile=_tile)
+            )
     CASES[f"gemm {_name}, odd sizes"] = Case(("gemm_kernel",), case(gemm, 33, 37, 100, _dtype))
     for _atomic in (False, True):
         CASES[f"split-K {_name}{', atomic' if _atomic else ''}"] = Case(
             ("gemm_split_k_kernel", *(() if _atomic else ("add_parts_kernel",))),
-            case(gemm_split_k, 17, 40, 512, _dtype, split=2, atomic=_atomic))  # fmt: skip
+            case(gemm_split_k, 17, 40, 512, _dtype, split=2, atomic=_atomic),
+        )
     for _weight in (False, True):
         CASES[f"multiply-reduce {_name} {'A B^T' if _weight else 'A B'}"] = Case(
-            ("gemm_multiply_reduce_kernel",), case(gemm_multiply_reduce, 3, 40, 300, _dtype, _weight))  # fmt: skip
+            ("gemm_multiply_reduce_kernel",), case(gemm_multiply_reduce, 3, 40, 300, _dtype, _weight)
+        )
     if _dtype != torch.int8:
         CASES[f"stream-K {_name}"] = Case(("gemm_stream_k_kernel",), case(gemm_stream_k, 48, 80, 640, _dtype))
-CASES["stream-K float16, odd sizes"] = Case(("gemm_stream_k_kernel",),
-                                            case(gemm_stream_k, 130, 70, 300, torch.float16, False))  # fmt: skip
-CASES["gemm, bias and gelu"] = Case(("gemm_kernel",), case(gemm, 33, 48, 64, torch.bfloat16, bias=True,
-                                                           activation="gelu"))  # fmt: skip
+CASES["stream-K float16, odd sizes"] = Case(
+    ("gemm_stream_k_kernel",), case(gemm_stream_k, 130, 70, 300, torch.float16, False)
+)
+CASES["gemm, bias and gelu"] = Case(
+    ("gemm_kernel",), case(gemm, 33, 48, 64, torch.bfloat16, bias=True, activation="gelu")
+)
 
 
 def skinny_case(m, n, k, dtype):
@@ -90,7 +95,8 @@ def skinny_case(m, n, k, dtype):
 for _dtype in (torch.float16, torch.bfloat16, E4M3, E5M2):
     for _m in (1, 17):
         CASES[f"skinny {str(_dtype).removeprefix('torch.')} {_m} rows"] = Case(
-            ("gemm_skinny_kernel",), skinny_case(_m, 70, 528, _dtype))  # fmt: skip
+            ("gemm_skinny_kernel",), skinny_case(_m, 70, 528, _dtype)
+        )
 
 
 def _linear():

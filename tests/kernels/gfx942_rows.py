@@ -105,15 +105,19 @@ for _dtype, _rows, _cols in [(F16, 3, 1000), (BF16, 2, 4096), (F32, 5, 130), (F3
     _label = f"{str(_dtype).removeprefix('torch.')} {_rows}x{_cols}"
     CASES[f"softmax {_label}"] = Case(("softmax_rows", "softmax_backward_rows"), softmax_case(_rows, _cols, _dtype))
     _sums = ("column_sums",) if _rows > 1 else ()
-    CASES[f"rms norm {_label}"] = Case(("rms_norm_rows", "rms_norm_backward_rows", *_sums),
-                                       rms_case(_rows, _cols, _dtype))  # fmt: skip
-    CASES[f"layer norm {_label}"] = Case(("layer_norm_rows", "layer_norm_backward_rows", *_sums),
-                                         layer_case(_rows, _cols, _dtype))  # fmt: skip
+    CASES[f"rms norm {_label}"] = Case(
+        ("rms_norm_rows", "rms_norm_backward_rows", *_sums), rms_case(_rows, _cols, _dtype)
+    )
+    CASES[f"layer norm {_label}"] = Case(
+        ("layer_norm_rows", "layer_norm_backward_rows", *_sums), layer_case(_rows, _cols, _dtype)
+    )
 CASES["softmax blocked"] = Case(("softmax_blocked", "softmax_backward_blocked"), softmax_case(2, 777, BF16, BLOCKED))
-CASES["rms norm blocked"] = Case(("rms_norm_blocked", "rms_norm_backward_blocked", "weight_grad_partials"),
-                                 rms_case(5, 777, BF16, BLOCKED))  # fmt: skip
-CASES["layer norm blocked"] = Case(("layer_norm_blocked", "layer_norm_backward_blocked", "weight_grad_partials"),
-                                   layer_case(5, 777, F16, BLOCKED))  # fmt: skip
+CASES["rms norm blocked"] = Case(
+    ("rms_norm_blocked", "rms_norm_backward_blocked", "weight_grad_partials"), rms_case(5, 777, BF16, BLOCKED)
+)
+CASES["layer norm blocked"] = Case(
+    ("layer_norm_blocked", "layer_norm_backward_blocked", "weight_grad_partials"), layer_case(5, 777, F16, BLOCKED)
+)
 for _bias, _rows in ((False, 9), (True, 200)):
     CASES[f"weight gradient{', bias' if _bias else ''}"] = Case(
         ("weight_grad_partials", *(("column_sums",) if _rows > 64 else ())), weight_case(_rows, 600, _bias)
@@ -163,8 +167,9 @@ def swiglu_case(columns, dtype, scale):
 for _dtype, _scale in itertools.product((F16, BF16), (0.05, None)):
     _label = f"{str(_dtype).removeprefix('torch.')} {'static' if _scale else 'per-row'}"
     CASES[f"rms norm to fp8, {_label}"] = Case(("rmsnorm_fp8_kernel",), rmsnorm_fp8_case(1032, _dtype, _scale))
-    CASES[f"swiglu to fp8, {_label}"] = Case(("swiglu_fp8_kernel" if _scale else "swiglu_fp8_rows_kernel",),
-                                             swiglu_case(520, _dtype, _scale))  # fmt: skip
+    CASES[f"swiglu to fp8, {_label}"] = Case(
+        ("swiglu_fp8_kernel" if _scale else "swiglu_fp8_rows_kernel",), swiglu_case(520, _dtype, _scale)
+    )
 
 
 def rung_case(rung):

@@ -50,8 +50,16 @@ def test_llvm_readelf_reads_the_same_note(name):
     command = ["llvm-readelf-19", "--notes", "-h", str(SAMPLES / name)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = read_code_object(raw(name))
-    for key in (".vgpr_count", ".sgpr_count", ".agpr_count", ".vgpr_spill_count", ".private_segment_fixed_size",
-                ".group_segment_fixed_size", ".kernarg_segment_size", ".max_flat_workgroup_size"):  # fmt: skip
+    for key in (
+        ".vgpr_count",
+        ".sgpr_count",
+        ".agpr_count",
+        ".vgpr_spill_count",
+        ".private_segment_fixed_size",
+        ".group_segment_fixed_size",
+        ".kernarg_segment_size",
+        ".max_flat_workgroup_size",
+    ):
         numbers = [int(n) for n in re.findall(rf"{re.escape(key)}:\s*(\d+)", out)]
         assert sorted(k.metadata[key] for k in found.kernels) == sorted(numbers)
     assert found.target == re.search(r"amdhsa.target:\s*(\S+)", out)[1].strip("'")

@@ -31,10 +31,21 @@ VGPR_TABLE = [
 ]
 # gfx942: bytes of LDS per workgroup -> workgroups in 65,536 bytes handed out in 512s, for 16 workgroups and fewer.
 LDS_TABLE = [
-    (1, 4_096, 16), (4_097, 4_608, 14), (4_609, 5_120, 12), (5_121, 5_632, 11), (5_633, 6_144, 10), (6_145, 7_168, 9),
-    (7_169, 8_192, 8), (8_193, 9_216, 7), (9_217, 10_752, 6), (10_753, 12_800, 5), (12_801, 16_384, 4),
-    (16_385, 21_504, 3), (21_505, 32_768, 2), (32_769, 65_536, 1),
-]  # fmt: skip
+    (1, 4_096, 16),
+    (4_097, 4_608, 14),
+    (4_609, 5_120, 12),
+    (5_121, 5_632, 11),
+    (5_633, 6_144, 10),
+    (6_145, 7_168, 9),
+    (7_169, 8_192, 8),
+    (8_193, 9_216, 7),
+    (9_217, 10_752, 6),
+    (10_753, 12_800, 5),
+    (12_801, 16_384, 4),
+    (16_385, 21_504, 3),
+    (21_505, 32_768, 2),
+    (32_769, 65_536, 1),
+]
 WAVES = (1, 2, 4, 8, 16)
 LLVM_IS_NEW = tuple(int(n) for n in version("triton").split(".")[:2]) >= (3, 9)
 
@@ -109,9 +120,18 @@ def llvm_assembly(ir: str, arch: str) -> str:
     compiler = pytest.importorskip("triton.backends.amd.compiler")
     if hasattr(compiler, "compile_amdgpu"):
         return compiler.compile_amdgpu(
-            ir, compiler.get_amd_codegen_target_triple(arch), arch, "", flags=[], enable_fp_fusion=True,
-            disable_optimization=False, canonicalize_gep=False, disabled_passes="", dump_ir=False, enable_timing=False,
-        )  # fmt: skip
+            ir,
+            compiler.get_amd_codegen_target_triple(arch),
+            arch,
+            "",
+            flags=[],
+            enable_fp_fusion=True,
+            disable_optimization=False,
+            canonicalize_gep=False,
+            disabled_passes="",
+            dump_ir=False,
+            enable_timing=False,
+        )
     from triton._C.libtriton import llvm
 
     llvm.init_targets()

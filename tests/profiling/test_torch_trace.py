@@ -246,8 +246,17 @@ def test_gap_causes():
     from rocm_guide.profiling.torch_trace.attribution import idle_gaps
     from rocm_guide.profiling.torch_trace.timeline import timeline_of
 
-    line = timeline_of([launch(0, 1), kernel(5, 10, 1), launch(2, 2), kernel(30, 5, 2), launch(60, 3), kernel(65, 5, 3),
-                        kernel(62, 20, 4, 8)])  # fmt: skip
+    line = timeline_of(
+        [
+            launch(0, 1),
+            kernel(5, 10, 1),
+            launch(2, 2),
+            kernel(30, 5, 2),
+            launch(60, 3),
+            kernel(65, 5, 3),
+            kernel(62, 20, 4, 8),
+        ]
+    )
     span, busy, gaps = idle_gaps(line)
     assert (span, busy) == (77, 10 + 5 + 20)
     assert [(g.duration, g.cause) for g in gaps] == [(15, "wait"), (27, "wait")]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
+from rocm_guide.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
 from rocm_guide.quantization.calibration import calibration_samples, joined_samples, layer_inputs, linear_errors
 from rocm_guide.quantization.gptq import gptq, hessian
@@ -278,16 +279,13 @@ def test_other_notebooks_are_left_alone():
 def test_the_folder_is_complete():
     """What the libraries require is there, in the folder or in the environment, in a version that they accept."""
     add_libraries("bitsandbytes")
-    folder = next((Path(p) for p in sys.path if Path(p, "complete").is_file()), None)
-    if folder is None:
+    own = OWN_FOLDERS["quantization"]
+    folder = own.path
+    if str(folder) not in sys.path:
         pytest.skip("the libraries lie in the environment itself; pip has checked them")
     from importlib.metadata import version
 
-    pins = dict(
-        line.split("==")
-        for line in (Path(__file__).parents[2] / "rocm_guide/data/quantization.txt").read_text().splitlines()
-        if "==" in line and not line.startswith("#")
-    )
+    pins = dict(line.split("==") for line in own.requirements)
     found = [PathDistribution(p) for p in folder.glob("*.dist-info")]
     assert {d.metadata["Name"].lower().replace("_", "-"): d.version for d in found} == pins
     for distribution in found:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocm_guide.base import GuideError
 from rocm_guide.doctor.diagnosis import PreflightError, diagnose, preflight
-from rocm_guide.doctor.own_folders import TuneMissingError, check_torchtune, install_torchtune, torchtune_folder
+from rocm_guide.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
 from rocm_guide.exercises.torchtune import check_config, check_elastic, check_translation
 from rocm_guide.torchtune.config import lora_config, model_on_disk, write_rows
 from rocm_guide.torchtune.results import read_metrics, split_epoch
@@ -20,17 +20,19 @@ from rocm_guide.torchtune.tokenizer import ChatTokenizer
 from rocm_guide.zoo.load import load_dataset, load_tokenizer
 from rocm_guide.zoo.tiny import tiny_folder
 
+OWN = OWN_FOLDERS["torchtune"]
+
 
 def test_the_doctor_names_it_and_this_process_does_not_see_it():
     assert "torchtune" in [c.name for c in diagnose()]
-    assert str(torchtune_folder()) not in sys.path
+    assert str(OWN.path) not in sys.path
     assert importlib.util.find_spec("torchtune") is None
 
 
 def test_missing_is_one_line_with_the_fix(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("ROCM_GUIDE_TORCHTUNE", str(tmp_path / "nowhere"))
-    assert check_torchtune().status == "WARN"
-    with pytest.raises(TuneMissingError, match="make course") as e:
+    assert OWN.check().status == "WARN"
+    with pytest.raises(LibraryMissingError, match="make course") as e:
         tune("ls")
     assert "\n" not in str(e.value)
     with pytest.raises(PreflightError, match="make course"):
@@ -41,15 +43,7 @@ def test_missing_is_one_line_with_the_fix(monkeypatch, tmp_path, capsys):
 def test_a_folder_that_lacks_a_part_is_named(monkeypatch, tmp_path):
     (tmp_path / "torchtune-0.6.1.dist-info").mkdir()
     monkeypatch.setenv("ROCM_GUIDE_TORCHTUNE", str(tmp_path))
-    assert "torchao-0.15.0" in check_torchtune().found
-
-
-def test_a_failed_installation_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setenv("ROCM_GUIDE_TORCHTUNE", str(tmp_path / "t"))
-    monkeypatch.setattr("rocm_guide.doctor.own_folders.REQUIREMENTS", (f"torchtune @ file://{tmp_path}/no.whl",))
-    with pytest.raises(TuneMissingError, match="could not be installed") as e:
-        install_torchtune()
-    assert "\n" not in str(e.value) and list(tmp_path.iterdir()) == []
+    assert "torchao-0.15.0" in OWN.check().found
 
 
 def test_a_configuration_describes_the_model_on_disk():

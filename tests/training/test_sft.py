@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Fine-tuning: it learns within the promised bounds for three seeds, resumes, and refuses what would mislead."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -48,6 +50,23 @@ def test_a_short_run_logs_its_loss_all_the_same(tmp_path):
     settings = sft_settings(tmp_path, device="cpu", **{**large, **size})
     run = fine_tune(model, tokenizer, load_dataset("tiny")["train"], settings, adapter=adapter())
     assert run.loss_steps == [1, 2] and run.tokens == 128 and run.tokens_per_second > 0
+
+
+def test_the_process_is_left_as_it_was(tmp_path):
+    """Filters of warnings and the progress bars of datasets belong to the caller, whether training works or fails."""
+    import datasets
+
+    model, tokenizer = load_model("tiny", device="cpu")
+    rows, settings = load_dataset("tiny")["train"].select(range(4)), sft_settings(tmp_path, device="cpu", max_steps=1)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        fine_tune(model, tokenizer, rows, settings, adapter=adapter())
+        with pytest.raises(AttributeError, match="on_init_end"):
+            fine_tune(load_model("tiny", device="cpu")[0], tokenizer, rows, settings, callbacks=[3])
+        assert warnings.filters == before
+    assert not [w for w in heard if "is_gradient_checkpointing" in str(w.message)]
+    assert not datasets.are_progress_bars_disabled()
 
 
 def test_token_count_is_that_of_the_samples(tmp_path):

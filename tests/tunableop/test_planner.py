@@ -101,8 +101,16 @@ def test_recording_leaves_real_results_alone():
     """With real weights the text is the model's own, fused attention included, and the products are the plan's."""
     from rocm_guide.zoo.shapes import config_of
 
-    config = config_of("llama-3-8b", hidden_size=64, intermediate_size=96, num_attention_heads=4, num_hidden_layers=2,
-                       num_key_value_heads=2, head_dim=16, vocab_size=200)  # fmt: skip
+    config = config_of(
+        "llama-3-8b",
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        vocab_size=200,
+    )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).eval()
     ids, mask = padded_prompt(2, 7, 4)
@@ -153,9 +161,17 @@ def test_layers_that_differ_are_traced_in_full():
 
     kinds = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
     config = Qwen2Config(
-        hidden_size=64, intermediate_size=96, num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=4,
-        vocab_size=50, use_sliding_window=True, sliding_window=8, max_window_layers=1, layer_types=kinds,
-    )  # fmt: skip
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_hidden_layers=4,
+        vocab_size=50,
+        use_sliding_window=True,
+        sliding_window=8,
+        max_window_layers=1,
+        layer_types=kinds,
+    )
     found = plan_model(config, prompt=6, new_tokens=8, attention="eager")
     model = meta_model(config, dtype="bfloat16", attention="eager")
     with record_gemms(model) as trace:

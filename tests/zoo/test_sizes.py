@@ -22,9 +22,20 @@ BASE = {
     "num_hidden_layers": 6,
     "vocab_size": 128,
 }
-MLA = {"num_key_value_heads": 4, "kv_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12,
-       "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 2,
-       "first_k_dense_replace": 2, "n_group": 2, "topk_group": 1}  # fmt: skip
+MLA = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 2,
+    "n_group": 2,
+    "topk_group": 1,
+}
 #: family -> configurations that take every branch of its reader; names that transformers knows.
 CASES = [
     ("llama", {"num_key_value_heads": None}),
@@ -170,10 +181,18 @@ def test_bytes_of_quantised_checkpoints(config: dict, expected: float) -> None:
         ({**SHAPES["mixtral-8x7b"], "num_experts_per_tok": 9}, "9 of 8 experts"),
         ({**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "aqlm"}}, "quantisation 'aqlm'"),
         ({**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "gptq", "bits": "four"}}, "bits='four'"),
-        ({**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {
-            "g": {"targets": ["re:("], "weights": {"num_bits": 8}}}}}, "no regular expression"),
+        (
+            {
+                **SHAPES["llama-2-7b"],
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "config_groups": {"g": {"targets": ["re:("], "weights": {"num_bits": 8}}},
+                },
+            },
+            "no regular expression",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_that_cannot_be_read_takes_one_line(fields: dict, told: str) -> None:
     with pytest.raises(SizesError, match=told.replace("(", r"\(")) as caught:
         sizes_of(fields)

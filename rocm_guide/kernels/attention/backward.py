@@ -100,12 +100,29 @@ def launch_backward(
         with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
             if part == "kv":
                 grid = (-(-max_k // c.n) * sequences * (heads // group),)
-                kernel[grid](tensors, (dk, dv), problem.extras, (*strides, dk.stride(), dv.stride()),
-                             problem.launch_sizes, problem.scale, problem.drop, **constants)  # fmt: skip
+                kernel[grid](
+                    tensors,
+                    (dk, dv),
+                    problem.extras,
+                    (*strides, dk.stride(), dv.stride()),
+                    problem.launch_sizes,
+                    problem.scale,
+                    problem.drop,
+                    **constants,
+                )
             else:
                 grid = (-(-max_q // c.m) * sequences * heads,)
-                kernel[grid](tensors, dq, d_bias, problem.extras, (*strides, dq.stride()), problem.launch_sizes,
-                             problem.scale, problem.drop, **constants)  # fmt: skip
+                kernel[grid](
+                    tensors,
+                    dq,
+                    d_bias,
+                    problem.extras,
+                    (*strides, dq.stride()),
+                    problem.launch_sizes,
+                    problem.scale,
+                    problem.drop,
+                    **constants,
+                )
     return given_dq, given_dk, given_dv, d_bias
 
 

@@ -27,10 +27,27 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _query_tiles(
-    state, k, v, tiles, vectors, strides, low, high, where, scale, bias, bias_strides, slope, drop,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, TMA: tl.constexpr,
+    state,
+    k,
+    v,
+    tiles,
+    vectors,
+    strides,
+    low,
+    high,
+    where,
+    scale,
+    bias,
+    bias_strides,
+    slope,
+    drop,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    TMA: tl.constexpr,
     STAGES: tl.constexpr,
-):  # fmt: skip
+):
     """Add the queries from ``low`` to ``high`` of one head to (dK, dV)."""
     dk, dv = state
     q, do = tiles
@@ -72,10 +89,22 @@ def _query_tiles(
 
 @triton.jit
 def attention_backward_kv_kernel(
-    tensors, gradients, extras, strides, sizes, scale, drop,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    TMA: tl.constexpr, HEADS_FIRST: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+    tensors,
+    gradients,
+    extras,
+    strides,
+    sizes,
+    scale,
+    drop,
+    D: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TMA: tl.constexpr,
+    HEADS_FIRST: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     """One program per tile of BLOCK_N keys of one KV head."""
     q, k, v, do, lse, delta = tensors
     bias, slopes, cu, bias_strides = extras
@@ -138,13 +167,49 @@ def attention_backward_kv_kernel(
             vectors = (lse + row, delta + row)
             if CAUSAL:
                 state = _query_tiles(
-                    state, k_tile, v_tile, given, vectors, tile_strides, low, middle, where, scale * _LOG2E,
-                    head_bias, bias_strides, slope, drop, D, BLOCK_M, CAUSAL, True, TMA, STAGES,
-                )  # fmt: skip
+                    state,
+                    k_tile,
+                    v_tile,
+                    given,
+                    vectors,
+                    tile_strides,
+                    low,
+                    middle,
+                    where,
+                    scale * _LOG2E,
+                    head_bias,
+                    bias_strides,
+                    slope,
+                    drop,
+                    D,
+                    BLOCK_M,
+                    CAUSAL,
+                    True,
+                    TMA,
+                    STAGES,
+                )
             state = _query_tiles(
-                state, k_tile, v_tile, given, vectors, tile_strides, middle, len_q, where, scale * _LOG2E,
-                head_bias, bias_strides, slope, drop, D, BLOCK_M, CAUSAL, False, TMA, STAGES,
-            )  # fmt: skip
+                state,
+                k_tile,
+                v_tile,
+                given,
+                vectors,
+                tile_strides,
+                middle,
+                len_q,
+                where,
+                scale * _LOG2E,
+                head_bias,
+                bias_strides,
+                slope,
+                drop,
+                D,
+                BLOCK_M,
+                CAUSAL,
+                False,
+                TMA,
+                STAGES,
+            )
         dk, dv = state
         rows, columns = tl.arange(0, BLOCK_N)[:, None], tl.arange(0, COLUMNS)[None, :]
         inside = (rows < len_k - column0) & (columns < D)

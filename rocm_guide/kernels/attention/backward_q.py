@@ -24,10 +24,28 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _key_tiles(
-    dq, q, do, tiles, vectors, strides, low, high, where, scale, bias, d_bias, bias_strides, slope, drop,
-    D: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, TMA: tl.constexpr,
+    dq,
+    q,
+    do,
+    tiles,
+    vectors,
+    strides,
+    low,
+    high,
+    where,
+    scale,
+    bias,
+    d_bias,
+    bias_strides,
+    slope,
+    drop,
+    D: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    TMA: tl.constexpr,
     STAGES: tl.constexpr,
-):  # fmt: skip
+):
     """Add the keys from ``low`` to ``high`` to dQ."""
     k, v = tiles
     top, delta = vectors
@@ -61,10 +79,23 @@ def _key_tiles(
 
 @triton.jit
 def attention_backward_q_kernel(
-    tensors, dq, d_bias, extras, strides, sizes, scale, drop,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    TMA: tl.constexpr, HEADS_FIRST: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+    tensors,
+    dq,
+    d_bias,
+    extras,
+    strides,
+    sizes,
+    scale,
+    drop,
+    D: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TMA: tl.constexpr,
+    HEADS_FIRST: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     """One program per tile of BLOCK_M queries of one head."""
     q, k, v, do, lse, delta = tensors
     bias, slopes, cu, bias_strides = extras

@@ -178,12 +178,27 @@ def _query_tile(
 
 @triton.jit
 def attention_forward_kernel(
-    tensors, extras, scales, strides, sizes, scale, drop, counter,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    P_BITS: tl.constexpr, MATH: tl.constexpr, TMA: tl.constexpr, UNIT: tl.constexpr, HEADS_FIRST: tl.constexpr,
+    tensors,
+    extras,
+    scales,
+    strides,
+    sizes,
+    scale,
+    drop,
+    counter,
+    D: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    P_BITS: tl.constexpr,
+    MATH: tl.constexpr,
+    TMA: tl.constexpr,
+    UNIT: tl.constexpr,
+    HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
     SCHEDULE: tl.constexpr,
-):  # fmt: skip
+):
     """One program per tile ("grid"), or as many programs as fit the GPU, which take the tiles in turn ("fixed") or
     from a common counter as they get free ("dynamic")."""
     tile = tl.program_id(0)
@@ -233,15 +248,28 @@ def launch_forward(
         counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
         with descriptor_memory(q.device) if tma else nullcontext():
             attention_forward_kernel[(programs,)](
-                (q, k, v, out, lse), problem.extras[:3], scales,
+                (q, k, v, out, lse),
+                problem.extras[:3],
+                scales,
                 (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
-                problem.launch_sizes, problem.scale, problem.drop, counter,
-                D=d, COLUMNS=problem.columns, BLOCK_M=tile.m, BLOCK_N=tile.n, CAUSAL=problem.causal,
-                P_BITS=p_bits, MATH=triton_type(math or v.dtype), TMA=tma,
-                UNIT=16 // k.element_size() if aligned else 1, HEADS_FIRST=tile.heads_first,
-                STAGES=tile.stages, SCHEDULE=schedule,
+                problem.launch_sizes,
+                problem.scale,
+                problem.drop,
+                counter,
+                D=d,
+                COLUMNS=problem.columns,
+                BLOCK_M=tile.m,
+                BLOCK_N=tile.n,
+                CAUSAL=problem.causal,
+                P_BITS=p_bits,
+                MATH=triton_type(math or v.dtype),
+                TMA=tma,
+                UNIT=16 // k.element_size() if aligned else 1,
+                HEADS_FIRST=tile.heads_first,
+                STAGES=tile.stages,
+                SCHEDULE=schedule,
                 **tile.options(arch),
-            )  # fmt: skip
+            )
     return given, lse[0] if problem.layout == "thd" else lse
 
 

@@ -221,6 +221,16 @@ def attention_problem(
     if scale <= 0:
         raise KernelError(f"scale={scale}: give a positive number")
     return AttentionProblem(
-        q=q, k=k, v=v, sizes=(sequences, heads, heads // kv_heads, len_q, len_k), d=d, scale=scale, causal=bool(causal),
-        bias=bias, slopes=alibi_slopes, cu=cu, drop=dropout_state(dropout, seed), layout=layout,
-    )  # fmt: skip
+        q=q,
+        k=k,
+        v=v,
+        sizes=(sequences, heads, heads // kv_heads, len_q, len_k),
+        d=d,
+        scale=scale,
+        causal=bool(causal),
+        bias=bias,
+        slopes=alibi_slopes,
+        cu=cu,
+        drop=dropout_state(dropout, seed),
+        layout=layout,
+    )

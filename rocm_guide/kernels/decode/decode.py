@@ -58,11 +58,26 @@ def _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE
 
 @triton.jit
 def _decode_part(
-    q_ptr, k_ptr, v_ptr, length_ptr, table_ptr, out_ptr, lse_ptr,
-    tokens, qk_scale, stride_page, stride_token, stride_head, table_width,
-    GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    length_ptr,
+    table_ptr,
+    out_ptr,
+    lse_ptr,
+    tokens,
+    qk_scale,
+    stride_page,
+    stride_token,
+    stride_head,
+    table_width,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
     """One part of the keys, for up to BLOCK_M query heads of one KV head: a finished output and its log-sum-exp."""
     TILES: tl.constexpr = (GROUP + BLOCK_M - 1) // BLOCK_M
     head, part, b = tl.program_id(0) // TILES, tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -158,12 +173,27 @@ def launch_decode(
     part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=q.device) if parts > 1 else out
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
     _decode_part[(tiles, parts, batch)](
-        q, k, v, lengths, table, part, lse,
-        tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), table_width,
-        GROUP=q_heads // heads, D=width, PAGE=page,
-        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
+        q,
+        k,
+        v,
+        lengths,
+        table,
+        part,
+        lse,
+        tokens,
+        scale * _LOG2E,
+        k.stride(0),
+        k.stride(1),
+        k.stride(2),
+        table_width,
+        GROUP=q_heads // heads,
+        D=width,
+        PAGE=page,
+        BLOCK_M=block_m,
+        BLOCK_N=keys_per_step(config, width),
+        BLOCK_D=block_d,
         **config.options(arch),
-    )  # fmt: skip
+    )
     if parts > 1:
         block_p = next_power_of_2(parts)
         _combine[(batch * q_heads,)](part, lse, out, parts, D=width, BLOCK_D=block_d, BLOCK_P=block_p, num_warps=4)

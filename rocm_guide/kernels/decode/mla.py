@@ -61,9 +61,19 @@ _LOG2E = 1.4426950408889634
 
 @triton.jit
 def _per_head(
-    x_ptr, w_ptr, out_ptr, batch, heads, w_head, w_k, w_n,
-    K: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    out_ptr,
+    batch,
+    heads,
+    w_head,
+    w_k,
+    w_n,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
     """``out[b, h] = x[b, h] @ W_h`` for 16 sequences and BLOCK_N columns: into latent space and out of it again."""
     head, b = tl.program_id(0).to(tl.int64), tl.program_id(2) * 16 + tl.arange(0, 16)
     n, row = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N), (b.to(tl.int64) * heads + head)[:, None]
@@ -80,11 +90,27 @@ def _per_head(
 
 @triton.jit
 def _mla_part(
-    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, length_ptr, part_ptr, lse_ptr,
-    tokens, qk_scale, heads, kv_batch, kv_token, pe_batch, pe_token,
-    C: tl.constexpr, R: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
-):  # fmt: skip
+    q_ptr,
+    q_pe_ptr,
+    kv_ptr,
+    pe_ptr,
+    length_ptr,
+    part_ptr,
+    lse_ptr,
+    tokens,
+    qk_scale,
+    heads,
+    kv_batch,
+    kv_token,
+    pe_batch,
+    pe_token,
+    C: tl.constexpr,
+    R: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+):
     """One part of the keys for BLOCK_M heads: the weighed mean of its latents, and its log-sum-exp."""
     part, parts, b = tl.program_id(1), tl.num_programs(1), tl.program_id(2).to(tl.int64)
     h, c, r = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_R)
@@ -154,11 +180,28 @@ def launch_mla(
     part = torch.empty((batch, heads, parts, c), dtype=torch.float32, device=latent.device) if parts > 1 else out
     block_c, block_r = (max(16, next_power_of_2(size)) for size in (c, r))
     _mla_part[(tiles, parts, batch)](
-        latent, q_pe, kv, k_pe, lengths, part, lse,
-        tokens, scale * _LOG2E, heads, kv.stride(0), kv.stride(1), k_pe.stride(0), k_pe.stride(1),
-        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile.block, BLOCK_C=block_c, BLOCK_R=block_r,
+        latent,
+        q_pe,
+        kv,
+        k_pe,
+        lengths,
+        part,
+        lse,
+        tokens,
+        scale * _LOG2E,
+        heads,
+        kv.stride(0),
+        kv.stride(1),
+        k_pe.stride(0),
+        k_pe.stride(1),
+        C=c,
+        R=r,
+        BLOCK_M=rows,
+        BLOCK_N=tile.block,
+        BLOCK_C=block_c,
+        BLOCK_R=block_r,
         **tile.options(arch),
-    )  # fmt: skip
+    )
     if parts > 1:
         shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": next_power_of_2(parts)}
         _combine[(batch * heads,)](part, lse, out, parts, **shape, num_warps=8)

@@ -67,11 +67,29 @@ _LOG2E = 1.4426950408889634
 
 @triton.jit
 def _mla_attention(
-    q_ptr, q_pe_ptr, kv_ptr, pe_ptr, w_ptr, out_ptr,
-    queries, keys, heads, qk_scale, kv_strides, pe_strides,
-    D: tl.constexpr, V: tl.constexpr, C: tl.constexpr, R: tl.constexpr, CAUSAL: tl.constexpr, CHUNK: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
-):  # fmt: skip
+    q_ptr,
+    q_pe_ptr,
+    kv_ptr,
+    pe_ptr,
+    w_ptr,
+    out_ptr,
+    queries,
+    keys,
+    heads,
+    qk_scale,
+    kv_strides,
+    pe_strides,
+    D: tl.constexpr,
+    V: tl.constexpr,
+    C: tl.constexpr,
+    R: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+):
     """BLOCK_M queries of one head over all keys that they may see."""
     first, head, b = tl.program_id(0) * BLOCK_M, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     m, c, r, e = first + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_R), tl.arange(0, CHUNK)
@@ -186,12 +204,30 @@ def mla_attention(
     arch = architecture(q_nope)
     config = config or choose(MLA_PREFILL_CONFIGS, arch)
     _mla_attention[(-(-queries // config.m), heads, batch)](
-        q_nope.contiguous(), q_pe.contiguous(), kv, k_pe, wkv_b, out,
-        queries, keys, heads, scale * _LOG2E, kv.stride(), k_pe.stride(),
-        D=d, V=v, C=c, R=r, CAUSAL=bool(causal), CHUNK=config.chunk, BLOCK_M=config.m, BLOCK_N=config.n,
-        BLOCK_C=max(16, next_power_of_2(c)), BLOCK_R=max(16, next_power_of_2(r)),
+        q_nope.contiguous(),
+        q_pe.contiguous(),
+        kv,
+        k_pe,
+        wkv_b,
+        out,
+        queries,
+        keys,
+        heads,
+        scale * _LOG2E,
+        kv.stride(),
+        k_pe.stride(),
+        D=d,
+        V=v,
+        C=c,
+        R=r,
+        CAUSAL=bool(causal),
+        CHUNK=config.chunk,
+        BLOCK_M=config.m,
+        BLOCK_N=config.n,
+        BLOCK_C=max(16, next_power_of_2(c)),
+        BLOCK_R=max(16, next_power_of_2(r)),
         **compiler_options(arch, {"num_warps": config.warps, "num_stages": config.stages}, matrix=True),
-    )  # fmt: skip
+    )
     return out
 
 

@@ -68,9 +68,20 @@ def _offsets(v, BLOCK: tl.constexpr, RUN: tl.constexpr):
 
 @triton.jit
 def rung_two_reads_kernel(
-    x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, columns, eps, inverse,
-    FMAX: tl.constexpr, BIAS: tl.constexpr, FNUZ: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    updated_ptr,
+    out_ptr,
+    columns,
+    eps,
+    inverse,
+    FMAX: tl.constexpr,
+    BIAS: tl.constexpr,
+    FNUZ: tl.constexpr,
+    BLOCK: tl.constexpr,
+    RUN: tl.constexpr,
+):
     """Rungs 1 to 3: the row is read twice, tile by tile."""
     start = tl.program_id(0).to(tl.int64) * columns
     total = 0.0
@@ -94,9 +105,20 @@ def rung_two_reads_kernel(
 
 @triton.jit
 def rung_registers_kernel(
-    x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, columns, eps, inverse,
-    FMAX: tl.constexpr, BIAS: tl.constexpr, FNUZ: tl.constexpr, BLOCK: tl.constexpr, HINT: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    updated_ptr,
+    out_ptr,
+    columns,
+    eps,
+    inverse,
+    FMAX: tl.constexpr,
+    BIAS: tl.constexpr,
+    FNUZ: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HINT: tl.constexpr,
+):
     """Rung 4: the row is read once. Without the hint the FP8 store's 16 neighbours for a lane decide every layout."""
     start = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, BLOCK)

@@ -37,8 +37,6 @@ from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
 __all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-# The smallest row maximum that gets a scale of its own: below it the reciprocal of the scale would overflow.
-SMALLEST = 1e-30
 
 # Columns in registers at most, and warps by the size of the tile: (tile up to, num_warps), in ascending order.
 # A wave of gfx942 has 64 lanes, so the same number of warps is twice as many threads there.
@@ -60,10 +58,23 @@ def _add_residual(x_ptr, residual_ptr, updated_ptr, offsets, mask):
 
 @triton.jit
 def rmsnorm_fp8_kernel(
-    x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, scale_ptr,
-    columns, x_stride, residual_stride, eps, inverse_scale,
-    FMAX: tl.constexpr, BLOCK: tl.constexpr, ONE_PASS: tl.constexpr, DYNAMIC: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    updated_ptr,
+    out_ptr,
+    scale_ptr,
+    columns,
+    x_stride,
+    residual_stride,
+    eps,
+    inverse_scale,
+    FMAX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_PASS: tl.constexpr,
+    DYNAMIC: tl.constexpr,
+    EVEN: tl.constexpr,
+):
     """One row per program. ``updated`` and ``out`` are contiguous."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
@@ -81,6 +92,7 @@ def rmsnorm_fp8_kernel(
         s = _add_residual(x_ptr, residual_ptr, updated_ptr, lane, mask)
         y = s * tl.rsqrt(tl.sum(s * s, 0) / columns + eps) * weight
         if DYNAMIC:
+            # 1e-30 is the smallest row maximum with a scale of its own: below, the scale's reciprocal would overflow.
             scale = tl.maximum(tl.max(tl.abs(y), 0), 1e-30) / FMAX
             tl.store(scale_ptr + row, scale)
             inverse = 1.0 / scale
@@ -175,11 +187,25 @@ def rmsnorm_fp8(
         one_pass = columns <= config["one_pass"]
         block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
         rmsnorm_fp8_kernel[(rows,)](
-            x, residual, weight, updated, out, scales,
-            columns, x.stride(0), residual.stride(0), float(eps), 1.0 / scale if scale else 1.0,
-            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, DYNAMIC=scale is None, EVEN=columns % block == 0,
-            num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
-        )  # fmt: skip
+            x,
+            residual,
+            weight,
+            updated,
+            out,
+            scales,
+            columns,
+            x.stride(0),
+            residual.stride(0),
+            float(eps),
+            1.0 / scale if scale else 1.0,
+            FMAX=fmt.maximum,
+            BLOCK=block,
+            ONE_PASS=one_pass,
+            DYNAMIC=scale is None,
+            EVEN=columns % block == 0,
+            num_warps=warps or next(n for size, n in config["warps"] if block <= size),
+            num_stages=1,
+        )
     return finish_fp8(out, fmt), updated, scales
 
 

@@ -191,10 +191,18 @@ def swiglu_fp8(
     block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
     if rows:
         swiglu_fp8_rows_kernel[(rows,)](
-            x, out, scales, columns, x.stride(0),
-            FMAX=fmt.maximum, BLOCK=block, ONE_PASS=one_pass, EVEN=columns % block == 0,
-            num_warps=warps or next(n for size, n in config["warps"] if block <= size), num_stages=1,
-        )  # fmt: skip
+            x,
+            out,
+            scales,
+            columns,
+            x.stride(0),
+            FMAX=fmt.maximum,
+            BLOCK=block,
+            ONE_PASS=one_pass,
+            EVEN=columns % block == 0,
+            num_warps=warps or next(n for size, n in config["warps"] if block <= size),
+            num_stages=1,
+        )
     return finish_fp8(out, fmt), scales
 
 

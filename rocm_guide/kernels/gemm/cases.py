@@ -25,6 +25,34 @@ __all__ = []
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
 
+#: Types of the products, in the order of the table.
+DTYPES = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.int8,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+)
+
+
+def _name(dtype: torch.dtype, weight: bool | None = None) -> str:
+    """The start of a label: the type, and whether the second operand is a weight, which is stored transposed."""
+    return str(dtype).removeprefix("torch.") + {None: "", True: " A B^T", False: " A B"}[weight]
+
+
+def _launch(
+    product: Callable[..., Any], m: int, n: int, k: int, dtype: torch.dtype, weight: bool = True, **options: Any
+) -> Callable[[], Any]:
+    """A launch of ``product(a, b)`` for A (m, k) and B (k, n); as a ``weight``, B is the transpose of an (n, k) one."""
+
+    def run() -> None:
+        a = torch.empty(m, k, dtype=dtype, device="cuda")
+        b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
+        product(a, b.T if weight else b, **options)
+
+    return run
+
 
 def linear_cases() -> Cases:
     """The three products of a training step."""
@@ -41,26 +69,11 @@ def linear_cases() -> Cases:
 def multiply_reduce_cases() -> Cases:
     """Every launch that the resource table compiles for MI300X."""
 
-    def case(m: int, dtype: torch.dtype, weight: bool) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, 4096, dtype=dtype, device="cuda")
-            b = torch.empty((2304, 4096) if weight else (4096, 2304), dtype=dtype, device="cuda")
-            gemm_multiply_reduce(a, b.T if weight else b)
-
-        return run
-
-    for dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.int8,
-        torch.float8_e4m3fnuz,
-        torch.float8_e5m2fnuz,
-    ):
+    for dtype in DTYPES:
         for weight in (True, False):
             for m in (1, 4):
-                name = f"{str(dtype).removeprefix('torch.')} {'A B^T' if weight else 'A B'} {m}x2304x4096"
-                yield name, case(m, dtype, weight)
+                launch = _launch(gemm_multiply_reduce, m, 2304, 4096, dtype, weight)
+                yield f"{_name(dtype, weight)} {m}x2304x4096", launch
 
 
 def skinny_cases() -> Cases:
@@ -72,78 +85,41 @@ def skinny_cases() -> Cases:
         )
 
     for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16, torch.float16):
-        name = str(dtype).removeprefix("torch.")
         for n, k in SHAPES:
             for m in (1, 8, 16, 32) if dtype == torch.float8_e4m3fnuz else (16, 32):
-                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype)
+                yield f"{_name(dtype)} {m}x{n}x{k}", case(m, n, k, dtype)
 
 
 def split_k_cases() -> Cases:
     """Every launch that the resource table compiles for MI300X."""
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype, **kwargs: Any) -> Callable[[], Any]:
-        def run() -> None:
-            a, w = (torch.empty(s, dtype=dtype, device="cuda") for s in ((m, k), (n, k)))
-            gemm_split_k(a, w.T, **kwargs)
-
-        return run
-
-    for dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.int8,
-        torch.float8_e4m3fnuz,
-        torch.float8_e5m2fnuz,
-    ):
-        name = str(dtype).removeprefix("torch.")
-        for kwargs in ({}, {"atomic": True}):
-            yield f"{name} 128x2048x16384 {kwargs or ''}".strip(), case(128, 2048, 16384, dtype, **kwargs)
-    yield "float16 100x100x999", case(100, 100, 999, torch.float16)
+    for dtype in DTYPES:
+        launch = _launch(gemm_split_k, 128, 2048, 16384, dtype)
+        yield f"{_name(dtype)} 128x2048x16384", launch
+        launch = _launch(gemm_split_k, 128, 2048, 16384, dtype, atomic=True)
+        yield f"{_name(dtype)} 128x2048x16384 {{'atomic': True}}", launch
+    yield "float16 100x100x999", _launch(gemm_split_k, 100, 100, 999, torch.float16)
 
 
 def stream_k_cases() -> Cases:
     """Every launch that the resource table compiles for MI300X."""
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype, weight: bool) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, k, dtype=dtype, device="cuda")
-            b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
-            gemm_stream_k(a, b.T if weight else b)
-
-        return run
-
     for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float32):
         for weight in (False, True):
-            name = f"{str(dtype).removeprefix('torch.')} {'A B^T' if weight else 'A B'}"
             for m, n, k in ((4864, 4096, 8192), (4097, 4096, 4100)):
-                yield f"{name} {m}x{n}x{k}", case(m, n, k, dtype, weight)
+                yield f"{_name(dtype, weight)} {m}x{n}x{k}", _launch(gemm_stream_k, m, n, k, dtype, weight)
 
 
 def tiled_cases() -> Cases:
     """Every launch that the resource table compiles for MI300X: each type and tile, both layouts of B, odd sizes."""
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype, weight: bool, **options: Any) -> Callable[[], Any]:
-        def run() -> None:
-            a = torch.empty(m, k, dtype=dtype, device="cuda")
-            b = torch.empty((n, k) if weight else (k, n), dtype=dtype, device="cuda")
-            bias = torch.empty(n, dtype=torch.bfloat16, device="cuda") if "activation" in options else None
-            gemm(a, b.T if weight else b, bias, **options)
+    def with_bias(a: torch.Tensor, b: torch.Tensor) -> None:
+        gemm(a, b, torch.empty(b.shape[1], dtype=torch.bfloat16, device="cuda"), activation="gelu")
 
-        return run
-
-    for dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.int8,
-        torch.float8_e4m3fnuz,
-        torch.float8_e5m2fnuz,
-    ):
-        name = str(dtype).removeprefix("torch.")
+    for dtype in DTYPES:
         for tile in CONFIGS["gfx942"][8 * dtype.itemsize]:
             for weight in (False, True):
-                shape = f"{name} {'A B^T' if weight else 'A B'} {tile.bm}x{tile.bn}x{tile.bk}"
-                yield shape, case(8192, 8192, 8192, dtype, weight, tile=tile)
-    yield "bfloat16 bias gelu", case(8192, 8192, 8192, torch.bfloat16, True, activation="gelu")
-    yield "bfloat16 4097x4099x4100", case(4097, 4099, 4100, torch.bfloat16, True)
+                launch = _launch(gemm, 8192, 8192, 8192, dtype, weight, tile=tile)
+                yield f"{_name(dtype, weight)} {tile.bm}x{tile.bn}x{tile.bk}", launch
+    yield "bfloat16 bias gelu", _launch(with_bias, 8192, 8192, 8192, torch.bfloat16)
+    yield "bfloat16 4097x4099x4100", _launch(gemm, 4097, 4099, 4100, torch.bfloat16)

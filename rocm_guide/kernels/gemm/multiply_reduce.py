@@ -61,9 +61,23 @@ CONFIGS: dict[str, dict[tuple[str, int], MultiplyReduceTile]] = {
 
 @triton.jit(do_not_specialize=["M"])
 def gemm_multiply_reduce_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, alpha,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
-) -> None:  # fmt: skip
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    alpha,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+) -> None:
     """Columns from ``program_id(0) * BN`` on, of rows from ``program_id(1) * BM`` on."""
     col, row = tl.program_id(0) * BN, tl.program_id(1) * BM
     rn, rk = tl.arange(0, BN), tl.arange(0, BK)
@@ -135,9 +149,25 @@ def gemm_multiply_reduce(
     tile = tile or choose(CONFIGS, arch)[side, 8 * b.element_size()]
     rows = min(next_power_of_2(m), tile.rows)
     gemm_multiply_reduce_kernel[(triton.cdiv(n, tile.bn), triton.cdiv(m, rows))](
-        a, b, c, m, n, k, a.stride(0), a.stride(1), b.stride(0), b.stride(1), alpha,
-        BM=rows, BN=tile.bn, BK=tile.bk, EVEN_K=k % tile.bk == 0, INT=integer, num_warps=tile.warps, num_stages=2,
-    )  # fmt: skip
+        a,
+        b,
+        c,
+        m,
+        n,
+        k,
+        a.stride(0),
+        a.stride(1),
+        b.stride(0),
+        b.stride(1),
+        alpha,
+        BM=rows,
+        BN=tile.bn,
+        BK=tile.bk,
+        EVEN_K=k % tile.bk == 0,
+        INT=integer,
+        num_warps=tile.warps,
+        num_stages=2,
+    )
     return c
 
 

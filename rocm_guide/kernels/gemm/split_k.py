@@ -59,11 +59,29 @@ def choose_split(tiles: int, steps: int, units: int, most: int = 64) -> int:
 
 @triton.jit
 def gemm_split_k_kernel(
-    a, b, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
-    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
-    PRECISION: tl.constexpr, EXACT: tl.constexpr, ATOMIC: tl.constexpr,
-) -> None:  # fmt: skip
+    a,
+    b,
+    out_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    XCDS: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
+    ATOMIC: tl.constexpr,
+) -> None:
     """One part (``program_id(1)``) of one tile: written to ``out[part]``, or added to ``out`` atomically."""
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
@@ -86,9 +104,18 @@ def gemm_split_k_kernel(
 
 @triton.jit
 def add_parts_kernel(
-    part_ptr, c_ptr, bias_ptr, size, N, alpha,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
-) -> None:  # fmt: skip
+    part_ptr,
+    c_ptr,
+    bias_ptr,
+    size,
+    N,
+    alpha,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+    BIAS: tl.constexpr,
+    ACT: tl.constexpr,
+) -> None:
     """C = act(alpha * (sum of PARTS parts) + bias), ``BLOCK`` elements per program, parts added in order."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
@@ -159,17 +186,44 @@ def gemm_split_k(
     a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
     b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
     gemm_split_k_kernel[(tiles, split)](
-        a_arg, b_arg, target, m, n, k, a.stride(0), a.stride(1), b.stride(0), b.stride(1),
-        BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" and split == 1 else 1,
-        A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, INT=integer,
-        PRECISION="tf32" if tf32 else "ieee", EXACT=promotion_interval(a, arch, tile), ATOMIC=atomic,
+        a_arg,
+        b_arg,
+        target,
+        m,
+        n,
+        k,
+        a.stride(0),
+        a.stride(1),
+        b.stride(0),
+        b.stride(1),
+        BM=tile.bm,
+        BN=tile.bn,
+        BK=tile.bk,
+        GROUP=tile.group,
+        XCDS=8 if arch == "gfx942" and split == 1 else 1,
+        A_DESC=a_kind,
+        B_DESC=b_kind,
+        EVEN_K=k % tile.bk == 0,
+        INT=integer,
+        PRECISION="tf32" if tf32 else "ieee",
+        EXACT=promotion_interval(a, arch, tile),
+        ATOMIC=atomic,
         **tile.options(arch),
-    )  # fmt: skip
+    )
     if not atomic:
         add_parts_kernel[(triton.cdiv(m * n, REDUCE_BLOCK),)](
-            target, c, c if bias is None else bias, m * n, n, alpha,
-            PARTS=split, BLOCK=REDUCE_BLOCK, EPILOGUE=not plain, BIAS=bias is not None, ACT=activation,
-        )  # fmt: skip
+            target,
+            c,
+            c if bias is None else bias,
+            m * n,
+            n,
+            alpha,
+            PARTS=split,
+            BLOCK=REDUCE_BLOCK,
+            EPILOGUE=not plain,
+            BIAS=bias is not None,
+            ACT=activation,
+        )
     return c
 
 

@@ -40,12 +40,28 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
 
 @triton.jit
 def tile_dot(
-    a, b, row, col, first, last, M, N,
-    stride_am, stride_ak, stride_bk, stride_bn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    A_DESC: tl.constexpr, B_DESC: tl.constexpr,
-    EVEN_K: tl.constexpr, INT: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr = 0,
-):  # fmt: skip
+    a,
+    b,
+    row,
+    col,
+    first,
+    last,
+    M,
+    N,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr = 0,
+):
     """The tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
     ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its

@@ -36,10 +36,23 @@ __all__ = ["layer_norm", "layer_norm_forward"]
 
 @triton.jit
 def layer_norm_rows(
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, DEFER_WEIGHT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    mean_ptr,
+    rstd_ptr,
+    x_stride,
+    rows,
+    cols,
+    eps,
+    WEIGHT: tl.constexpr,
+    BIAS: tl.constexpr,
+    DEFER_WEIGHT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
     PREFETCH: tl.constexpr,
-):  # fmt: skip
+):
     """One program: ROWS whole rows, each read once. Weight and bias, which every program reads, are to stay in L1.
 
     With PREFETCH (Hopper; one row, which fills the tile) the row that many further on is fetched into the L2, so that
@@ -90,9 +103,19 @@ def layer_norm_rows(
 
 @triton.jit
 def layer_norm_blocked(
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    mean_ptr,
+    rstd_ptr,
+    x_stride,
+    cols,
+    eps,
+    WEIGHT: tl.constexpr,
+    BIAS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """One program: one row of any length, read twice. Every lane keeps a mean and a sum of squared distances to it."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x_ptr += row * x_stride

@@ -32,10 +32,26 @@ __all__ = ["layer_norm_backward"]
 
 @triton.jit
 def layer_norm_backward_rows(
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
-    WEIGHT: tl.constexpr, DW: tl.constexpr, DB: tl.constexpr, RELOAD: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FULL: tl.constexpr, PREFETCH: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    dy_ptr,
+    mean_ptr,
+    rstd_ptr,
+    dx_ptr,
+    part_ptr,
+    x_stride,
+    rows,
+    cols,
+    WEIGHT: tl.constexpr,
+    DW: tl.constexpr,
+    DB: tl.constexpr,
+    RELOAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+    FULL: tl.constexpr,
+    PREFETCH: tl.constexpr,
+):
     """One program: every so many rows, ROWS at a time; dw and db stay in registers until the end.
 
     FULL promises that each row fills the tile. Without masks nothing spills where dw and db leave few registers. With
@@ -101,8 +117,17 @@ def layer_norm_backward_rows(
 
 @triton.jit
 def layer_norm_backward_blocked(
-    x_ptr, w_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    dy_ptr,
+    mean_ptr,
+    rstd_ptr,
+    dx_ptr,
+    x_stride,
+    cols,
+    WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x_ptr += row * x_stride
@@ -187,11 +212,23 @@ def layer_norm_backward(
         kind = dtype if programs == 1 else torch.float32
         parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)
         layer_norm_backward_rows[(programs,)](
-            *arguments, parts, flat.stride(0), rows, cols,
-            WEIGHT=has, DW=own and has, DB=own and bias, RELOAD=t.reload,
-            ROWS=t.rows, COLS=padded, STAGES=t.stages, FULL=full, PREFETCH=ahead, **t.options,
+            *arguments,
+            parts,
+            flat.stride(0),
+            rows,
+            cols,
+            WEIGHT=has,
+            DW=own and has,
+            DB=own and bias,
+            RELOAD=t.reload,
+            ROWS=t.rows,
+            COLS=padded,
+            STAGES=t.stages,
+            FULL=full,
+            PREFETCH=ahead,
+            **t.options,
             **({"launch_pdl": True} if ahead else {}),
-        )  # fmt: skip
+        )
     if tables == 0:
         return dx, None, None
     if t.blocked or t.split:

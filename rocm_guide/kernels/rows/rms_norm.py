@@ -34,9 +34,19 @@ __all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forw
 
 @triton.jit
 def rms_norm_rows(
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, rows, cols, eps,
-    WEIGHT: tl.constexpr, DEFER_WEIGHT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    y_ptr,
+    rstd_ptr,
+    x_stride,
+    rows,
+    cols,
+    eps,
+    WEIGHT: tl.constexpr,
+    DEFER_WEIGHT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """One program: ROWS whole rows, each read once. The weight, which every program reads, is to stay in L1."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
@@ -58,8 +68,16 @@ def rms_norm_rows(
 
 @triton.jit
 def rms_norm_blocked(
-    x_ptr, w_ptr, y_ptr, rstd_ptr, x_stride, cols, eps, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    y_ptr,
+    rstd_ptr,
+    x_stride,
+    cols,
+    eps,
+    WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """One program: one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x_ptr += row * x_stride
@@ -80,10 +98,22 @@ def rms_norm_blocked(
 
 @triton.jit
 def rms_norm_backward_rows(
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, part_ptr, x_stride, rows, cols,
-    WEIGHT: tl.constexpr, DW: tl.constexpr, RELOAD: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    dy_ptr,
+    rstd_ptr,
+    dx_ptr,
+    part_ptr,
+    x_stride,
+    rows,
+    cols,
+    WEIGHT: tl.constexpr,
+    DW: tl.constexpr,
+    RELOAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     """One program: every so many rows, ROWS at a time; what they add to dw stays in registers until the end."""
     row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
     step = tl.num_programs(0).to(tl.int64) * ROWS
@@ -117,8 +147,16 @@ def rms_norm_backward_rows(
 
 @triton.jit
 def rms_norm_backward_blocked(
-    x_ptr, w_ptr, dy_ptr, rstd_ptr, dx_ptr, x_stride, cols, WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    dy_ptr,
+    rstd_ptr,
+    dx_ptr,
+    x_stride,
+    cols,
+    WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """One program: dx of one row of any length, read twice."""
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x_ptr += row * x_stride

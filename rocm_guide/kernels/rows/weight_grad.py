@@ -41,9 +41,19 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 @triton.jit
 def weight_grad_partials(
-    x_ptr, dy_ptr, mean_ptr, rstd_ptr, part_ptr, x_stride, rows, cols,
-    CENTRED: tl.constexpr, BIAS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    dy_ptr,
+    mean_ptr,
+    rstd_ptr,
+    part_ptr,
+    x_stride,
+    rows,
+    cols,
+    CENTRED: tl.constexpr,
+    BIAS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """One program: a strip of COLS columns, every so many groups of ROWS rows."""
     strip, group = tl.program_id(0).to(tl.int64) * COLS, tl.program_id(1)
     row, col, programs = tl.arange(0, ROWS), tl.arange(0, COLS)[None, :], tl.num_programs(1).to(tl.int64)
@@ -132,9 +142,17 @@ def column_sum(
     overlap, drop = overlap and arch == "sm_90", last_use and arch == "sm_90" and 4 * parts.numel() >= DROP_BYTES
     drop = drop and cols % width == 0 and parts.data_ptr() % 128 == 0
     column_sums[(triton.cdiv(cols, width), tables)](
-        parts, out, count, cols, ROWS=rows, COLS=width, DROP=triton.next_power_of_2(count) if drop else 0, PDL=overlap,
-        num_warps=warps, **({"launch_pdl": True} if overlap else {}),
-    )  # fmt: skip
+        parts,
+        out,
+        count,
+        cols,
+        ROWS=rows,
+        COLS=width,
+        DROP=triton.next_power_of_2(count) if drop else 0,
+        PDL=overlap,
+        num_warps=warps,
+        **({"launch_pdl": True} if overlap else {}),
+    )
     return out
 
 
@@ -182,9 +200,20 @@ def norm_weight_grad(
     kind = dtype if programs == 1 else torch.float32
     parts = torch.empty(2 if bias else 1, programs, cols, dtype=kind, device=x.device)
     weight_grad_partials[(strips, programs)](
-        flat, dy, mean if mean is not None else rstd, rstd, parts, flat.stride(0), rows, cols,
-        CENTRED=mean is not None, BIAS=bias, ROWS=tile, COLS=width, num_warps=warps,
-    )  # fmt: skip
+        flat,
+        dy,
+        mean if mean is not None else rstd,
+        rstd,
+        parts,
+        flat.stride(0),
+        rows,
+        cols,
+        CENTRED=mean is not None,
+        BIAS=bias,
+        ROWS=tile,
+        COLS=width,
+        num_warps=warps,
+    )
     return parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True)
 
 

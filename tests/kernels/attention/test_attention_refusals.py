@@ -44,8 +44,17 @@ def good_call(name, device):
     latent |= {"wkv_b": some(2, 24, 32), "scale": 0.2}
     if name == "forward":
         more = {"bias": some(1, 1, 5, 7), "alibi_slopes": torch.rand(4, generator=gen).to(device), "seed": 3}
-        return attention_forward, {"q": q, "k": k, "v": v, "causal": True, "scale": 0.3, "dropout": 0.1,
-                                   "schedule": "grid", "layout": "bhsd", **more}  # fmt: skip
+        return attention_forward, {
+            "q": q,
+            "k": k,
+            "v": v,
+            "causal": True,
+            "scale": 0.3,
+            "dropout": 0.1,
+            "schedule": "grid",
+            "layout": "bhsd",
+            **more,
+        }
     if name == "packed":
         given = {"q": some(5, 4, 16), "k": some(7, 2, 16), "v": some(7, 2, 16), "layout": "thd"}
         longest = {"max_seqlen_q": 3, "max_seqlen_k": 4} if device == "cpu" else {}  # on a GPU they forgo the checks

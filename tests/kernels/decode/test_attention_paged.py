@@ -57,10 +57,18 @@ def test_quantisation_bound(bits, size):
 
 @pytest.mark.parametrize(
     "shape",
-    [(1, 1, 1, 1, 16, 1), (2, 33, 8, 2, 64, 3), (1, 65, 6, 2, 80, None), (1, 47, 5, 1, 72, 2), (1, 40, 7, 7, 112, 2),
-     (1, 70, 4, 1, 128, 4), (1, 21, 2, 1, 256, 2), (1, 20, 20, 1, 96, 1)],
+    [
+        (1, 1, 1, 1, 16, 1),
+        (2, 33, 8, 2, 64, 3),
+        (1, 65, 6, 2, 80, None),
+        (1, 47, 5, 1, 72, 2),
+        (1, 40, 7, 7, 112, 2),
+        (1, 70, 4, 1, 128, 4),
+        (1, 21, 2, 1, 256, 2),
+        (1, 20, 20, 1, 96, 1),
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("bits", [8, 4])
 def test_decode_int(device, shape, bits):
     batch, keys, q_heads, heads, width, parts = shape

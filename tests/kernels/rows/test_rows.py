@@ -23,9 +23,17 @@ TABLE = {
 
 @pytest.mark.parametrize(
     ("rows", "columns", "stride", "warps"),
-    [(5, 1, 1, 4), (5, 1024, 1024, 4), (5, 1025, 1025, 32), (8, 4096, 4096, 32), (9, 4096, 4096, 8),
-     (9, 4095, 4095, 16), (9, 4096, 4097, 16), (9, 4088, 5000, 8)],
-)  # fmt: skip
+    [
+        (5, 1, 1, 4),
+        (5, 1024, 1024, 4),
+        (5, 1025, 1025, 32),
+        (8, 4096, 4096, 32),
+        (9, 4096, 4096, 8),
+        (9, 4095, 4095, 16),
+        (9, 4096, 4097, 16),
+        (9, 4088, 5000, 8),
+    ],
+)
 def test_the_first_tile_that_serves(rows, columns, stride, warps):
     tile = pick_row_tile(TABLE, "gfx942", rows, columns, stride)
     assert tile.warps == warps and not tile.blocked

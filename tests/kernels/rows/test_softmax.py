@@ -58,8 +58,17 @@ def test_blocks_give_the_same(cols, dtype, device, close, guarded):
 @pytest.mark.parametrize("tile", [None, BLOCKED], ids=["one pass", "blocked"])
 def test_ties_huge_values_and_special_ones(tile, device, close):
     inf, nan = float("inf"), float("nan")
-    rows = [[1.0] * 300, [1e38, -1e38] + [0.0] * 298, [-inf] * 299 + [2.0], [-inf] * 300, [inf] + [0.0] * 299,
-            [nan] + [0.0] * 299, [-3e38] * 300, [88.0, 89.0] * 150, [-inf] * 256 + [1.0] * 44]  # fmt: skip
+    rows = [
+        [1.0] * 300,
+        [1e38, -1e38] + [0.0] * 298,
+        [-inf] * 299 + [2.0],
+        [-inf] * 300,
+        [inf] + [0.0] * 299,
+        [nan] + [0.0] * 299,
+        [-3e38] * 300,
+        [88.0, 89.0] * 150,
+        [-inf] * 256 + [1.0] * 44,
+    ]
     x = torch.tensor(rows, device=device)
     y64 = reference_softmax(x.double())
     close(softmax_forward(x, tile=tile), y64, length=300, magnitude=y64.nan_to_num().cpu())
