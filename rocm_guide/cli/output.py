@@ -7,7 +7,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rocm_guide.base import shown, write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["announced", "plain_console", "write_or_print"]
+__all__ = ["announced", "plain_console", "print_table", "write_or_print"]
 
 
 def write_or_print(text: str, out: Path | None) -> None:
@@ -54,6 +54,39 @@ def announced(what: str, after: float = 2.0) -> Iterator[None]:
         timer.cancel()
     if said.is_set():
         print(f"{what}: done in {time.monotonic() - began:.0f} s", file=stream, flush=True)
+
+
+def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), folded: Sequence[int] = ()) -> None:
+    """Columns as wide as their longest text; those ``folded`` go over several lines where the terminal is too narrow.
+
+    Plain text, written without rich: importing that takes a short command as long as its own work.
+
+    >>> print_table([("NN", "covers"), ("02", "adapters")], right=[0])
+    NN  covers
+    02  adapters
+    """
+    import shutil
+    import textwrap
+
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 160
+    over = sum(widths) + 2 * (len(widths) - 1) - room
+    while over > 0 and (widest := max(folded, key=lambda i: widths[i], default=None)) is not None:
+        if widths[widest] <= 16:
+            break
+        widths[widest] -= 1
+        over -= 1
+    for row in rows:
+        cells = [
+            textwrap.wrap(text, widths[i]) or [""] if i in folded and len(text) > widths[i] else [text]
+            for i, text in enumerate(row)
+        ]
+        for line in range(max(map(len, cells))):
+            texts = [cell[line] if line < len(cell) else "" for cell in cells]
+            shown_cells = (
+                t.rjust(w) if i in right else t.ljust(w) for i, (t, w) in enumerate(zip(texts, widths, strict=True))
+            )
+            typer.echo("  ".join(shown_cells).rstrip())
 
 
 def plain_console() -> Console:

@@ -11,7 +11,7 @@ import pytest
 
 import rocm_guide
 from rocm_guide.cli.examples import EXAMPLES
-from rocm_guide.cli.main import COMMANDS, NEEDS, find_command
+from rocm_guide.cli.main import COMMANDS, NEEDS, find_command, main
 from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
 from rocm_guide.installation import install_fix, missing_library
 
@@ -229,6 +229,8 @@ def test_an_unknown_shell_is_refused():
         ["trace", "counters", "SQ_WAVES", "--json"],
         ["tunable", "explain", "GemmTunableOp_float_TN,tn_4096_1_4096", "--json"],
         ["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
+        ["tunable", "merge", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
+        ["tunable", "missing", *2 * [str(SAMPLES / "tunableop/untuned_torch2.11.csv")], "--json"],
         ["kernels", "table", "bandwidth", "--json"],
         ["system", "check", "--json"],
     ],
@@ -239,6 +241,42 @@ def test_json_is_alone_on_stdout(words):
         [sys.executable, "-m", "rocm_guide.cli.main", *words], capture_output=True, text=True, env=ENV, cwd=ROOT
     )
     assert json.loads(done.stdout), done.stderr[-500:]
+
+
+def test_json_of_tunable_files_holds_the_warnings(tmp_path, capsys, monkeypatch):
+    line = "GemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8"
+    (tmp_path / "twice.csv").write_text(f"{line},Default,0.5\n{line},Default,0.5\n")
+    (tmp_path / "wanted.csv").write_text(f"{line}\n{line}1\n")
+
+    def guide(*words):
+        monkeypatch.setattr(sys, "argv", ["rocm-guide", "tunable", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 0
+        return capsys.readouterr()
+
+    twice, wanted, out = tmp_path / "twice.csv", tmp_path / "wanted.csv", tmp_path / "out.csv"
+    said = guide("merge", twice, "--json", "-o", out)
+    assert said.err == "" and out.read_text() == f"{line},Default,0.5\n"
+    found = json.loads(said.out)
+    assert [x["time_ms"] for x in found["tuned"]] == [0.5] and "appears again" in found["problems"][0]
+    said = guide("merge", twice)
+    assert said.out == f"{line},Default,0.5\n" and said.err.startswith("[WARN] twice.csv:2: ")
+    assert json.loads(guide("missing", wanted, twice, "--json").out)["untuned"] == [f"{line}1"]
+
+    torch = pytest.importorskip("torch")
+    from rocm_guide import host
+    from rocm_guide.tunableop import tuning
+    from rocm_guide.tunableop.files import read_file
+
+    monkeypatch.setattr(host, "gpu_possible", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda.tunable, "get_validators", lambda: [("PT_VERSION", "2.11.0")])
+    monkeypatch.setattr(tuning, "tune_file", lambda *a, **k: k["progress"](1, 2) or read_file(twice))
+    said = guide("tune", wanted, out, "--json")
+    found = json.loads(said.out)
+    assert said.err == "" and found["left"] == [f"{line}1"] and len(found["tuned"]) == 1
 
 
 def test_inspect_json_is_not_mixed_with_what_the_file_prints(tmp_path):

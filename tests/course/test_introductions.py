@@ -19,7 +19,7 @@ def test_helpers_of_the_course():
     assert notebook_of("mi300x.elf.msgpack.decode", found) == ""
     introduced = [name for name in public_helpers() if notebook_of(name, found)]
     assert len(introduced) > 250
-    assert introduced_in("tunableop.planner.plan", COURSE) == "11"
+    assert introduced_in("tunableop.planner.plan", COURSE) == "11 (tunableop)"
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_ways_to_import(make_notebook, code):
     make_notebook("03_first", "import torch  # rocm_guide.zoo.load.load_model")
     make_notebook("07_later", "from rocm_guide.zoo.load import load_model")
     path = make_notebook("05_this", code)
-    assert introduced_in("rocm_guide.zoo.load.load_model", path.parent) == "05"
+    assert introduced_in("rocm_guide.zoo.load.load_model", path.parent) == "05 (this)"
     assert introduced_in("zoo.load.load_dataset", path.parent) == ""
 
 
 def test_a_module_imported_in_an_earlier_cell_counts(make_notebook):
     path = make_notebook("05_this", "from rocm_guide.zoo import load", "load.load_model('tiny')")
-    assert introduced_in("zoo.load.load_model", path.parent) == "05"
+    assert introduced_in("zoo.load.load_model", path.parent) == "05 (this)"
 
 
 def test_a_cell_that_is_not_python_is_named(make_notebook):
