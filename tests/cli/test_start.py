@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a command needs to start: no heavy library where none is used, one line where one is missing, examples, Tab."""
 
+import io
 import json
 import os
 import subprocess
@@ -332,3 +333,52 @@ def test_long_work_has_a_line_before_and_after_where_no_terminal_is(capsys):
     with pytest.raises(ValueError, match="its own line"), announced("compiling", after=3600):
         raise ValueError("its own line")
     assert capsys.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, and remembers what was written."""
+
+    def isatty(self):
+        return True
+
+
+def test_long_work_has_a_moving_line_on_a_terminal_only(monkeypatch, capsys):
+    import time
+
+    from rocm_guide.cli.output import working
+
+    with working("compiling", after=0) as step:
+        step("add, 1 compiled")
+    assert capsys.readouterr() == ("", "")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with working("compiling \x1b[2J", after=0) as step:
+        step("add, 7 compiled\n[OK]")
+        while "7 compiled" not in screen.getvalue():
+            time.sleep(0.01)
+        print("from the file itself")
+    seen = screen.getvalue()
+    assert "compiling \\x1b[2J: add, 7 compiled\\n[OK]" in seen and seen.endswith("\x1b[2K")
+    assert capsys.readouterr().out == "from the file itself\n"
+    screen.truncate(0)
+    with pytest.raises(ValueError, match="its own line"), working("compiling", after=3600):
+        raise ValueError("its own line")
+    assert not screen.getvalue()
+
+
+def test_inspect_says_what_it_has_compiled(tmp_path):
+    pytest.importorskip("triton")
+    from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+
+    file = tmp_path / "three_kernels.py"
+    kernel = "@triton.jit\ndef {0}(x, B: tl.constexpr):\n    tl.store(x + tl.arange(0, B), 1.0)\n\n\n"
+    calls = "".join(f"    {n}[(1,)](torch.empty(64), 64)\n" for n in ("one", "two"))
+    head = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+    file.write_text(head + kernel.format("one") + kernel.format("two") + f"def example():\n{calls}")
+    seen = []
+    assert len(inspect_python(file, "", HowTo(), "gfx942", seen.append)) == 2
+    assert seen == ["one, 1 compiled", "two, 2 compiled"]
+    typed = HowTo(arguments=["x=*fp32"], constants=["B=64"])
+    seen.clear()
+    inspect_python(file, "two", typed, "gfx942", seen.append)
+    assert seen == ["two, 1 compiled"]

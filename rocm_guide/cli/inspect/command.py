@@ -77,7 +77,7 @@ def inspect(
     the first launch is also executed, on this machine's CPU, and what it did is counted.
     """
     from rocm_guide.base import GuideError
-    from rocm_guide.cli.output import plain_console
+    from rocm_guide.cli.output import plain_console, working
 
     name, _, kernel = target.partition("::")
     path = Path(name)
@@ -86,13 +86,14 @@ def inspect(
     if grid and not run:
         raise GuideError("--grid is for --run: without it nothing is executed")
     if path.suffix == ".py":
-        from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
-        from rocm_guide.mi300x.compiler_key import quick_compiler_key
-
         _read(path)
-        how = HowTo(call, arg, const, _options(option, warps, stages), meta)
-        with quick_compiler_key():
-            found = inspect_python(path, kernel, how, arch)
+        with working(f"{path.name} for {arch}") as progress:
+            from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+            from rocm_guide.mi300x.compiler_key import quick_compiler_key
+
+            how = HowTo(call, arg, const, _options(option, warps, stages), meta)
+            with quick_compiler_key():
+                found = inspect_python(path, kernel, how, arch, progress)
     else:
         found = _dump(path, lds, warps)
         found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)
@@ -100,12 +101,14 @@ def inspect(
     if run:
         from rocm_guide.cli.inspect.executed import executed_counts
 
-        executed = executed_counts(path, kernel, how, grid)
+        with working(f"executing {path.name}"):
+            executed = executed_counts(path, kernel, how, grid)
     if html is not None:
         from rocm_guide.base import write_text
         from rocm_guide.cli.inspect.figures import page
 
-        write_text(html, page(found, path.parent if path.suffix == ".py" else None))
+        with working(f"drawing {html.name}"):
+            write_text(html, page(found, path.parent if path.suffix == ".py" else None))
     if as_json:
         import json
 

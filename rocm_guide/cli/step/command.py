@@ -43,6 +43,7 @@ def step(
     from rocm_guide.base import GuideError, shown, write_text
     from rocm_guide.cli.inspect.arguments import compile_option
     from rocm_guide.cli.inspect.python_file import HowTo
+    from rocm_guide.cli.output import working
     from rocm_guide.cli.step.launch import find_launch
     from rocm_guide.cli.step.terminal import frame, lanes_of_text, play
     from rocm_guide.mi300x.step.page import page
@@ -55,9 +56,12 @@ def step(
     name, _, kernel = target.partition("::")
     path = Path(name)
     options = dict(compile_option(w) for w in option) | ({} if warps is None else {"num_warps": warps})
-    found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, lds)
-    recorded = record(found.kernel, found.grid, found.arguments, group=group, wave=wave, limit=limit, name=found.name,
-                      block=found.block, shared=found.shared, folder=path.parent)  # fmt: skip
+    with working(f"executing {path.name}"):
+        found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, lds)
+        recorded = record(
+            found.kernel, found.grid, found.arguments, group=group, wave=wave, limit=limit, name=found.name,
+            block=found.block, shared=found.shared, folder=path.parent,
+        )  # fmt: skip
     first = recorded.find(at) if at else 0
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if html is not None:
