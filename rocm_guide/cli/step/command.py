@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.options import out_file
+
 __all__ = ["step"]
 
 _FRAMES = 10  # that are printed where nobody can press a key
@@ -30,7 +32,9 @@ def step(
     steps: Annotated[int | None, typer.Option(help="Print so many frames and end; no keys.")] = None,
     limit: Annotated[int, typer.Option(help="Steps to record.")] = 20_000,
     timeline: Annotated[bool, typer.Option("--timeline", help="Print the waits of the compute-unit model.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="OUT", help="Write one self-contained page and end.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(parser=out_file, metavar="OUT", help="Write one self-contained page and end.")
+    ] = None,
 ) -> None:
     """Step through one wave of a kernel's gfx942 code, executed on this machine; no GPU is needed.
 
