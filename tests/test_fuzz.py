@@ -64,5 +64,8 @@ def test_assembly_whose_kernel_is_not_in_it_is_refused():
 
     text = (ISA / "nested_t39.amdgcn").read_text()
     assert [one.name for one in inspect_assembly(text)] == ["nested"]
-    with pytest.raises(GuideError, match="amdhsa_kernel line names"):
-        inspect_assembly(text.replace(".amdhsa_kernel nested", ".amdhsa_kernel other"))
+    damaged = text.replace(".amdhsa_kernel nested", ".amdhsa_kernel other").replace(
+        ".name:           nested", ".name:           other"
+    )
+    with pytest.raises(GuideError, match="names as its kernels"):
+        inspect_assembly(damaged)

@@ -218,7 +218,9 @@ def inspect_assembly(text: str, *, lds: int | None = None, waves: int | None = N
             one = _with_resources(k.name, k.arch, "assembly", k.resources, k, lds, waves)
             found.append(Inspection(**{**one.__dict__, "assembly": text}))
     if not found:
-        raise IsaError("no function in the text is the one that its .amdhsa_kernel line names; give the whole text")
+        raise IsaError(
+            "the text has none of the functions that it names as its kernels (.amdhsa_kernel); give the whole text"
+        )
     return found
 
 
