@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -57,13 +58,21 @@ COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "inspect, assembly": (["inspect", "kernel.s"], 0.5),
     "kernels table, cached": (["kernels", "table"], 10.0),
 }
+# What no command can do without, measured in the same run: a busy machine or a slow disk shows here first.
+FLOORS = {
+    "floor: Python": "pass",
+    "floor: typer": "import typer",
+    "floor: torch, Triton": "import torch, triton, triton.language",
+}
 
 
 def cpu_seconds(words: list[str], folder: Path) -> float:
     """User and system time of one call, its children included. Exit code 1 is an answer, not a failure."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "rocm_guide.cli.main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    command = [sys.executable, *words]
+    # As in any installation, Python keeps what it compiled of the package's text.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
@@ -89,13 +98,18 @@ def main() -> None:
         code += "Path('kernel.s').write_text(run.launches[0].compiled.assembly)\n"
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
         print(f"{'command':<24}{'CPU s':>8}{'spread':>8}{'aim':>8}")
-        for name in given.names or COMMANDS:
-            words, aim = COMMANDS[name]
-            cpu_seconds(words, folder)
-            took = sorted(cpu_seconds(words, folder) for _ in range(given.runs))
-            rows[name] = {"words": [Path(w).name for w in words], "cpu_s": [round(t, 3) for t in took], "aim_s": aim}
-            shown = f"{aim:>8.1f}" if aim else f"{'':>8}"
-            print(f"{name:<24}{took[0]:>8.2f}{took[-1] - took[0]:>8.2f}{shown}", flush=True)
+        names = given.names or list(COMMANDS)
+        # The longest of the floors is that of the one command which imports torch.
+        floors = [name for name in FLOORS if "torch" not in name or "inspect, Python" in names]
+        for name in [*floors, *names]:
+            words, aim = COMMANDS.get(name, ([], None))
+            line = ["-m", "rocm_guide.cli.main", *words] if words else ["-c", FLOORS[name]]
+            cpu_seconds(line, folder)
+            took = sorted(cpu_seconds(line, folder) for _ in range(given.runs))
+            shown = [Path(w).name for w in words] or line
+            rows[name] = {"words": shown, "cpu_s": [round(t, 3) for t in took], "aim_s": aim}
+            most = f"{aim:>8.1f}" if aim else f"{'':>8}"
+            print(f"{name:<24}{took[0]:>8.2f}{took[-1] - took[0]:>8.2f}{most}", flush=True)
     versions = {n: importlib.metadata.version(n) for n in ("torch", "triton", "transformers", "typer", "rich")}
     stamp = {"hardware": describe_cpu(), "host": host_facts(), "versions": versions}
     what = "CPU seconds of each command, children included; sorted runs, take the first"

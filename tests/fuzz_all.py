@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -124,11 +125,24 @@ def profile(suffix: str) -> Callable[[bytes, Path], None]:
     return read
 
 
-def read_assembly(data: bytes, _: Path) -> None:
+def read_assembly(data: bytes, _: Path) -> list[dict[str, object]]:
+    """What is reported must stand in the text: a damaged text may still be assembly, and then it is read as it is."""
     from rocm_guide.mi300x.inspection import inspect_assembly
 
-    for one in inspect_assembly(data.decode("utf-8", "replace"), lds=1024, waves=2):
-        one.to_dict()
+    text = data.decode("utf-8", "replace")
+    lines = text.split("\n")
+    found = inspect_assembly(text, lds=1024, waves=2)
+    assert found, "neither a kernel nor an error"
+    for one in found:
+        assert one.name in text and f"{one.name}{one.arch}".isprintable()
+        numbers = [i.line for i in one.kernel.instructions]
+        assert numbers == sorted(set(numbers)), "one instruction a line, in the order of the text"
+        assert all(i.op in lines[i.line - 1] for i in one.kernel.instructions)
+        assert sum(one.kernel.mix().values()) == len(numbers)
+        assert all(1 <= x.first_line <= x.last_line <= len(lines) for x in one.kernel.loops)
+        assert all(n >= 0 for n in asdict(one.resources).values() if isinstance(n, int))
+        assert one.occupancy is None or 0 <= one.occupancy.waves_per_simd <= 8
+    return [one.to_dict() for one in found]
 
 
 def read_ir(data: bytes, _: Path) -> None:

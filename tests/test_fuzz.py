@@ -27,6 +27,22 @@ def test_the_samples_themselves_are_read(name, tmp_path):
             assert name == "inspect-arguments" and "left out" in str(e), e  # all but the compiler
 
 
+def test_damage_to_assembly_shows_in_the_report(tmp_path):
+    """Assembly is seldom refused; so that the target says something, what it reports has to follow the text."""
+    import random
+
+    samples, read, _ = TARGETS["assembly"]
+    before = {data: read(data, tmp_path) for data in samples()}
+    rng, followed = random.Random(7), 0
+    for _ in range(COUNT):
+        data = rng.choice(list(before))
+        try:
+            followed += read(mutate(data, rng), tmp_path) != before[data]
+        except GuideError:
+            followed += 1
+    assert followed >= COUNT / 3, "most of what is damaged is read as if it were whole"
+
+
 def test_a_reader_that_lets_an_error_through_is_found(monkeypatch):
     def read(data, _):
         data.decode()
@@ -40,3 +56,16 @@ def test_the_same_seed_gives_the_same_inputs():
     import random
 
     assert [mutate(b"abc" * 9, random.Random(3)) for _ in range(2)] == [mutate(b"abc" * 9, random.Random(3))] * 2
+
+
+def test_assembly_whose_kernel_is_not_in_it_is_refused():
+    from rocm_guide.mi300x.inspection import inspect_assembly
+    from tests.fuzz_all import ISA
+
+    text = (ISA / "nested_t39.amdgcn").read_text()
+    assert [one.name for one in inspect_assembly(text)] == ["nested"]
+    damaged = text.replace(".amdhsa_kernel nested", ".amdhsa_kernel other").replace(
+        ".name:           nested", ".name:           other"
+    )
+    with pytest.raises(GuideError, match="names as its kernels"):
+        inspect_assembly(damaged)

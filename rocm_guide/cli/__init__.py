@@ -17,6 +17,8 @@ In reading order:
 - ``options``: Options that several commands share: checked before any work is done, and completed by the shell at no
   cost.
 - ``output``: Where the text that a command makes goes.
+- ``plain_values``: Words of the command line that are plainly what their option wants, read without typer's general
+  machinery.
 - ``profile``: `rocm-guide profile SCRIPT` records a trace; `rocm-guide trace summary | compare | kernels | counters`
   read one.
 - ``system``: `rocm-guide system check | set | reset`: what the guide's env_check.sh set out to do.

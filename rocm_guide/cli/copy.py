@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import typer
 
 from rocm_guide.cli.options import OutFile, helper_names
 
 __all__ = ["copy"]
+
+T = TypeVar("T")
 
 
 def copy(
@@ -26,10 +29,10 @@ def copy(
     from rocm_guide.cli.output import write_or_print
     from rocm_guide.copying.names import public_helpers
     from rocm_guide.copying.writer import copy_source, find_helper
-    from rocm_guide.course.introductions import notebook_of
+    from rocm_guide.course.introductions import introduced_in, introductions, notebook_of
 
     if list_all:
-        notebooks = _notebooks()
+        notebooks = _if_readable(introductions, {})
         for name in public_helpers():
             where = notebook_of(name, notebooks)
             typer.echo(f"{name}\tnotebook {where}" if where else name)
@@ -39,16 +42,15 @@ def copy(
     full = find_helper(helper)
     if full != helper.removeprefix("rocm_guide."):
         typer.echo(f"{helper} is {full}", err=True)
-    where = notebook_of(full, _notebooks())
+    where = _if_readable(lambda: introduced_in(full), "")
     write_or_print(copy_source(full, remark=f"Introduced in notebook {where}." if where else ""), out)
 
 
-def _notebooks() -> dict[str, str]:
-    """What the notebooks introduce; nothing where the package was installed without them, or one is damaged."""
+def _if_readable(ask: Callable[[], T], otherwise: T) -> T:
+    """What the notebooks say; ``otherwise`` where the package was installed without them, or one is damaged."""
     from rocm_guide.base import GuideError
-    from rocm_guide.course.introductions import introductions
 
     try:
-        return introductions()
-    except GuideError:
-        return {}
+        return ask()
+    except (GuideError, OSError):
+        return otherwise

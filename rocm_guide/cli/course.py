@@ -78,26 +78,16 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
         ]  # fmt: skip
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from rocm_guide.base import shown
+    from rocm_guide.cli.output import print_table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("NN")
-    table.add_column("notebook", overflow="fold")
-    table.add_column("time", justify="right")
-    table.add_column("memory", justify="right")
-    table.add_column("covers", overflow="fold")
-    table.add_column("outputs")
+    rows = [("NN", "notebook", "time", "memory", "covers", "outputs")]
     for x in lessons:
         seconds = f"{x.seconds:.0f} s" if x.seconds else ""
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
-        # As Text: a square bracket in a title is no markup.
         words = (x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), _state(x))
-        table.add_row(*(Text(shown(word)) for word in words))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+        rows.append(tuple(shown(word) for word in words))
+    print_table(rows, right=(2, 3), folded=(1, 4))
 
 
 def _state(lesson: Lesson) -> str:

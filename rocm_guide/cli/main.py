@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from rocm_guide import __version__
 from rocm_guide.base import GuideError
+from rocm_guide.cli.plain_values import read_plain_values
 
 __all__ = ["COMMANDS", "NEEDS", "app", "main"]
 
@@ -63,6 +64,11 @@ _SHELLS = ("bash", "zsh", "fish", "powershell")
 class LazyGroup(TyperGroup):
     """A group that knows its commands by name and help line, and imports the one that is called."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options before the command's name."""
+        read_plain_values(self)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Those commands whose module is there."""
         return [n for n, (module, _) in COMMANDS.items() if importlib.util.find_spec(f"rocm_guide.cli.{module}")]
@@ -102,6 +108,7 @@ def find_command(module: ModuleType, name: str) -> Any:
         command = typer.main.get_command(single)
     command.name = name
     add_examples(command, name)
+    read_plain_values(command)
     return command
 
 

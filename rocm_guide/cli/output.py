@@ -7,7 +7,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rocm_guide.base import shown, write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["announced", "plain_console", "write_or_print"]
+__all__ = ["announced", "plain_console", "print_table", "working", "write_or_print"]
 
 
 def write_or_print(text: str, out: Path | None) -> None:
@@ -54,6 +54,83 @@ def announced(what: str, after: float = 2.0) -> Iterator[None]:
         timer.cancel()
     if said.is_set():
         print(f"{what}: done in {time.monotonic() - began:.0f} s", file=stream, flush=True)
+
+
+@contextlib.contextmanager
+def working(what: str, after: float = 1.0) -> Iterator[Callable[[str], None]]:
+    """A moving line on stderr while work of unknown length goes on, gone when it ends; only on a terminal.
+
+    It appears ``after`` seconds, so that short work costs nothing. What ``with`` gives is called with the step that
+    the work is at, for example ``"add, 3 compiled"``.
+    """
+    if not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    step, lock, lines = [""], threading.Lock(), contextlib.ExitStack()
+    timer = threading.Timer(after, lambda: _show_line(what, step, lock, lines))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda text: step.__setitem__(0, f": {text}")
+    finally:
+        timer.cancel()
+        with lock, lines:
+            step.clear()  # a timer that fires only now has nothing to show
+
+
+def _show_line(what: str, step: list[str], lock: threading.Lock, lines: contextlib.ExitStack) -> None:
+    """Start the line of :func:`working`; leaving ``lines`` ends it."""
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
+    from rich.text import Text
+
+    class Step(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(shown(f"{what}{''.join(step)}"))
+
+    with lock:
+        if not step:
+            return
+        # What the work itself prints stays where it goes: with --json stdout is for JSON alone.
+        console = RichConsole(stderr=True, highlight=False)
+        bar = Progress(
+            SpinnerColumn(), Step(), TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False
+        )
+        bar.add_task("")
+        lines.enter_context(bar)
+
+
+def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), folded: Sequence[int] = ()) -> None:
+    """Columns as wide as their longest text; those ``folded`` go over several lines where the terminal is too narrow.
+
+    Plain text, written without rich: importing that takes a short command as long as its own work.
+
+    >>> print_table([("NN", "covers"), ("02", "adapters")], right=[0])
+    NN  covers
+    02  adapters
+    """
+    import shutil
+    import textwrap
+
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 160
+    over = sum(widths) + 2 * (len(widths) - 1) - room
+    while over > 0 and (widest := max(folded, key=lambda i: widths[i], default=None)) is not None:
+        if widths[widest] <= 16:
+            break
+        widths[widest] -= 1
+        over -= 1
+    for row in rows:
+        cells = [
+            textwrap.wrap(text, widths[i]) or [""] if i in folded and len(text) > widths[i] else [text]
+            for i, text in enumerate(row)
+        ]
+        for line in range(max(map(len, cells))):
+            texts = [cell[line] if line < len(cell) else "" for cell in cells]
+            shown_cells = (
+                t.rjust(w) if i in right else t.ljust(w) for i, (t, w) in enumerate(zip(texts, widths, strict=True))
+            )
+            typer.echo("  ".join(shown_cells).rstrip())
 
 
 def plain_console() -> Console:

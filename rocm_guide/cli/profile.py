@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocm_guide.cli.options import JSON, Top, choice, out_file
+from rocm_guide.cli.output import working
 
 if TYPE_CHECKING:
     from rocm_guide.profiling.torch_trace.summary import TraceSummary
@@ -125,7 +126,8 @@ def summary(
     """Where the time went: slices, kernels, idle gaps, and whether the CPU is the bottleneck."""
     from rocm_guide.profiling.torch_trace.summary import summarize
 
-    found = summarize(file)
+    with working(f"reading {file.name}"):
+        found = summarize(file)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1))
     else:
@@ -162,7 +164,8 @@ def compare(
     from rocm_guide.profiling.torch_trace.summary import compare_traces as difference
     from rocm_guide.profiling.torch_trace.summary import summarize
 
-    rows = difference(summarize(a), summarize(b), by=by)
+    with working(f"reading {a.name} and {b.name}"):
+        rows = difference(summarize(a), summarize(b), by=by)
     if as_json:
         typer.echo(json.dumps([asdict(r) | {"saved_us": r.saved_us} for r in rows], indent=1))
         return
@@ -190,7 +193,8 @@ def kernels(
     from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
 
     _check_roofline(gpu, dtype)
-    found = read_profile(file)
+    with working(f"reading {file.name}"):
+        found = read_profile(file)
     points = roofline_rows(found, gpu=gpu, dtype=dtype)[:top]
     if as_json:
         data = asdict(found)

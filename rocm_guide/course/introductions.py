@@ -11,7 +11,7 @@ from pathlib import Path
 from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import cell_source, notebooks_folder, read_notebook
 
-__all__ = ["introductions", "notebook_of"]
+__all__ = ["introduced_in", "introductions", "notebook_of"]
 
 _NUMBER = re.compile(r"(\d{2})_(\w+)\.ipynb")
 _PACKAGE = "rocm_guide."
@@ -42,14 +42,41 @@ def introductions(folder: Path | None = None) -> dict[str, str]:
     return first
 
 
-def notebook_of(helper: str, found: dict[str, str]) -> str:
-    """The notebook among ``found`` (of :func:`introductions`) that introduces ``helper``; empty if there is none.
+def introduced_in(helper: str, folder: Path | None = None) -> str:
+    """The notebook that introduces ``helper``, or an empty string if none does: only those that name it are parsed.
 
-    The import may come from the helper's module or from the face of a room around it.
+    Args:
+        helper: for example ``tunableop.planner.plan``.
+        folder: as in :func:`introductions`.
+
+    Raises:
+        GuideError: no notebooks, or one that names the helper and cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as course:
+    ...     cell = '{"cell_type": "code", "source": "from rocm_guide.tunableop import plan"}'
+    ...     _ = Path(course, "11_tunableop.ipynb").write_text('{"cells": [' + cell + "]}")
+    ...     introduced_in("tunableop.planner.plan", Path(course)), introduced_in("base.write_text", Path(course))
+    ('11 (tunableop)', '')
     """
+    ways = set(_ways(helper))
+    word = helper.rpartition(".")[2].encode()
+    for path in sorted((folder or notebooks_folder()).glob("[0-9]*.ipynb")):
+        match = _NUMBER.fullmatch(path.name)
+        if match and word in path.read_bytes() and not ways.isdisjoint(_imported(path)):
+            return f"{match[1]} ({match[2]})"
+    return ""
+
+
+def notebook_of(helper: str, found: dict[str, str]) -> str:
+    """The notebook among ``found`` (of :func:`introductions`) that introduces ``helper``; empty if there is none."""
+    return min((found[way] for way in _ways(helper) if way in found), default="")
+
+
+def _ways(helper: str) -> Iterator[str]:
+    """The names under which ``helper`` can be imported: from its module, or from the face of a room around it."""
     *rooms, name = helper.removeprefix(_PACKAGE).split(".")
-    ways = (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
-    return min((found[way] for way in ways if way in found), default="")
+    return (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
 
 
 def _imported(path: Path) -> Iterator[str]:
@@ -57,7 +84,9 @@ def _imported(path: Path) -> Iterator[str]:
     aliases: dict[str, str] = {}
     for cell in read_notebook(path)["cells"]:
         source = cell_source(cell)
-        if cell.get("cell_type") != "code" or not ("rocm_guide" in source or aliases):
+        if cell.get("cell_type") != "code" or not (
+            "rocm_guide" in source or any(f"{alias}." in source for alias in aliases)
+        ):
             continue
         lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
         try:

@@ -15,7 +15,7 @@ from rocm_guide.mi300x.arch import find_arch
 from rocm_guide.mi300x.compile import Compiled
 from rocm_guide.mi300x.elf.code_object import read_code_objects
 from rocm_guide.mi300x.ir.program import Program, parse_ir
-from rocm_guide.mi300x.isa.kernel import Kernel, parse_asm
+from rocm_guide.mi300x.isa.kernel import IsaError, Kernel, parse_asm
 from rocm_guide.mi300x.limits import Finding, check_limits
 from rocm_guide.mi300x.occupancy import Occupancy, occupancy
 from rocm_guide.mi300x.report import KernelReport
@@ -217,6 +217,10 @@ def inspect_assembly(text: str, *, lds: int | None = None, waves: int | None = N
         if k.is_entry:
             one = _with_resources(k.name, k.arch, "assembly", k.resources, k, lds, waves)
             found.append(Inspection(**{**one.__dict__, "assembly": text}))
+    if not found:
+        raise IsaError(
+            "the text has none of the functions that it names as its kernels (.amdhsa_kernel); give the whole text"
+        )
     return found
 
 

@@ -69,6 +69,12 @@ BAD = [
     ("inspect kernel.py --arg x=fp32[4] --arg y=fp32[4] --stages -1", "num_stages=-1"),
     ("inspect kernel.py --arg x=fp32[4] --arg y=fp32[4] --warps 3", "num_warps=3"),
     ("inspect kernel.py --arch gfx1", "gfx1"),
+    ("inspect kernel.py --html ''", "no file named"),
+    ("inspect kernel.py --html folder", "folder is a folder"),
+    ("step kernel.py --html file.txt/x", "not a folder"),
+    ("inspect kernel.py --arg x=fp32[4] --arg y=fp32[4] --lds 64", "--lds 64"),
+    ("inspect file.txt --lds -5", "-5: give a number"),
+    ("inspect file.txt --arg n=4 --stages 2", "--arg, --stages: for a .py file"),
     ("kernels table nosuch", "nosuch"),
     ("kernels table softmax --jobs 0", "0: give a number"),
     ("tunable plan random:llama-2-7b --dtype int8", "'int8'"),
@@ -185,7 +191,8 @@ def refusals(tmp_path_factory):
     command = [sys.executable, "-c", RUN]
     done = subprocess.run(command, input=words, capture_output=True, text=True, cwd=folder, env=env, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    left = {str(p.relative_to(folder)) for p in folder.rglob("*")}
+    # Python itself keeps what it compiled of an imported file, unless the environment says not to.
+    left = {str(p.relative_to(folder)) for p in folder.rglob("*") if "__pycache__" not in p.parts}
     assert (folder / "file.txt").read_text() == "kept"
     return {words: (code, out, err) for words, code, out, err in json.loads(done.stdout)}, left
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a command needs to start: no heavy library where none is used, one line where one is missing, examples, Tab."""
 
+import io
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 import rocm_guide
 from rocm_guide.cli.examples import EXAMPLES
-from rocm_guide.cli.main import COMMANDS, NEEDS, find_command
+from rocm_guide.cli.main import COMMANDS, NEEDS, find_command, main
 from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
 from rocm_guide.installation import install_fix, missing_library
 
@@ -229,6 +230,8 @@ def test_an_unknown_shell_is_refused():
         ["trace", "counters", "SQ_WAVES", "--json"],
         ["tunable", "explain", "GemmTunableOp_float_TN,tn_4096_1_4096", "--json"],
         ["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
+        ["tunable", "merge", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
+        ["tunable", "missing", *2 * [str(SAMPLES / "tunableop/untuned_torch2.11.csv")], "--json"],
         ["kernels", "table", "bandwidth", "--json"],
         ["system", "check", "--json"],
     ],
@@ -239,6 +242,42 @@ def test_json_is_alone_on_stdout(words):
         [sys.executable, "-m", "rocm_guide.cli.main", *words], capture_output=True, text=True, env=ENV, cwd=ROOT
     )
     assert json.loads(done.stdout), done.stderr[-500:]
+
+
+def test_json_of_tunable_files_holds_the_warnings(tmp_path, capsys, monkeypatch):
+    line = "GemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8"
+    (tmp_path / "twice.csv").write_text(f"{line},Default,0.5\n{line},Default,0.5\n")
+    (tmp_path / "wanted.csv").write_text(f"{line}\n{line}1\n")
+
+    def guide(*words):
+        monkeypatch.setattr(sys, "argv", ["rocm-guide", "tunable", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 0
+        return capsys.readouterr()
+
+    twice, wanted, out = tmp_path / "twice.csv", tmp_path / "wanted.csv", tmp_path / "out.csv"
+    said = guide("merge", twice, "--json", "-o", out)
+    assert said.err == "" and out.read_text() == f"{line},Default,0.5\n"
+    found = json.loads(said.out)
+    assert [x["time_ms"] for x in found["tuned"]] == [0.5] and "appears again" in found["problems"][0]
+    said = guide("merge", twice)
+    assert said.out == f"{line},Default,0.5\n" and said.err.startswith("[WARN] twice.csv:2: ")
+    assert json.loads(guide("missing", wanted, twice, "--json").out)["untuned"] == [f"{line}1"]
+
+    torch = pytest.importorskip("torch")
+    from rocm_guide import host
+    from rocm_guide.tunableop import tuning
+    from rocm_guide.tunableop.files import read_file
+
+    monkeypatch.setattr(host, "gpu_possible", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda.tunable, "get_validators", lambda: [("PT_VERSION", "2.11.0")])
+    monkeypatch.setattr(tuning, "tune_file", lambda *a, **k: k["progress"](1, 2) or read_file(twice))
+    said = guide("tune", wanted, out, "--json")
+    found = json.loads(said.out)
+    assert said.err == "" and found["left"] == [f"{line}1"] and len(found["tuned"]) == 1
 
 
 def test_inspect_json_is_not_mixed_with_what_the_file_prints(tmp_path):
@@ -294,3 +333,52 @@ def test_long_work_has_a_line_before_and_after_where_no_terminal_is(capsys):
     with pytest.raises(ValueError, match="its own line"), announced("compiling", after=3600):
         raise ValueError("its own line")
     assert capsys.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, and remembers what was written."""
+
+    def isatty(self):
+        return True
+
+
+def test_long_work_has_a_moving_line_on_a_terminal_only(monkeypatch, capsys):
+    import time
+
+    from rocm_guide.cli.output import working
+
+    with working("compiling", after=0) as step:
+        step("add, 1 compiled")
+    assert capsys.readouterr() == ("", "")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with working("compiling \x1b[2J", after=0) as step:
+        step("add, 7 compiled\n[OK]")
+        while "7 compiled" not in screen.getvalue():
+            time.sleep(0.01)
+        print("from the file itself")
+    seen = screen.getvalue()
+    assert "compiling \\x1b[2J: add, 7 compiled\\n[OK]" in seen and seen.endswith("\x1b[2K")
+    assert capsys.readouterr().out == "from the file itself\n"
+    screen.truncate(0)
+    with pytest.raises(ValueError, match="its own line"), working("compiling", after=3600):
+        raise ValueError("its own line")
+    assert not screen.getvalue()
+
+
+def test_inspect_says_what_it_has_compiled(tmp_path):
+    pytest.importorskip("triton")
+    from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+
+    file = tmp_path / "three_kernels.py"
+    kernel = "@triton.jit\ndef {0}(x, B: tl.constexpr):\n    tl.store(x + tl.arange(0, B), 1.0)\n\n\n"
+    calls = "".join(f"    {n}[(1,)](torch.empty(64), 64)\n" for n in ("one", "two"))
+    head = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+    file.write_text(head + kernel.format("one") + kernel.format("two") + f"def example():\n{calls}")
+    seen = []
+    assert len(inspect_python(file, "", HowTo(), "gfx942", seen.append)) == 2
+    assert seen == ["one, 1 compiled", "two, 2 compiled"]
+    typed = HowTo(arguments=["x=*fp32"], constants=["B=64"])
+    seen.clear()
+    inspect_python(file, "two", typed, "gfx942", seen.append)
+    assert seen == ["two, 1 compiled"]

@@ -7,7 +7,7 @@ import pytest
 
 from rocm_guide.base import GuideError
 from rocm_guide.copying.names import public_helpers
-from rocm_guide.course.introductions import introductions, notebook_of
+from rocm_guide.course.introductions import introduced_in, introductions, notebook_of
 
 COURSE = Path(__file__).parents[2] / "notebooks"
 
@@ -19,6 +19,7 @@ def test_helpers_of_the_course():
     assert notebook_of("mi300x.elf.msgpack.decode", found) == ""
     introduced = [name for name in public_helpers() if notebook_of(name, found)]
     assert len(introduced) > 250
+    assert introduced_in("tunableop.planner.plan", COURSE) == "11 (tunableop)"
 
 
 @pytest.mark.parametrize(
@@ -35,14 +36,13 @@ def test_ways_to_import(make_notebook, code):
     make_notebook("03_first", "import torch  # rocm_guide.zoo.load.load_model")
     make_notebook("07_later", "from rocm_guide.zoo.load import load_model")
     path = make_notebook("05_this", code)
-    found = introductions(path.parent)
-    assert notebook_of("rocm_guide.zoo.load.load_model", found)[:2] == "05"
-    assert notebook_of("zoo.load.load_dataset", found) == ""
+    assert introduced_in("rocm_guide.zoo.load.load_model", path.parent) == "05 (this)"
+    assert introduced_in("zoo.load.load_dataset", path.parent) == ""
 
 
 def test_a_module_imported_in_an_earlier_cell_counts(make_notebook):
     path = make_notebook("05_this", "from rocm_guide.zoo import load", "load.load_model('tiny')")
-    assert notebook_of("zoo.load.load_model", introductions(path.parent))[:2] == "05"
+    assert introduced_in("zoo.load.load_model", path.parent) == "05 (this)"
 
 
 def test_a_cell_that_is_not_python_is_named(make_notebook):

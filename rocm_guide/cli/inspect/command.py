@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocm_guide.cli.options import between, out_file
+
 if TYPE_CHECKING:
     from rocm_guide.mi300x.inspection import Inspection
 
@@ -60,14 +62,18 @@ def inspect(
     option: Annotated[list[str], typer.Option(help="A compile option: waves_per_eu=2, matrix_instr_nonkdim=16 …")] = [],  # noqa: B006
     warps: Annotated[int | None, typer.Option(help="num_warps; for a dump, waves per workgroup.")] = None,
     stages: Annotated[int | None, typer.Option(help="num_stages.")] = None,
-    lds: Annotated[int | None, typer.Option(help="For a dump: bytes of LDS per workgroup (metadata.shared).")] = None,
+    lds: Annotated[
+        int | None,
+        typer.Option(help="For a dump: bytes of LDS per workgroup (metadata.shared).", callback=between(0)),
+    ] = None,
     arch: Annotated[str, typer.Option(help="gfx942 (MI300X), gfx90a or gfx950.")] = "gfx942",
     meta: Annotated[bool, typer.Option("--meta", help="Tensors without memory, so that true sizes are free.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Execute it here and count bytes, lines, conflicts …")] = False,
     grid: Annotated[str, typer.Option(help="Workgroups for --run with --arg: 4 or 4,2.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Write a page with plots and line-by-line notes.")
+        Path | None,
+        typer.Option(parser=out_file, metavar="OUT", help="Write a page with plots and line-by-line notes."),
     ] = None,
 ) -> None:
     """Show what a kernel becomes: registers, LDS, occupancy, instructions, widths, waits, and what to try.
@@ -77,7 +83,7 @@ def inspect(
     the first launch is also executed, on this machine's CPU, and what it did is counted.
     """
     from rocm_guide.base import GuideError
-    from rocm_guide.cli.output import plain_console
+    from rocm_guide.cli.output import plain_console, working
 
     name, _, kernel = target.partition("::")
     path = Path(name)
@@ -86,26 +92,34 @@ def inspect(
     if grid and not run:
         raise GuideError("--grid is for --run: without it nothing is executed")
     if path.suffix == ".py":
-        from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
-        from rocm_guide.mi300x.compiler_key import quick_compiler_key
-
+        if lds is not None:
+            raise GuideError(f"--lds {lds}: for a dump; of a Python file's kernel the compiler says how much it takes")
         _read(path)
-        how = HowTo(call, arg, const, _options(option, warps, stages), meta)
-        with quick_compiler_key():
-            found = inspect_python(path, kernel, how, arch)
+        with working(f"{path.name} for {arch}") as progress:
+            from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+            from rocm_guide.mi300x.compiler_key import quick_compiler_key
+
+            how = HowTo(call, arg, const, _options(option, warps, stages), meta)
+            with quick_compiler_key():
+                found = inspect_python(path, kernel, how, arch, progress)
     else:
+        given = {"--call": call, "--arg": arg, "--const": const, "--option": option, "--meta": meta}
+        if unused := [name for name, value in given.items() if value] + ["--stages"] * (stages is not None):
+            raise GuideError(f"{', '.join(unused)}: for a .py file, which is compiled; {path.name} has been compiled")
         found = _dump(path, lds, warps)
         found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)
     executed: dict[str, int] = {}
     if run:
         from rocm_guide.cli.inspect.executed import executed_counts
 
-        executed = executed_counts(path, kernel, how, grid)
+        with working(f"executing {path.name}"):
+            executed = executed_counts(path, kernel, how, grid)
     if html is not None:
         from rocm_guide.base import write_text
         from rocm_guide.cli.inspect.figures import page
 
-        write_text(html, page(found, path.parent if path.suffix == ".py" else None))
+        with working(f"drawing {html.name}"):
+            write_text(html, page(found, path.parent if path.suffix == ".py" else None))
     if as_json:
         import json
 

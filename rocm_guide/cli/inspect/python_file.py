@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -131,14 +132,35 @@ def run_launches(module: ModuleType, how: HowTo, path: Path) -> None:
         raise InspectError(f"{what} failed: {type(e).__name__}: {_line(e)}") from e
 
 
-def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspection]:
+@contextlib.contextmanager
+def _compiled(report: Callable[[str], None]) -> Iterator[None]:
+    """Inside, ``report`` hears of each kernel that Triton has compiled, an autotuner's trials included."""
+    from triton import knobs
+
+    count = itertools.count(1)
+
+    def hook(module: Any, function: Any, name: str, *rest: Any) -> None:
+        report(f"{name}, {next(count)} compiled")
+
+    knobs.runtime.kernel_load_start_hook.add(hook)
+    try:
+        yield
+    finally:
+        knobs.runtime.kernel_load_start_hook.remove(hook)
+
+
+def inspect_python(
+    path: Path, kernel: str, how: HowTo, arch: str, progress: Callable[[str], None] = lambda step: None
+) -> list[Inspection]:
     """Compile the kernels of a file for ``arch`` and inspect each different launch once.
+
+    ``progress`` is called with what was done last, as often as a kernel has been compiled.
 
     Raises:
         InspectError: no way to launch is given, no such kernel, or the file's own code failed.
         GuideError: Triton is missing or unchecked, or refused the kernel.
     """
-    with dry_run(arch, device="meta" if how.meta else "cpu") as run:
+    with dry_run(arch, device="meta" if how.meta else "cpu") as run, _compiled(progress):
         module = load_module(path)
         kernels = kernels_of(module)
         if kernel and kernel not in kernels and not how.call and not hasattr(module, "example"):
@@ -168,4 +190,8 @@ def inspect_python(path: Path, kernel: str, how: HowTo, arch: str) -> list[Inspe
     name = kernel or next(iter(kernels))
     if not typed:
         raise InspectError(_hint(path, name, kernels[name]))
-    return [inspect_launch(kernel_report(c), c) for c in compile_typed(kernels[name], how, arch)]
+    found = []
+    for compiled in compile_typed(kernels[name], how, arch):
+        found.append(inspect_launch(kernel_report(compiled), compiled))
+        progress(f"{name}, {len(found)} compiled")
+    return found

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.cli.options import out_file
+
 __all__ = ["step"]
 
 _FRAMES = 10  # that are printed where nobody can press a key
@@ -30,7 +32,9 @@ def step(
     steps: Annotated[int | None, typer.Option(help="Print so many frames and end; no keys.")] = None,
     limit: Annotated[int, typer.Option(help="Steps to record.")] = 20_000,
     timeline: Annotated[bool, typer.Option("--timeline", help="Print the waits of the compute-unit model.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="OUT", help="Write one self-contained page and end.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(parser=out_file, metavar="OUT", help="Write one self-contained page and end.")
+    ] = None,
 ) -> None:
     """Step through one wave of a kernel's gfx942 code, executed on this machine; no GPU is needed.
 
@@ -43,6 +47,7 @@ def step(
     from rocm_guide.base import GuideError, shown, write_text
     from rocm_guide.cli.inspect.arguments import compile_option
     from rocm_guide.cli.inspect.python_file import HowTo
+    from rocm_guide.cli.output import working
     from rocm_guide.cli.step.launch import find_launch
     from rocm_guide.cli.step.terminal import frame, lanes_of_text, play
     from rocm_guide.mi300x.step.page import page
@@ -55,9 +60,12 @@ def step(
     name, _, kernel = target.partition("::")
     path = Path(name)
     options = dict(compile_option(w) for w in option) | ({} if warps is None else {"num_warps": warps})
-    found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, lds)
-    recorded = record(found.kernel, found.grid, found.arguments, group=group, wave=wave, limit=limit, name=found.name,
-                      block=found.block, shared=found.shared, folder=path.parent)  # fmt: skip
+    with working(f"executing {path.name}"):
+        found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, lds)
+        recorded = record(
+            found.kernel, found.grid, found.arguments, group=group, wave=wave, limit=limit, name=found.name,
+            block=found.block, shared=found.shared, folder=path.parent,
+        )  # fmt: skip
     first = recorded.find(at) if at else 0
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if html is not None:

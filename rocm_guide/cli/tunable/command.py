@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from rocm_guide.cli.options import JSON, OutFile, Top, between, choice, model_names, out_file
-from rocm_guide.cli.output import write_or_print
+from rocm_guide.cli.tunable.contents import contents, print_file
 from rocm_guide.cli.tunable.options import (
     Attention,
     Batch,
@@ -173,21 +173,25 @@ def explain_command(
 
 
 @app.command("merge")
-def merge_command(files: Annotated[list[Path], typer.Argument(help="Results files.")], out: OutFile = None) -> None:
+def merge_command(
+    files: Annotated[list[Path], typer.Argument(help="Results files.")], out: OutFile = None, as_json: JSON = False
+) -> None:
     """One file out of several; the faster of two solutions stays, and no tuned line is lost."""
     from rocm_guide.tunableop.file_tools import merge
     from rocm_guide.tunableop.files import read_file
 
-    write_or_print(merge([read_file(f) for f in files]).text(), out)
+    print_file(merge([read_file(f) for f in files]), out, as_json)
 
 
 @app.command("missing")
-def missing_command(untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: OutFile = None) -> None:
+def missing_command(
+    untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: OutFile = None, as_json: JSON = False
+) -> None:
     """What UNTUNED lists and RESULTS has no solution for."""
     from rocm_guide.tunableop.file_tools import missing
     from rocm_guide.tunableop.files import read_file
 
-    write_or_print(missing(read_file(untuned), read_file(results)).text(), out)
+    print_file(missing(read_file(untuned), read_file(results)), out, as_json)
 
 
 @app.command("compare")
@@ -242,9 +246,11 @@ def tune_command(
     results: Annotated[Path, typer.Argument(help="File to write, or to go on with.")],
     gpus: Annotated[int, typer.Option(help="GPUs to tune on.", callback=between(1, 1024))] = 1,
     budget_ms: Annotated[int, typer.Option(help="Milliseconds per candidate.", callback=between(1, 10**6))] = 30,
+    as_json: JSON = False,
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
-    from rocm_guide.base import GuideError
+    from rocm_guide.base import GuideError, shown
+    from rocm_guide.cli.output import announced
     from rocm_guide.host import gpu_possible
     from rocm_guide.tunableop.file_tools import missing
     from rocm_guide.tunableop.files import read_file
@@ -255,13 +261,15 @@ def tune_command(
     if not gpu_possible():
         raise GuideError(_NO_GPU)
     import torch
+    from rich.console import Console
     from rich.progress import Progress
 
     if not torch.cuda.is_available():
         raise GuideError(_NO_GPU)
     if gpus > torch.cuda.device_count():
         raise GuideError(f"--gpus {gpus}: torch sees {torch.cuda.device_count()} here")
-    with Progress() as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar, announced(f"tuning {shown(untuned)}"):
         task = bar.add_task("products", total=None)
         done = tune_file(
             untuned,
@@ -271,6 +279,10 @@ def tune_command(
             validators=dict(torch.cuda.tunable.get_validators()),
             progress=lambda n, total: bar.update(task, completed=n, total=total),
         )
+    left = missing(read_file(untuned), done).gemms
+    if as_json:
+        typer.echo(json.dumps({"file": str(results), **contents(done), "left": [g.line() for g in left.values()]}))
+        return
     typer.echo(f"{results}: {len(done.tuned)} tuned products")
-    if left := missing(read_file(untuned), done).gemms:
+    if left:
         typer.echo(f"{len(left)} left: PyTorch tunes some products with a size of 1 only online, in a run of the model")

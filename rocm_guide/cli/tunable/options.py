@@ -96,22 +96,24 @@ def plan_for(
     """The plan of ``model`` with the element type of these products, and leading dimensions if they have any."""
     from dataclasses import replace
 
+    from rocm_guide.cli.output import working
     from rocm_guide.tunableop.planner import plan
 
     gemms = list(gemms)
     name = next((g.dtypes[0] for g in gemms if g.dtypes[0] in _TYPES), "BFloat16")
     rules = replace(rules_of(platform), tf32=name == "tf32", leading_dims=any(g.ld for g in gemms))
-    return plan(
-        model,
-        batch=batch,
-        prompt=lengths_of(prompt),
-        new_tokens=new_tokens,
-        pad=pad,
-        cache=cache,
-        dtype=_TYPES[name],
-        attention=attention,
-        rules=rules,
-    )
+    with working(f"planning {model}"):
+        return plan(
+            model,
+            batch=batch,
+            prompt=lengths_of(prompt),
+            new_tokens=new_tokens,
+            pad=pad,
+            cache=cache,
+            dtype=_TYPES[name],
+            attention=attention,
+            rules=rules,
+        )
 
 
 def span(low: float, high: float) -> str:
