@@ -32,7 +32,7 @@ def copy(
     from rocm_guide.course.introductions import introduced_in, introductions, notebook_of
 
     if list_all:
-        notebooks = _if_readable(introductions, {})
+        notebooks: dict[str, str] = _if_readable(lambda: introductions(), {})
         for name in public_helpers():
             where = notebook_of(name, notebooks)
             typer.echo(f"{name}\tnotebook {where}" if where else name)

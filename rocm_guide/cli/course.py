@@ -81,13 +81,13 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     from rocm_guide.base import shown
     from rocm_guide.cli.output import print_table
 
-    rows = [("NN", "notebook", "time", "memory", "covers", "outputs")]
+    table: list[tuple[str, ...]] = [("NN", "notebook", "time", "memory", "covers", "outputs")]
     for x in lessons:
         seconds = f"{x.seconds:.0f} s" if x.seconds else ""
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
         words = (x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), _state(x))
-        rows.append(tuple(shown(word) for word in words))
-    print_table(rows, right=(2, 3), folded=(1, 4))
+        table.append(tuple(shown(word) for word in words))
+    print_table(table, right=(2, 3), folded=(1, 4))
 
 
 def _state(lesson: Lesson) -> str:

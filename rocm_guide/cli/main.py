@@ -67,7 +67,8 @@ class LazyGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The options before the command's name."""
         read_plain_values(self)
-        return super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Those commands whose module is there."""
