@@ -74,7 +74,7 @@ def _poison_mode() -> Any:
 
 @contextlib.contextmanager
 def executed_on_gfx942(
-    *, order: str | int = "alone", units: int = 304, limit: int = 1_000_000, count: bool = True
+    *, order: str | int = "together", units: int = 304, limit: int = 1_000_000, count: bool = True
 ) -> Iterator[Executions]:
     """Execute every Triton launch inside the ``with`` block as gfx942 machine code, in this process.
 
@@ -83,7 +83,8 @@ def executed_on_gfx942(
     of an autotuner are not executed; the configuration that is chosen is. ``torch.empty`` and its kin give NaN.
 
     Args:
-        order: in which order waves and workgroups run: ``alone``, ``round_robin``, or the seed of a random one.
+        order: in which order waves and workgroups run: ``together``, ``alone``, ``round_robin``, or the seed of a random
+            one; see :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
         units: compute units that the pretended MI300X reports. Persistent kernels launch a multiple of them, so a small
             number takes less time.
         limit: instructions that one wave may execute.

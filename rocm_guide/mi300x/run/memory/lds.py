@@ -17,6 +17,7 @@ import numpy as np
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.allocations import gather, scatter
 from rocm_guide.mi300x.run.memory.lds_order import Order
+from rocm_guide.mi300x.run.stretches import SideBySide
 
 if TYPE_CHECKING:
     from rocm_guide.mi300x.run.wave import Flight, Wave
@@ -181,11 +182,24 @@ class Lds:
 class Group:
     """One workgroup: its waves, its LDS, where it is in the grid."""
 
-    __slots__ = ("ids", "lds", "number", "waves")
+    __slots__ = ("block", "ids", "lds", "number", "side_by_side", "waves")
 
-    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds) -> None:
-        self.number, self.ids, self.lds = number, ids, lds
+    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds, block: Any) -> None:
+        self.number, self.ids, self.lds, self.block = number, ids, lds, block
         self.waves: list[Wave] = []
+        self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
+
+    def together(self, waves: list[Wave]) -> SideBySide | None:
+        """The registers of neighbouring waves side by side; None where there is one wave, or a gap between them."""
+        first, last = waves[0].index, waves[-1].index
+        if last == first or last - first >= len(waves) or any(w.mode != waves[0].mode for w in waves):
+            return None
+        found = self.side_by_side.get((first, last))
+        if found is None:
+            found = SideBySide(waves, self.block[:, 64 * first : 64 * last + 64])
+            self.side_by_side[first, last] = found
+        found.mode = waves[0].mode
+        return found
 
     def __repr__(self) -> str:
         return f"workgroup {self.ids}"
