@@ -2,7 +2,7 @@
 """Ordinary code that launches Triton kernels, with every launch executed as gfx942 machine code on this CPU.
 
 ``with executed_on_gfx942(): y = softmax(x)``: the kernel is compiled for MI300X as a real launch would compile it, and
-``y`` holds what its instructions computed. It is for small tensors: about a million lane-instructions a second.
+``y`` holds what its instructions computed. It is for small tensors: a few million lane-instructions a second.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def executed_on_gfx942(
     of an autotuner are not executed; the configuration that is chosen is. ``torch.empty`` and its kin give NaN.
 
     Args:
-        order: in which order waves and workgroups run: ``together``, ``alone``, ``round_robin``, or the seed of a random
-            one; see :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
+        order: in which order waves and workgroups run: ``together``, ``alone``, ``round_robin``, or a seed; see
+            :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
         units: compute units that the pretended MI300X reports. Persistent kernels launch a multiple of them, so a small
             number takes less time.
         limit: instructions that one wave may execute.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -189,9 +190,10 @@ class Machine(Executor):
         return c
 
 
-def _named(args: str) -> list[int]:
+@lru_cache(maxsize=16384)
+def _named(args: str) -> tuple[int, ...]:
     """Highest vector registers named in operands (destinations of loads are not in ``writes``)."""
     found = []
     for m in re.finditer(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])", args):
         found.append(int(m[2] or m[4]) + (256 if m[1] == "a" else 0))
-    return found
+    return tuple(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from rocm_guide.mi300x.isa.mnemonics import meaning
@@ -152,8 +153,9 @@ def _pick(scan: Scan, name: str | None) -> Function:
     raise RunError(f"no kernel {name!r} in this text; it has {', '.join(f.name for f in entries)[:200]}")
 
 
+@lru_cache(maxsize=16)
 def load_program(text: str, name: str | None = None) -> Program:
-    """Read one kernel of an assembly text.
+    """Read one kernel of an assembly text. The program is shared by all who run this text, and must not be changed.
 
     Raises:
         RunError: no kernel, several and no name, another architecture, a line that is no instruction.

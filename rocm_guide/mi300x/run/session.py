@@ -167,7 +167,8 @@ def run(
         name: which kernel, if the text has several.
         block: work-items of a workgroup in x, y, z; what the text says by default.
         shared: bytes of dynamic LDS; needed for Triton's text, known from a ``Compiled``.
-        order: ``together``, ``alone``, ``round_robin`` or a seed; see :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
+        order: ``together``, ``alone``, ``round_robin`` or a seed; see
+            :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
         observer: called before each instruction with the wave and the operation.
         limit: instructions that one wave may execute.
         count: False leaves out bytes, lines and bank conflicts, which takes less time.

@@ -88,10 +88,7 @@ class Stretch:
         for r in self.scalars:
             if s[r].__class__ is not int:
                 return False
-        for r in self.scalar_writes:
-            if s[r].__class__ is Flight:
-                return False
-        return True
+        return all(s[r].__class__ is not Flight for r in self.scalar_writes)
 
     def execute(self, waves: Sequence[Wave], together: SideBySide | None) -> None:
         """Execute it for waves that fit; ``together`` are their registers side by side, if they can be had so."""

@@ -112,9 +112,7 @@ class Wave:
                  "index", "lg", "mask", "mode", "pc", "rows", "s", "scc", "scratch", "scratch_valid", "status", "valid",
                  "vm")  # fmt: skip
 
-    def __init__(
-        self, index: int, group: Group, rows: tuple[int, int], block: Any, scratch: int, mode: int
-    ) -> None:
+    def __init__(self, index: int, group: Group, rows: tuple[int, int], block: Any, scratch: int, mode: int) -> None:
         self.index, self.group, self.rows, self.block = index, group, rows, block
         self.V, self.F, self.I, self.H = views(block, rows[0])
         agprs = rows[1]

@@ -101,7 +101,7 @@ def _load_to_lds(
         values = read_global(w, memory, at, size)
         count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
-        g = lds.granules(target, size, at.lanes, True)
+        g = lds.granules(target, size, at.lanes, True).each
         lds.valid[g] = False
         entry: tuple[Any, Any] = (None, None)
 

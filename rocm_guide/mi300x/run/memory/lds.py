@@ -10,7 +10,7 @@ Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Shar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Lds"]
 
 
+class Places(NamedTuple):
+    """What one access touches: granules ``[lane, n]``, each granule once, and whether ``each`` are its dwords."""
+
+    each: Any
+    once: Any
+    dwords: bool
+
+
 class Lds:
     """The LDS of one workgroup.
 
@@ -33,7 +41,7 @@ class Lds:
         bytes, halves, dwords: the content, as three views of the same memory.
         valid: for each granule, whether it was written.
         writers, readers, atomics: for each granule, the waves (as bits) that have done so since the last barrier.
-        last: entries that the last access touched.
+        last: granules that the last access touched, each once.
         by: line of the instruction that accesses the LDS now.
         write_lines, read_lines: for each granule, the line that did so last.
         granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
@@ -57,8 +65,8 @@ class Lds:
         self.by = 0
         self.write_lines, self.read_lines = (np.zeros(n, np.int32) for _ in range(2))
 
-    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Any:
-        """Entries ``[lane, n]`` that an access touches, after the check of its bounds. Loops repeat their addresses."""
+    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Places:
+        """What an access touches, after the check of its bounds. Loops repeat their addresses."""
         key = (size, at.tobytes())
         found = self._known.get(key)
         if found is None:
@@ -69,7 +77,11 @@ class Lds:
                 spread = np.arange(max(1, size // self.granule))
             if len(self._known) > 4096:
                 self._known.clear()
-            found = self._known[key] = (at // self.granule)[:, None] + spread
+            g = (at // self.granule)[:, None] + spread
+            once = np.unique(g)
+            low, high = int(once[0]), int(once[-1]) + 1
+            dwords = self.granule == 4 and size >= 4 and len(spread) == size // 4
+            found = self._known[key] = Places(g, slice(low, high) if high - low == len(once) else once, dwords)
         return found
 
     def check(self, at: Any, size: int, lanes: Any, write: bool) -> None:
@@ -93,8 +105,9 @@ class Lds:
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`~rocm_guide.mi300x.run.memory.allocations.gather` gives them."""
-        g = self.last = self.granules(at, size, lanes, False)
-        if not self.valid[g].all():
+        places = self.granules(at, size, lanes, False)
+        g, self.last = places.each, places.once
+        if not self.valid[self.last].all():
             i, j = np.argwhere(~self.valid[g])[0]
             for f, granules in self.loading:
                 if int(g[i, j]) in granules:
@@ -103,12 +116,19 @@ class Lds:
             raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written",
                            rule="undefined")  # fmt: skip
         me = np.uint32(1 << w.index)
-        self.note_read(g, me, lanes)
-        return gather(self, at, size)
+        self.note_read(places, me, lanes)
+        return self.dwords[g] if places.dwords else gather(self, at, size)
 
-    def note_read(self, g: Any, me: Any, lanes: Any) -> None:
+    def _marked(self, once: Any, mine: Any) -> bool:
+        """Whether waves other than ``mine`` have written granules or updated them since the barrier."""
+        if self._written and (self.writers[once] & ~mine).any():
+            return True
+        return self._updated and bool((self.atomics[once] & ~mine).any())
+
+    def note_read(self, places: Places, me: Any, lanes: Any) -> None:
         """Record that a wave has read granules; a race if another wrote them since the barrier."""
-        if self._written or self._updated:
+        g = places.each
+        if self.order is not None or self._marked(places.once, me):
             writers = self.writers[g] | self.atomics[g] & ~me
             hit = (writers != 0) & (writers & me == 0)
             if self.order is not None:
@@ -117,15 +137,27 @@ class Lds:
                 hit &= self.order.unknown(wave, g, writers, self.order.writes) != 0
             if hit.any():
                 raise self._race(g, hit, lanes, writers, "reads")
-        self.mark(g, "read", me)
+        self.mark(places.once, "read", me)
 
     def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
         """Store ``values`` (see :func:`~rocm_guide.mi300x.run.memory.allocations.scatter`)."""
-        g = self.last = self.granules(at, size, lanes, True)
-        me = np.uint32(1 << w.index)
-        others = self.writers[g] | self.atomics[g] if self._written or self._updated else np.uint32(0)
-        others = (others | self.readers[g] if self._read else others) & ~me
-        if self.order is not None and others.any():
+        places = self.granules(at, size, lanes, True)
+        g, once, me = places.each, places.once, np.uint32(1 << w.index)
+        self.last = once
+        if self._marked(once, me) or (self._read and (self.readers[once] & ~me).any()):
+            self._meets_others(w, places, at, values, size, lanes)
+        if places.dwords:
+            self.dwords[g] = values
+        else:
+            scatter(self, at, values, size)
+        self.valid[once] = True
+        self.mark(once, "write", me)
+
+    def _meets_others(self, w: Wave, places: Places, at: Any, values: Any, size: int, lanes: Any) -> None:
+        """A write to what other waves have touched: a race, unless an order or the value excuses it."""
+        g = places.each
+        others = (self.writers[g] | self.atomics[g] | self.readers[g]) & ~np.uint32(1 << w.index)
+        if self.order is not None:
             unknown = self.order.unknown(w.index, g, self.writers[g] | self.atomics[g], self.order.writes)
             others = unknown | self.order.unknown(w.index, g, self.readers[g], self.order.reads)
         if others.any():
@@ -133,9 +165,6 @@ class Lds:
             there = gather(self, at[hit], size)
             if not (self.valid[g[hit]].all() and np.array_equal(there, self._cut(values[hit], size))):
                 raise self._race(g, others != 0, lanes, others, "writes")
-        scatter(self, at, values, size)
-        self.valid[g] = True
-        self.mark(g, "write", me)
 
     @staticmethod
     def _cut(values: Any, size: int) -> Any:
@@ -153,7 +182,8 @@ class Lds:
             for f in w.lg:
                 if f.touched is not None:
                     self.by = f.line
-                    self.mark(f.touched[0], f.touched[1], np.uint32(1 << w.index))
+                    for once in f.touched[0]:
+                        self.mark(once, f.touched[1], np.uint32(1 << w.index))
 
     def mark(self, g: Any, how: str, me: Any) -> None:
         """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
@@ -176,7 +206,7 @@ class Lds:
             self.atomics[g] |= me
             self.write_lines[g] = self.by
             self._updated = True
-            order.release(wave, g)  # type: ignore[union-attr]
+            order.release(wave, np.r_[g])  # type: ignore[union-attr]
 
 
 class Group:

@@ -38,7 +38,6 @@ SHAPES: dict[tuple[bool, str], tuple[tuple[int, int, int, int], ...]] = {
 }  # fmt: skip
 
 
-
 @lru_cache(maxsize=128)
 def layout_d(m: int, n: int, blocks: int, is_f64: bool = False) -> Any:
     """For each result register and lane its place in D ``[block, row, column]``, flat.
@@ -67,7 +66,7 @@ def layout_d(m: int, n: int, blocks: int, is_f64: bool = False) -> Any:
 _ELEMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "f16": (np.float16, lambda x: x), "bf16": (np.uint16, bf16_to_f32), "f32": (np.float32, lambda x: x),
     "xf32": (np.float32, to_xf32), "i8": (np.int8, lambda x: x), "f64": (np.float64, lambda x: x),
-    **{kind: (np.uint8, lambda x, _table=FLOAT8[kind].astype(np.float64): _table[x]) for kind in ("fp8", "bf8")},
+    "fp8": (np.uint8, lambda x: FLOAT8["fp8"][x]), "bf8": (np.uint8, lambda x: FLOAT8["bf8"][x]),
 }  # fmt: skip
 
 
@@ -92,9 +91,7 @@ def _raw(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:
     return read
 
 
-def _source(
-    a: Access, i: int, rows: int, k: int, blocks: int, kind: str, pattern: Any = None
-) -> Callable[[Wave], Any]:
+def _source(a: Access, i: int, rows: int, k: int, blocks: int, kind: str, pattern: Any = None) -> Callable[[Wave], Any]:
     """A, or B with its columns as rows: ``[wave, block, row, k]`` in float64.
 
     A lane holds neighbouring elements of one row; the next ones of this row lie ``rows * blocks`` lanes further on.
