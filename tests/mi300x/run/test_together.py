@@ -23,7 +23,8 @@ BODIES = {
     "constant comparison": "  v_cmp_eq_u32_e64 s[14:15], 1, s10\n  v_cndmask_b32_e64 v2, 1, 2, s[14:15]",
     "bytes picked": "  v_mov_b32_e32 v3, 0x01020304\n  s_mov_b32 s12, 0x05010700\n  v_perm_b32 v2, v0, v3, s12\n"
     "  v_perm_b32 v3, v2, v0, v3\n  v_sad_u8 v2, v2, v3, 5\n  v_add_u32_e32 v2, v2, v0",
-    "packed halves": "  v_cvt_f32_u32_e32 v6, v0\n  v_cvt_f16_f32_e32 v2, v6\n  v_mov_b32_e32 v7, v6\n  v_pk_add_f16 v2, v2, 1.0\n"
+    "packed halves": "  v_cvt_f32_u32_e32 v6, v0\n  v_cvt_f16_f32_e32 v2, v6\n  v_mov_b32_e32 v7, v6\n"
+    "  v_pk_add_f16 v2, v2, 1.0\n"
     "  v_pk_fma_f32 v[4:5], v[6:7], v[6:7], 1.0 op_sel_hi:[1,1,0]\n"
     "  v_fma_mix_f32 v3, v6, v2, v5 op_sel_hi:[0,1,0]\n  v_add_f32_e32 v2, v3, v4",
     "loops of different length": (
@@ -36,7 +37,7 @@ BODIES = {
         "  v_add_u32_e32 v2, 1, v2"
     ),
     "matrices": (
-        "  v_cvt_f32_u32_e32 v2, v0\n  v_cvt_f16_f32_e32 v4, v2\n  v_mov_b32_e32 v5, v4\n  v_mov_b32_e32 v6, 2.0\n"
+        "  v_cvt_f32_u32_e32 v2, v0\n  v_cvt_f16_f32_e32 v4, v2\n  v_mov_b32_e32 v5, v4\n  v_mov_b32_e32 v6, 0x40004000\n"
         "  v_mov_b32_e32 v7, v6\n  v_mfma_f32_16x16x16_f16 v[8:11], v[4:5], v[6:7], 0\n"
         "  v_mfma_f32_16x16x16_f16 v[8:11], v[4:5], v[6:7], v[8:11]\n  v_add_f32_e32 v2, v8, v11"
     ),
