@@ -37,8 +37,8 @@ BODIES = {
         "  v_add_u32_e32 v2, 1, v2"
     ),
     "matrices": (
-        "  v_cvt_f32_u32_e32 v2, v0\n  v_cvt_f16_f32_e32 v4, v2\n  v_mov_b32_e32 v5, v4\n  v_mov_b32_e32 v6, 0x40004000\n"
-        "  v_mov_b32_e32 v7, v6\n  v_mfma_f32_16x16x16_f16 v[8:11], v[4:5], v[6:7], 0\n"
+        "  v_cvt_f32_u32_e32 v2, v0\n  v_cvt_f16_f32_e32 v4, v2\n  v_mov_b32_e32 v5, v4\n"
+        "  v_mov_b32_e32 v6, 0x40004000\n  v_mov_b32_e32 v7, v6\n  v_mfma_f32_16x16x16_f16 v[8:11], v[4:5], v[6:7], 0\n"
         "  v_mfma_f32_16x16x16_f16 v[8:11], v[4:5], v[6:7], v[8:11]\n  v_add_f32_e32 v2, v8, v11"
     ),
 }
@@ -76,7 +76,7 @@ def test_a_wave_of_fewer_lanes_runs_beside_full_ones():
     "body, message",
     [("  v_mov_b32_e32 v2, 0\n  v_add_u32_e32 v3, v2, v9\n  v_mov_b32_e32 v4, 0", "v_add_u32.*v9.*never written"),
      ("  s_add_u32 s4, s40, 1\n  v_mov_b32_e32 v4, 0", "s_add_u32.*s40.*never written"),
-     ("  s_load_dword s20, s[0:1], 0x0\n  v_mov_b32_e32 v4, 0\n  v_add_u32_e32 v4, s20, v4", "s20.*still loading"),
+     ("  s_memtime s[20:21]\n  v_mov_b32_e32 v4, 0\n  v_add_u32_e32 v4, s20, v4", "s20.*still loading"),
      ("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v2, v2\n  ds_read_b32 v3, v2\n  v_mov_b32_e32 v5, 0\n"
       "  v_add_u32_e32 v4, v3, v0", "v_add_u32.*v3.*still loading"),
      ("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v2, v2\n  ds_read_b32 v3, v2\n  v_mov_b32_e32 v5, 0\n"
