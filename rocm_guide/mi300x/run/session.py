@@ -17,6 +17,7 @@ from typing import Any
 from rocm_guide.mi300x.run.arguments import Bound, Parameter, bind_arguments, copy_back
 from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.listing import load_listing
 from rocm_guide.mi300x.run.machine import Machine, Observer
 from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.program import Program, load_program
@@ -104,6 +105,7 @@ def prepare(
     name: str | None = None,
     block: int | Sequence[int] | None = None,
     shared: int | None = None,
+    code_object: bytes | None = None,
     observer: Observer | None = None,
     limit: int = 1_000_000,
     count: bool = True,
@@ -114,7 +116,10 @@ def prepare(
         raise RunError(
             f"{kernel!r:.60} is no kernel: give assembly text or what compile_kernel returns", rule="arguments"
         )
-    program = load_program(text, name)
+    program = load_listing(text, name, code_object) if code_object is not None else load_program(text, name)
+    if program.listing and code_object is None:
+        raise RunError("a disassembly does not say what the kernel is given at its start: pass the bytes of the file "
+                       "that it was made from as code_object=", rule="arguments")  # fmt: skip
     signature: Mapping[str, str] = {}
     if not isinstance(kernel, str):
         shared = kernel.shared if shared is None else shared
@@ -151,6 +156,7 @@ def run(
     name: str | None = None,
     block: int | Sequence[int] | None = None,
     shared: int | None = None,
+    code_object: bytes | None = None,
     order: str | int = "together",
     observer: Observer | None = None,
     limit: int = 1_000_000,
@@ -167,6 +173,7 @@ def run(
         name: which kernel, if the text has several.
         block: work-items of a workgroup in x, y, z; what the text says by default.
         shared: bytes of dynamic LDS; needed for Triton's text, known from a ``Compiled``.
+        code_object: with a disassembly, the bytes of the file that it was made from (``.hsaco``, ``.co``).
         order: ``together``, ``alone``, ``round_robin`` or a seed; see
             :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
         observer: called before each instruction with the wave and the operation.
@@ -203,7 +210,7 @@ def run(
     >>> run(text, 1, [x]).executed, x[:4].tolist()
     (8, [0.0, 2.0, 4.0, 6.0])
     """
-    session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, observer=observer, limit=limit,
-                      count=count)  # fmt: skip
+    session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, code_object=code_object,
+                      observer=observer, limit=limit, count=count)  # fmt: skip
     session.machine.run(order)
     return session.finish()
