@@ -37,16 +37,18 @@ class Machine(Executor):
         groups: workgroups that have started and not ended.
         executed: instructions of all waves so far.
         observer: called before each instruction, or None.
+        copied: by line, how often a wave overwrote a float32 copy in LDS that differed within ``copies``.
     """
 
     def __init__(self, program: Program, grid: tuple[int, int, int], block: tuple[int, int, int], memory: Memory,
                  kernarg: bytes, lds: int, *, observer: Observer | None = None, limit: int = 1_000_000,
-                 count: bool = True) -> None:  # fmt: skip
+                 count: bool = True, copies: float = 0.0) -> None:  # fmt: skip
         self.program, self.grid, self.block, self.memory = program, grid, block, memory
         self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
         self.counters = Counters(enabled=count)
         self.code = decode_program(program, memory, self.counters)
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
+        self.copies, self.copied = copies, dict[int, int]()
         self.groups: list[Group] = []
         self.executed = 0
         self._next = 0
@@ -80,7 +82,7 @@ class Machine(Executor):
         threads = self.block[0] * self.block[1] * self.block[2]
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
-        group = Group(number, place, Lds(self.lds_bytes, self._granule), block)
+        group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block)
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)

@@ -39,6 +39,15 @@ class Result:
     executed: int
     machine: Machine
 
+    @property
+    def notes(self) -> list[str]:
+        """What is legal only because the caller allowed it (``copies``), one line for each instruction."""
+        text = {o.line: o.text for o in self.machine.code}
+        return [
+            f"line {line}: {text[line]}: {n} times a wave overwrote another wave's copy of a value, within "
+            f"{self.machine.copies:g} of it" for line, n in sorted(self.machine.copied.items())
+        ]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Session:
@@ -109,6 +118,7 @@ def prepare(
     observer: Observer | None = None,
     limit: int = 1_000_000,
     count: bool = True,
+    copies: float = 0.0,
 ) -> Session:
     """Everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
@@ -116,6 +126,8 @@ def prepare(
         raise RunError(
             f"{kernel!r:.60} is no kernel: give assembly text or what compile_kernel returns", rule="arguments"
         )
+    if not isinstance(copies, int | float) or not 0 <= copies < 1:
+        raise RunError(f"copies={copies!r}: a part of a value, from 0 to less than 1", rule="arguments")
     program = load_listing(text, name, code_object) if code_object is not None else load_program(text, name)
     if program.listing and code_object is None:
         raise RunError("a disassembly does not say what the kernel is given at its start: pass the bytes of the file "
@@ -144,7 +156,8 @@ def prepare(
     memory = Memory()
     places = _triple("grid", grid)
     bound = bind_arguments(memory, parameters, arguments, settings.kernarg, places, threads)
-    machine = Machine(program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit, count=count)
+    machine = Machine(program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit,
+                      count=count, copies=copies)  # fmt: skip
     return Session(machine, bound)
 
 
@@ -161,6 +174,7 @@ def run(
     observer: Observer | None = None,
     limit: int = 1_000_000,
     count: bool = True,
+    copies: float = 0.0,
 ) -> Result:
     """Execute a gfx942 kernel; the arrays among the arguments hold its results afterwards.
 
@@ -179,6 +193,9 @@ def run(
         observer: called before each instruction with the wave and the operation.
         limit: instructions that one wave may execute.
         count: False leaves out bytes, lines and bank conflicts, which takes less time.
+        copies: by which part float32 values may differ that several waves write to one place of LDS before a barrier.
+            0 takes only equal bits for copies of one value; anything else is a race. Compilers let each wave compute a
+            replicated sum, and two orders of addition round differently; ``result.notes`` says where that happened.
 
     Raises:
         RunError: one line that names the instruction and what is wrong. The arrays are then unchanged.
@@ -211,6 +228,6 @@ def run(
     (8, [0.0, 2.0, 4.0, 6.0])
     """
     session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, code_object=code_object,
-                      observer=observer, limit=limit, count=count)  # fmt: skip
+                      observer=observer, limit=limit, count=count, copies=copies)  # fmt: skip
     session.machine.run(order)
     return session.finish()
