@@ -8,6 +8,8 @@ In reading order:
 - ``arguments``, ``metadata``: where the arguments lie, and what the kernel's descriptor says.
 - ``program``, ``decode``, ``operands``: text to operations, each bound to its operands once.
 - ``machine``, ``wave``, ``execute``, ``stretches``: workgroups, waves, one instruction, and many at once.
+- ``wait_states``: where an ``s_nop`` is missing.
+- ``listing``: a disassembly with its code object.
 - ``counters``, ``results``, ``errors``: what was counted, what comes back, what the hardware does not allow.
 - the rooms ``scalar``, ``vector`` and ``memory``: the instructions themselves.
 """

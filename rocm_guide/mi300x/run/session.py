@@ -3,7 +3,7 @@
 
 The interpreter is written from AMD's published manual and LLVM's documentation, and is stricter than hardware: what
 would go wrong only sometimes on an MI300X (a register read before its load has returned, a race between waves) is an
-error here each time. Not modelled: wait states that need ``s_nop``, caches, floating-point exceptions, time.
+error here each time. Not modelled: caches, floating-point exceptions, time.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD; "User Guide for AMDGPU Backend", LLVM.
 """
 
@@ -21,6 +21,7 @@ from rocm_guide.mi300x.run.listing import load_listing
 from rocm_guide.mi300x.run.machine import Machine, Observer
 from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.program import Program, load_program
+from rocm_guide.mi300x.run.wait_states import check_wait_states
 
 __all__ = ["Result", "Session", "prepare", "run"]
 
@@ -119,6 +120,7 @@ def prepare(
     limit: int = 1_000_000,
     count: bool = True,
     copies: float = 0.0,
+    wait_states: bool = False,
 ) -> Session:
     """Everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
@@ -158,6 +160,8 @@ def prepare(
     bound = bind_arguments(memory, parameters, arguments, settings.kernarg, places, threads)
     machine = Machine(program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit,
                       count=count, copies=copies)  # fmt: skip
+    if wait_states:
+        check_wait_states(program, machine.code)
     return Session(machine, bound)
 
 
@@ -175,6 +179,7 @@ def run(
     limit: int = 1_000_000,
     count: bool = True,
     copies: float = 0.0,
+    wait_states: bool = False,
 ) -> Result:
     """Execute a gfx942 kernel; the arrays among the arguments hold its results afterwards.
 
@@ -196,6 +201,8 @@ def run(
         copies: by which part float32 values may differ that several waves write to one place of LDS before a barrier.
             0 takes only equal bits for copies of one value; anything else is a race. Compilers let each wave compute a
             replicated sum, and two orders of addition round differently; ``result.notes`` says where that happened.
+        wait_states: also refuse a text in which an ``s_nop`` is missing; see
+            :mod:`rocm_guide.mi300x.run.wait_states`. Compilers put them in, people who write assembly forget them.
 
     Raises:
         RunError: one line that names the instruction and what is wrong. The arrays are then unchanged.
@@ -228,6 +235,6 @@ def run(
     (8, [0.0, 2.0, 4.0, 6.0])
     """
     session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, code_object=code_object,
-                      observer=observer, limit=limit, count=count, copies=copies)  # fmt: skip
+                      observer=observer, limit=limit, count=count, copies=copies, wait_states=wait_states)  # fmt: skip
     session.machine.run(order)
     return session.finish()
