@@ -153,6 +153,6 @@ def check_wait_states(program: Program, code: Sequence[Operation]) -> None:
                 if states < rule.states and rule.concerns(y):
                     raise RunError(
                         f"line {y.o.line}: {y.o.text} uses {rule.why} of line {x.o.line} ({x.o.op}) after {states} "
-                        f"wait states, and it takes {rule.states}: s_nop {rule.states - states - 1} is missing before it",
+                        f"wait states and takes {rule.states}: s_nop {rule.states - states - 1} is missing before it",
                         y.o.line, "wait states")  # fmt: skip
             todo += [(j, states + _states(y.o)) for j in _following(program, y.o, last)]
