@@ -116,7 +116,12 @@ def _vector_rules(x: _Seen) -> Iterator[_Rule]:
 
 
 def _states(o: Operation) -> int:
-    return int(o.args.strip() or "0", 0) + 1 if o.op == "s_nop" else 1
+    if o.op != "s_nop":
+        return 1
+    count = parse_operand(o.args.strip())
+    if count.kind != "int" or not 0 <= count.value <= 15:
+        raise RunError(f"line {o.line}: {o.text[:60]}: s_nop takes a number from 0 to 15", o.line, "text")
+    return int(count.value) + 1
 
 
 def _following(program: Program, o: Operation, last: int) -> list[int]:

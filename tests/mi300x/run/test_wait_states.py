@@ -64,6 +64,12 @@ def test_what_the_hardware_resolves_needs_nothing():
     check("  v_exp_f32_e32 v1, v0\n  v_log_f32_e32 v2, v1\n")
 
 
+@pytest.mark.parametrize("text", ["s_nop 16", "s_nop -1", "s_nop", "s_nop v0", "s_nop much"])
+def test_an_s_nop_that_makes_no_sense_is_refused(text):
+    with pytest.raises(RunError, match="s_nop|operand"):
+        check(f"{MFMA}  {text}\n  s_mov_b32 s60, 0\n")
+
+
 def test_branches_are_followed_both_ways():
     loop = "loop:\n  v_add_f32_e32 v4, v20, v0\n" + idle(9) + MFMA + "  s_cbranch_scc1 loop\n"
     with pytest.raises(RunError, match="after 1 wait states"):
