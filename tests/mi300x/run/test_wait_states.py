@@ -66,7 +66,7 @@ def test_what_the_hardware_resolves_needs_nothing():
 
 @pytest.mark.parametrize("text", ["s_nop 16", "s_nop -1", "s_nop", "s_nop v0", "s_nop much"])
 def test_an_s_nop_that_makes_no_sense_is_refused(text):
-    with pytest.raises(RunError, match="s_nop|operand"):
+    with pytest.raises(RunError, match=r"s_nop|operand"):
         check(f"{MFMA}  {text}\n  s_mov_b32 s60, 0\n")
 
 
