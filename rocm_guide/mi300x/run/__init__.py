@@ -10,7 +10,7 @@ In reading order:
 - ``machine``, ``wave``, ``execute``, ``stretches``: workgroups, waves, one instruction, and many at once.
 - ``wait_states``: where an ``s_nop`` is missing.
 - ``listing``: a disassembly with its code object.
-- ``counters``, ``results``, ``errors``: what was counted, what comes back, what the hardware does not allow.
+- ``counters``, ``errors``: what was counted, and what the hardware does not allow.
 - the rooms ``scalar``, ``vector`` and ``memory``: the instructions themselves.
 """
 

@@ -15,7 +15,7 @@ from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.atomics import ATOMICS, apply_atomic
 from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store
-from rocm_guide.mi300x.run.results import deliver, narrow
+from rocm_guide.mi300x.run.memory.results import deliver, narrow
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.vector.crossbar import decode_crossbar
 from rocm_guide.mi300x.run.wave import Flight, Wave
