@@ -12,10 +12,14 @@ __all__ = ["Case", "near", "normal"]
 
 
 class Case(NamedTuple):
-    """A call of a wrapper: ``run()`` inside the executing block returns the comparison to make outside of it."""
+    """A call of a wrapper: ``run()`` inside the executing block returns the comparison to make outside of it.
+
+    ``copies``: by which part copies of a sum may differ that two waves store to one place of LDS; both are right.
+    """
 
     kernels: tuple[str, ...]
     run: Callable[[], Callable[[], None]]
+    copies: float = 0.0
 
 
 def normal(*shape, dtype=torch.float32, size=1.0, seed=0):

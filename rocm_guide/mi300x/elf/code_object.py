@@ -46,12 +46,16 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class CodeKernel:
-    """One kernel of a code object: its descriptor, its metadata as written, and both merged into ``resources``."""
+    """One kernel of a code object: its descriptor, its metadata as written, and both merged into ``resources``.
+
+    ``directives`` is the descriptor once more, in the words of the assembler's ``.amdhsa_`` directives for gfx942.
+    """
 
     name: str
     descriptor: Descriptor | None
     metadata: dict[str, Any]
     resources: Resources
+    directives: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,28 @@ def _descriptor(raw: bytes, arch: str) -> Descriptor:
         kernarg_bytes=kernarg,
         uses_scratch=bool(rsrc2 & 1),
     )
+
+
+# Directive, word of the descriptor (byte offset), lowest bit, bits.
+_FIELDS = (
+    ("group_segment_fixed_size", 0, 0, 32), ("private_segment_fixed_size", 4, 0, 32), ("kernarg_size", 8, 0, 32),
+    ("float_round_mode_32", 48, 12, 2), ("float_round_mode_16_64", 48, 14, 2), ("float_denorm_mode_32", 48, 16, 2),
+    ("float_denorm_mode_16_64", 48, 18, 2), ("dx10_clamp", 48, 21, 1), ("ieee_mode", 48, 23, 1),
+    ("fp16_overflow", 48, 26, 1), ("user_sgpr_count", 52, 1, 5), ("system_sgpr_workgroup_id_x", 52, 7, 1),
+    ("system_sgpr_workgroup_id_y", 52, 8, 1), ("system_sgpr_workgroup_id_z", 52, 9, 1),
+    ("system_sgpr_workgroup_info", 52, 10, 1), ("system_vgpr_workitem_id", 52, 11, 2),
+    ("user_sgpr_private_segment_buffer", 56, 0, 1), ("user_sgpr_dispatch_ptr", 56, 1, 1),
+    ("user_sgpr_queue_ptr", 56, 2, 1), ("user_sgpr_kernarg_segment_ptr", 56, 3, 1),
+    ("user_sgpr_dispatch_id", 56, 4, 1), ("user_sgpr_flat_scratch_init", 56, 5, 1),
+    ("user_sgpr_private_segment_size", 56, 6, 1), ("user_sgpr_kernarg_preload_length", 56, 16, 7),
+    ("user_sgpr_kernarg_preload_offset", 56, 23, 9),
+)  # fmt: skip
+
+
+def _directives(raw: bytes) -> dict[str, int]:
+    found = {name: struct.unpack_from("<I", raw, word)[0] >> low & (1 << bits) - 1 for name, word, low, bits in _FIELDS}
+    rsrc3, rsrc1 = struct.unpack_from("<II", raw, 44)
+    return found | {"next_free_vgpr": ((rsrc1 & 0x3F) + 1) * 8, "accum_offset": ((rsrc3 & 0x3F) + 1) * 4}
 
 
 def _resources(descriptor: Descriptor | None, metadata: dict[str, Any], code_bytes: int | None) -> Resources:
@@ -133,7 +159,8 @@ def _one(data: bytes) -> CodeObject:
         raw = descriptors.get(name)
         descriptor = _descriptor(raw, arch) if raw else None
         entry = by_name.get(name, {})
-        kernels.append(CodeKernel(name, descriptor, entry, _resources(descriptor, entry, sizes.get(name))))
+        resources = _resources(descriptor, entry, sizes.get(name))
+        kernels.append(CodeKernel(name, descriptor, entry, resources, _directives(raw) if raw else {}))
     version = note.get("amdhsa.version")
     numbers = tuple(v for v in version if isinstance(v, int)) if isinstance(version, list) else ()
     return CodeObject(arch, target, tuple(kernels), numbers, elf.features())

@@ -7,8 +7,10 @@ In reading order:
 - ``launches``: ordinary wrappers of kernels, executed as their gfx942 machine code.
 - ``arguments``, ``metadata``: where the arguments lie, and what the kernel's descriptor says.
 - ``program``, ``decode``, ``operands``: text to operations, each bound to its operands once.
-- ``machine``, ``wave``, ``execute``: workgroups, waves, and one instruction.
-- ``counters``, ``results``, ``errors``: what was counted, what comes back, what the hardware does not allow.
+- ``machine``, ``wave``, ``execute``, ``stretches``: workgroups, waves, one instruction, and many at once.
+- ``wait_states``: where an ``s_nop`` is missing.
+- ``listing``: a disassembly with its code object.
+- ``counters``, ``errors``: what was counted, and what the hardware does not allow.
 - the rooms ``scalar``, ``vector`` and ``memory``: the instructions themselves.
 """
 

@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from rocm_guide.mi300x.run.errors import RunError
+
 __all__ = ["Counters", "bank_cycles"]
+
+LINE = 128  # bytes that the memory system moves together
 
 _B128_READ = np.array([*range(4), *range(20, 24), *range(4, 8), *range(16, 20), *range(8, 12), *range(28, 32),
                        *range(12, 16), *range(24, 28)])  # fmt: skip
@@ -78,6 +82,40 @@ class Counters:
     enabled: bool = True
     watch: Callable[[str, Any, int, bool], None] | None = field(default=None, repr=False, compare=False)
     patterns: dict[Any, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    seen: set[int] = field(default_factory=set, repr=False, compare=False)
+
+    @property
+    def distinct_lines(self) -> int:
+        """128-byte lines of global memory that were touched at all; each must come from memory once, or go there."""
+        return len(self.seen)
+
+    def summary(self) -> dict[str, int]:
+        """All counts by name, the instructions as ``valu_instructions``, ``lds_instructions``, ….
+
+        >>> Counters(instructions={"valu": 3}, loaded=256, lines=4).summary()["lines_floor"]
+        2
+        """
+        return {
+            "loaded": self.loaded, "stored": self.stored, "lines": self.lines,
+            "lines_floor": -(-self.loaded // LINE) + -(-self.stored // LINE), "distinct_lines": self.distinct_lines,
+            "lds_bytes": self.lds_bytes, "lds_conflicts": self.lds_conflicts, "mfma_flops": self.mfma_flops,
+            **{f"{kind}_instructions": n for kind, n in sorted(self.instructions.items())},
+        }  # fmt: skip
+
+    def traffic(self, least: int) -> float:
+        """Bytes loaded and stored, as a multiple of the ``least`` that the task allows: 1 is perfect.
+
+        >>> Counters(loaded=3000, stored=1000).traffic(2000)
+        2.0
+
+        Raises:
+            RunError: ``least`` is not a positive number of bytes, or nothing was counted.
+        """
+        if not isinstance(least, int) or isinstance(least, bool) or least < 1:
+            raise RunError(f"least={least!r}: the bytes that the task must move, at least 1", rule="arguments")
+        if not self.enabled:
+            raise RunError("the launch was executed with count=False, so its bytes are not known", rule="arguments")
+        return (self.loaded + self.stored) / least
 
     @property
     def lds_conflicts(self) -> int:
@@ -100,6 +138,7 @@ class Counters:
         if size > 4:
             lines.update((addresses + (size - 1) >> 7).tolist())
         self.lines += len(lines)
+        self.seen |= lines
 
     def lds(self, at: Any, size: int, lanes: Any, write: bool) -> None:
         """One LDS access."""

@@ -18,6 +18,7 @@ from rocm_guide.mi300x.run.memory.lds_ops import decode_lds
 from rocm_guide.mi300x.run.program import Program, resolve
 from rocm_guide.mi300x.run.scalar.alu import decode_scalar
 from rocm_guide.mi300x.run.scalar.loads import decode_scalar_memory
+from rocm_guide.mi300x.run.stretches import Stretch, mark_stretches
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.vector.alu import decode_vector
 from rocm_guide.mi300x.run.vector.matrix import decode_matrix
@@ -46,6 +47,10 @@ class Operation:
         flops: of a matrix instruction.
         count: how often it was executed.
         weak: registers that only reach the last register written: undefined ones leave that one undefined.
+        private: touches nothing but registers of its wave, and not EXEC.
+        lanewise, uniform: can be executed for several waves at once, if these scalar registers are the same in all.
+        touches: vector registers that no load may be under way to.
+        stretch: what can be executed from here on without checks; see :mod:`rocm_guide.mi300x.run.stretches`.
     """
 
     index: int
@@ -65,6 +70,11 @@ class Operation:
     flops: int = 0
     count: int = 0
     weak: tuple[int, ...] = ()
+    private: bool = False
+    lanewise: bool = False
+    uniform: tuple[int, ...] = ()
+    touches: tuple[int, ...] = ()
+    stretch: Stretch | None = None
 
     @property
     def text(self) -> str:
@@ -220,16 +230,26 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
     writes = list(a.writes)
     if a.dpp is not None:
         run, writes = a.dpp.around(run, writes), []
+        a.private = a.lanewise = False
     for r in (*a.reads, *a.writes, *a.lane_reads):
         if r >= (p.settings.vgprs if r < 256 else 256 + p.settings.agprs):
             raise RunError(f"line {raw.line}: {raw.op} {raw.args}: the kernel has v0 to v{p.settings.vgprs - 1}"
                            f" and {p.settings.agprs} accumulation registers", raw.line)  # fmt: skip
     shape = matrix_shape(raw.op) if kind == "mfma" else None
+    private = a.private and (kind == "mfma" or (kind in ("valu", "salu") and not raw.op.startswith("s_set")))
+    weak, lane_reads, uniform = tuple(a.weak), tuple(a.lane_reads), tuple({*a.sreads} - {*a.own})
     return Operation(i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
-                     tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, tuple(a.lane_reads),
-                     shape.flops if shape else 0, weak=tuple(a.weak))  # fmt: skip
+                     tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, lane_reads,
+                     shape.flops if shape else 0, 0, weak, private, a.lanewise, uniform,
+                     (*writes, *lane_reads, *weak))  # fmt: skip
 
 
 def decode_program(p: Program, memory: Memory, count: Counters) -> list[Operation]:
     """Decode all instructions."""
-    return [decode_one(p, i, memory, count) for i in range(len(p.body))]
+    code = [decode_one(p, i, memory, count) for i in range(len(p.body))]
+    mark_stretches(code, {*p.labels.values(), *(resolve(p, i) for i, o in enumerate(code) if _branches(o.op)), p.entry})
+    return code
+
+
+def _branches(op: str) -> bool:
+    return op == "s_branch" or op in _CONDITIONS

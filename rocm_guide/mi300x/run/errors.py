@@ -14,7 +14,7 @@ class RunError(GuideError):
     Attributes:
         line: line of the instruction in the text, 0 when the error belongs to no instruction.
         rule: what kind of mistake it is: ``text``, ``unknown``, ``arguments``, ``bounds``, ``undefined``, ``wait``,
-            ``race``, ``limit``, ``deadlock``, ``read-only``.
+            ``wait states``, ``race``, ``limit``, ``deadlock``, ``read-only``.
     """
 
     def __init__(self, message: str, line: int = 0, rule: str = "text") -> None:

@@ -42,13 +42,44 @@ class Executor:
         self._burst(w, 1)
         return self.code[at]
 
-    def _burst(self, w: Wave, budget: int) -> int:
-        """Execute up to ``budget`` instructions of a ready wave; returns how many."""
+    def _advance(self, group: Group, ready: list[Wave], turn: int) -> int:
+        """Move the waves that stand at one place on to the next stretch or stop; returns how many instructions."""
+        for w in ready:
+            if w.status == "ending":
+                self._drain(w)
+                return 1
+        # Those furthest behind go first, so that waves meet again; now and then others, for whom these may be waiting.
+        at = ready[turn // 8 % len(ready)].pc if turn % 8 == 7 else min([w.pc for w in ready])
+        waves, done = [w for w in ready if w.pc == at], 0
+        stretch = self.code[at].stretch if at < len(self.code) else None
+        if stretch is not None:
+            fit = [w for w in waves if stretch.fits(w)]
+            if fit:
+                try:
+                    stretch.execute(fit, group.together(fit))
+                except RunError as e:
+                    raise self._where(next((w for w in fit if w.pc != stretch.end), fit[0]), e) from None
+                done = len(stretch.operations) * len(fit)
+                self.executed += done
+                for w in fit:
+                    self._check_limit(w)
+        for w in waves:
+            if w.status == "ready":
+                done += self._burst(w, 1000, int(w.pc == at))
+        return done
+
+    def _burst(self, w: Wave, budget: int, free: int = 1 << 62) -> int:
+        """Execute up to ``budget`` instructions of a ready wave; returns how many.
+
+        After the first ``free`` ones it also stops where a stretch begins.
+        """
         code, s, valid, flight, observer = self.code, w.s, w.valid, w.flight, self.observer
         done = 0
         try:
             while done < budget:
                 o = code[w.pc]
+                if o.stretch is not None and done >= free:
+                    break
                 if observer is not None:
                     observer(w, o)
                 lanes = ALL_LANES if o.all_lanes else w.exec
@@ -63,10 +94,16 @@ class Executor:
                         if lanes & ~valid[r]:
                             self._missing(w, o, r, lanes)
                     weak = ALL_LANES
-                    for r in o.weak:
-                        weak &= valid[r]
-                    if flight or o.swrites:
-                        self._before(w, o, lanes)
+                    if o.weak:
+                        for r in o.weak:
+                            weak &= valid[r]
+                    if flight:
+                        for r in o.touches:
+                            if r in flight:
+                                self._touched(w, o, r, lanes)
+                    for r in o.swrites:
+                        if s[r].__class__ is Flight:
+                            self._scalar_written(w, r)
                     w.pc += 1
                     done += 1
                     o.count += 1
@@ -91,11 +128,14 @@ class Executor:
                            last.line) from None  # fmt: skip
         w.executed += done
         self.executed += done
+        self._check_limit(w)
+        return done
+
+    def _check_limit(self, w: Wave) -> None:
         if w.executed > self.limit:
-            o = code[min(w.pc, len(code) - 1)]
+            o = self.code[min(w.pc, len(self.code) - 1)]
             raise RunError(f"line {o.line}: wave {w.index} of {w.group!r} has executed {w.executed} instructions, more "
                            f"than the limit of {self.limit}: an endless loop?", o.line, "limit")  # fmt: skip
-        return done
 
     def _where(self, w: Wave, e: RunError) -> RunError:
         o = self.code[min(max(w.pc - 1, 0), len(self.code) - 1)]
@@ -150,20 +190,19 @@ class Executor:
         raise self._where(w, RunError(f"reads {register_name(r)}, which was never written in lane {lane}",
                                       rule="undefined"))  # fmt: skip
 
-    def _before(self, w: Wave, o: Operation, lanes: int) -> None:
-        """The rarer checks: results that would be overwritten by a load under way."""
-        for r in (*o.writes, *o.lane_reads, *o.weak):
-            f = w.flight.get(r)
-            if f is not None and f.lanes & lanes:
-                w.pc += 1
-                verb = "writes" if r in o.writes else "reads"
-                raise self._where(w, RunError(f"{verb} {register_name(r)}, which {f.op} of line {f.line} is still "
-                                              "loading; s_waitcnt is missing or too weak", rule="wait"))  # fmt: skip
-        for r in o.swrites:
-            if w.s[r].__class__ is Flight:
-                w.pc += 1
-                raise self._where(w, RunError(f"writes s{r}, which {w.s[r].op} of line {w.s[r].line} is still loading",
-                                              rule="wait"))  # fmt: skip
+    def _touched(self, w: Wave, o: Operation, r: int, lanes: int) -> None:
+        """Refuse a register that a load under way would overwrite."""
+        f = w.flight[r]
+        if f.lanes & lanes:
+            w.pc += 1
+            verb = "writes" if r in o.writes else "reads"
+            raise self._where(w, RunError(f"{verb} {register_name(r)}, which {f.op} of line {f.line} is still "
+                                          "loading; s_waitcnt is missing or too weak", rule="wait"))  # fmt: skip
+
+    def _scalar_written(self, w: Wave, r: int) -> None:
+        w.pc += 1
+        raise self._where(w, RunError(f"writes s{r}, which {w.s[r].op} of line {w.s[r].line} is still loading",
+                                      rule="wait"))  # fmt: skip
 
     def _copied(self, w: Wave, o: Operation, lanes: int) -> None:
         """A move carries over which lanes are defined."""

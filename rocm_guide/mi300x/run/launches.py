@@ -2,7 +2,7 @@
 """Ordinary code that launches Triton kernels, with every launch executed as gfx942 machine code on this CPU.
 
 ``with executed_on_gfx942(): y = softmax(x)``: the kernel is compiled for MI300X as a real launch would compile it, and
-``y`` holds what its instructions computed. It is for small tensors: about a million lane-instructions a second.
+``y`` holds what its instructions computed. It is for small tensors: a few million lane-instructions a second.
 """
 
 from __future__ import annotations
@@ -74,7 +74,12 @@ def _poison_mode() -> Any:
 
 @contextlib.contextmanager
 def executed_on_gfx942(
-    *, order: str | int = "alone", units: int = 304, limit: int = 1_000_000, count: bool = True
+    *,
+    order: str | int = "together",
+    units: int = 304,
+    limit: int = 1_000_000,
+    count: bool = True,
+    copies: float = 0.0,
 ) -> Iterator[Executions]:
     """Execute every Triton launch inside the ``with`` block as gfx942 machine code, in this process.
 
@@ -83,11 +88,13 @@ def executed_on_gfx942(
     of an autotuner are not executed; the configuration that is chosen is. ``torch.empty`` and its kin give NaN.
 
     Args:
-        order: in which order waves and workgroups run: ``alone``, ``round_robin``, or the seed of a random one.
+        order: in which order waves and workgroups run: ``together``, ``alone``, ``round_robin``, or a seed; see
+            :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
         units: compute units that the pretended MI300X reports. Persistent kernels launch a multiple of them, so a small
             number takes less time.
         limit: instructions that one wave may execute.
         count: False leaves out bytes, lines and bank conflicts, which takes less time.
+        copies: see :func:`~rocm_guide.mi300x.run.session.run`.
 
     Raises:
         RunError: what the hardware does not allow, with the kernel, the launch and the instruction; or ``units``.
@@ -114,7 +121,8 @@ def executed_on_gfx942(
             return
         free = {name: value for name, value in arguments.items() if compiled.signature[name] != "constexpr"}
         try:
-            result = run(compiled, grid, free, order=order, limit=limit, count=count)
+            result = run(compiled, grid, free, order=order, limit=limit, count=count, copies=copies,
+                         wait_states=True)  # fmt: skip
         except RunError as e:
             raise RunError(f"{compiled.name}, launch {len(done.launches) + 1}: {e}", e.line, e.rule) from e
         done.launches.append(Executed(compiled.name, grid, compiled, result))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from rocm_guide.mi300x.run.execute import Executor, Observer
 from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.memory.lds import Group, Lds
 from rocm_guide.mi300x.run.program import Program
-from rocm_guide.mi300x.run.wave import ALL_LANES, Wave
+from rocm_guide.mi300x.run.wave import ALL_LANES, Wave, registers
 
 __all__ = ["Machine", "Observer"]
 
@@ -36,22 +37,23 @@ class Machine(Executor):
         groups: workgroups that have started and not ended.
         executed: instructions of all waves so far.
         observer: called before each instruction, or None.
+        copied: by line, how often a wave overwrote a float32 copy in LDS that differed within ``copies``.
     """
 
     def __init__(self, program: Program, grid: tuple[int, int, int], block: tuple[int, int, int], memory: Memory,
                  kernarg: bytes, lds: int, *, observer: Observer | None = None, limit: int = 1_000_000,
-                 count: bool = True) -> None:  # fmt: skip
+                 count: bool = True, copies: float = 0.0) -> None:  # fmt: skip
         self.program, self.grid, self.block, self.memory = program, grid, block, memory
         self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
         self.counters = Counters(enabled=count)
         self.code = decode_program(program, memory, self.counters)
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
+        self.copies, self.copied = copies, dict[int, int]()
         self.groups: list[Group] = []
         self.executed = 0
         self._next = 0
         self._order: Sequence[int] | None = None
-        rows = self._rows()
-        self._vgprs, self._agprs = rows
+        self._vgprs, self._agprs = self._rows()
         widths = [_NARROW_LDS.get(part, 4) for o in self.code if o.op.startswith("ds_") for part in o.op.split("_")]
         narrow = any(o.op.endswith(("byte", "short")) and " lds" in f" {o.args}" for o in self.code)
         self._granule = 1 if narrow or any(o.op.startswith("flat_") for o in self.code) else min(widths, default=4)
@@ -77,8 +79,10 @@ class Machine(Executor):
             number = self._order[self._next] if self._order is not None else self._next
             self._next += 1
         gx, gy, _ = self.grid
-        group = Group(number, (number % gx, number // gx % gy, number // (gx * gy)), Lds(self.lds_bytes, self._granule))
         threads = self.block[0] * self.block[1] * self.block[2]
+        block = registers(self._vgprs, self._agprs, -(-threads // 64))
+        place = (number % gx, number // gx % gy, number // (gx * gy))
+        group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block)
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)
@@ -86,7 +90,8 @@ class Machine(Executor):
 
     def _wave(self, group: Group, index: int, lanes: int) -> Wave:
         s = self.program.settings
-        w = Wave(index, group, self._vgprs, self._agprs, s.scratch, s.mode)
+        rows = self._vgprs, self._agprs
+        w = Wave(index, group, rows, group.block[:, 64 * index : 64 * index + 64], s.scratch, s.mode)
         w.pc = self.program.entry
         at = 0
         for name, n in s.user:
@@ -114,12 +119,13 @@ class Machine(Executor):
         w.valid[0] = ALL_LANES
         return w
 
-    def run(self, order: str | int = "alone", slice_: int = 50_000, resident: int = 304) -> None:
+    def run(self, order: str | int = "together", slice_: int = 50_000, resident: int = 304) -> None:
         """Run all workgroups to their end.
 
         Args:
-            order: ``alone`` runs each wave to its next barrier or its end, ``round_robin`` one instruction of each
-                wave in turn; a number is the seed of random workgroups, waves and run lengths.
+            order: ``together`` runs the waves of a workgroup side by side, which takes the least time (with an
+                observer it is ``alone``); ``alone`` runs each wave to its next barrier or its end, ``round_robin`` one
+                instruction of each wave in turn; a number is the seed of random workgroups, waves and run lengths.
             slice_: instructions after which a workgroup that has not ended makes room for others, so that kernels
                 whose workgroups wait for each other can finish.
             resident: workgroups that can be under way at once.
@@ -127,8 +133,8 @@ class Machine(Executor):
         Raises:
             RunError: see :meth:`step`; also when all waves wait for each other.
         """
-        if order not in ("alone", "round_robin") and not isinstance(order, int):
-            raise RunError(f"order={order!r}: alone, round_robin or a number")
+        if order not in ("together", "alone", "round_robin") and not isinstance(order, int):
+            raise RunError(f"order={order!r}: together, alone, round_robin or a number")
         random_ = random.Random(order) if isinstance(order, int) else None
         if random_ is not None:
             self._order = random_.sample(range(self.total), self.total)
@@ -153,9 +159,13 @@ class Machine(Executor):
                 if all(w.status == "ended" for w in group.waves):
                     return True
                 raise RunError(f"{group!r}: every wave waits at a barrier that others never reach", rule="deadlock")
+            if order == "together" and self.observer is None:
+                budget -= self._advance(group, ready, turn)
+                turn += 1
+                continue
             if random_ is not None:
                 w, n = random_.choice(ready), random_.choice((1, 2, 7, 30, 200))
-            elif order == "alone":
+            elif order in ("alone", "together"):
                 # A wave that spins on memory must not starve the others for ever.
                 w, n = ready[turn // 2000 % len(ready)] if turn else ready[0], 20_000
             else:
@@ -182,9 +192,10 @@ class Machine(Executor):
         return c
 
 
-def _named(args: str) -> list[int]:
+@lru_cache(maxsize=16384)
+def _named(args: str) -> tuple[int, ...]:
     """Highest vector registers named in operands (destinations of loads are not in ``writes``)."""
     found = []
     for m in re.finditer(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])", args):
         found.append(int(m[2] or m[4]) + (256 if m[1] == "a" else 0))
-    return found
+    return tuple(found)

@@ -126,14 +126,8 @@ _MODIFIER = re.compile(
 )
 
 
-def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
-    """Operands, and the modifiers that follow them.
-
-    >>> split_operands("v[0:1], v2, s[4:7], 0 offen offset:16")
-    (['v[0:1]', 'v2', 's[4:7]', '0'], {'offen': '', 'offset': '16'})
-    >>> split_operands("v0, v1 quad_perm:[3,2,1,0] row_mask:0xf bound_ctrl:1")[1]["quad_perm"]
-    '[3,2,1,0]'
-    """
+@lru_cache(maxsize=16384)
+def _split(args: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     modifiers: dict[str, str] = {}
     first = len(args)
     for m in _MODIFIER.finditer(args):
@@ -144,4 +138,16 @@ def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
     if left:
         raise RunError(f"{left[:40]!r} is no modifier of gfx942", rule="text")
     head = args[:first].strip()
-    return [part.strip() for part in _SPLIT.split(head)] if head else [], modifiers
+    return tuple(part.strip() for part in _SPLIT.split(head)) if head else (), tuple(modifiers.items())
+
+
+def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
+    """Operands, and the modifiers that follow them.
+
+    >>> split_operands("v[0:1], v2, s[4:7], 0 offen offset:16")
+    (['v[0:1]', 'v2', 's[4:7]', '0'], {'offen': '', 'offset': '16'})
+    >>> split_operands("v0, v1 quad_perm:[3,2,1,0] row_mask:0xf bound_ctrl:1")[1]["quad_perm"]
+    '[3,2,1,0]'
+    """
+    operands, modifiers = _split(args)
+    return list(operands), dict(modifiers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from rocm_guide.mi300x.isa.mnemonics import meaning
@@ -74,6 +75,11 @@ class Program:
     by_address: dict[int, int] = field(default_factory=dict, repr=False)
     flushes: bool = False
 
+    @property
+    def listing(self) -> bool:
+        """Whether the text is a disassembly, which has addresses and nothing about the kernel's start."""
+        return self.body[0].address >= 0
+
     def lines(self) -> list[str]:
         """The text by lines; ``Raw.line`` counts from 1."""
         return self.text.split("\n")
@@ -86,7 +92,7 @@ _SIZES = (("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), 
 _PRELOAD = "user_sgpr_kernarg_preload_"
 
 
-def _settings(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
+def settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
     d = directives
     threads = number_of(metadata, ".max_flat_workgroup_size", 0)
     if not d:
@@ -152,18 +158,23 @@ def _pick(scan: Scan, name: str | None) -> Function:
     raise RunError(f"no kernel {name!r} in this text; it has {', '.join(f.name for f in entries)[:200]}")
 
 
-def load_program(text: str, name: str | None = None) -> Program:
-    """Read one kernel of an assembly text.
+@lru_cache(maxsize=16)
+def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = ()) -> Program:
+    """Read one kernel of an assembly text. The program is shared by all who run this text, and must not be changed.
+
+    ``kernels`` are the names of the kernels in a text that does not say which of its functions are; others are called.
 
     Raises:
         RunError: no kernel, several and no name, another architecture, a line that is no instruction.
     """
     scan = scan_text(text)
+    for kernel in {*kernels} & {f.name for f in scan.functions}:
+        scan.metadata.setdefault(kernel, {})
     if scan.arch and scan.arch not in ("gfx942", "gfx940", "gfx941"):
         raise RunError(f"the text is for {scan.arch}; this interpreter runs gfx942")
     main = _pick(scan, name)
     directives, metadata = scan.directives.get(main.name, {}), scan.metadata.get(main.name, {})
-    settings = _settings(directives, metadata)
+    settings = settings_of(directives, metadata)
     body: list[Raw] = []
     labels: dict[str, int] = {}
     lines = text.split("\n")
@@ -183,18 +194,18 @@ def load_program(text: str, name: str | None = None) -> Program:
         at += 8
     program = Program(main.name, text, settings, read_parameters(text, main.name), body, 0, labels, addresses)
     program.by_address = {a: i for i, a in enumerate(addresses)}
-    program.entry = _entry(program)
+    program.entry = entry_of(program)
     program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
     return program
 
 
-def _entry(p: Program) -> int:
+def entry_of(p: Program) -> int:
     """Hardware that preloads arguments starts behind the loads that stand in for it on older firmware."""
     if not p.settings.preload[0]:
         return 0
     for raw in p.body:
         if raw.op == "s_branch":
-            return p.labels.get(raw.target, 0)
+            return p.labels.get(raw.target, 0) if raw.address < 0 else resolve(p, p.body.index(raw))
         if meaning(raw.op)[0] not in ("smem", "waitcnt"):  # type: ignore[index]
             break
     return 0

@@ -3,7 +3,7 @@
 
 The interpreter is written from AMD's published manual and LLVM's documentation, and is stricter than hardware: what
 would go wrong only sometimes on an MI300X (a register read before its load has returned, a race between waves) is an
-error here each time. Not modelled: wait states that need ``s_nop``, caches, floating-point exceptions, time.
+error here each time. Not modelled: caches, floating-point exceptions, time.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD; "User Guide for AMDGPU Backend", LLVM.
 """
 
@@ -17,9 +17,11 @@ from typing import Any
 from rocm_guide.mi300x.run.arguments import Bound, Parameter, bind_arguments, copy_back
 from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
+from rocm_guide.mi300x.run.listing import load_listing
 from rocm_guide.mi300x.run.machine import Machine, Observer
 from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.program import Program, load_program
+from rocm_guide.mi300x.run.wait_states import check_wait_states
 
 __all__ = ["Result", "Session", "prepare", "run"]
 
@@ -37,6 +39,15 @@ class Result:
     counters: Counters
     executed: int
     machine: Machine
+
+    @property
+    def notes(self) -> list[str]:
+        """What is legal only because the caller allowed it (``copies``), one line for each instruction."""
+        text = {o.line: o.text for o in self.machine.code}
+        return [
+            f"line {line}: {text[line]}: {n} times a wave overwrote another wave's copy of a value, within "
+            f"{self.machine.copies:g} of it" for line, n in sorted(self.machine.copied.items())
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,9 +115,12 @@ def prepare(
     name: str | None = None,
     block: int | Sequence[int] | None = None,
     shared: int | None = None,
+    code_object: bytes | None = None,
     observer: Observer | None = None,
     limit: int = 1_000_000,
     count: bool = True,
+    copies: float = 0.0,
+    wait_states: bool = False,
 ) -> Session:
     """Everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
@@ -114,7 +128,12 @@ def prepare(
         raise RunError(
             f"{kernel!r:.60} is no kernel: give assembly text or what compile_kernel returns", rule="arguments"
         )
-    program = load_program(text, name)
+    if not isinstance(copies, int | float) or not 0 <= copies < 1:
+        raise RunError(f"copies={copies!r}: a part of a value, from 0 to less than 1", rule="arguments")
+    program = load_listing(text, name, code_object) if code_object is not None else load_program(text, name)
+    if program.listing and code_object is None:
+        raise RunError("a disassembly does not say what the kernel is given at its start: pass the bytes of the file "
+                       "that it was made from as code_object=", rule="arguments")  # fmt: skip
     signature: Mapping[str, str] = {}
     if not isinstance(kernel, str):
         shared = kernel.shared if shared is None else shared
@@ -139,7 +158,10 @@ def prepare(
     memory = Memory()
     places = _triple("grid", grid)
     bound = bind_arguments(memory, parameters, arguments, settings.kernarg, places, threads)
-    machine = Machine(program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit, count=count)
+    machine = Machine(program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit,
+                      count=count, copies=copies)  # fmt: skip
+    if wait_states:
+        check_wait_states(program, machine.code)
     return Session(machine, bound)
 
 
@@ -151,10 +173,13 @@ def run(
     name: str | None = None,
     block: int | Sequence[int] | None = None,
     shared: int | None = None,
-    order: str | int = "alone",
+    code_object: bytes | None = None,
+    order: str | int = "together",
     observer: Observer | None = None,
     limit: int = 1_000_000,
     count: bool = True,
+    copies: float = 0.0,
+    wait_states: bool = False,
 ) -> Result:
     """Execute a gfx942 kernel; the arrays among the arguments hold its results afterwards.
 
@@ -167,10 +192,17 @@ def run(
         name: which kernel, if the text has several.
         block: work-items of a workgroup in x, y, z; what the text says by default.
         shared: bytes of dynamic LDS; needed for Triton's text, known from a ``Compiled``.
-        order: ``alone``, ``round_robin`` or a seed; see :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
+        code_object: with a disassembly, the bytes of the file that it was made from (``.hsaco``, ``.co``).
+        order: ``together``, ``alone``, ``round_robin`` or a seed; see
+            :meth:`~rocm_guide.mi300x.run.machine.Machine.run`.
         observer: called before each instruction with the wave and the operation.
         limit: instructions that one wave may execute.
         count: False leaves out bytes, lines and bank conflicts, which takes less time.
+        copies: by which part float32 values may differ that several waves write to one place of LDS before a barrier.
+            0 takes only equal bits for copies of one value; anything else is a race. Compilers let each wave compute a
+            replicated sum, and two orders of addition round differently; ``result.notes`` says where that happened.
+        wait_states: also refuse a text in which an ``s_nop`` is missing; see
+            :mod:`rocm_guide.mi300x.run.wait_states`. Compilers put them in, people who write assembly forget them.
 
     Raises:
         RunError: one line that names the instruction and what is wrong. The arrays are then unchanged.
@@ -202,7 +234,7 @@ def run(
     >>> run(text, 1, [x]).executed, x[:4].tolist()
     (8, [0.0, 2.0, 4.0, 6.0])
     """
-    session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, observer=observer, limit=limit,
-                      count=count)  # fmt: skip
+    session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, code_object=code_object,
+                      observer=observer, limit=limit, count=count, copies=copies, wait_states=wait_states)  # fmt: skip
     session.machine.run(order)
     return session.finish()

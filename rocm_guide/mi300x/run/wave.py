@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rocm_guide.mi300x.run.memory.lds import Group
 
-__all__ = ["ALL_LANES", "EXEC", "M0", "VCC", "Flight", "Wave", "bits_of", "lanes_of"]
+__all__ = ["ALL_LANES", "EXEC", "M0", "VCC", "Flight", "Wave", "bits_of", "lanes_of", "registers", "views"]
 
 ALL_LANES = (1 << 64) - 1
 VCC, M0, EXEC, SCRATCH, XNACK = 106, 124, 126, 102, 104
@@ -77,6 +77,20 @@ class Flight:
     pending: int = 1
 
 
+def registers(vgprs: int, agprs: int, waves: int) -> Any:
+    """Vector registers of some waves side by side, ``[register, 64 * waves]``, all poisoned."""
+    return np.full((vgprs + agprs, 64 * waves), _POISON, np.uint32)
+
+
+def views(block: Any, vgprs: int) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+    """Rows of a block of registers as uint32, float32, int32 and uint16 halves; accumulation registers from 256 on."""
+    halves = block.view(np.uint16).reshape(len(block), -1, 2)
+    rest: list[Any] = [None] * (256 - vgprs)
+    each = [list(x) for x in (block, block.view(np.float32), block.view(np.int32), halves)]
+    v, f, i, h = ([*x[:vgprs], *rest, *x[vgprs:]] for x in each)
+    return v, f, i, h
+
+
 class Wave:
     """One wave of 64 lanes. All fields may be read at any time; ``Machine`` alone writes them.
 
@@ -98,20 +112,10 @@ class Wave:
                  "index", "lg", "mask", "mode", "pc", "rows", "s", "scc", "scratch", "scratch_valid", "status", "valid",
                  "vm")  # fmt: skip
 
-    def __init__(self, index: int, group: Group, vgprs: int, agprs: int, scratch: int, mode: int) -> None:
-        self.index, self.group = index, group
-        self.rows = (vgprs, agprs)
-        self.block = np.full((vgprs + agprs, 64), _POISON, np.uint32)
-        rest: list[Any] = [None] * (256 - vgprs)
-
-        def spread(rows: Any) -> list[Any]:
-            each = list(rows)
-            return each[:vgprs] + rest + each[vgprs:]
-
-        self.V: list[Any] = spread(self.block)
-        self.F: list[Any] = spread(self.block.view(np.float32))
-        self.I: list[Any] = spread(self.block.view(np.int32))
-        self.H: list[Any] = spread(self.block.view(np.uint16).reshape(-1, 64, 2))
+    def __init__(self, index: int, group: Group, rows: tuple[int, int], block: Any, scratch: int, mode: int) -> None:
+        self.index, self.group, self.rows, self.block = index, group, rows, block
+        self.V, self.F, self.I, self.H = views(block, rows[0])
+        agprs = rows[1]
         self.valid = [0] * (256 + agprs)
         self.s: list[Any] = [None] * 128
         self.scratch = np.zeros((64, scratch), np.uint8)
@@ -130,6 +134,16 @@ class Wave:
         self.exec = value
         self.full = value == ALL_LANES
         self.mask = lanes_of(value)
+
+    def mask_at(self, n: int) -> Any:
+        """The mask in scalar registers ``n`` and ``n + 1`` as 64 booleans."""
+        return lanes_of(self.s[n] | self.s[n + 1] << 32)
+
+    def put_mask(self, n: int, lanes: Any) -> None:
+        """Write 64 booleans into scalar registers ``n`` and ``n + 1``; lanes that are off give 0."""
+        bits = bits_of(lanes) & self.exec
+        self.s[n] = bits & 0xFFFFFFFF
+        self.s[n + 1] = bits >> 32
 
     @property
     def vcc(self) -> int | None:

@@ -45,7 +45,7 @@ class Subject:
     grid: tuple[int, ...]
     arguments: Any
     options: dict[str, Any]
-    orders: tuple[str | int, ...] = ("alone", "round_robin", 1)
+    orders: tuple[str | int, ...] = ("together", "alone", "round_robin", 1)
 
     @property
     def text(self) -> str:

@@ -312,3 +312,39 @@ def test_wrong_arguments(arguments, words):
     with pytest.raises(RunError, match=words) as e:
         run(kernel(COPY), 1, arguments)
     assert e.value.rule == "arguments" and "\n" not in str(e.value)
+
+
+COPIES = """
+  v_lshrrev_b32_e32 v1, 6, v0
+  v_readfirstlane_b32 s10, v1
+  v_mov_b32_e32 v2, 1.0
+  v_mov_b32_e32 v3, 0
+  s_cmp_eq_u32 s10, 0
+  s_cbranch_scc1 store
+  v_mov_b32_e32 v2, {other}
+store:
+  ds_write_b32 v3, v2
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v4, v3
+  s_waitcnt lgkmcnt(0)
+"""
+
+
+@pytest.mark.parametrize("other, copies, notes", [("1.0", 0.0, 0), ("0x3f800001", 2.0**-20, 1)])
+def test_copies_of_one_value_may_differ_by_what_is_allowed(other, copies, notes):
+    result = run(h.text_of(COPIES.format(other=other), lds=64, threads=128), 1, [], copies=copies)
+    assert len(result.notes) == notes
+    assert all("ds_write_b32 v3, v2" in note and note.startswith("line ") for note in result.notes)
+
+
+@pytest.mark.parametrize("other, copies", [("0x3f800001", 0.0), ("0x3f801000", 2.0**-20), ("0x7fc00000", 0.5)])
+def test_copies_that_differ_by_more_are_a_race(other, copies):
+    with pytest.raises(RunError, match=r"race: .* writes byte 0 of LDS"):
+        run(h.text_of(COPIES.format(other=other), lds=64, threads=128), 1, [], copies=copies)
+
+
+@pytest.mark.parametrize("copies", [-1, 1.0, "much", float("nan")])
+def test_a_tolerance_that_makes_no_sense_is_refused(copies):
+    with pytest.raises(RunError, match="copies="):
+        run(h.text_of(""), 1, [], copies=copies)

@@ -22,7 +22,7 @@ from rocm_guide.mi300x.run.memory.allocations import Memory, scatter
 from rocm_guide.mi300x.run.memory.atomics import apply_atomic
 from rocm_guide.mi300x.run.memory.global_access import pieces, read_global, write_scratch
 from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store, overlapping
-from rocm_guide.mi300x.run.results import deliver, narrow
+from rocm_guide.mi300x.run.memory.results import deliver, narrow
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.wave import M0, Flight, Wave
 
@@ -101,7 +101,7 @@ def _load_to_lds(
         values = read_global(w, memory, at, size)
         count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
-        g = lds.granules(target, size, at.lanes, True)
+        g = lds.granules(target, size, at.lanes, True).each
         lds.valid[g] = False
         entry: tuple[Any, Any] = (None, None)
 

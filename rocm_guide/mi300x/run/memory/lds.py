@@ -10,18 +10,27 @@ Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Shar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.allocations import gather, scatter
 from rocm_guide.mi300x.run.memory.lds_order import Order
+from rocm_guide.mi300x.run.stretches import SideBySide
 
 if TYPE_CHECKING:
     from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["Group", "Lds"]
+
+
+class Places(NamedTuple):
+    """What one access touches: granules ``[lane, n]``, each granule once, and whether ``each`` are its dwords."""
+
+    each: Any
+    once: Any
+    dwords: bool
 
 
 class Lds:
@@ -32,16 +41,19 @@ class Lds:
         bytes, halves, dwords: the content, as three views of the same memory.
         valid: for each granule, whether it was written.
         writers, readers, atomics: for each granule, the waves (as bits) that have done so since the last barrier.
-        last: entries that the last access touched.
+        last: granules that the last access touched, each once.
         by: line of the instruction that accesses the LDS now.
         write_lines, read_lines: for each granule, the line that did so last.
+        allowed: part by which float32 values may differ that several waves write to one place before a barrier.
+        copied: how often that happened, by the line of the write.
         granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
     """
 
     name = "LDS"
 
-    def __init__(self, size: int, granule: int) -> None:
-        self.size, self.granule = size, granule
+    def __init__(self, size: int, granule: int, allowed: float = 0.0, copied: dict[int, int] | None = None) -> None:
+        self.size, self.granule, self.allowed = size, granule, allowed
+        self.copied: dict[int, int] = {} if copied is None else copied
         padded = -(-max(size, 16) // 16) * 16
         self.bytes = np.full(padded, 0xA5, np.uint8)
         self.halves, self.dwords = self.bytes.view(np.uint16), self.bytes.view(np.uint32)
@@ -56,8 +68,8 @@ class Lds:
         self.by = 0
         self.write_lines, self.read_lines = (np.zeros(n, np.int32) for _ in range(2))
 
-    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Any:
-        """Entries ``[lane, n]`` that an access touches, after the check of its bounds. Loops repeat their addresses."""
+    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Places:
+        """What an access touches, after the check of its bounds. Loops repeat their addresses."""
         key = (size, at.tobytes())
         found = self._known.get(key)
         if found is None:
@@ -68,7 +80,11 @@ class Lds:
                 spread = np.arange(max(1, size // self.granule))
             if len(self._known) > 4096:
                 self._known.clear()
-            found = self._known[key] = (at // self.granule)[:, None] + spread
+            g = (at // self.granule)[:, None] + spread
+            once = np.unique(g)
+            low, high = int(once[0]), int(once[-1]) + 1
+            dwords = self.granule == 4 and size >= 4 and len(spread) == size // 4
+            found = self._known[key] = Places(g, slice(low, high) if high - low == len(once) else once, dwords)
         return found
 
     def check(self, at: Any, size: int, lanes: Any, write: bool) -> None:
@@ -92,8 +108,9 @@ class Lds:
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`~rocm_guide.mi300x.run.memory.allocations.gather` gives them."""
-        g = self.last = self.granules(at, size, lanes, False)
-        if not self.valid[g].all():
+        places = self.granules(at, size, lanes, False)
+        g, self.last = places.each, places.once
+        if not self.valid[self.last].all():
             i, j = np.argwhere(~self.valid[g])[0]
             for f, granules in self.loading:
                 if int(g[i, j]) in granules:
@@ -102,12 +119,19 @@ class Lds:
             raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written",
                            rule="undefined")  # fmt: skip
         me = np.uint32(1 << w.index)
-        self.note_read(g, me, lanes)
-        return gather(self, at, size)
+        self.note_read(places, me, lanes)
+        return self.dwords[g] if places.dwords else gather(self, at, size)
 
-    def note_read(self, g: Any, me: Any, lanes: Any) -> None:
+    def _marked(self, once: Any, mine: Any) -> bool:
+        """Whether waves other than ``mine`` have written granules or updated them since the barrier."""
+        if self._written and (self.writers[once] & ~mine).any():
+            return True
+        return self._updated and bool((self.atomics[once] & ~mine).any())
+
+    def note_read(self, places: Places, me: Any, lanes: Any) -> None:
         """Record that a wave has read granules; a race if another wrote them since the barrier."""
-        if self._written or self._updated:
+        g = places.each
+        if self.order is not None or self._marked(places.once, me):
             writers = self.writers[g] | self.atomics[g] & ~me
             hit = (writers != 0) & (writers & me == 0)
             if self.order is not None:
@@ -116,25 +140,46 @@ class Lds:
                 hit &= self.order.unknown(wave, g, writers, self.order.writes) != 0
             if hit.any():
                 raise self._race(g, hit, lanes, writers, "reads")
-        self.mark(g, "read", me)
+        self.mark(places.once, "read", me)
 
     def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
         """Store ``values`` (see :func:`~rocm_guide.mi300x.run.memory.allocations.scatter`)."""
-        g = self.last = self.granules(at, size, lanes, True)
-        me = np.uint32(1 << w.index)
-        others = self.writers[g] | self.atomics[g] if self._written or self._updated else np.uint32(0)
-        others = (others | self.readers[g] if self._read else others) & ~me
-        if self.order is not None and others.any():
+        places = self.granules(at, size, lanes, True)
+        g, once, me = places.each, places.once, np.uint32(1 << w.index)
+        self.last = once
+        if self._marked(once, me) or (self._read and (self.readers[once] & ~me).any()):
+            self._meets_others(w, places, at, values, size, lanes)
+        if places.dwords:
+            self.dwords[g] = values
+        else:
+            scatter(self, at, values, size)
+        self.valid[once] = True
+        self.mark(once, "write", me)
+
+    def _meets_others(self, w: Wave, places: Places, at: Any, values: Any, size: int, lanes: Any) -> None:
+        """A write to what other waves have touched: a race, unless an order or the value excuses it."""
+        g = places.each
+        others = (self.writers[g] | self.atomics[g] | self.readers[g]) & ~np.uint32(1 << w.index)
+        if self.order is not None:
             unknown = self.order.unknown(w.index, g, self.writers[g] | self.atomics[g], self.order.writes)
             others = unknown | self.order.unknown(w.index, g, self.readers[g], self.order.reads)
         if others.any():
             hit = others.any(axis=1)  # the other lanes may well change what is there
             there = gather(self, at[hit], size)
-            if not (self.valid[g[hit]].all() and np.array_equal(there, self._cut(values[hit], size))):
-                raise self._race(g, others != 0, lanes, others, "writes")
-        scatter(self, at, values, size)
-        self.valid[g] = True
-        self.mark(g, "write", me)
+            new = self._cut(values[hit], size)
+            if self.valid[g[hit]].all() and (np.array_equal(there, new) or self._copies(there, new, size)):
+                return
+            raise self._race(g, others != 0, lanes, others, "writes")
+
+    def _copies(self, there: Any, new: Any, size: int) -> bool:
+        """Whether float32 values that overwrite others differ from them by no more than the caller allows."""
+        if not self.allowed or size < 4:
+            return False
+        a, b = (np.ascontiguousarray(x).view(np.float32).astype(np.float64) for x in (there, new))
+        if not (np.abs(a - b) <= self.allowed * np.maximum(np.abs(a), np.abs(b))).all():
+            return False
+        self.copied[self.by] = self.copied.get(self.by, 0) + 1
+        return True
 
     @staticmethod
     def _cut(values: Any, size: int) -> Any:
@@ -152,7 +197,8 @@ class Lds:
             for f in w.lg:
                 if f.touched is not None:
                     self.by = f.line
-                    self.mark(f.touched[0], f.touched[1], np.uint32(1 << w.index))
+                    for once in f.touched[0]:
+                        self.mark(once, f.touched[1], np.uint32(1 << w.index))
 
     def mark(self, g: Any, how: str, me: Any) -> None:
         """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
@@ -175,17 +221,30 @@ class Lds:
             self.atomics[g] |= me
             self.write_lines[g] = self.by
             self._updated = True
-            order.release(wave, g)  # type: ignore[union-attr]
+            order.release(wave, np.r_[g])  # type: ignore[union-attr]
 
 
 class Group:
     """One workgroup: its waves, its LDS, where it is in the grid."""
 
-    __slots__ = ("ids", "lds", "number", "waves")
+    __slots__ = ("block", "ids", "lds", "number", "side_by_side", "waves")
 
-    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds) -> None:
-        self.number, self.ids, self.lds = number, ids, lds
+    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds, block: Any) -> None:
+        self.number, self.ids, self.lds, self.block = number, ids, lds, block
         self.waves: list[Wave] = []
+        self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
+
+    def together(self, waves: list[Wave]) -> SideBySide | None:
+        """The registers of neighbouring waves side by side; None where there is one wave, or a gap between them."""
+        first, last = waves[0].index, waves[-1].index
+        if last == first or last - first >= len(waves) or any(w.mode != waves[0].mode for w in waves):
+            return None
+        found = self.side_by_side.get((first, last))
+        if found is None:
+            found = SideBySide(waves, self.block[:, 64 * first : 64 * last + 64])
+            self.side_by_side[first, last] = found
+        found.mode = waves[0].mode
+        return found
 
     def __repr__(self) -> str:
         return f"workgroup {self.ids}"

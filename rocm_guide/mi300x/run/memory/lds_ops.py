@@ -15,7 +15,7 @@ from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.atomics import ATOMICS, apply_atomic
 from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store
-from rocm_guide.mi300x.run.results import deliver, narrow
+from rocm_guide.mi300x.run.memory.results import deliver, narrow
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.vector.crossbar import decode_crossbar
 from rocm_guide.mi300x.run.wave import Flight, Wave
@@ -61,11 +61,11 @@ def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[
         for offset in offsets:
             at = base + offset & 0xFFFFFFFF  # a negative base plus an offset is an address too
             parts.append(lds.read(w, at, size, lanes))
-            touched.append(lds.last.ravel())
+            touched.append(lds.last)
             count.lds(at, size, lanes, False)
         values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         f = Flight(line, op, "lgkmcnt", regs, w.exec, deliver(w, regs, values, w.exec, finish))
-        f.touched = (touched[0] if len(touched) == 1 else np.concatenate(touched), "read")
+        f.touched = (touched, "read")
         launch_load(w, f)
 
     return run
@@ -97,10 +97,10 @@ def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[
                 values = values >> np.uint32(16)
             at = base + offset & 0xFFFFFFFF  # a negative base plus an offset is an address too
             lds.write(w, at, values, size, lanes)
-            touched.append(lds.last.ravel())
+            touched.append(lds.last)
             count.lds(at, size, lanes, True)
         f = Flight(line, op, "lgkmcnt", (), w.exec, None)
-        f.touched = (touched[0] if len(touched) == 1 else np.concatenate(touched), "write")
+        f.touched = (touched, "write")
         launch_store(w, f)
 
     return run
@@ -134,22 +134,23 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
         lds, lanes = w.group.lds, _LANE[w.mask]
         lds.by = line
         where = w.V[n][w.mask].astype(np.int64) + offset & 0xFFFFFFFF
-        g = lds.granules(where, size, lanes, True)
+        places = lds.granules(where, size, lanes, True)
+        g = places.each
         if not lds.valid[g].all():
             i = int(np.argmin(lds.valid[g].all(axis=1)))
             raise RunError(f"lane {int(lanes[i])} updates byte {int(where[i])} of LDS, which nobody has written",
                            rule="undefined")  # fmt: skip
         me = np.uint32(1 << w.index)
         if not lds.atomics[g].any():
-            lds.note_read(g, me, lanes)
+            lds.note_read(places, me, lanes)
         values = [np.stack([w.V[r][w.mask] for r in range(d, d + words)], axis=1) for d in data]
         old = apply_atomic(lds, where, name, type_, values)
-        lds.readers[g] &= ~me
-        lds.mark(g, "atomic", me)
+        lds.readers[places.once] &= ~me
+        lds.mark(places.once, "atomic", me)
         count.lds(where, size, lanes, True)
         done = deliver(w, regs, old, w.exec) if regs else None
         f = Flight(line, op, "lgkmcnt", regs, w.exec, done)
-        f.touched = (g.ravel(), "atomic")
+        f.touched = ([places.once], "atomic")
         launch_load(w, f)
 
     return run

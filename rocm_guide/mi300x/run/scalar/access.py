@@ -9,7 +9,7 @@ from typing import Any
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.operands import Operand, parse_operand, split_operands
 from rocm_guide.mi300x.run.vector.lanes import Dpp, dpp_control
-from rocm_guide.mi300x.run.wave import EXEC, VCC, Wave
+from rocm_guide.mi300x.run.wave import EXEC, VCC, Wave, bits_of, lanes_of
 
 __all__ = ["Read", "ScalarAccess", "Write"]
 
@@ -40,6 +40,9 @@ class ScalarAccess:
         self.lane_reads: list[int] = []
         self.weak: list[int] = []
         self.used: set[str] = set()
+        self.private = True  # touches only the wave's registers, and not EXEC
+        self.lanewise = False  # may run on the lanes of several waves at once
+        self.own: list[int] = []  # scalar registers that a lanewise instruction reads for each wave
 
     def __len__(self) -> int:
         return len(self.operands)
@@ -91,6 +94,7 @@ class ScalarAccess:
             self.sreads.append(n)
             return lambda w: w.s[n]
         if o.kind == "flag":
+            self.private = False
             return (lambda w: w.scc, lambda w: int(w.vcc == 0), lambda w: int(w.exec == 0))[o.index]
         if o.kind in ("int", "float"):
             value = o.constant(type_) & 0xFFFFFFFF
@@ -123,6 +127,7 @@ class ScalarAccess:
             raise self.fail(f"{o.text} cannot hold a scalar result")
         n = self._srange(o, 1, o.text)
         if n in (EXEC, EXEC + 1):
+            self.private = False
             keep, shift = (0xFFFFFFFF << 32, 0) if n == EXEC else (0xFFFFFFFF, 32)
             return lambda w, x: w.set_exec(w.exec & keep | x << shift)
         self.swrites.append(n)
@@ -139,6 +144,7 @@ class ScalarAccess:
             raise self.fail(f"{o.text} cannot hold a scalar result")
         n = self._srange(o, 2, o.text)
         if n == EXEC:
+            self.private = False
             return lambda w, x: w.set_exec(x)
         self.swrites += [n, n + 1]
 
@@ -154,6 +160,27 @@ class ScalarAccess:
             return self.s64(i)
         self.sreads += [VCC, VCC + 1]
         return lambda w: w.s[VCC] | w.s[VCC + 1] << 32
+
+    def mask_in(self, i: int | None = None) -> Read:
+        """A mask in an SGPR pair (VCC if ``i`` is None) as booleans, one for each lane."""
+        o = Operand("s", VCC, 2) if i is None else self.take(i)
+        if o.kind != "s" or o.index == EXEC:
+            get = self.s64(i or 0)
+            return lambda w: lanes_of(get(w))
+        n = self._srange(o, 2, o.text)
+        self.sreads += [n, n + 1]
+        self.own += [n, n + 1]
+        return lambda w: w.mask_at(n)
+
+    def mask_out(self, i: int) -> Callable[[Wave, Any], None]:
+        """Where a mask goes: booleans, one for each lane; lanes that are off give 0."""
+        o = self.take(i)
+        if o.kind == "s" and o.index != EXEC:
+            n = self._srange(o, 2, o.text)
+            self.swrites += [n, n + 1]
+            return lambda w, x: w.put_mask(n, x)
+        put = self.sdst64(i)
+        return lambda w, x: put(w, bits_of(x) & w.exec)
 
     def leftovers(self) -> None:
         """Refuse modifiers that no accessor asked for."""

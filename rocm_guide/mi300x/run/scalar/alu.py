@@ -58,6 +58,7 @@ def _saveexec(a: Access) -> Callable[[Wave], None]:
     f = LOGIC[name.replace("n1", "n2")]
     get = a.s64(1)
     put = a.sdst64(0)
+    a.private = False
     keeps = "saveexec" in a.base
 
     def run(w: Wave) -> None:
@@ -170,6 +171,7 @@ _HWREG = {"mode": 1, "hw_reg_mode": 1, "1": 1}
 def _register(a: Access) -> Callable[[Wave], None] | None:
     """``s_setreg`` and ``s_getreg`` of MODE; other hardware registers are refused."""
     write = a.base.startswith("s_setreg")
+    a.private = False
     text = ",".join(a.operands[:-1] if write else a.operands[1:]).replace(" ", "")
     parts = text.removeprefix("hwreg(").removesuffix(")").split(",")
     if parts[0].lower() not in _HWREG or not all(p.isdigit() for p in parts[1:]) or len(parts) not in (1, 3):

@@ -9,6 +9,7 @@ SDWA, DPP, op_sel.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,19 @@ _OMOD = {"2": np.float32(2), "4": np.float32(4)}
 def flush32(x: Any) -> Any:
     """Denormal float32 values become zero of the same sign."""
     return np.where(np.abs(x) < _TINY32, np.copysign(np.float32(0), x), x)
+
+
+def _put_row(view: str, n: int) -> Write:
+    """Write one row of the vector file, as float32 (``F``), int32 (``I``) or uint32 (``V``)."""
+    rows_of = attrgetter(view)
+
+    def put(w: Wave, x: Any) -> None:
+        if w.full:
+            rows_of(w)[n][:] = x
+        else:
+            np.copyto(rows_of(w)[n], x, where=w.mask)
+
+    return put
 
 
 class Access(ScalarAccess):
@@ -69,6 +83,7 @@ class Access(ScalarAccess):
         raise self.fail(f"{o.text} cannot be a vector source")
 
     def flag(self, o: Operand) -> Read:
+        self.private = False
         return (lambda w: w.scc, lambda w: int(w.vcc == 0), lambda w: int(w.exec == 0))[o.index]
 
     def src(self, i: int, type_: str, half: int = 0) -> Read:
@@ -135,14 +150,14 @@ class Access(ScalarAccess):
             self.reads += [n, n + 1]
 
             def pair(w: Wave) -> Any:
-                both = np.empty((64, 2), np.uint32)
+                both = np.empty((len(w.V[n]), 2), np.uint32)
                 both[:, 0] = w.V[n]
                 both[:, 1] = w.V[n + 1]
                 return both.reshape(-1).view(dtype)
 
             return pair
         get = self.s64(i, type_)
-        return lambda w: np.full(64, get(w), np.uint64).view(dtype)
+        return lambda w: np.full(len(w.mask), get(w), np.uint64).view(dtype)
 
     def dst(self, i: int, type_: str, merge: bool = False) -> Write:
         """Where a vector result goes: omod, clamp, denormals, SDWA and op_sel applied, inactive lanes kept.
@@ -162,14 +177,7 @@ class Access(ScalarAccess):
         elif type_ in ("f16", "u16", "i16"):
             put = self._put_half(n, merge)
         else:
-            view = {"f32": "F", "i32": "I"}.get(type_, "V")
-
-            def put(w: Wave, x: Any) -> None:
-                row = getattr(w, view)[n]
-                if w.full:
-                    row[:] = x
-                else:
-                    np.copyto(row, x, where=w.mask)
+            put = _put_row({"f32": "F", "i32": "I"}.get(type_, "V"), n)
 
         self.used |= {"dst_sel", "dst_unused"}
         return self._finish(put, type_)
@@ -202,7 +210,7 @@ class Access(ScalarAccess):
     @staticmethod
     def _put_wide(n: int) -> Write:
         def put(w: Wave, x: Any) -> None:
-            both = np.ascontiguousarray(np.broadcast_to(x, 64)).view(np.uint32).reshape(64, 2)
+            both = np.ascontiguousarray(np.broadcast_to(x, len(w.mask))).view(np.uint32).reshape(-1, 2)
             np.copyto(w.V[n], both[:, 0], where=w.mask)
             np.copyto(w.V[n + 1], both[:, 1], where=w.mask)
 

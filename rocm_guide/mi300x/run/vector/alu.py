@@ -40,6 +40,7 @@ def decode_vector(a: Access) -> Callable[[Wave], None] | None:
     put, f = a.dst(0, row.result, row.merge), row.f
     if "clamp" in a.mods and row.result[0] != "f":
         f = _saturating(a, row)
+    a.lanewise = a.dpp is None
     if len(sources) == 1:
         (one,) = sources
         return lambda w: put(w, f(one(w)))

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from rocm_guide.mi300x.run.vector.access import Access
-from rocm_guide.mi300x.run.wave import ALL_LANES, Wave, bits_of
+from rocm_guide.mi300x.run.wave import Wave, bits_of
 
 __all__ = ["decode_compare"]
 
 _FLOAT_TESTS: dict[str, Callable[[Any, Any], Any]] = {
-    "f": lambda a, b: np.zeros(64, np.bool_), "lt": np.less, "eq": np.equal, "le": np.less_equal,
+    "f": lambda a, b: np.False_, "lt": np.less, "eq": np.equal, "le": np.less_equal,
     "gt": np.greater, "lg": lambda a, b: (a < b) | (a > b), "ge": np.greater_equal,
     "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "u": lambda a, b: np.isnan(a) | np.isnan(b),
     "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b),
     "nle": lambda a, b: ~(a <= b), "neq": lambda a, b: ~(a == b), "nlt": lambda a, b: ~(a < b),
-    "tru": lambda a, b: np.ones(64, np.bool_),
+    "tru": lambda a, b: np.True_,
 }  # fmt: skip
 _INTEGER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "f": _FLOAT_TESTS["f"], "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater,
@@ -62,16 +62,16 @@ def decode_compare(a: Access) -> Callable[[Wave], None] | None:
             return None
         f = table[kind]
         x, y = a.src(1, type_), a.src(2, type_)
-    put, also = a.sdst64(0), head == "cmpx"
+    put, also = a.mask_out(0), head == "cmpx"
+    a.private &= not also
+    a.lanewise = not also and a.dpp is None
     if "clamp" in a.mods:
         a.used.add("clamp")  # only asks for exceptions, which are not modelled
 
     def run(w: Wave) -> None:
         r = f(x(w), y(w))
-        bits = bits_of(r) if np.ndim(r) else ALL_LANES * bool(r)
-        bits &= w.exec
-        put(w, bits)
+        put(w, r if np.ndim(r) else np.full(len(w.mask), r))
         if also:
-            w.set_exec(bits)
+            w.set_exec(bits_of(r if np.ndim(r) else np.full(64, r)) & w.exec)
 
     return run

@@ -14,7 +14,7 @@ import numpy as np
 
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.in_flight import launch_load
-from rocm_guide.mi300x.run.results import deliver
+from rocm_guide.mi300x.run.memory.results import deliver
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.wave import Flight, Wave, lanes_of
 

@@ -28,12 +28,12 @@ def _shift(x: Any, bits: int) -> Any:
 def _perm(a: Any, b: Any, selector: Any) -> Any:
     """V_PERM_B32: each byte of the selector picks one of eight bytes (``a`` holds 4 to 7) or a constant."""
     if np.ndim(selector) == 0 and not int(selector) & 0x08080808:
-        pair = np.empty((64, 2), np.uint32)
+        pair = np.empty((max(np.size(a), np.size(b)), 2), np.uint32)
         pair[:, 0] = b
         pair[:, 1] = a
         return pair.view(np.uint8).take([int(selector) >> 8 * i & 7 for i in range(4)], axis=1).view(np.uint32)[:, 0]
     both = b.astype(np.uint64) | a.astype(np.uint64) << np.uint64(32)
-    out = np.zeros(64, np.uint32)
+    out = np.zeros(np.broadcast_shapes(both.shape, np.shape(selector)), np.uint32)
     for i in range(4):
         s = selector >> np.uint32(8 * i) & np.uint32(0xFF)
         byte = (both >> (np.uint64(8) * (s & np.uint32(7)).astype(np.uint64)) & np.uint64(0xFF)).astype(np.uint32)
@@ -85,7 +85,7 @@ def _first_low(x: Any) -> Any:
 
 
 def _sad(a: Any, b: Any, c: Any) -> Any:
-    total = c.copy() if isinstance(c, np.ndarray) else np.full(64, c, np.uint32)
+    total = c
     for i in range(4):
         x, y = (v >> np.uint32(8 * i) & np.uint32(0xFF) for v in (a, b))
         total = total + (np.maximum(x, y) - np.minimum(x, y))

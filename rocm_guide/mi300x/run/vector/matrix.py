@@ -21,7 +21,7 @@ from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.vector.convert import FLOAT8, bf16_to_f32, to_xf32
 from rocm_guide.mi300x.run.wave import Wave
 
-__all__ = ["SHAPES", "decode_matrix", "layout_ab", "layout_d"]
+__all__ = ["SHAPES", "decode_matrix", "layout_d"]
 
 _F8 = ("fp8_fp8", "fp8_bf8", "bf8_fp8", "bf8_bf8")
 # What gfx942 has: (sparse, input) -> (m, n, k, blocks).
@@ -36,21 +36,6 @@ SHAPES: dict[tuple[bool, str], tuple[tuple[int, int, int, int], ...]] = {
     **{(True, t): ((16, 16, 32, 1), (32, 32, 16, 1)) for t in ("f16", "bf16")},
     **{(True, t): ((16, 16, 64, 1), (32, 32, 32, 1)) for t in ("i8", *_F8)},
 }  # fmt: skip
-_BITS = {"f32": 32, "xf32": 32, "f64": 64, "i8": 8, "f16": 16, "bf16": 16, **dict.fromkeys(_F8, 8)}
-
-
-@lru_cache(maxsize=128)
-def layout_ab(rows: int, k: int, blocks: int, each: int, is_f64: bool = False) -> Any:
-    """For A ``[block, row, k]`` (or B with its columns as rows): which element, as ``lane * each + position``.
-
-    ``each`` elements of a row lie in one lane; the next ones lie ``rows`` lanes further on.
-
-    >>> layout_ab(32, 8, 1, 4)[0, 5].tolist()
-    [20, 21, 22, 23, 148, 149, 150, 151]
-    """
-    b, i, kk = np.meshgrid(np.arange(blocks), np.arange(rows), np.arange(k), indexing="ij")
-    lane = i + rows * (b + blocks * kk) if is_f64 else i + rows * (b + blocks * (kk // each))
-    return lane * each + (0 if is_f64 else kk % each)
 
 
 @lru_cache(maxsize=128)
@@ -77,22 +62,12 @@ def layout_d(m: int, n: int, blocks: int, is_f64: bool = False) -> Any:
     return (block * m + i) * n + j
 
 
-def _widen(kind: str) -> Callable[[Any], Any]:
-    """From raw registers ``[64, registers]`` to float64 ``[64 * elements]``."""
-    if kind == "f16":
-        return lambda r: r.view(np.float16).astype(np.float64).ravel()
-    if kind == "bf16":
-        return lambda r: bf16_to_f32(r.view(np.uint16)).astype(np.float64).ravel()
-    if kind == "f32":
-        return lambda r: r.view(np.float32).astype(np.float64).ravel()
-    if kind == "xf32":
-        return lambda r: to_xf32(r.view(np.float32)).astype(np.float64).ravel()
-    if kind == "f64":
-        return lambda r: r.view(np.float64).ravel()
-    if kind == "i8":
-        return lambda r: r.view(np.int8).astype(np.float64).ravel()
-    table = FLOAT8[kind].astype(np.float64)
-    return lambda r: table[r.view(np.uint8)].ravel()
+# input type -> (type of the elements in a register, function to values that numpy multiplies)
+_ELEMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "f16": (np.float16, lambda x: x), "bf16": (np.uint16, bf16_to_f32), "f32": (np.float32, lambda x: x),
+    "xf32": (np.float32, to_xf32), "i8": (np.int8, lambda x: x), "f64": (np.float64, lambda x: x),
+    "fp8": (np.uint8, lambda x: FLOAT8["fp8"][x]), "bf8": (np.uint8, lambda x: FLOAT8["bf8"][x]),
+}  # fmt: skip
 
 
 def _lane_groups(blgp: int) -> Any:
@@ -102,36 +77,73 @@ def _lane_groups(blgp: int) -> Any:
             lane % 16 + 48)[blgp]  # fmt: skip
 
 
-def _source(a: Access, i: int, count: int) -> Callable[[Wave], Any]:
-    """The registers of A or B as ``[64, count]``."""
+def _raw(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:
+    """Registers of A or B as elements ``[register, wave, lane, element]``."""
     n = a.rows(i, count)
 
     def read(w: Wave) -> Any:
         first = w.row(n)
-        return np.ascontiguousarray(w.block[first : first + count].T)
+        raw = w.block[first : first + count]
+        if dtype == np.float64:  # one element in two registers
+            raw = np.ascontiguousarray(raw.T)
+        return raw.view(dtype).reshape(count * 4 // max(4, dtype().itemsize), -1, 64, max(1, 4 // dtype().itemsize))
 
     return read
 
 
+def _source(a: Access, i: int, rows: int, k: int, blocks: int, kind: str, pattern: Any = None) -> Callable[[Wave], Any]:
+    """A, or B with its columns as rows: ``[wave, block, row, k]`` in float64.
+
+    A lane holds neighbouring elements of one row; the next ones of this row lie ``rows * blocks`` lanes further on.
+    """
+    dtype, widen = _ELEMENTS[kind]
+    each = rows * k * blocks // 64
+    read = _raw(a, i, max(1, each * dtype().itemsize // 4), dtype)
+
+    def get(w: Wave) -> Any:
+        raw = read(w)
+        if pattern is not None:
+            raw = raw[:, :, pattern]
+        parts = raw.reshape(len(raw), raw.shape[1], k // each, blocks, rows, raw.shape[3])
+        values = widen(np.ascontiguousarray(parts.transpose(1, 3, 4, 2, 0, 5)))
+        return values.reshape(-1, blocks, rows, k).astype(np.float64)
+
+    return get
+
+
 def _accumulator(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:
-    """C as ``[values, 64]`` of its type, from registers or an inline constant."""
+    """C as ``[value, wave, lane]`` in float64, from registers or an inline constant."""
     o = a.take(i)
     wide = 2 if dtype == np.float64 else 1
     if o.kind != "v":
         if o.kind not in ("int", "float"):
             raise a.fail(f"{o.text} cannot be an accumulator")
         bits = o.constant("f64" if wide == 2 else "f32")
-        value = np.array([bits], np.uint64 if wide == 2 else np.uint32).view(dtype)[0]
+        value = np.array([bits], np.uint64 if wide == 2 else np.uint32).view(dtype)[0].astype(np.float64)
         return lambda w: value
     n = a.rows(i, count)
     if wide == 1:
-        return lambda w: w.block[w.row(n) : w.row(n) + count].view(dtype)
+        return lambda w: w.block[w.row(n) : w.row(n) + count].view(dtype).reshape(count, -1, 64).astype(np.float64)
 
     def pairs(w: Wave) -> Any:
-        raw = w.block[w.row(n) : w.row(n) + count].reshape(count // 2, 2, 64)
-        return np.ascontiguousarray(raw.transpose(0, 2, 1)).view(np.float64)[..., 0]
+        raw = w.block[w.row(n) : w.row(n) + count].reshape(count // 2, 2, -1)
+        return np.ascontiguousarray(raw.transpose(0, 2, 1)).view(np.float64).reshape(count // 2, -1, 64)
 
     return pairs
+
+
+def _to_registers(m: int, n: int, blocks: int, is_f64: bool) -> Callable[[Any], Any]:
+    """From D ``[wave, block, row, column]`` to ``[value, wave, lane]``; see :func:`layout_d`."""
+    if m == 4 or is_f64:
+        index = layout_d(m, n, blocks, is_f64)
+        return lambda x: x.reshape(len(x), -1)[:, index].transpose(1, 0, 2)
+    values, groups = m * n * blocks // 64, 64 // n
+
+    def spread(x: Any) -> Any:
+        parts = x.reshape(len(x), blocks, m // (4 * groups), groups, 4, n)
+        return parts.transpose(1, 2, 4, 0, 3, 5).reshape(values, -1, 64)
+
+    return spread
 
 
 def _negations(a: Access, shape: MatrixShape) -> tuple[float, ...]:
@@ -149,78 +161,73 @@ def decode_matrix(a: Access) -> Callable[[Wave], None] | None:
         return None
     is_f64 = shape.in_type == "f64"
     kinds = shape.in_type.split("_") if shape.in_type in _F8 else [shape.in_type] * 2
-    bits = _BITS[shape.in_type]
     m, n, k, blocks = shape.m, shape.n, shape.k, shape.blocks
     dtype = np.float64 if is_f64 else np.int32 if shape.out_type == "i32" else np.float32
     if shape.out_type != {np.float64: "f64", np.int32: "i32", np.float32: "f32"}[dtype]:
         return None
-    each_b = n * k * blocks // 64
-    each_a = each_b * m // n // (2 if shape.sparse else 1)
     a.all_lanes = True
-    read_a, read_b = _source(a, 1, max(1, each_a * bits // 32)), _source(a, 2, max(1, each_b * bits // 32))
-    registers = m * n * blocks // 64 * (2 if is_f64 else 1)
-    read_c = _accumulator(a, 0 if shape.sparse else 3, registers, dtype)
-    d = a.rows(0, registers, write=True)
-    index_b, index_d = layout_ab(n, k, blocks, each_b, is_f64), layout_d(m, n, blocks, is_f64)
-    widen_a, widen_b = _widen(kinds[0]), _widen(kinds[1])
     cbsz, abid, blgp = a.number("cbsz"), a.number("abid"), a.number("blgp")
     if not (0 <= cbsz < 8 and 0 <= abid < 16 and 0 <= blgp < 8) or (1 << cbsz > blocks and not shape.sparse):
         raise a.fail("cbsz, abid or blgp is out of range")
+    get_a = _sparse(a, shape, kinds[0], (cbsz, abid)) if shape.sparse else _source(a, 1, m, k, blocks, kinds[0])
+    get_b = _source(a, 2, n, k, blocks, kinds[1], _lane_groups(blgp) if blgp else None)
+    registers = m * n * blocks // 64 * (2 if is_f64 else 1)
+    get_c = _accumulator(a, 0 if shape.sparse else 3, registers, dtype)
+    d = a.rows(0, registers, write=True)
+    spread = _to_registers(m, n, blocks, is_f64)
     sign_a, sign_b, sign_c = _negations(a, shape)
     clamp = "clamp" in a.mods
     a.used.add("clamp")
-    if shape.sparse:
-        get_a = _sparse(a, read_a, widen_a, shape, each_a, (cbsz, abid))
-    else:
-        index_a = layout_ab(m, k, blocks, each_a, is_f64)
-        if cbsz:
-            index_a = index_a[np.arange(blocks) >> cbsz << cbsz | abid & ((1 << cbsz) - 1)]
-
-        def get_a(w: Wave) -> Any:
-            return widen_a(read_a(w))[index_a]
-
-    pattern = _lane_groups(blgp) if blgp else None
+    a.lanewise = True
+    picked = np.arange(blocks) >> cbsz << cbsz | abid & ((1 << cbsz) - 1) if cbsz and not shape.sparse else None
 
     def run(w: Wave) -> None:
-        raw = read_b(w)
-        if pattern is not None:
-            raw = np.ascontiguousarray(raw[pattern])
-        product = np.matmul(get_a(w), widen_b(raw)[index_b].transpose(0, 2, 1))
-        total = product.ravel()[index_d] * (sign_a * sign_b) + sign_c * read_c(w).astype(np.float64)
-        first = w.row(d)
+        first = get_a(w)
+        if picked is not None:
+            first = first[:, picked]
+        total = spread(np.matmul(first, get_b(w).swapaxes(2, 3)))
+        if is_f64:
+            total = total * (sign_a * sign_b) + sign_c * get_c(w)
+        else:
+            total += get_c(w)
+        rows = w.block[w.row(d) : w.row(d) + registers]
         if dtype is np.float32:
-            w.block.view(np.float32)[first : first + registers] = total
+            rows.view(np.float32).reshape(total.shape)[:] = total
         elif dtype is np.int32:
             whole = total.astype(np.int64)
             whole = np.clip(whole, -(1 << 31), (1 << 31) - 1) if clamp else whole
-            w.block[first : first + registers] = (whole & 0xFFFFFFFF).astype(np.uint32)
+            rows.reshape(total.shape)[:] = (whole & 0xFFFFFFFF).astype(np.uint32)
         else:
-            pairs = np.ascontiguousarray(total).view(np.uint32).reshape(-1, 64, 2)
-            w.block[first : first + registers] = pairs.transpose(0, 2, 1).reshape(registers, 64)
+            pairs = np.ascontiguousarray(total).view(np.uint32).reshape(len(total), -1, 2)
+            rows[:] = pairs.transpose(0, 2, 1).reshape(registers, -1)
 
     return run
 
 
-def _sparse(a: Access, read: Callable[[Wave], Any], widen: Callable[[Any], Any], shape: MatrixShape, each: int,
-            select: tuple[int, int]) -> Callable[[Wave], Any]:  # fmt: skip
+def _sparse(a: Access, shape: MatrixShape, kind: str, select: tuple[int, int]) -> Callable[[Wave], Any]:
     """A of v_smfmac: of every four elements two are stored, and an index register says which.
 
     With cbsz 0, abid picks the 8-bit (16-bit inputs) or 16-bit set of indices; otherwise it is the first.
     """
     cbsz, abid = select
+    m, k = shape.m, shape.k
+    dtype, widen = _ELEMENTS[kind]
+    each = m * k // 128
+    read = _raw(a, 1, max(1, each * dtype().itemsize // 4), dtype)
     n = a.rows(3, 1)
     sets = 32 // (2 * each)
     shift = np.uint32(0 if cbsz else abid % sets * 2 * each)
-    m, k = shape.m, shape.k
     lane, e = np.meshgrid(np.arange(64), np.arange(each), indexing="ij")
     row, base = lane % m, lane // m * (2 * each) + e // 2 * 4
-    places = (row * k + base).ravel()
+    places = row * k + base
     shifts = (2 * e).astype(np.uint32)
 
     def get(w: Wave) -> Any:
-        which = (w.V[n] >> shift)[:, None] >> shifts & np.uint32(3)
-        full = np.zeros(m * k)
-        full[places + which.ravel()] = widen(read(w))
-        return full.reshape(1, m, k)
+        raw = read(w)
+        values = widen(np.ascontiguousarray(raw.transpose(1, 2, 0, 3))).reshape(-1, 64, each)
+        which = (w.V[n] >> shift).reshape(-1, 64, 1) >> shifts & np.uint32(3)
+        full = np.zeros((len(values), m * k))
+        np.put_along_axis(full, (places + which).reshape(len(values), -1), values.reshape(len(values), -1), 1)
+        return full.reshape(-1, 1, m, k)
 
     return get

@@ -80,6 +80,7 @@ def _packed16(a: Access) -> Callable[[Wave], None]:
             high[i] = _half(always, sel_hi[i], neg_hi[i], dtype)
     put, f = a.dst(0, "u32"), _clamped(a, f, dtype)
     a.used.add("clamp")
+    a.lanewise = True
 
     def run(w: Wave) -> None:
         x = np.asarray(f(*(r(w) for r in low))).view(np.uint16).astype(np.uint32)
@@ -115,6 +116,7 @@ def _packed32(a: Access) -> Callable[[Wave], None]:
     low = [_single(a, i + 1, sel[i], neg[i]) for i in range(n)]
     high = [_single(a, i + 1, sel_hi[i], neg_hi[i]) for i in range(n)]
     d, f = a.rows(0, 2, write=True), _clamped(a, f, np.float32)
+    a.lanewise = True
 
     def run(w: Wave) -> None:
         x, y = f(*(r(w) for r in low)), f(*(r(w) for r in high))
@@ -133,6 +135,7 @@ def _packed_move(a: Access) -> Callable[[Wave], None]:
     a.bits("op_sel_hi", (0, 0))
     x, y = _single(a, 1, sel[0], 0), _single(a, 2, sel[1], 0)
     d = a.rows(0, 2, write=True)
+    a.lanewise = True
 
     def run(w: Wave) -> None:
         first, second = np.array(x(w)).view(np.uint32), np.array(y(w)).view(np.uint32)
@@ -175,6 +178,7 @@ def _mix(a: Access) -> Callable[[Wave], None]:
     sel, sel_hi = a.bits("op_sel", (0, 0, 0)), a.bits("op_sel_hi", (0, 0, 0))
     x, y, z = (_mix_source(a, i + 1, sel_hi[i], sel[i]) for i in range(3))
     kind = a.base.removeprefix("v_fma_").removeprefix("v_mad_")
+    a.lanewise = True
     if kind == "mix_f32":
         put = a.dst(0, "f32")
         return lambda w: put(w, fma32(x(w), y(w), z(w)))

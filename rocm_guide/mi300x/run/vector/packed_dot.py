@@ -85,6 +85,7 @@ def to_f8(a: Access) -> Callable[[Wave], None]:
     d = n.index
     sel = a.bits("op_sel", (0, 0, 0, 0))
     x = a.src(1, "f32")
+    a.lanewise = True
     if "_pk_" in a.base:
         y, half = a.src(2, "f32"), sel[2]
 
@@ -109,6 +110,7 @@ def from_f8(a: Access) -> Callable[[Wave], None]:
     half = a.bits("op_sel", (0, 0))[0]
     x, shift = a.src(1, "u32"), np.uint32(16 * half)
     d = a.rows(0, 2, write=True)
+    a.lanewise = True
 
     def run(w: Wave) -> None:
         v = x(w) >> shift & _LOW

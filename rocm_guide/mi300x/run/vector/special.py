@@ -23,13 +23,14 @@ __all__ = ["decode_special"]
 def _cndmask(a: Access) -> Callable[[Wave], None]:
     x, y = a.src(1, "f32" if "|" in str(a.operands) or "-v" in str(a.operands) else "u32"), None
     y = a.src(2, "f32" if "|" in str(a.operands) or "-v" in str(a.operands) else "u32")
-    which = a.carry_in(3 if len(a) > 3 else None)
+    which = a.mask_in(3 if len(a) > 3 else None)
     put = a.dst(0, "u32")
+    a.lanewise = a.dpp is None
 
     def bits(v: Any) -> Any:
         return v.view(np.uint32) if v.dtype != np.uint32 else v
 
-    return lambda w: put(w, np.where(lanes_of(which(w)), bits(y(w)), bits(x(w))))
+    return lambda w: put(w, np.where(which(w), bits(y(w)), bits(x(w))))
 
 
 def _carry(a: Access) -> Callable[[Wave], None]:
@@ -107,6 +108,7 @@ def _accumulate(a: Access) -> Callable[[Wave], None]:
     """v_fmac (the result is also an addend), v_fmamk and v_fmaak (one factor or addend is a literal)."""
     t, kind = a.base[-3:], a.base[2:].partition("_")[0]
     fma = _FMA[t]
+    a.lanewise = a.dpp is None
     if kind in ("fmac", "mac"):
         x, y = a.src(1, t), a.src(2, t)
         z = a.src(0, t)
@@ -144,6 +146,7 @@ def _write_lane(a: Access) -> Callable[[Wave], None]:
     """v_writelane; an undefined scalar makes the lane undefined: compilers save whole groups of registers so."""
     n = a.rows(0, 1, write=True)
     a.writes.clear()
+    a.private = False  # it defines one lane, and takes undefined scalars
     o = a.take(1)
     plain = o.kind == "s" and o.index not in (EXEC, EXEC + 1)
     get = (lambda w: w.s[o.index]) if plain else a.s32(1)
@@ -188,7 +191,7 @@ def _swap(a: Access) -> Callable[[Wave], None]:
 
 def _accvgpr(a: Access) -> Callable[[Wave], None]:
     get, put = a.src(1, "u32"), a.dst(0, "u32")
-    a.copies = True
+    a.copies = a.lanewise = True
     return lambda w: put(w, get(w))
 
 
