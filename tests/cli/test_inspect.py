@@ -43,6 +43,23 @@ def example():
     add_one[(1024,)](x, torch.empty_like(x), x.numel(), BLOCK=1024)
 """
 
+# Runs the command once for each list of words, and prints exit code, stdout and stderr of each.
+ONE_PROCESS = """
+import contextlib, io, json, sys
+from rocm_guide.cli.main import main
+said = []
+for words in json.loads(sys.argv[1]):
+    out, err, sys.argv = io.StringIO(), io.StringIO(), ["rocm-guide", "inspect", *words]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+            code = 0
+        except SystemExit as e:
+            code = e.code or 0
+    said.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(said))
+"""
+
 
 def run(*args, cwd=None):
     command = [sys.executable, "-W", "ignore", "-m", "rocm_guide.cli.main", "inspect", *map(str, args)]
@@ -100,41 +117,54 @@ def test_tensors_as_arguments_and_autotuned_configurations_by_type(kernels):
     assert all(list(one["isa"]["widths"]["global_load"]["all"]) in (["64"], ["32"], ["128"]) for one in found)
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (("plain.py",), "--call"),
-        (("plain.py::add_one",), "--arg x=… --arg y=… --arg n=… --const BLOCK=…"),
-        (("plain.py::nothing",), "the file has add_one, tuned"),
-        (("withexample.py::tuned",), "was not launched; launched: add_one"),
-        (("plain.py", "--call", "1/0"), "ZeroDivisionError"),
-        (("plain.py::add_one", "--arg", "x=*fp7", "--arg", "y=*fp16", "--arg", "n=i32", "--const", "BLOCK=64"), "*fp7"),
-        (("plain.py::add_one", "--arg", "x"), "NAME=VALUE"),
-        (("plain.py::add_one", "--arg", "n=i32", "--const", "BLOCK=64"), "x, y"),
-        (("missing.py",), "cannot be read"),
-        (("broken.py",), "SyntaxError"),
-        (("plain.py", "--arch", "gfx000", "--call", "1"), "gfx000"),
-        (("empty.s",), "no AMDGCN kernel"),
-        (("empty.ttgir",), "no TTIR"),
-        (("cut.hsaco",), "not a readable AMD GPU code object"),
-        ((SAMPLES / "hip_clang22.s",), ""),
-        ((f"{SAMPLES / 'hip_clang22.s'}::nope",), "copy16, mfma_tile, calls"),
-    ],
-)
-def test_mistakes_are_one_line_and_exit_code_2(kernels, args, said):
-    (kernels / "broken.py").write_text("def f(:\n")
-    (kernels / "empty.s").write_text("hello\n")
-    (kernels / "empty.ttgir").write_text("module {}\n")
-    (kernels / "cut.hsaco").write_bytes((SAMPLES / "gemm_t39.hsaco").read_bytes()[:300])
-    out = run(*args, cwd=kernels)
+MISTAKES = [
+    (("plain.py",), "--call"),
+    (("plain.py::add_one",), "--arg x=… --arg y=… --arg n=… --const BLOCK=…"),
+    (("plain.py::nothing",), "the file has add_one, tuned"),
+    (("withexample.py::tuned",), "was not launched; launched: add_one"),
+    (("plain.py", "--call", "1/0"), "ZeroDivisionError"),
+    (("plain.py::add_one", "--arg", "x=*fp7", "--arg", "y=*fp16", "--arg", "n=i32", "--const", "BLOCK=64"), "*fp7"),
+    (("plain.py::add_one", "--arg", "x"), "NAME=VALUE"),
+    (("plain.py::add_one", "--arg", "n=i32", "--const", "BLOCK=64"), "x, y"),
+    (("missing.py",), "cannot be read"),
+    (("broken.py",), "SyntaxError"),
+    (("plain.py", "--arch", "gfx000", "--call", "1"), "gfx000"),
+    (("empty.s",), "no AMDGCN kernel"),
+    (("empty.ttgir",), "no TTIR"),
+    (("cut.hsaco",), "not a readable AMD GPU code object"),
+    ((SAMPLES / "hip_clang22.s",), ""),
+    ((f"{SAMPLES / 'hip_clang22.s'}::nope",), "copy16, mfma_tile, calls"),
+]
+
+
+@pytest.fixture(scope="module")
+def mistakes(tmp_path_factory):
+    """What every command line of MISTAKES says, in one process: each would import PyTorch and Triton again."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "plain.py").write_text(FILE)
+    (folder / "withexample.py").write_text(FILE + EXAMPLE)
+    (folder / "broken.py").write_text("def f(:\n")
+    (folder / "empty.s").write_text("hello\n")
+    (folder / "empty.ttgir").write_text("module {}\n")
+    (folder / "cut.hsaco").write_bytes((SAMPLES / "gemm_t39.hsaco").read_bytes()[:300])
+    lines = [[str(word) for word in args] for args, _ in MISTAKES]
+    command = [sys.executable, "-W", "ignore", "-c", ONE_PROCESS, json.dumps(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("number", "said"), [(i, said) for i, (_, said) in enumerate(MISTAKES)])
+def test_mistakes_are_one_line_and_exit_code_2(mistakes, number, said):
+    code, stdout, stderr = mistakes[number]
     if not said:
-        assert out.returncode == 0
+        assert code == 0
         return
-    assert out.returncode == 2
-    assert out.stdout == ""
-    assert said in out.stderr
-    assert "Traceback" not in out.stderr
-    assert len(out.stderr.replace("user output\n", "").strip().split("\n")) == 1
+    assert code == 2
+    assert stdout == ""
+    assert said in stderr
+    assert "Traceback" not in stderr
+    assert len(stderr.replace("user output\n", "").strip().split("\n")) == 1
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def test_kernels_and_exercises(cpu):
 
 @pytest.mark.slow
 @pytest.mark.notebooks
-@pytest.mark.parametrize("number", ["17", "18", "19", "20"])
+@pytest.mark.parametrize("number", ["17", "19"])
 def test_a_notebook_whose_assertions_depend_on_numbers(number, tmp_path):
-    """Row kernels, GEMMs, fused FP8 and attention, each compared with float64 in its cells."""
+    """Row kernels and fused FP8, compared with float64 in their cells; HIP kernels built for the oldest CPU among them."""
     done = run("default", "-m", "rocm_guide.cli.main", "run", number, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads((tmp_path / "report.json").read_text())["notebooks"][number]["status"] == "ok"
