@@ -14,7 +14,6 @@ import hashlib
 import importlib.util
 import io
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -41,7 +40,8 @@ _CONFIG = """#pragma once
 #define CK_USE_FNUZ_FP8 1
 """
 _FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-std=c++17", "-O3",
-          "-D__HIPCC_RTC__", "-DCK_CODE_GEN_RTC", "-DCK_USE_XDL", "-Wno-c++20-extensions", "-ferror-limit=1")  # fmt: skip
+          "-D__HIPCC_RTC__", "-DCK_CODE_GEN_RTC", "-DCK_USE_XDL",
+          "-Wno-c++20-extensions", "-ferror-limit=1")  # fmt: skip
 
 #: The problems that the notebook and the tests use, whose assembly is shipped: name -> (instance, problem).
 SHIPPED: Mapping[str, tuple[GemmInstance, Problem]] = {
@@ -85,7 +85,8 @@ def _compile(source: str, arch: str, *options: str) -> str:
         prelude, text = write_text(place / "rtc.h", _prelude()), write_text(place / "gemm.hip", source)
         out = place / "gemm.s"
         command = [*clang, *_FLAGS, f"--offload-arch={arch}", "-isystem", _builtin_headers(clang), "-include",
-                   str(prelude), f"-I{place / 'shim'}", f"-I{ck_headers()}", *options, str(text), "-o", str(out)]  # fmt: skip
+                   str(prelude), f"-I{place / 'shim'}", f"-I{ck_headers()}", *options, str(text),
+                   "-o", str(out)]  # fmt: skip
         run_clang(command, f"Composable Kernel for {arch}")
         return out.read_text() if out.is_file() else ""
 
@@ -165,4 +166,4 @@ def _store() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_store())
+    _store()

@@ -16,7 +16,14 @@ from rocm_guide.ck.operations import operation
 __all__ = ["extension_source", "instance_source", "kernel_source"]
 
 HEADER = "ck/tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp"
-_TYPES = {"F16": "ck::half_t", "BF16": "ck::bhalf_t", "F32": "float", "F8": "ck::f8_t", "I8": "int8_t", "I32": "int32_t"}
+_TYPES = {
+    "F16": "ck::half_t",
+    "BF16": "ck::bhalf_t",
+    "F32": "float",
+    "F8": "ck::f8_t",
+    "I8": "int8_t",
+    "I32": "int32_t",
+}
 
 
 def _value(name: str, value: object) -> str:
@@ -125,14 +132,16 @@ def extension_source(instance: GemmInstance, name: str = "ck_gemm") -> str:
     i = instance
     op = operation(i.CDEElementwiseOperation)
     scalars = ", ".join(f"static_cast<float>(scalars[{n}])" for n in range(len(op.scalars)))
-    torch_type = {"F16": "at::kHalf", "BF16": "at::kBFloat16", "F32": "at::kFloat", "I8": "at::kChar", "I32": "at::kInt",
+    torch_type = {"F16": "at::kHalf", "BF16": "at::kBFloat16", "F32": "at::kFloat", "I8": "at::kChar",
+                  "I32": "at::kInt",
                   "F8": "at::kFloat8_e4m3fnuz"}  # fmt: skip
     pointers = ", ".join(f"ds[{n}].data_ptr()" for n in range(len(i.DsDataType)))
     strides = ", ".join(f"ds[{n}].dim() == 1 ? 0 : int(ds[{n}].stride(0))" for n in range(len(i.DsDataType)))
     b_sizes, b_stride = ("b.size(0), b.size(1)", "b.stride(0)") if i.BLayout == "Row" else (
         "b.size(1), b.size(0)", "b.stride(0)")  # fmt: skip
     tensors = "\n".join(
-        f'    TORCH_CHECK(ds[{n}].scalar_type() == {torch_type[t]} && ds[{n}].size(-1) == N, "D{n}: wrong type or size");'
+        f"    TORCH_CHECK(ds[{n}].scalar_type() == {torch_type[t]} && ds[{n}].size(-1) == N,\n"
+        f'                "D{n}: wrong type or size");'
         for n, t in enumerate(i.DsDataType)
     )
     return f"""// Generated for hipcc by rocm_guide.ck; untested on hardware.
@@ -140,14 +149,15 @@ def extension_source(instance: GemmInstance, name: str = "ck_gemm") -> str:
 #include <ATen/hip/HIPContext.h>
 
 {instance_source(instance)}
-// a: M x K{" by rows" if i.ALayout == "Row" else " by columns, given as K x M"}; b: {"K x N" if i.BLayout == "Row" else "N x K"}
+// a: {"M x K" if i.ALayout == "Row" else "K x M"}; b: {"K x N" if i.BLayout == "Row" else "N x K"}; each D: M x N, or N
 torch::Tensor {name}(torch::Tensor a, torch::Tensor b, std::vector<torch::Tensor> ds, std::vector<double> scalars)
 {{
     TORCH_CHECK(a.is_cuda() && b.is_cuda() && a.dim() == 2 && b.dim() == 2, "a and b: matrices on a GPU");
     TORCH_CHECK(a.scalar_type() == {torch_type[i.ADataType]} && b.scalar_type() == {torch_type[i.BDataType]},
                 "a or b: wrong type");
     TORCH_CHECK(a.stride(1) == 1 && b.stride(1) == 1, "a and b: the last dimension has to be contiguous");
-    TORCH_CHECK(ds.size() == {len(i.DsDataType)} && scalars.size() == {len(op.scalars)}, "wrong number of D or of scalars");
+    TORCH_CHECK(ds.size() == {len(i.DsDataType)} && scalars.size() == {len(op.scalars)},
+                "wrong number of D or of scalars");
     const int M = a.size({0 if i.ALayout == "Row" else 1}), K = a.size({1 if i.ALayout == "Row" else 0});
     const auto sizes = std::pair<int, int>{{{b_sizes}}};
     const int N = sizes.second;

@@ -59,9 +59,9 @@ def _fitting(include: Path) -> Path:
     ours, theirs = [f.name for f in fields(GemmInstance)], template_parameters(include)
     if ours != theirs:
         n = next((k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-        have = theirs[n] if n < len(theirs) else "nothing"
-        raise CkError(f"{shown(include)}: Composable Kernel of another version: template parameter {n + 1} is {have}, here "
-                      f"{ours[n] if n < len(ours) else 'nothing'}; unset ROCM_GUIDE_CK to use the headers of this package")  # fmt: skip
+        have, here = (x[n] if n < len(x) else "nothing" for x in (theirs, ours))
+        raise CkError(f"{shown(include)}: Composable Kernel of another version: template parameter {n + 1} is "
+                      f"{have}, here {here}; unset ROCM_GUIDE_CK to use the headers of this package")  # fmt: skip
     if "make_descriptor" not in (include / HEADER).read_text(encoding="utf-8", errors="replace"):
         raise CkError(f"{shown(include)}: Composable Kernel too old for compiling without HIP (no make_descriptor); "
                       "unset ROCM_GUIDE_CK")  # fmt: skip

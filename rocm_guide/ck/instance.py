@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 from rocm_guide.base import GuideError
+from rocm_guide.ck.matrix import Mfma, mfma_of
 
-__all__ = ["BYTES", "CkError", "DataType", "GemmInstance", "Mfma", "Problem", "mfma_of"]
+__all__ = ["BYTES", "CkError", "DataType", "GemmInstance", "Problem"]
 
 Layout = Literal["Row", "Col"]
 DataType = Literal["F16", "BF16", "F32", "F8", "I8", "I32"]
@@ -31,50 +33,6 @@ WAVE = 64
 
 class CkError(GuideError):
     """An instance that CK refuses, a problem that it cannot take, or headers and compilers that do not fit."""
-
-
-class Mfma(NamedTuple):
-    """A matrix instruction of gfx942: its name, the rows, columns and depth of one, and the depth that a lane holds.
-
-    ``blocks`` lie side by side in one instruction; for more than one the depth is not shared out among the lanes.
-    """
-
-    name: str
-    m: int
-    n: int
-    k: int
-    k_per_blk: int
-    blocks: int = 1
-
-
-_MFMA: dict[tuple[str, int, int], Mfma] = {
-    ("F16", 32, 32): Mfma("v_mfma_f32_32x32x8_f16", 32, 32, 8, 4),
-    ("F16", 16, 16): Mfma("v_mfma_f32_16x16x16_f16", 16, 16, 16, 4),
-    ("F16", 64, 64): Mfma("v_mfma_f32_32x32x4_2b_f16", 32, 32, 4, 4, 2),
-    ("F16", 32, 64): Mfma("v_mfma_f32_32x32x4_2b_f16", 32, 32, 4, 4, 2),
-    ("F16", 16, 64): Mfma("v_mfma_f32_16x16x4_4b_f16", 16, 16, 4, 4, 4),
-    ("F16", 8, 64): Mfma("v_mfma_f32_4x4x4_16b_f16", 4, 4, 4, 4, 16),
-    ("F16", 4, 64): Mfma("v_mfma_f32_4x4x4_16b_f16", 4, 4, 4, 4, 16),
-    ("BF16", 32, 32): Mfma("v_mfma_f32_32x32x8_bf16", 32, 32, 8, 4),
-    ("BF16", 16, 16): Mfma("v_mfma_f32_16x16x16_bf16", 16, 16, 16, 4),
-    ("F32", 32, 32): Mfma("v_mfma_f32_32x32x2_f32", 32, 32, 2, 1),
-    ("F32", 16, 16): Mfma("v_mfma_f32_16x16x4_f32", 16, 16, 4, 1),
-    ("F8", 32, 32): Mfma("v_mfma_f32_32x32x16_fp8_fp8", 32, 32, 16, 8),
-    ("F8", 16, 16): Mfma("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, 8),
-    ("I8", 32, 32): Mfma("v_mfma_i32_32x32x16_i8", 32, 32, 16, 8),
-    ("I8", 16, 16): Mfma("v_mfma_i32_16x16x32_i8", 16, 16, 32, 8),
-}
-
-
-def mfma_of(dtype: str, rows: int, columns: int) -> Mfma | None:
-    """The instruction that CK's ``MfmaSelector`` takes on gfx942, or None where it knows none.
-
-    Source: CK, tensor_operation/gpu/warp/xdlops_gemm.hpp.
-
-    >>> mfma_of("F16", 32, 32).name, mfma_of("I8", 16, 16).k, mfma_of("I8", 8, 64)
-    ('v_mfma_f32_32x32x8_f16', 32, None)
-    """
-    return _MFMA.get((dtype, rows, columns))
 
 
 @dataclass(frozen=True)
@@ -101,12 +59,24 @@ class Problem:
             if value is not None and (not isinstance(value, int) or not 0 < value < 2**31):
                 raise CkError(f"{name}={value!r}: a positive integer, or None for a packed matrix")
         if any(s is not None and (not isinstance(s, int) or not 0 <= s < 2**31) for s in self.StrideDs):
-            raise CkError(f"StrideDs={self.StrideDs!r}: None for packed, 0 for one row that all rows share, or a stride")
+            raise CkError(
+                f"StrideDs={self.StrideDs!r}: None for packed, 0 for one row that all rows share, or a stride"
+            )
 
     @property
     def flops(self) -> int:
         """Multiplications and additions of the product alone."""
         return 2 * self.M * self.N * self.K
+
+
+_CHOICES = (
+    (("ALayout", "BLayout", "DsLayout", "ELayout"), get_args(Layout)),
+    (("ADataType", "BDataType", "AccDataType", "CShuffleDataType", "DsDataType", "EDataType", "ComputeDataType"),
+     get_args(DataType)),
+    (("GemmSpec",), get_args(GemmSpecialization)),
+    (("LoopSched",), ("Default", "Interwave")),
+    (("PipelineVer",), ("v1", "v2")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,6 +86,9 @@ class GemmInstance:
     A cluster or order in three dimensions is (K0, M or N, K1); the last cluster is (MBlock, M, NBlock, N).
     ``ComputeDataType`` None means EDataType, which is CK's default. Nothing is checked here: see
     :func:`rocm_guide.ck.rules.check`.
+
+    Raises:
+        CkError: a layout, type or name that is none of CK's.
     """
 
     ALayout: Layout = "Row"
@@ -165,6 +138,14 @@ class GemmInstance:
     PipelineVer: Literal["v1", "v2"] = "v1"
     ComputeDataType: DataType | None = None
 
+    def __post_init__(self) -> None:
+        for names, allowed in _CHOICES:
+            for name in names:
+                value = getattr(self, name)
+                for one in value if isinstance(value, tuple) else (value,):
+                    if one not in allowed and not (one is None and name == "ComputeDataType"):
+                        raise CkError(f"{name}={one!r}: choose from {', '.join(allowed)}")
+
     def but(self, **changes: Any) -> GemmInstance:
         """This instance with some parameters changed.
 
@@ -184,7 +165,7 @@ class GemmInstance:
         """The type in LDS and in the matrix instruction: CK's default is EDataType, not ADataType."""
         return self.ComputeDataType or self.EDataType
 
-    @property
+    @cached_property
     def MWaves(self) -> int:
         """Waves of a workgroup along M."""
         return self.MPerBlock // (self.MXdlPerWave * self.MPerXDL)
@@ -194,7 +175,7 @@ class GemmInstance:
         """Waves of a workgroup along N."""
         return self.NPerBlock // (self.NXdlPerWave64 * self.NPerXDL) if self.NXdlPerWave64 else 0
 
-    @property
+    @cached_property
     def NXdlPerWave64(self) -> int:
         """What CK uses instead of NXdlPerWave: it follows from the other parameters; 0 where there is none.
 
@@ -210,7 +191,7 @@ class GemmInstance:
         """Waves of a workgroup, 64 threads each."""
         return self.BlockSize // WAVE
 
-    @property
+    @cached_property
     def mfma(self) -> Mfma | None:
         """The matrix instruction, if gfx942 has one for these types and sizes."""
         return mfma_of(self.compute_type, self.MPerXDL, self.NPerXDL)
@@ -245,7 +226,7 @@ class GemmInstance:
         """Elements (K0, N, K1) of B's tile."""
         return self.KPerBlock // self.BK1, self.NPerBlock, self.BK1
 
-    @property
+    @cached_property
     def shuffle_slice(self) -> tuple[int, int]:
         """Rows and columns of C that pass through LDS at a time in the epilogue."""
         return (
@@ -284,7 +265,7 @@ class GemmInstance:
         tiles = (self.lds_a + self.lds_b) * BYTES[self.compute_type]
         return max(tiles, rows * columns * BYTES[self.CShuffleDataType])
 
-    def pads(self, dimension: Literal["M", "N", "K"]) -> bool:
+    def pads(self, dimension: str) -> bool:
         """Whether GemmSpec pads this dimension to a multiple of the tile."""
         return dimension in self.GemmSpec.removesuffix("Padding") if self.GemmSpec != "Default" else False
 

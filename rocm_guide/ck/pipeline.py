@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The kernel in slow motion: every piece of a CK instance in numpy, from the global loads to the stores, and its traffic.
+"""The kernel in slow motion: every piece of a CK instance in numpy, from the global loads to the stores, with traffic.
 
 Each thread copies its slice of a tile to LDS in CK's layout, each wave reads its fragments from there, multiplies one
 matrix instruction's depth after the other, and the result passes through LDS a slice at a time before it is stored.
@@ -25,7 +25,7 @@ _NUMPY: dict[str, type[np.generic]] = {"F16": np.float16, "F32": np.float32, "I8
 
 @dataclass
 class Traffic:
-    """What a launch moves and executes, in bytes and instructions; the loads include those that padding makes zero."""
+    """What a launch moves and executes, in bytes and instructions; what padding adds is not loaded or stored."""
 
     global_loads: int = 0
     global_stores: int = 0
@@ -47,15 +47,15 @@ def traffic(instance: GemmInstance, problem: Problem) -> Traffic:
     i = instance
     assert i.mfma is not None  # a rule
     m, n, k = i.padded(problem)
-    groups, turns = m // i.MPerBlock * (n // i.NPerBlock), k // i.KPerBlock
-    a, b = BYTES[i.ADataType], BYTES[i.BDataType]
-    compute, shuffle = BYTES[i.compute_type], BYTES[i.CShuffleDataType] * m * n
-    tiles = groups * k * (i.MPerBlock * a + i.NPerBlock * b)
+    down, across, turns = m // i.MPerBlock, n // i.NPerBlock, k // i.KPerBlock
+    groups, compute = down * across, BYTES[i.compute_type]
+    tiles = problem.K * (across * problem.M * BYTES[i.ADataType] + down * problem.N * BYTES[i.BDataType])
     fragments = groups * k * (i.MPerBlock * i.NWaves + i.NPerBlock * i.MWaves) * compute
+    shuffle = BYTES[i.CShuffleDataType] * m * n
     steps = i.KPerBlock // i.mfma.k * i.MXdlPerWave * i.NXdlPerWave64
     return Traffic(
-        global_loads=tiles + sum(m * n * BYTES[d] for d in i.DsDataType),
-        global_stores=m * n * BYTES[i.EDataType],
+        global_loads=tiles + problem.M * problem.N * sum(BYTES[d] for d in i.DsDataType),
+        global_stores=problem.M * problem.N * BYTES[i.EDataType],
         lds_writes=groups * k * (i.MPerBlock + i.NPerBlock) * compute + shuffle,
         lds_reads=fragments + shuffle,
         mfma=groups * turns * i.waves * steps * (i.MPerXDL * i.NPerXDL // (i.mfma.m * i.mfma.n * i.mfma.blocks)),
@@ -136,11 +136,13 @@ class _Tile:
         inside = (r < matrix.shape[0]) & (k < matrix.shape[1])
         values = np.where(inside, matrix[np.minimum(r, matrix.shape[0] - 1), np.minimum(k, matrix.shape[1] - 1)], 0)
         lds[self.written] = values
-        seen.global_loads += r.size * matrix.itemsize
+        seen.global_loads += int(inside.sum()) * matrix.itemsize
         seen.lds_writes += r.size * lds.itemsize
 
 
-def run_slowly(instance: GemmInstance, problem: Problem, a: Any, b: Any, *ds: Any, **scalars: float) -> tuple[Any, Traffic]:
+def run_slowly(
+    instance: GemmInstance, problem: Problem, a: Any, b: Any, *ds: Any, **scalars: float
+) -> tuple[Any, Traffic]:
     """E and the traffic of ``instance`` on numpy arrays: A (M, K), B (K, N), each D (M, N) or (N,).
 
     Sums are in float32 or int32, one matrix instruction's depth after the other; within one the order is numpy's. For
@@ -177,7 +179,9 @@ def run_slowly(instance: GemmInstance, problem: Problem, a: Any, b: Any, *ds: An
     return out, seen
 
 
-def _multiply(i: GemmInstance, tiles: tuple[_Tile, _Tile], lds: list[Any], acc: Any, acc_type: Any, seen: Traffic) -> None:
+def _multiply(
+    i: GemmInstance, tiles: tuple[_Tile, _Tile], lds: list[Any], acc: Any, acc_type: Any, seen: Traffic
+) -> None:
     """All matrix instructions of a workgroup between two barriers."""
     for wm, wn in itertools.product(range(i.MWaves), range(i.NWaves)):
         a, b = lds[0][tiles[0].fragment[wm]].astype(acc_type), lds[1][tiles[1].fragment[wn]].astype(acc_type)
@@ -201,11 +205,11 @@ def _store(
         seen.lds_writes += lds.nbytes
         seen.lds_reads += lds.nbytes
         at_m, at_n = top + m0 // m_step * rows, left + n0 // n_step * columns
-        seen.global_loads += sum(rows * columns * d.itemsize for d in ds)
-        seen.global_stores += rows * columns * out.itemsize
         end_m, end_n = min(at_m + rows, out.shape[0]), min(at_n + columns, out.shape[1])
         if end_m <= at_m or end_n <= at_n:
             continue
         inside = lds[: end_m - at_m, : end_n - at_n]
+        seen.global_loads += sum(inside.size * d.itemsize for d in ds)
+        seen.global_stores += inside.size * out.itemsize
         given = [d[at_m:end_m, at_n:end_n] for d in ds]
         out[at_m:end_m, at_n:end_n] = op.compute(inside, *given, **scalars).astype(out.dtype)

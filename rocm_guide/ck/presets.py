@@ -20,8 +20,8 @@ _NO_D = {"DsLayout": (), "DsDataType": (), "CDEElementwiseOperation": "PassThrou
 #: tile of the run that it shows, with the transfers of B that a B by columns needs.
 DOCUMENT_PROSE = GemmInstance()
 
-#: The run that it shows: DeviceGemm_Xdl_CShuffle<Default, 256, 256, 128, 32, 8, 2, 32, 32, 4, 2, 8, 4, 1, 2>, B by rows.
-#: CK's gemm_xdl_fp16.cpp of October 2024 has what the printed line leaves out.
+#: The run that it shows: DeviceGemm_Xdl_CShuffle<Default, 256, 256, 128, 32, 8, 2, 32, 32, 4, 2, 8, 4, 1, 2>, with
+#: B by rows. CK's gemm_xdl_fp16.cpp of October 2024 has what the printed line leaves out.
 DOCUMENT_RUN = GemmInstance(
     **_NO_D,  # type: ignore[arg-type]
     BLayout="Row",

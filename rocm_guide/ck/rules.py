@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from rocm_guide.ck.instance import BYTES, WAVE, CkError, GemmInstance, Problem, mfma_of
+from rocm_guide.ck.instance import BYTES, WAVE, CkError, GemmInstance, Problem
+from rocm_guide.ck.matrix import mfma_of
 from rocm_guide.ck.operations import OPERATIONS
 from rocm_guide.mi300x.arch import ARCHS
 
@@ -31,6 +32,7 @@ _XDL = "tensor_operation/gpu/warp/xdlops_gemm.hpp"
 _BUFFER = "utility/amd_buffer_addressing_builtins.hpp"
 _PIPELINE = "tensor_operation/gpu/grid/gridwise_gemm_pipeline_selector.hpp"
 
+_NAMES = tuple(f.name for f in fields(GemmInstance) if f.type in ("int", "Lengths3", "Lengths4"))
 _VECTORS = (16, 8, 4, 2, 1)
 
 
@@ -55,17 +57,17 @@ class Refusal:
 
     def __str__(self) -> str:
         """One line."""
+        own = "" if self.by_ck else ", not checked by CK"
         fix = f"; {self.fix} would do" if self.fix else ""
-        return f"{self.parameter}={self.value}: {self.rule} ({self.file}{'' if self.by_ck else ', not checked by CK'}){fix}"
+        return f"{self.parameter}={self.value}: {self.rule} ({self.file}{own}){fix}"
 
 
 def _positive(i: GemmInstance) -> Iterator[Refusal]:
-    for name, value in vars(i).items():
+    for name in _NAMES:
+        value = getattr(i, name)
         numbers = value if isinstance(value, tuple) else (value,)
-        if not all(isinstance(n, int) for n in numbers):
-            continue
         least = 0 if "Extra" in name or "Order" in name or "VectorDim" in name else 1
-        if bad := [n for n in numbers if not least <= n <= 1 << 20]:
+        if bad := [n for n in numbers if not isinstance(n, int) or not least <= n <= 1 << 20]:
             yield Refusal(name, value, f"{bad[0]} is not from {least} to {1 << 20:,}", _DEVICE, str(least or 1))
         if "Order" in name and sorted(numbers) != [0, 1, 2]:
             yield Refusal(name, value, "not an order of the dimensions 0, 1, 2", _DEVICE, "(1, 0, 2)")
@@ -112,7 +114,8 @@ def _matrix_instruction(i: GemmInstance) -> Iterator[Refusal]:
 def _tile(i: GemmInstance) -> Iterator[Refusal]:
     if not i.MWaves:
         yield Refusal("MXdlPerWave", i.MXdlPerWave, f"MPerBlock={i.MPerBlock} is less than MXdlPerWave x MPerXDL",
-                      f"{_BASE}:60", _nearest(i.MXdlPerWave, lambda n: i.MPerBlock // (n * i.MPerXDL) > 0, _POWERS))  # fmt: skip
+                      f"{_BASE}:60",
+                      _nearest(i.MXdlPerWave, lambda n: i.MPerBlock // (n * i.MPerXDL) > 0, _POWERS))  # fmt: skip
         return
     if i.MPerBlock % (i.MPerXDL * i.MXdlPerWave):
         yield Refusal("MPerBlock", i.MPerBlock, f"a multiple of MPerXDL x MXdlPerWave = {i.MPerXDL * i.MXdlPerWave}",
@@ -122,11 +125,13 @@ def _tile(i: GemmInstance) -> Iterator[Refusal]:
         good = _nearest(i.BlockSize, lambda n: n % WAVE == 0 and i.but(BlockSize=n).NXdlPerWave64 > 0,
                         [WAVE * w for w in range(1, 17)])  # fmt: skip
         yield Refusal("BlockSize", i.BlockSize, f"the waves that are left for N ({i.waves} // {i.MWaves} along M) do "
-                      f"not share NPerBlock={i.NPerBlock} in pieces of NPerXDL={i.NPerXDL}", f"{_BASE}:60", good)  # fmt: skip
+                      f"not share NPerBlock={i.NPerBlock} in pieces of NPerXDL={i.NPerXDL}",
+                      f"{_BASE}:60", good)  # fmt: skip
         return
     if i.BlockSize != i.MWaves * i.NWaves * WAVE:
         yield Refusal("BlockSize", i.BlockSize, f"MWaves x NWaves x 64 = {i.MWaves} x {i.NWaves} x 64",
-                      "tensor_operation/gpu/block/blockwise_gemm_xdlops.hpp:175", str(i.MWaves * i.NWaves * WAVE))  # fmt: skip
+                      "tensor_operation/gpu/block/blockwise_gemm_xdlops.hpp:175",
+                      str(i.MWaves * i.NWaves * WAVE))  # fmt: skip
     if i.NXdlPerWave != used:
         yield Refusal("NXdlPerWave", i.NXdlPerWave, f"CK ignores it and takes {used}, which follows from BlockSize",
                       f"{_BASE}:60", str(used), False)  # fmt: skip
@@ -142,8 +147,8 @@ def _depth(i: GemmInstance) -> Iterator[Refusal]:
     if i.mfma is None or i.KPerBlock % i.AK1 or i.KPerBlock % i.BK1:
         return
     if i.KPack % i.mfma.k_per_blk:
-        yield Refusal("AK1", i.AK1, f"KPack = lcm(AK1, BK1) = {i.KPack} is no multiple of the {i.mfma.k_per_blk} that a "
-                      f"lane gives to one {i.mfma.name}", f"{_XDL}:1850", str(i.mfma.k_per_blk))  # fmt: skip
+        yield Refusal("AK1", i.AK1, f"KPack = lcm(AK1, BK1) = {i.KPack} is no multiple of the {i.mfma.k_per_blk} that "
+                      f"a lane gives to one {i.mfma.name}", f"{_XDL}:1850", str(i.mfma.k_per_blk))  # fmt: skip
     if i.KPerBlock % i.k_lanes or i.KPerThread % i.KPack:
         need = i.KPack * i.k_lanes
         yield Refusal("KPerBlock", i.KPerBlock, f"a multiple of KPack x lanes along K = {i.KPack} x {i.k_lanes}",
@@ -170,7 +175,9 @@ def _transfer(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, int], l
         yield Refusal(cluster_name, cluster, f"{whole[d]} in dimension {d} of the tile {whole} is no multiple of "
                       f"{cluster[d]}", f"{_COPY}:75", str(fixed))  # fmt: skip
     if math.prod(cluster) > i.BlockSize:
-        yield Refusal(cluster_name, cluster, f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}", f"{_COPY}:79")
+        yield Refusal(
+            cluster_name, cluster, f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}", f"{_COPY}:79"
+        )
     if bad or vector_dim not in (1, 2):
         return
     piece = tuple(w // c for w, c in zip(whole, cluster, strict=True))
@@ -180,7 +187,8 @@ def _transfer(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, int], l
                       _nearest(vector, lambda n: piece[vector_dim] % n == 0, _VECTORS))  # fmt: skip
     if piece[2] % write:
         yield Refusal(write_name, write, f"a thread has {piece[2]} elements of K1, and the rest of the division is "
-                      "never written", _THREAD, _nearest(write, lambda n: piece[2] % n == 0, _VECTORS), False)  # fmt: skip
+                      "never written", _THREAD,
+                      _nearest(write, lambda n: piece[2] % n == 0, _VECTORS), False)  # fmt: skip
 
 
 def _epilogue(i: GemmInstance) -> Iterator[Refusal]:
@@ -239,12 +247,14 @@ def _problem(i: GemmInstance, p: Problem) -> Iterator[Refusal]:
             yield Refusal(name, getattr(i, name), "only Row is supported", where, "Row")
     for name, size, tile in zip("MNK", i.padded(p), (i.MPerBlock, i.NPerBlock, i.KPerBlock), strict=True):
         if size % tile:
-            yield Refusal(name, size, f"no multiple of {name}PerBlock={tile}, and GemmSpec={i.GemmSpec} does not pad it",
+            yield Refusal(name, size, f"no multiple of {name}PerBlock={tile}, and GemmSpec={i.GemmSpec} does not pad"
+                          " it",
                           f"{_GRID}, CheckValidity", f"{-(-size // tile) * tile}, or GemmSpec=MNKPadding")  # fmt: skip
     loops = i.padded(p)[2] // i.KPerBlock
     if (i.PipelineVer == "v2" or i.NumGemmKPrefetchStage == 2) and loops % 2:
         yield Refusal("K", p.K, f"{loops} turns of the loop, and this pipeline takes an even number",
-                      "tensor_operation/gpu/grid/gridwise_gemm_pipeline_v1.hpp:119", str((loops + 1) * i.KPerBlock))  # fmt: skip
+                      "tensor_operation/gpu/grid/gridwise_gemm_pipeline_v1.hpp:119",
+                      str((loops + 1) * i.KPerBlock))  # fmt: skip
     for name, elements, dtype in (("A", _span(p.M, p.K, p.StrideA, i.ALayout), i.ADataType),
                                   ("B", _span(p.K, p.N, p.StrideB, i.BLayout), i.BDataType),
                                   ("E", _span(p.M, p.N, p.StrideE, i.ELayout), i.EDataType)):  # fmt: skip
@@ -290,7 +300,7 @@ def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusa
     if instance.MWaves and instance.NXdlPerWave64:
         found += _epilogue(instance)
         found += _lds(instance)
-    return found + [*_problem(instance, problem)] if problem is not None else found
+    return [*found, *_problem(instance, problem)] if problem is not None else found
 
 
 def require(instance: GemmInstance, problem: Problem | None = None) -> None:

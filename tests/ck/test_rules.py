@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rules of an instance: presets obey them, each refusal names its parameter and a value that does, LDS and waves."""
+"""The rules of an instance: presets obey them, refusals name a parameter and a value that does, LDS and waves."""
 
 import dataclasses
 import re
@@ -7,7 +7,8 @@ import re
 import pytest
 
 from rocm_guide.ck.headers import archive_bytes, ck_headers, template_parameters
-from rocm_guide.ck.instance import CkError, GemmInstance, Problem, mfma_of
+from rocm_guide.ck.instance import CkError, GemmInstance, Problem
+from rocm_guide.ck.matrix import mfma_of
 from rocm_guide.ck.presets import PRESETS
 from rocm_guide.ck.rules import check, require
 
@@ -124,7 +125,7 @@ def test_require_raises_one_line_and_bad_values_are_named():
 
 def test_headers_of_another_version_or_none_are_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("ROCM_GUIDE_CK", str(tmp_path))
-    with pytest.raises(CkError, match="no header of Composable Kernel .* set ROCM_GUIDE_CK"):
+    with pytest.raises(CkError, match=r"no header of Composable Kernel .* set ROCM_GUIDE_CK"):
         ck_headers()
     path = tmp_path / "ck/tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp"
     path.parent.mkdir(parents=True)
@@ -151,6 +152,9 @@ def test_the_archive_carries_the_licence_and_says_where_it_is_from():
     with tarfile.open(fileobj=io.BytesIO(archive_bytes()), mode="r:xz") as packed:
         names = packed.getnames()
         text = {n: packed.extractfile(n).read().decode() for n in ("LICENSE", "ORIGIN")}
-    assert "Permission is hereby granted, free of charge" in text["LICENSE"] and "Advanced Micro Devices" in text["LICENSE"]
+    assert (
+        "Permission is hereby granted, free of charge" in text["LICENSE"]
+        and "Advanced Micro Devices" in text["LICENSE"]
+    )
     assert "Composable Kernel 1.2.0" in text["ORIGIN"]
     assert len([n for n in names if n.endswith(".hpp")]) == 88
