@@ -20,8 +20,8 @@ from rocm_guide.ck.rules import require
 
 __all__ = ["build_extension"]
 
-FLAGS = ("-O3", "-DNDEBUG", "-std=c++17", "--offload-arch=gfx942", "-DCK_USE_XDL", "-DCK_ENABLE_FP16", "-DCK_ENABLE_INT8",
-         "-DCK_ENABLE_BF16", "-DCK_USE_FNUZ_FP8=1")  # fmt: skip
+FLAGS = ("-O3", "-DNDEBUG", "-std=c++17", "--offload-arch=gfx942", "-DCK_USE_XDL", "-DCK_ENABLE_FP16",
+         "-DCK_ENABLE_INT8", "-DCK_ENABLE_BF16", "-DCK_USE_FNUZ_FP8=1")  # fmt: skip
 
 
 def build_extension(instance: GemmInstance, verbose: bool = False) -> Any:

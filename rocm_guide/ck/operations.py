@@ -50,7 +50,7 @@ _ADD = """struct $name
 
 _SCALED = """struct $name
 {
-    __host__ __device__ constexpr void operator()($E& e, const $C& c, const $D& d) const
+    __host__ __device__ ${how}void operator()($E& e, const $C& c, const $D& d) const
     {
         float x = ck::type_convert<float>(c) * alpha + ck::type_convert<float>(d) * beta;
 ${relu}        x = x > 127 ? 127 : x;
@@ -85,21 +85,21 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         "ScaleScaleAdd": Operation(
             1,
             lambda c, d, alpha, beta: _scaled(c, d, alpha, beta, False, False),
-            _template(_SCALED, relu="", round="x"),
+            _template(_SCALED, how="constexpr ", relu="", round="x"),
             ("alpha", "beta"),
             ("I32", "I8"),
         ),
         "ScaleScaleAddRelu": Operation(
             1,
             lambda c, d, alpha, beta: _scaled(c, d, alpha, beta, True, False),
-            _template(_SCALED, relu=_RELU, round="x"),
+            _template(_SCALED, how="constexpr ", relu=_RELU, round="x"),
             ("alpha", "beta"),
             ("I32", "I8"),
         ),
         "ScaleScaleAddReluRound": Operation(
             1,
             lambda c, d, alpha, beta: _scaled(c, d, alpha, beta, True, True),
-            _template(_SCALED, relu=_RELU, round="__builtin_rintf(x)"),
+            _template(_SCALED, how="", relu=_RELU, round="__builtin_rintf(x)"),
             ("alpha", "beta"),
             ("I32", "I8"),
         ),
