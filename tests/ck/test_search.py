@@ -72,7 +72,8 @@ def test_drawings_show_the_parameters(name):
     i = PRESETS[name]
 
     def texts(figure):
-        out = {t.get_text() for ax in figure.axes for t in [*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label]}
+        out = {t.get_text() for ax in figure.axes for t in [*ax.texts, ax.xaxis.label, ax.yaxis.label]}
+        out |= {ax.get_title(loc="left") for ax in figure.axes}
         plt.close(figure)
         return out
 
