@@ -71,7 +71,9 @@ def _template(text: str, **parts: str) -> str:
 
 
 def _scaled(c: Any, d: Any, alpha: float, beta: float, relu: bool, rounded: bool) -> Any:
-    x = c.astype(np.float32) * np.float32(alpha) + d.astype(np.float32) * np.float32(beta)
+    # clang fuses the first product with the sum: one rounding (of a sum that float64 holds) where numpy has two.
+    product = c.astype(np.float64) * np.float64(np.float32(alpha))
+    x = (product + d.astype(np.float32) * np.float32(beta)).astype(np.float32)
     x = np.clip(np.maximum(x, 0) if relu else x, -128, 127)
     return (np.rint(x) if rounded else np.trunc(x)).astype(np.int8)
 

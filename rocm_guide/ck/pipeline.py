@@ -53,13 +53,24 @@ def traffic(instance: GemmInstance, problem: Problem) -> Traffic:
     fragments = groups * k * (i.MPerBlock * i.NWaves + i.NPerBlock * i.MWaves) * compute
     shuffle = BYTES[i.CShuffleDataType] * m * n
     steps = i.KPerBlock // i.mfma.k * i.MXdlPerWave * i.NXdlPerWave64
+    d_loads = 0
+    for number, dtype in enumerate(i.DsDataType):
+        shared = _shared_rows(i, problem, number)
+        d_loads += (m * n // shared if shared else problem.M * problem.N) * BYTES[dtype]
     return Traffic(
-        global_loads=tiles + problem.M * problem.N * sum(BYTES[d] for d in i.DsDataType),
+        global_loads=tiles + d_loads,
         global_stores=problem.M * problem.N * BYTES[i.EDataType],
         lds_writes=groups * k * (i.MPerBlock + i.NPerBlock) * compute + shuffle,
         lds_reads=fragments + shuffle,
         mfma=groups * turns * i.waves * steps * (i.MPerXDL * i.NPerXDL // (i.mfma.m * i.mfma.n * i.mfma.blocks)),
     )
+
+
+def _shared_rows(i: GemmInstance, p: Problem, number: int) -> int:
+    """Rows of a slice that a thread has, if this D is one row for all, which is loaded once for them; else 0."""
+    if number >= len(p.StrideDs) or p.StrideDs[number] != 0:
+        return 0
+    return i.shuffle_slice[0] // i.CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock[1]
 
 
 def cluster_places(whole: Lengths3, cluster: Lengths3, order: Lengths3) -> Any:
@@ -166,7 +177,7 @@ def run_slowly(
         raise CkError(f"{i.CDEElementwiseOperation} takes {op.ds} D and the scalars {', '.join(op.scalars) or 'none'}")
     seen, tiles = Traffic(), (_Tile(i, "A"), _Tile(i, "B"))
     acc_type, out = _NUMPY[i.AccDataType], np.zeros((p.M, p.N), _NUMPY[i.EDataType])
-    whole_ds = [np.broadcast_to(d, (p.M, p.N)) for d in ds]
+    whole_ds = [(np.broadcast_to(d, (p.M, p.N)), _shared_rows(i, p, n)) for n, d in enumerate(ds)]
     m, n, k = i.padded(p)
     for top, left in itertools.product(range(0, m, i.MPerBlock), range(0, n, i.NPerBlock)):
         acc = np.zeros((i.MWaves, i.NWaves, i.MXdlPerWave, i.NXdlPerWave64, i.MPerXDL, i.NPerXDL), acc_type)
@@ -192,7 +203,14 @@ def _multiply(
 
 
 def _store(
-    i: GemmInstance, acc: Any, out: Any, ds: list[Any], top: int, left: int, scalars: dict[str, float], seen: Traffic
+    i: GemmInstance,
+    acc: Any,
+    out: Any,
+    ds: list[tuple[Any, int]],
+    top: int,
+    left: int,
+    scalars: dict[str, float],
+    seen: Traffic,
 ) -> None:
     """The epilogue: a slice of C to LDS, from there by rows through the elementwise operation to E."""
     op = operation(i.CDEElementwiseOperation)
@@ -205,11 +223,12 @@ def _store(
         seen.lds_writes += lds.nbytes
         seen.lds_reads += lds.nbytes
         at_m, at_n = top + m0 // m_step * rows, left + n0 // n_step * columns
+        seen.global_loads += sum(rows * columns // shared * d.itemsize for d, shared in ds if shared)
         end_m, end_n = min(at_m + rows, out.shape[0]), min(at_n + columns, out.shape[1])
         if end_m <= at_m or end_n <= at_n:
             continue
         inside = lds[: end_m - at_m, : end_n - at_n]
-        seen.global_loads += sum(inside.size * d.itemsize for d in ds)
+        seen.global_loads += sum(inside.size * d.itemsize for d, shared in ds if not shared)
         seen.global_stores += inside.size * out.itemsize
-        given = [d[at_m:end_m, at_n:end_n] for d in ds]
+        given = [d[at_m:end_m, at_n:end_n] for d, _ in ds]
         out[at_m:end_m, at_n:end_n] = op.compute(inside, *given, **scalars).astype(out.dtype)

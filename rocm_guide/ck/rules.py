@@ -2,7 +2,7 @@
 """What an instance must obey: every rule of Composable Kernel for this struct, with its file, and what it forgets.
 
 CK says "wrong!" at compile time, or answers false at run time. :func:`check` names the parameter, the rule, the file in
-CK, and a value that would do. Three rules are ours: CK lets an instance through that no MI300X can launch, one that
+CK, and a value that would do. Some rules are ours: CK lets an instance through that no MI300X can launch, one that
 loses elements, and one whose NXdlPerWave it silently replaces. Source: CK 1.2.0, include/ck, files as given.
 """
 

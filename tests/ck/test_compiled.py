@@ -84,9 +84,10 @@ def test_the_model_computes_the_product(name):
     e, counted = run_slowly(instance, problem, a, b, *ds, **scalars)
     assert counted == traffic(instance, problem)
     if instance.ADataType == "I8":
-        c = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b)).float() * scalars["alpha"]
-        wanted = (c + torch.from_numpy(ds[0]).float() * scalars["beta"]).clamp(0, 127).trunc()
-        # float32 against numpy's float32: the same operations in the same order.
+        # One fused multiply-add, as the compiler makes of it: the first product is not rounded.
+        alpha, beta = (torch.tensor(s, dtype=torch.float32) for s in scalars.values())
+        c = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b)).double() * alpha.double()
+        wanted = (c + (torch.from_numpy(ds[0]).float() * beta).double()).float().clamp(0, 127).trunc()
         assert np.array_equal(e, wanted.to(torch.int8).numpy())
     else:
         c = torch.matmul(torch.from_numpy(a).double(), torch.from_numpy(b).double())
