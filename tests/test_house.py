@@ -32,6 +32,7 @@ ALLOWED = {
     "mi300x": {"children"},
     "hardware": {"mi300x", "plots"},
     "hip": {"mi300x"},
+    "ck": {"hardware", "hip", "mi300x", "plots"},
     "system": {"checks"},
     "copying": set(),
     "kernels": {"children", "device", "host", "mi300x"},

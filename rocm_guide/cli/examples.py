@@ -42,6 +42,19 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide step kernel.py::add --arg x=fp32[500] --arg n=500 --const BLOCK=512 --grid 1", "by values"),
         ("rocm-guide step kernel.s --arg x=fp32[64] --grid 1 --html page.html", "assembly, as a page"),
     ],
+    "ck": [("rocm-guide ck search 3840x4096x4096", "instances for a product, the fastest by prediction first")],
+    "ck search": [
+        ("rocm-guide ck search 3840x4096x4096 --top 5", "fp16, B by columns"),
+        ("rocm-guide ck search 16x4096x4096 --dtype I8 --json", "INT8, as JSON"),
+    ],
+    "ck check": [
+        ("rocm-guide ck check document_prose 3840x4096x4096", "does CK take it?"),
+        ("rocm-guide ck check document_prose 3840x4096x4096 --set KPerBlock=24", "and with another parameter?"),
+    ],
+    "ck source": [
+        ("rocm-guide ck source int8_small 128x4096x4096", "C++ for gfx942"),
+        ("rocm-guide ck source int8_small 128x4096x4096 --torch-extension --out gemm.cpp", "a torch operator"),
+    ],
     "kernels": [("rocm-guide kernels table softmax", "one module")],
     "kernels table": [
         ("rocm-guide kernels table softmax gemm", "two modules"),
