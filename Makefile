@@ -153,7 +153,7 @@ $(STATE)/imported: $(STATE)/course
 	@touch $@
 
 # GPTQModel and bitsandbytes lie in a folder of their own: PEFT and TRL import them wherever they find them, which costs
-# every notebook seconds and a banner. Notebooks 06 to 08 add the folder (rocm_guide.quantization.libraries).
+# every notebook seconds and a banner. Notebooks 06 to 08 and 22 add the folder (rocm_guide.quantization.libraries).
 $(QUANTIZATION)/complete: rocm_guide/data/quantization.txt | $(STATE)/python
 	@echo "installing the quantisation libraries (once)"
 	@rm -rf $(QUANTIZATION)
