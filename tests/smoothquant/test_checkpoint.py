@@ -128,3 +128,12 @@ def test_a_library_that_is_not_there_is_named_with_the_fix(smoothed, tmp_path, m
     monkeypatch.setattr("rocm_guide.quantization.libraries.find_spec", lambda name: None)
     with pytest.raises(QuantizationError, match=r"^compressed_tensors is not installed; run `make course` once"):
         load_compressed(tmp_path / "y")
+
+
+def test_libraries_are_looked_for_if_any_is_missing(monkeypatch):
+    """One may lie in the environment and the other in the folder of its own."""
+    looked = []
+    monkeypatch.setattr("rocm_guide.quantization.libraries.importlib.invalidate_caches", lambda: looked.append(1))
+    with pytest.raises(QuantizationError, match="nowhere is not installed"):
+        add_libraries("torch", "nowhere")
+    assert looked
