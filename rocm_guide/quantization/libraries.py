@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 
 def add_libraries(*names: str) -> dict[str, str]:
-    """Make the libraries of that folder importable, import ``names`` of them, and give their versions.
+    """Make what ``make course`` put into that folder importable, import ``names`` of them, and give their versions.
 
     Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
     changed: the folder is last on ``sys.path``, both look again, and two of GPTQModel's variables have a value: it

@@ -8,9 +8,11 @@ include/ck/tensor_operation/gpu; ``ScaleScaleAddRelu`` is the guide's own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocm_guide.kernels.int8.reference import reference_operator
 from rocm_guide.quantization.grid import QuantizationError
 
 if TYPE_CHECKING:
@@ -116,20 +118,32 @@ def run_operator(
     """
     import torch
 
-    from rocm_guide.kernels.int8 import operators, reference
-
     if name not in OPERATORS:
         raise QuantizationError(f"{name!r}: no such operator; there are {', '.join(OPERATORS)}")
     operator = OPERATORS[name]
     _check(operator, a, b, d)
     operands: tuple[Any, ...] = (a, b) if operator.batched else (a, b, d)
     if a.is_cuda:
-        factors = (alpha,) if operator.batched else (alpha, beta)
-        result: torch.Tensor = getattr(operators, operator.kernel)(*operands, *factors)
+        result: torch.Tensor = _kernel(operator)(*operands, *((alpha,) if operator.batched else (alpha, beta)))
         return result
     eight = operator.e == "I8"
-    e = reference.reference_operator(a, b, d, alpha, beta, relu=operator.relu, int8_out=eight)
+    e = reference_operator(a, b, d, alpha, beta, relu=operator.relu, int8_out=eight)
     return e if eight else e.to(torch.float32)
+
+
+def _kernel(operator: Operator) -> Callable[..., Any]:
+    from rocm_guide.kernels.int8.operators import (
+        bmm_ab_i8_e_f32,
+        bmm_abe_i8,
+        linear_ab_i8_de_f32,
+        linear_abde_i8,
+        linear_relu_abde_i8,
+    )
+
+    kernels: tuple[Callable[..., Any], ...] = (
+        linear_abde_i8, linear_relu_abde_i8, linear_ab_i8_de_f32, bmm_abe_i8, bmm_ab_i8_e_f32
+    )  # fmt: skip
+    return next(kernel for kernel in kernels if kernel.__name__ == operator.kernel)
 
 
 def _check(operator: Operator, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor | None) -> None:
