@@ -54,10 +54,13 @@ def operands(m, n, k):
 
 def product(m, n, k):
     """Microseconds of every contender at one shape."""
+    from rocm_guide.kernels.arguments import architecture, unit_count
     from rocm_guide.kernels.gemm.tiled import gemm
+    from rocm_guide.kernels.int8.configs import pick_int8_tile
     from rocm_guide.kernels.int8.operators import linear_scaled
 
     a, w, rows, columns = operands(m, n, k)
+    tile = pick_int8_tile(m, n, 1, architecture(a), unit_count(a))
     a16, w16 = a.bfloat16(), w.bfloat16()
 
     def scaled(i):
@@ -66,7 +69,7 @@ def product(m, n, k):
 
     ways = {
         "library": lambda i: lambda: torch._int_mm(a[i % 3], w[i % 3].T),
-        "ours": lambda i: lambda: gemm(a[i % 3], w[i % 3].T),
+        "ours": lambda i: lambda: gemm(a[i % 3], w[i % 3].T, tile=tile),
         "library, scaled": lambda i: lambda: scaled(i),
         "ours, scaled": lambda i: lambda: linear_scaled(a[i % 3], w[i % 3].T, rows, columns, out_dtype=torch.bfloat16),
         "bf16": lambda i: lambda: a16[i % 3] @ w16[i % 3].T,
@@ -101,14 +104,14 @@ def measure():
 
 def search():
     """For each shape the fastest tiles of :data:`TILES`, beside the one that the wrapper picks."""
-    from rocm_guide.kernels.arguments import architecture
-    from rocm_guide.kernels.gemm.configs import GemmTile, pick_gemm_tile
+    from rocm_guide.kernels.arguments import architecture, unit_count
+    from rocm_guide.kernels.gemm.configs import GemmTile
+    from rocm_guide.kernels.int8.configs import pick_int8_tile
     from rocm_guide.kernels.int8.operators import linear_scaled
 
     for label, m, n, k in shapes():
         a, w, rows, columns = operands(m, n, k)
-        units = torch.cuda.get_device_properties(0).multi_processor_count
-        picked = pick_gemm_tile(m, n, 8, architecture(a), units, weight=True)
+        picked = pick_int8_tile(m, n, 1, architecture(a), unit_count(a))
         us = {}
         for tile in (picked, *(GemmTile(*t[:5], descriptors=t[5]) for t in TILES)):
             if tile.bm > max(2 * m, 16):

@@ -38,6 +38,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile
 from rocm_guide.kernels.gemm.tiled import operand
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
+from rocm_guide.kernels.int8.configs import pick_int8_tile
 
 if TYPE_CHECKING:
     import torch
@@ -127,9 +128,10 @@ def _launch(
     (batch, m, k), n, arch = a.shape, b.shape[2], architecture(a)
     if e.numel() == 0:
         return e
-    if tile is None:
-        aligned, weight = is_aligned(a[0], b[0]), b.stride(1) == 1
-        tile = pick_gemm_tile(m, n * batch, 8, arch, unit_count(a), aligned=aligned, weight=weight)
+    if tile is None and is_aligned(a[0], b[0]):
+        tile = pick_int8_tile(m, n, batch, arch, unit_count(a), weight=b.stride(1) == 1)
+    elif tile is None:
+        tile = pick_gemm_tile(m, n * batch, 8, arch, unit_count(a), aligned=False)
     wanted = tile.descriptors and batch == 1
     a_arg, a_kind = operand(a[0], (tile.bm, tile.bk), True) if wanted else (a, 0)
     b_arg, b_kind = operand(b[0], (tile.bk, tile.bn), True) if wanted else (b, 0)
