@@ -49,6 +49,7 @@ ALLOWED = {
     "training": {"device", "zoo"},
     "distributed": {"device", "training", "zoo"},
     "quantization": {"device", "doctor", "training", "zoo"},
+    "smoothquant": {"kernels", "quantization", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli

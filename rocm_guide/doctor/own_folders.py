@@ -157,7 +157,7 @@ OWN_FOLDERS = {
         LibraryFolder(
             name="quantization",
             shown=("gptqmodel", "bitsandbytes"),
-            needed_by="notebooks 06 to 08",
+            needed_by="notebooks 06 to 08 and 22",
             in_cache=False,
         ),
         LibraryFolder(

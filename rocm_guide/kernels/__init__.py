@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The Triton kernels, one family a folder: ``rows``, ``gemm``, ``fp8``, ``attention``, ``decode``.
+"""The Triton kernels, one family a folder: ``rows``, ``gemm``, ``fp8``, ``int8``, ``attention``,
+``decode``.
 
 In reading order:
 

@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 
 def add_libraries(*names: str) -> dict[str, str]:
-    """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
+    """Make what ``make course`` put into that folder importable, import ``names`` of them, and give their versions.
 
     Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
     changed: the folder is last on ``sys.path``, both look again, and two of GPTQModel's variables have a value: it
@@ -69,7 +69,7 @@ def add_libraries(*names: str) -> dict[str, str]:
     os.environ.setdefault("GPTQMODEL_DISABLE_PACK_EXT", "1")
     # And this when it first quantises: left alone, it plans with too few workers on two cores, and refuses.
     os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(max(2, min(8, os.cpu_count() or 2))))
-    if find_spec(names[0]) is None:
+    if any(find_spec(name) is None for name in names):
         OWN_FOLDERS["quantization"].add_to_path()
         importlib.invalidate_caches()
         # What was looked for in vain before is looked for again.

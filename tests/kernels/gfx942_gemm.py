@@ -12,7 +12,10 @@ from rocm_guide.kernels.gemm.skinny import gemm_skinny, reference_skinny
 from rocm_guide.kernels.gemm.split_k import gemm_split_k
 from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
 from rocm_guide.kernels.gemm.tiled import gemm, reference_gemm
+from rocm_guide.kernels.int8 import operators
+from rocm_guide.kernels.int8.reference import reference_operator, reference_scaled
 from tests.kernels.gfx942_near import Case, near, normal
+from tests.kernels.int8.cases import check_rounded, codes
 
 E4M3, E5M2 = torch.float8_e4m3fnuz, torch.float8_e5m2fnuz
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int8, E4M3, E5M2)
@@ -116,3 +119,51 @@ def _linear():
 
 
 CASES["linear, forward and backward"] = Case(("gemm_kernel",), _linear)
+
+
+def operator_case(name, *, batch=0, d=None, odd=False):
+    def run():
+        m, n, k = (33, 37, 100) if odd else (33, 48, 128)
+        a, b = (codes(*(batch,) * bool(batch), *s, seed=i, kind=i) for i, s in enumerate([(m, k), (k, n)]))
+        extra = {None: (), "row": (codes(1, n, seed=5)[0],), "matrix": (codes(m, n, seed=6),)}[d]
+        extra = tuple(x.float() / 7 for x in extra) if name.endswith("de_f32") else extra
+        factors = (0.002,) if batch else (0.002, -0.5)
+        got = getattr(operators, name)(a, b, *extra, *factors)
+
+        def check():
+            want = reference_operator(a, b, *(extra or (None,)), *factors, relu="relu" in name, int8_out=False)
+            if got.dtype == torch.int8:
+                check_rounded(got, want)
+            else:
+                near(got, want, 0.002 * (a.double().abs() @ b.double().abs()) + 20)
+
+        return check
+
+    return run
+
+
+for _name, _options in (
+    ("linear_abde_i8", {"d": "row"}),
+    ("linear_abde_i8", {"d": "matrix", "odd": True}),
+    ("linear_relu_abde_i8", {"d": "row"}),
+    ("linear_ab_i8_de_f32", {"d": "row", "odd": True}),
+    ("bmm_abe_i8", {"batch": 3}),
+    ("bmm_ab_i8_e_f32", {"batch": 2, "odd": True}),
+):
+    CASES[f"{_name}{', odd sizes' if 'odd' in _options else ''}"] = Case(
+        ("int8_operator_kernel",), operator_case(_name, **_options))  # fmt: skip
+
+
+def _scaled():
+    a, b = codes(33, 128), codes(128, 48, kind=1)
+    rows, columns = (0.01 + normal(s).abs() / 50 for s in (33, 48))
+    got = operators.linear_scaled(a, b, rows, columns, normal(48, seed=3), out_dtype=torch.bfloat16)
+
+    def check():
+        want = reference_scaled(a, b, rows, columns, normal(48, seed=3))
+        near(got, want, reference_scaled(a.abs().double(), b.abs().double(), rows, columns) + 4)
+
+    return check
+
+
+CASES["int8 with scales of rows and columns"] = Case(("int8_operator_kernel",), _scaled)

@@ -13,10 +13,14 @@ import torch
 from rocm_guide.kernels.attention import forward as attention_forward
 from rocm_guide.kernels.attention import quantized as attention_quantized
 from rocm_guide.kernels.gemm import skinny as gemm_skinny
+from rocm_guide.kernels.int8 import operators as int8_operators
 from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
 from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
-MODULES = (attention_forward, attention_quantized, gemm_skinny, layer_norm, layer_norm_grad, norm_weight_grad, softmax)
+MODULES = (
+    attention_forward, attention_quantized, gemm_skinny, int8_operators, layer_norm, layer_norm_grad, norm_weight_grad,
+    softmax,
+)  # fmt: skip
 READS_AND_WRITES = ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom")
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
 MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for
@@ -116,6 +120,18 @@ def test_eight_bit_heads_of_16_fill_the_product(compiled):
     q, scale = empty(1, 4, 64, 16, dtype=torch.int8), empty(1, 4, dtype=torch.float32)
     attention_quantized.attention_quantized(q, q, q, q_scale=scale, k_scale=scale, v_scale=scale)
     assert len(compiled) == 1, "32 is the least depth of an 8-bit product"
+
+
+def test_int8_products_are_fetched_by_the_tma_and_multiplied_by_wgmma(compiled):
+    a, w = empty(4096, 4096, dtype=torch.int8), empty(12288, 4096, dtype=torch.int8)
+    rows, columns = empty(4096, dtype=torch.float32), empty(12288, dtype=torch.float32)
+    int8_operators.linear_scaled(a, w.T, rows, columns, out_dtype=torch.bfloat16)
+    int8_operators.linear_relu_abde_i8(a, w.T, empty(12288, dtype=torch.int8), 0.5)
+    assert [name for name, _ in compiled] == ["int8_operator_kernel"] * 2
+    for _, kernel in compiled:
+        ptx = kernel.asm["ptx"]
+        assert "wgmma.mma_async" in ptx and ".s32.s8.s8" in ptx and "cp.async.bulk.tensor" in ptx
+        assert kernel.metadata.shared <= SHARED_MEMORY
 
 
 def reads_nothing_before_the_wait(ptx):
