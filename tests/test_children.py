@@ -117,5 +117,5 @@ def test_neither_the_pipe_nor_the_log_is_left_open():
     before, service = descriptors(), Service([sys.executable, "-S", "-c", "print('ready')"])
     service.wait_until(lambda: "ready" in service.last_lines(), 60)
     service.stop()
-    del service
+    service = None
     assert descriptors() == before
