@@ -101,8 +101,9 @@ def run_child(
 
 
 def _same_modules(environment: Mapping[str, str] | None) -> dict[str, str]:
-    """This process's variables and those given, with the folders in which it finds its modules."""
-    return {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    """This process's variables and those given; modules are found where this one finds them, then where told."""
+    folders = [*sys.path, (environment or {}).get("PYTHONPATH", "")]
+    return {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(f for f in folders if f)}
 
 
 def call_in_child(function: Callable[..., Any], **options: Any) -> Any:

@@ -48,6 +48,7 @@ ALLOWED = {
     "training": {"device", "zoo"},
     "distributed": {"device", "training", "zoo"},
     "quantization": {"device", "doctor", "training", "zoo"},
+    "serving": {"children", "memory", "plots", "quantization", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli

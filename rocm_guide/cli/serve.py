@@ -27,9 +27,7 @@ def serve(
         str, typer.Option(help="auto (vLLM where it is installed), vllm or transformers.", callback=choice(*ENGINES))
     ] = "auto",
     host: Annotated[str, typer.Option(help="127.0.0.1: this machine alone; 0.0.0.0: everybody.")] = "127.0.0.1",
-    port: Annotated[
-        int | None, typer.Option(help="A free one if it is left out.", callback=between(1, 65535))
-    ] = None,
+    port: Annotated[int | None, typer.Option(help="A free one if it is left out.", callback=between(1, 65535))] = None,
     device: Annotated[str, typer.Option(help="Of transformers serve: auto, cpu, cuda:0.")] = "auto",
     cache_tokens: Annotated[
         int | None,

@@ -50,6 +50,13 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
+def library_folders() -> list[Path]:
+    """The folders of their own in which ``make install`` has put these libraries; none where it has not."""
+    here = package_folder().parent / "build" / "own-environment"
+    places = (Path(sys.prefix) / "installed" / "quantization", here / "quantization")
+    return [folder for folder in places if (folder / "complete").is_file()]
+
+
 def add_libraries(*names: str) -> dict[str, str]:
     """Make ``gptqmodel`` and ``bitsandbytes`` importable, import ``names`` of them, and give their versions.
 
@@ -70,9 +77,8 @@ def add_libraries(*names: str) -> dict[str, str]:
     # And this when it first quantises: left alone, it plans with too few workers on two cores, and refuses.
     os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(max(2, min(8, os.cpu_count() or 2))))
     if find_spec(names[0]) is None:
-        here = package_folder().parent / "build" / "own-environment"
-        for folder in (Path(sys.prefix) / "installed" / "quantization", here / "quantization"):
-            if (folder / "complete").is_file() and str(folder) not in sys.path:
+        for folder in library_folders():
+            if str(folder) not in sys.path:
                 sys.path.append(str(folder))  # last: the environment's own packages go first
         importlib.invalidate_caches()
         # What was looked for in vain before is looked for again.

@@ -18,7 +18,7 @@ from rocm_guide import __version__
 from rocm_guide.base import shown
 from rocm_guide.serving.checkpoints import ServingError
 from rocm_guide.serving.client import Target, look_at
-from rocm_guide.serving.load import Plan, Run, run_load
+from rocm_guide.serving.load import Plan, run_load
 from rocm_guide.serving.results import MEASURES, PERCENTILES, Limits, summarize_run
 
 __all__ = ["from_vllm", "measure_server", "vllm_bench_command"]
@@ -80,7 +80,6 @@ def _machine() -> str:
     import os
 
     return f"client: {platform.machine()}, {os.cpu_count()} CPU cores"
-
 
 
 def _line(level: dict[str, Any]) -> str:

@@ -105,10 +105,14 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         _weights(path)
         return Checkpoint(path, base=base, chat=chat, rank=_one(fields, "r", int, shown(adapter)))
     if not (path / "config.json").exists():
-        raise ServingError(f"{shown(path)}: holds neither config.json nor adapter_config.json; save_pretrained writes one")
+        raise ServingError(
+            f"{shown(path)}: holds neither config.json nor adapter_config.json; save_pretrained writes one"
+        )
     fields = _fields(path / "config.json")
     names = _one(fields, "architectures", list, shown(path / "config.json"))
-    if names and not any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names):
+    if names and not any(
+        str(name).endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names
+    ):
         raise ServingError(f"{shown(path)}: {shown(names[0], 60)} writes no text; serve a causal language model")
     _weights(path)
     if not tokenizer:
@@ -134,7 +138,7 @@ def merge_adapter(folder: str | Path, out: str | Path) -> None:
     from rocm_guide.zoo.load import load_model
 
     found = read_checkpoint(folder)
-    base, tokenizer = load_model(found.base, device="cpu", dtype="auto")  # type: ignore[arg-type]
+    base, tokenizer = load_model(found.base, device="cpu", dtype="auto")
     merged = PeftModel.from_pretrained(base, found.folder).merge_and_unload()
     merged.save_pretrained(out)
     tokenizer.save_pretrained(out)

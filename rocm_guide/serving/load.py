@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Run", "run_load"]
 
 #: Common words; prompts of them differ from the first word on, so that no server can reuse another prompt's prefix.
-_WORDS = (
+_TEXT = (
     "time people way water word line place year work part number sound great name sentence man help big high land "
-    "home hand picture air animal house point page letter mother answer study learn plant food sun state thought city "
-    "tree farm story night life light paper group music mark book river car mile idea fish mountain base hear horse"
-).split()
+    "home hand picture air animal house point page letter mother answer study learn plant food sun state thought "
+    "city tree farm story night life light paper group music mark book river car mile idea fish mountain base "
+    "hear horse"
+)
+_WORDS = tuple(_TEXT.split(" "))
 #: How servers are told to write on behind the end of the text: vLLM's own field, that of transformers serve, none.
 _DIALECTS = ("ignore_eos", "generation_config", "")
 
@@ -208,5 +210,3 @@ async def _open(
         tasks.append(asyncio.create_task(one(prompt)))
         due += generator.expovariate(rate)
     return list(await asyncio.gather(*tasks))
-
-

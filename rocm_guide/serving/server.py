@@ -87,7 +87,9 @@ def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
             s.bind((host, port or 0))
         except OSError as e:
             if port and e.errno not in (99, -2, -5):  # 99: no such address
-                raise ServingError(f"port {port} on {host}: {e.strerror}; choose another, or none for a free one") from e
+                raise ServingError(
+                    f"port {port} on {host}: {e.strerror}; choose another, or none for a free one"
+                ) from e
             raise ServingError(f"host {shown(host)}: {e.strerror}; 127.0.0.1 is this machine alone, 0.0.0.0 all") from e
         return int(s.getsockname()[1])
 
@@ -160,6 +162,11 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
     settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
     if engine == "vllm":
         return settings | {"VLLM_NO_USAGE_STATS": "1"}
+    if found.quantised:
+        from rocm_guide.quantization.libraries import library_folders
+
+        settings["PYTHONPATH"] = os.pathsep.join(map(str, library_folders()))
+        settings["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # as add_libraries: half a minute of compiling for nothing
     # `/v1/models` of transformers serve lists the hub's cache, and fails where there is none.
     settings["HF_HUB_CACHE"] = hub
     if os.environ.get("OMP_NUM_THREADS") is None and (os.cpu_count() or 1) <= 4:
@@ -171,7 +178,7 @@ def _healthy(url: str) -> bool:
     import httpx
 
     try:
-        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200
+        return bool(httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200)
     except httpx.HTTPError:
         return False
 

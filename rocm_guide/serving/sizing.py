@@ -73,8 +73,9 @@ def size_server(
     if block < 1 or kv_bytes not in (1, 2, 4):
         raise FitError(f"block={block}, kv_bytes={kv_bytes}: a block has a token or more, a number 1, 2 or 4 bytes")
     sizes = sizes_of(config)
-    # A prompt's pieces have at most 8,192 tokens (see generate_moments): activations do not grow beyond that.
-    plan = fit(config, Workload("serve", batch=1, seq=length), gpu=gpu, count=count, memory_gb=memory_gb)
+    # As many texts as fill one piece of a prompt, 8,192 tokens (see generate_moments): activations do not grow beyond.
+    work = Workload("serve", batch=max(1, -(-8192 // length)), seq=length)
+    plan = fit(config, work, gpu=gpu, count=count, memory_gb=memory_gb)
     fixed = plan.total - plan.parts["KV cache"]
     left = max(0, round(plan.budget * utilization) - fixed)
     per_block = sizes.kv_cache_bytes(block, bytes_per_number=kv_bytes) // min(count, sizes.kv_heads)
@@ -84,7 +85,11 @@ def size_server(
 
 
 def serving_table(
-    shapes: Mapping[str, Any], *, lengths: Sequence[int] = (2048, 8192, 32768), counts: Sequence[int] = (1, 2, 4, 8), **how: Any
+    shapes: Mapping[str, Any],
+    *,
+    lengths: Sequence[int] = (2048, 8192, 32768),
+    counts: Sequence[int] = (1, 2, 4, 8),
+    **how: Any,
 ) -> list[dict[str, Any]]:
     """One row for each model and number of GPUs: GB of weights and cache on each GPU, and users at each length.
 
