@@ -78,7 +78,7 @@ def prompt_of(words: int, generator: random.Random) -> str:
     """A prompt of random words.
 
     >>> prompt_of(3, random.Random(0))
-    'answer thought line'
+    'book light animal'
     """
     return " ".join(generator.choices(_WORDS, k=words))
 

@@ -66,7 +66,7 @@ def size_server(
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> size_server(SHAPES["llama-3-8b"], length=8192).users
-    155
+    156
     """
     if not 0 < utilization <= 1:
         raise FitError(f"utilization={utilization}: the share of the memory that the server may take, as 0.9")
@@ -97,7 +97,7 @@ def serving_table(
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> serving_table({"70B": SHAPES["llama-3-70b"]}, lengths=(8192,), counts=(1,))[0]["users"]
-    {8192: 12}
+    {8192: 15}
     """
     rows = []
     for name, config in shapes.items():
