@@ -48,7 +48,8 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
         (
             [a + b, a + c],
             4,
-            "two prompts with a common first block need 3 blocks, not {got}: what is equal from the start is stored once",
+            "two prompts with a common first block need 3 blocks, not {got}: what is equal from the start is "
+            "stored once",
         ),
         (
             [a + b, c + b],
@@ -57,7 +58,7 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
             "depend on all that stands before",
         ),
         (
-            [a + [9], a + [9]],
+            [[*a, 9], [*a, 9]],
             4,
             "a block that is not full yet is never shared, so 3 and not {got}: each text will write on in its own",
         ),
