@@ -116,7 +116,11 @@ def _run_vllm(target: Target, plan: Plan, limits: Limits, level: float) -> dict[
             lines = [line for line in done.stderr.splitlines() if line.strip()]
             last = shown(lines[-1] if lines else f"exit code {done.returncode}")
             raise ServingError(f"vllm bench serve failed: {last}; --client own measures without it")
-        return from_vllm(json.loads(file.read_text(encoding="utf-8")), plan, level)
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as e:
+            raise ServingError("vllm bench serve: its result is not valid JSON") from e
+        return from_vllm(found, plan, level)
 
 
 def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]:
