@@ -69,8 +69,14 @@ class Target:
 
 
 def headers() -> dict[str, str]:
-    """The key of ``OPENAI_API_KEY``; a key on the command line could be read by every user of the machine."""
+    """The key of ``OPENAI_API_KEY``; a key on the command line could be read by every user of the machine.
+
+    Raises:
+        ServingError: it holds what no header can.
+    """
     key = os.environ.get("OPENAI_API_KEY", "")
+    if not (key.isascii() and key.isprintable()):
+        raise ServingError("OPENAI_API_KEY: holds characters that no key has; set it again")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 

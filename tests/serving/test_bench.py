@@ -136,6 +136,9 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(monkeypatch):
         results = measure_server(server.url, PLAN, users=[1])
         assert server.seen[0]["headers"]["Authorization"] == "Bearer sk-secret"
     assert "sk-secret" not in json.dumps(results)
+    monkeypatch.setenv("OPENAI_API_KEY", "schl\u00fcssel\n")
+    with pytest.raises(ServingError, match="OPENAI_API_KEY: holds characters"):
+        measure_server("http://127.0.0.1:9", PLAN)
 
 
 # What `vllm bench serve --save-result` writes, in the names of vllm/benchmarks/serve.py.

@@ -16,7 +16,7 @@ KEY = "sesame"
 
 def post(url, key=KEY, **more):
     body = {"prompt": "a b c", "max_tokens": 3, "stream": True, **more}
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = {"Authorization": f"Bearer {key}".encode("latin-1")} if key else {}
     return httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=120)
 
 
@@ -36,7 +36,7 @@ def test_the_key(two):
     before = len(a.seen) + len(b.seen)
     assert [post(url, key=k).status_code for k in ("", "sesam", "sesame2", "\xe4")] == [401] * 4
     assert len(a.seen) + len(b.seen) == before, "no replica saw them"
-    assert "Authorization" not in {**a.seen[-1]["headers"]} if a.seen else True
+    assert not [seen for seen in a.seen + b.seen if "Authorization" in seen["headers"]], "the key stays here"
 
 
 def test_the_stream_comes_through_piece_by_piece(two):
@@ -81,10 +81,7 @@ def test_a_client_that_leaves_frees_its_place(two):
     for _ in range(8):  # twice as many as there are places
         body = {"prompt": "a", "max_tokens": 100}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=60) as reply:
-            until = time.monotonic() + 60
-            while reply.status_code == 429 and time.monotonic() < until:
-                break
-            if reply.status_code == 200:
+            if reply.status_code == 200:  # else the gateway has not noticed yet that the last ones left
                 next(reply.iter_raw())
     a.between = b.between = 0.0
     until = time.monotonic() + 60

@@ -116,7 +116,7 @@ def test_a_taken_port_and_a_foreign_address_are_refused_before_anything_starts()
 def test_a_server_that_dies_while_loading_says_why_in_one_line(monkeypatch):
     code = "import sys; print('Loading weights'); sys.exit('SafetensorError: header too large')"
     monkeypatch.setattr(serving, "server_command", lambda *_, **__: [sys.executable, "-c", code])
-    with pytest.raises(ServingError, match="ended before it was ready.*SafetensorError: header too large") as e:
+    with pytest.raises(ServingError, match=r"ended before it was ready.*SafetensorError: header too large") as e:
         start_server(tiny_folder()).__enter__()
     assert "\n" not in str(e.value)
 
