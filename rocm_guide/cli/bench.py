@@ -15,14 +15,15 @@ __all__ = ["bench"]
 _CLIENTS = ("auto", "vllm", "own")
 
 
-def _numbers(text: str, option: str, least: float) -> list[float]:
+def _numbers(text: str, option: str, least: float, *, whole: bool = False) -> list[float]:
     """Numbers with commas between them; an empty text has none."""
     try:
         found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
         found = [-1.0]
-    if not all(least <= n <= 100_000 for n in found):
-        raise typer.BadParameter(f"{option} {text}: give numbers from {least:g} to 100,000 with commas, as 1,4,16")
+    if not all(least <= n <= 100_000 and (n.is_integer() or not whole) for n in found):
+        kind = "whole numbers" if whole else "numbers"
+        raise typer.BadParameter(f"{option} {text}: give {kind} from {least:g} to 100,000 with commas, as 1,4,16")
     return found
 
 
@@ -66,7 +67,7 @@ def bench(
     from rocm_guide.serving.load import Plan
     from rocm_guide.serving.results import Limits, draw_levels, level_table, write_results
 
-    levels = [int(n) for n in _numbers(users, "--users", 1)]
+    levels = [int(n) for n in _numbers(users, "--users", 1, whole=True)]
     arrivals = _numbers(rates, "--rates", 0.001)
     if not levels and not arrivals:
         raise typer.BadParameter("--users '' and no --rates: nothing to measure; as --users 1,4,16")

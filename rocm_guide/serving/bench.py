@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import shutil
 import subprocess
@@ -116,11 +117,20 @@ def _run_vllm(target: Target, plan: Plan, limits: Limits, level: float) -> dict[
             lines = [line for line in done.stderr.splitlines() if line.strip()]
             last = shown(lines[-1] if lines else f"exit code {done.returncode}")
             raise ServingError(f"vllm bench serve failed: {last}; --client own measures without it")
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as e:
-            raise ServingError("vllm bench serve: its result is not valid JSON") from e
-        return from_vllm(found, plan, level)
+        return read_vllm(file.read_bytes(), plan, level)
+
+
+def read_vllm(data: bytes, plan: Plan, level: float) -> dict[str, Any]:
+    """:func:`from_vllm` of the file that ``--save-result`` writes.
+
+    Raises:
+        ServingError: not valid JSON, or a field is missing.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as e:
+        raise ServingError("vllm bench serve: its result is not valid JSON") from e
+    return from_vllm(found, plan, level)
 
 
 def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]:
@@ -153,6 +163,8 @@ def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]
         for name in MEASURES:
             values = {p: float(found[f"p{p}_{_VLLM[name]}_ms"]) / 1e3 for p in PERCENTILES}
             result[name] = {f"p{p}": {"value": v, "low": v, "high": v} for p, v in values.items()}
-    except (KeyError, TypeError, ValueError) as e:
+        if not all(math.isfinite(v) for v in result.values() if isinstance(v, float)):
+            raise ValueError("a figure is not finite")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as e:
         raise ServingError(f"vllm bench serve: its result cannot be read ({type(e).__name__}: {e})") from e
     return result

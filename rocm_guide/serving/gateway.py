@@ -55,7 +55,9 @@ def gateway_app(replicas: Sequence[str], *, key: str, most: int = 32, body_limit
     running = Gauge("gateway_requests_running", "Requests that a replica works on.", ["replica"], registry=registry)
     first = Histogram("gateway_first_byte_seconds", "Time until a replica begins to answer.", registry=registry)
     at_hand = dict.fromkeys(replicas, 0)
-    client = httpx.AsyncClient(timeout=httpx.Timeout(600, connect=2), trust_env=False, limits=httpx.Limits())
+    client = httpx.AsyncClient(
+        timeout=httpx.Timeout(600, connect=2), trust_env=False, limits=httpx.Limits(keepalive_expiry=2)
+    )
 
     def refuse(code: int, why: str, **more: str) -> Response:
         answered.labels(code).inc()
