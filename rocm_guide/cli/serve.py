@@ -7,7 +7,6 @@ import contextlib
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,7 +18,7 @@ __all__ = ["serve"]
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder: a saved model, or an adapter with its base.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A folder: a saved model, or an adapter with its base.")],
     server_options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- OPTIONS …]", help="Passed on to the server as they are.")
     ] = None,

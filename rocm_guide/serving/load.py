@@ -135,7 +135,7 @@ async def _run(
 ) -> list[Run]:
     import httpx
 
-    # Servers close idle connections after five seconds; one that is closed while it is taken up again would be a failure.
+    # Servers close idle connections after five seconds; one that closes as it is taken up again would be a failure.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2)
     async with httpx.AsyncClient(timeout=plan.timeout, limits=limits) as client:
         words, extra = await _warm_up(client, target, plan)

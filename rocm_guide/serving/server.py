@@ -28,10 +28,31 @@ __all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
 ENGINES = ("auto", "vllm", "transformers")
 #: Tokens of one block of the KV cache in transformers' continuous batching here.
 BLOCK = 32
-# The command `transformers serve` without its neighbours: importing `transformers chat` and the rest takes seconds.
+# The command `transformers serve` without its neighbours: importing `transformers chat` and the rest takes seconds. And
+# with a check that it lacks: a request that is longer than the whole cache stops the worker of transformers 5.23 for
+# everybody ("No requests can be scheduled and no requests can be offloaded"). Such a one is refused here, as vLLM does,
+# and the longest answer is what is left beside the prompt.
 _SERVE = """
-import sys, typer
+import functools, sys, typer
+from fastapi import HTTPException
 from transformers.cli.serve import Serve
+from transformers.cli.serving.utils import CBGenerateManager
+def bounded(generate):
+    @functools.wraps(generate)
+    def checked(self, model, processor, inputs, gen_config, *args, **more):
+        cache, prompt = self._cb_config, len(inputs["input_ids"])
+        sizes = [getattr(model.config, "max_position_embeddings", None)]
+        if cache is not None and cache.num_blocks and cache.block_size:
+            sizes.append(cache.num_blocks * cache.block_size)
+        longest = min((n for n in sizes if n), default=None)
+        if longest is not None:
+            if prompt >= longest:
+                raise HTTPException(400, f"the prompt has {prompt} tokens; prompt and answer have {longest} together")
+            gen_config.max_new_tokens = min(gen_config.max_new_tokens or longest, longest - prompt)
+        return generate(self, model, processor, inputs, gen_config, *args, **more)
+    return checked
+for name in ("generate_streaming", "generate_non_streaming"):
+    setattr(CBGenerateManager, name, bounded(getattr(CBGenerateManager, name)))
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(Serve)
 app(sys.argv[1:])

@@ -74,7 +74,7 @@ def size_server(
         raise FitError(f"block={block}, kv_bytes={kv_bytes}: a block has a token or more, a number 1, 2 or 4 bytes")
     sizes = sizes_of(config)
     # As many texts as fill one piece of a prompt, 8,192 tokens (see generate_moments): activations do not grow beyond.
-    work = Workload("serve", batch=max(1, -(-8192 // length)), seq=length)
+    work = Workload("serve", batch=-(-8192 // max(1, length)), seq=length)
     plan = fit(config, work, gpu=gpu, count=count, memory_gb=memory_gb)
     fixed = plan.total - plan.parts["KV cache"]
     left = max(0, round(plan.budget * utilization) - fixed)

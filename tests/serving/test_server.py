@@ -78,7 +78,9 @@ def test_its_curl_line_works_as_printed(served):
 def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
     alone = complete(served).json()["choices"][0]["text"]
     assert complete(served, model="gpt-9").status_code == 400
-    assert complete(served, prompt="word " * 9000).status_code >= 400
+    refused = complete(served, prompt="word " * 9000)
+    assert refused.status_code == 400 and "prompt and answer have 256 together" in refused.text
+    assert complete(served, prompt="word " * 60, tokens=100_000).json()["usage"]["total_tokens"] <= 256
     _, url, model, _ = served
     body = {"model": model, "prompt": PROMPT, "max_tokens": 64, "stream": True}
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=300) as reply:
@@ -91,6 +93,12 @@ def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
 def test_two_hundred_clients_at_once(served):
     level = measure_server(served[1], Plan(8, 2, 200, 1, timeout=600), users=[200], model=served[2])["levels"][0]
     assert level["failed"] == 0 and level["output_tokens"] == 400
+
+
+def test_more_users_than_the_cache_holds_all_get_their_answers(served):
+    plan = Plan(prompt_tokens=100, tokens=60, requests=32, warm_up=1, timeout=600)  # 5,120 tokens in a cache of 4,096
+    level = measure_server(served[1], plan, users=[32], model=served[2])["levels"][0]
+    assert level["failed"] == 0 and level["fixed_length"]
 
 
 def test_ctrl_c_ends_it_and_nothing_is_left(served):
