@@ -6,7 +6,6 @@ Notebook 12. In production nginx, Envoy or a Kubernetes gateway does this; what 
 
 from __future__ import annotations
 
-import argparse
 import hmac
 import os
 import sys
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["gateway_app", "start_gateway"]
+__all__ = ["gateway_app", "run_gateway", "start_gateway"]
 
 #: The variable that holds the key: a word on the command line could be read by every user of the machine.
 KEY = "ROCM_GUIDE_GATEWAY_KEY"
@@ -141,6 +140,19 @@ def gateway_app(replicas: Sequence[str], *, key: str, most: int = 32, body_limit
     return Starlette(routes=[*routes, Route("/v1/{rest:path}", forward, methods=["GET", "POST"])], lifespan=lifespan)
 
 
+def run_gateway(words: Sequence[str]) -> None:
+    """The child process of :func:`start_gateway`.
+
+    Args:
+        words: the port, the most requests at once, and the replicas' addresses.
+    """
+    import uvicorn
+
+    port, most, *replicas = words
+    app = gateway_app(replicas, key=os.environ.get(KEY, ""), most=int(most))
+    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
+
+
 @contextmanager
 def start_gateway(
     replicas: Sequence[str], *, key: str, most: int = 32, port: int | None = None, seconds: float = 120.0
@@ -156,8 +168,9 @@ def start_gateway(
         raise ServingError("no replica named: give the address of at least one server")
     port = free_port(port=port)
     url = f"http://127.0.0.1:{port}"
-    words = [word for replica in replicas for word in ("--replica", replica)]
-    command = [sys.executable, "-m", "rocm_guide.serving.gateway", "--port", str(port), "--most", str(most), *words]
+    # By the name of this function's module, which another project may have renamed (`rocm-guide copy`).
+    code = f"import sys, {run_gateway.__module__} as m; m.{run_gateway.__name__}(sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(port), str(most), *replicas]
 
     def up() -> bool:
         try:
@@ -171,20 +184,3 @@ def start_gateway(
         except ChildError as e:
             raise ServingError(f"the gateway {str(e).split(' ', 1)[1]}") from e
         yield url
-
-
-def main() -> None:
-    """The child process of :func:`start_gateway`."""
-    import uvicorn
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--most", type=int, default=32)
-    parser.add_argument("--replica", action="append", required=True)
-    given = parser.parse_args()
-    app = gateway_app(given.replica, key=os.environ.get(KEY, ""), most=given.most)
-    uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning")
-
-
-if __name__ == "__main__":
-    main()
