@@ -153,7 +153,9 @@ async def ask(
     answer.ended = time.perf_counter() - began
     answer.tokens = answer.tokens or len(answer.pieces)
     if not answer.error and not answer.pieces:
-        answer.error = "the stream ended without a token"
+        if not answer.tokens:
+            answer.error = "the stream ended without a token"
+        answer.pieces.append(answer.ended)  # tokens that no text stands for: the user sees nothing before the end
     return answer
 
 
