@@ -2,23 +2,25 @@
 """Run something in a fresh Python process and get its answer, or one line that says what went wrong there.
 
 What is fixed when a process starts or a module is imported (Triton's interpreter, TunableOp's results file) needs a
-process of its own.
+process of its own. A server needs one that runs beside this one, and never longer than it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
 
-__all__ = ["ChildError", "call_in_child", "run_child"]
+__all__ = ["ChildError", "Service", "call_in_child", "run_child"]
 
 _CALL = """
 import importlib, pickle, sys
@@ -26,6 +28,41 @@ from pathlib import Path
 module, name, options = pickle.loads(Path(sys.argv[1]).read_bytes())
 answer = getattr(importlib.import_module(module), name)(**options)
 Path(sys.argv[2]).write_bytes(pickle.dumps(answer))
+"""
+
+# Stands between a service and the process that wants it. Its standard input is a pipe from there: the end of the pipe
+# means "stop", and the system writes that end also when the process is killed. Then the service gets SIGTERM, after a
+# while SIGKILL, and with it every process of its group. Should the guard itself be killed, Linux kills the service.
+_GUARD = """
+import ctypes, os, select, signal, subprocess, sys
+parent, grace, command, me = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:], os.getpid()
+prctl = getattr(ctypes.CDLL(None), "prctl", None)
+def die_with_the_guard():
+    if prctl is not None:
+        prctl(1, signal.SIGKILL)
+        if os.getppid() != me:
+            os._exit(1)
+try:
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_the_guard
+    )
+except OSError as e:
+    sys.exit(f"{command[0]}: cannot be started ({e.strerror or e})")
+while child.poll() is None:
+    if select.select([0], [], [], 0.1)[0] or os.getppid() != parent:
+        os.killpg(child.pid, signal.SIGTERM)
+        try:
+            child.wait(grace)
+        except subprocess.TimeoutExpired:
+            pass
+        break
+code = child.poll()
+try:
+    os.killpg(child.pid, signal.SIGKILL)
+except ProcessLookupError:
+    pass
+child.wait()
+sys.exit(code if code is not None and code >= 0 else 1)
 """
 
 
@@ -52,7 +89,7 @@ def run_child(
         ...
     rocm_guide.children.ChildError: no such file
     """
-    settings = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    settings = _same_modules(environment)
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
     try:
         run = subprocess.run(command, env=settings, capture_output=True, text=True, errors="replace", timeout=seconds)
@@ -61,6 +98,12 @@ def run_child(
     if run.returncode:
         said = [line.strip() for line in run.stderr.splitlines() if line.strip()]
         raise ChildError(said[-1] if said else f"the process ended with code {run.returncode}")
+
+
+def _same_modules(environment: Mapping[str, str] | None) -> dict[str, str]:
+    """This process's variables and those given; modules are found where this one finds them, then where told."""
+    folders = [*sys.path, (environment or {}).get("PYTHONPATH", "")]
+    return {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(f for f in folders if f)}
 
 
 def call_in_child(function: Callable[..., Any], **options: Any) -> Any:
@@ -86,3 +129,86 @@ def call_in_child(function: Callable[..., Any], **options: Any) -> Any:
         if not target.exists():  # os._exit leaves no message, and even its code may be 0
             raise ChildError(f"{function.__name__}: the process ended without an answer")
         return pickle.loads(target.read_bytes())
+
+
+class Service:
+    """A program that runs beside this process until it is stopped, and never longer than this process.
+
+    Leaving the ``with`` block, an error, Ctrl-C, the end of this process in any way (SIGKILL too): each ends it, with
+    every process that it has started in its group. What it prints goes to a file without a name, of which the last
+    lines can be read.
+
+    Args:
+        command: program and arguments.
+        environment: variables to set there beside this process's own; Python programs find this process's modules.
+        folder: where it runs; this process's folder when None.
+        grace: seconds between SIGTERM and SIGKILL.
+
+    >>> with Service([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"]) as service:
+    ...     seconds = service.wait_until(lambda: "ready" in service.last_lines(), 60)
+    >>> service.running
+    False
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        grace: float = 10.0,
+    ) -> None:
+        self.command, self.grace = [str(word) for word in command], grace
+        # Closed by stop(); a name would stay behind when this process is killed.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._guard = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _GUARD, str(os.getpid()), str(grace), *self.command],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=folder,
+            env=_same_modules(environment),
+            start_new_session=True,  # Ctrl-C in the terminal is for this process, which then stops the service
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self._guard.poll() is None
+
+    def last_lines(self, count: int = 5) -> str:
+        """The last lines that it has printed, joined by line breaks; empty ones and those of a bar are left out."""
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), 20_000, max(0, size - 20_000)).decode(errors="replace")
+        lines = (line.rsplit("\r", 1)[-1].strip() for line in tail.splitlines())
+        return "\n".join([line for line in lines if line][-count:])
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> float:
+        """Wait until ``ready()`` is true; gives the seconds that it took.
+
+        Raises:
+            ChildError: it ended before, or was not ready in time and has been stopped; with its last lines.
+        """
+        began = time.monotonic()
+        while not ready():
+            waited = time.monotonic() - began
+            if not self.running or waited > seconds:
+                why = f"was not ready after {seconds:g} s" if self.running else "ended before it was ready"
+                said = " | ".join(self.last_lines(3).splitlines()) or "it printed nothing"
+                self.stop()
+                raise ChildError(f"{Path(self.command[0]).name} {why}; its last lines: {said}")
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def stop(self) -> None:
+        """End it and wait for the end; does nothing when it has ended."""
+        if self._guard.stdin is not None and not self._guard.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.close()
+        self._guard.wait()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()

@@ -295,7 +295,41 @@ LATEX = [
     rb"\left( W + \Delta W \right) x = \text{rank } r",
     rb"\mathrm{softmax}(QK^\top)_{ij} \le 1 \cdot \infty",
 ]
+
+
 #: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
+def read_served_folder(data: bytes, place: Path) -> None:
+    from rocm_guide.serving.checkpoints import read_checkpoint as look
+
+    folder = place / "served"
+    folder.mkdir(exist_ok=True)
+    for name in ("model.safetensors", "tokenizer.json"):
+        (folder / name).touch()
+    kind = "adapter_config.json" if b"peft_type" in data else "config.json"
+    (folder / "adapter_config.json").unlink(missing_ok=True)
+    (folder / kind).write_bytes(data)
+    look(folder)
+
+
+def read_bench_result(data: bytes, _: Path) -> None:
+    from rocm_guide.serving.bench import read_vllm
+    from rocm_guide.serving.load import Plan
+
+    read_vllm(data, Plan(), 4)
+
+
+def bench_result() -> list[bytes]:
+    names = [f"p{p}_{n}_ms" for p in (50, 90, 99) for n in ("ttft", "tpot", "e2el")]
+    counts = {"duration": 2.0, "completed": 5, "total_input_tokens": 100, "total_output_tokens": 25}
+    rates = {"request_throughput": 2.5, "request_goodput": 2.0, "output_throughput": 12.5}
+    return [json.dumps({**counts, **rates, **dict.fromkeys(names, 12.5)}).encode()]
+
+
+SERVED = [
+    b'{"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 256, "quantization_config": {"quant_method": "gptq"}}',
+    b'{"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8}',
+]
+
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
     "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
@@ -324,6 +358,8 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "fault-uri-in-report": (lambda: URI, read_uri(only_below=True), 0.5),
     "latex": (lambda: LATEX, read_latex, 0),
     "checkpoint": (checkpoints, read_checkpoint, 0.05),
+    "served-folder": (lambda: SERVED, read_served_folder, 0.05),
+    "bench-result": (bench_result, read_bench_result, 0.05),
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ ALLOWED = {
     "distributed": {"device", "training", "zoo"},
     "quantization": {"device", "doctor", "training", "zoo"},
     "smoothquant": {"kernels", "quantization", "zoo"},
+    "serving": {"children", "doctor", "memory", "plots", "quantization", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli

@@ -3,6 +3,7 @@
 
 In reading order:
 
+- ``bench``: `rocm-guide bench URL`: what users of an OpenAI-compatible server get, at several loads.
 - ``copy``: `rocm-guide copy`: take one helper along into another project.
 - ``course``: `rocm-guide list`, `run`, `lab` and `store`.
 - ``course_progress``: What a run looks like in the terminal: one bar per notebook, or plain lines where there is no
@@ -21,5 +22,6 @@ In reading order:
   machinery.
 - ``profile``: `rocm-guide profile SCRIPT` records a trace; `rocm-guide trace summary | compare | kernels | counters`
   read one.
+- ``serve``: `rocm-guide serve RUN`: an OpenAI-compatible server for a saved model, until Ctrl-C.
 - ``system``: `rocm-guide system check | set | reset`: what the guide's env_check.sh set out to do.
 """

@@ -26,6 +26,16 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide fit llama-3-8b --method lora --batch 4 --seq 4096", "LoRA on one"),
         ("rocm-guide fit llama-3-70b --method serve --batch 32 --json", "serving, for a program"),
     ],
+    "serve": [
+        ("rocm-guide serve runs/my-model", "on a free port of this machine"),
+        ("rocm-guide serve runs/my-adapter --port 8000", "merged into its base, or beside it in vLLM"),
+        ("rocm-guide serve runs/my-model --engine vllm -- --max-model-len 8192", "options of the server"),
+    ],
+    "bench": [
+        ("rocm-guide bench http://127.0.0.1:8000 --users 1,4,16,64", "four levels of load"),
+        ("rocm-guide bench http://127.0.0.1:8000 --users '' --rates 2,4,8", "open arrivals"),
+        ("rocm-guide bench http://127.0.0.1:8000 --out bench.json --plot bench.png", "results and picture"),
+    ],
     "launch": [
         ("rocm-guide launch slurm --nodes 4 --gpus 8 --time 08:00:00 --out train.sbatch", "a Slurm job"),
         ("rocm-guide launch torchrun --nodes 1:2 -- train.py --lr 1e-4", "your own program"),

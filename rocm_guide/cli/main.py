@@ -36,6 +36,8 @@ COMMANDS = {
     "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
     "copy": ("copy", "Print one helper as a file that works on its own."),
     "fit": ("fit.command", "Will this model fit on these GPUs?"),
+    "serve": ("serve", "A server for a saved model, until Ctrl-C."),
+    "bench": ("bench", "What users of a server get, at several loads."),
     "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
     "inspect": ("inspect.command", "What a Triton kernel becomes on MI300X, without one."),
     "step": ("step.command", "Step through a wave of a kernel's MI300X code, without one."),
@@ -51,6 +53,8 @@ COMMANDS = {
 # What a command needs beside the bare package: if one of them is missing, the others are looked for in the same breath.
 NEEDS = {
     "fit": ("torch", "transformers"),
+    "serve": ("httpx", "transformers"),
+    "bench": ("httpx",),
     "inspect": ("torch", "triton"),
     "step": ("numpy", "torch", "triton"),
     "ck": ("numpy",),

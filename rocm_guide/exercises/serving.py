@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Checks of notebook 12 (serving)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rocm_guide.exercises.common import first_line, say
+
+__all__ = ["check_blocks", "check_cards", "check_shared_blocks"]
+
+
+def check_blocks(blocks: int, unused: int) -> bool:
+    """Exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take at the end, and places unused.
+
+    The last token of an answer is never fed back: it needs no place.
+
+    >>> check_blocks(10, 15)
+    [HINT] 10 blocks: the last token of an answer is never fed back, so nothing of it is stored
+    False
+    """
+    if blocks == 10:
+        return say(False, "10 blocks: the last token of an answer is never fed back, so nothing of it is stored")
+    if blocks != 9:
+        return say(False, f"{blocks} blocks: 144 tokens are stored, 16 in a block")
+    if unused != 0:
+        return say(False, f"{unused} places: 9 blocks have 144, and 144 are taken")
+    return say(True, "144 tokens fill 9 blocks to the last place; in a row of 8,192 they would leave 8,048 empty")
+
+
+def _shared(prompts: Sequence[Sequence[int]], block: int) -> int:
+    """Blocks that hold all prompts when every full block is stored once for each beginning that leads to it."""
+    full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
+    return len(full) + sum(len(p) % block > 0 for p in prompts)
+
+
+def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool:
+    """Exercise 2: ``function(prompts, block)`` counts the blocks of all prompts when common beginnings are shared.
+
+    >>> check_shared_blocks(lambda prompts, block: sum(-(-len(p) // block) for p in prompts))
+    [HINT] two prompts with a common first block need 3 blocks, not 4: what is equal from the start is stored once
+    False
+    """
+    a, b, c, d = [1] * 4, [2] * 4, [3] * 4, [4] * 4
+    cases: list[tuple[list[list[int]], int, str]] = [
+        ([a + b], 4, "one prompt of two full blocks needs 2 blocks, not {got}"),
+        (
+            [a + b, a + c],
+            4,
+            "two prompts with a common first block need 3 blocks, not {got}: what is equal from the start is "
+            "stored once",
+        ),
+        (
+            [a + b, c + b],
+            4,
+            "equal tokens behind different beginnings need blocks of their own, so 4 and not {got}: keys and values "
+            "depend on all that stands before",
+        ),
+        (
+            [[*a, 9], [*a, 9]],
+            4,
+            "a block that is not full yet is never shared, so 3 and not {got}: each text will write on in its own",
+        ),
+        ([a + b + c, a + b + d, a], 4, "three prompts need 4 blocks, not {got}: the third lies within the others"),
+        ([], 4, "no prompt needs no block, not {got}"),
+        ([list(range(10))] * 3, 5, "blocks of 5: three equal prompts of 10 need 2 blocks, not {got}"),
+    ]
+    for prompts, block, hint in cases:
+        try:
+            got = function([list(p) for p in prompts], block)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+            return say(False, f"it fails for {len(prompts)} prompts and blocks of {block}: {first_line(e)}")
+        if got != _shared(prompts, block):
+            return say(False, hint.format(got=got))
+    return say(True, "full blocks are found by everything that leads to them; that is prefix caching")
+
+
+def check_cards(cards: int) -> bool:
+    """Exercise 3: MI300X GPUs that hold 100 texts of 8,192 tokens of Llama-3-70B in bf16 at once.
+
+    >>> check_cards(2)
+    [HINT] 2: room for 83 texts of 8,192 tokens; look at the table's row for more GPUs
+    False
+    """
+    from rocm_guide.serving.sizing import size_server
+    from rocm_guide.zoo.shapes import SHAPES
+
+    if cards not in (1, 2, 4, 8):
+        return say(False, f"{cards}: 1, 2, 4 or 8, so that the 8 KV heads and 64 heads come out even")
+    found = {n: size_server(SHAPES["llama-3-70b"], length=8192, count=n).users for n in (1, 2, 4, 8)}
+    if found[cards] < 100:
+        return say(
+            False, f"{cards}: room for {found[cards]} texts of 8,192 tokens; look at the table's row for more GPUs"
+        )
+    if cards > min(n for n, users in found.items() if users >= 100):
+        return say(False, f"{cards}: room for {found[cards]}; fewer GPUs will do")
+    return say(True, f"room for {found[cards]}; half of the GPUs would hold {found[cards // 2]}")

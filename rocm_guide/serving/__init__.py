@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""From a saved model to a measured server. Notebook 12.
+
+In reading order:
+
+- ``checkpoints``: What lies in a folder that somebody wants to serve: a model, a quantised one, or an adapter with its
+  base.
+- ``server``: A server with an OpenAI-compatible address for a saved model, as a child process: started, waited for,
+  always ended.
+- ``client``: One streamed request to an OpenAI-compatible server, with the time of every piece; and what the server
+  calls itself.
+- ``load``: Put load on a server: users who wait for their answer (closed loop) or arrivals that do not (open loop).
+- ``results``: What a measurement of a server says: percentiles with their spread, throughput, goodput; one JSON, one
+  picture.
+- ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of `rocm-guide
+  bench`.
+- ``sizing``: How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 12.
+- ``gateway``: What stands in front of servers in production, small enough to read: key, limits, metrics, several
+  replicas.
+- ``vllm``: vLLM on MI300X in words: the flags that matter, the container, a Kubernetes manifest, and TGI's names for
+  the same.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.serving.bench import measure_server
+    from rocm_guide.serving.checkpoints import ServingError, merge_adapter, read_checkpoint
+    from rocm_guide.serving.gateway import start_gateway
+    from rocm_guide.serving.load import Plan
+    from rocm_guide.serving.results import Limits, draw_levels, level_table, write_results
+    from rocm_guide.serving.server import Server, start_server
+    from rocm_guide.serving.sizing import serving_table, size_server
+    from rocm_guide.serving.vllm import FROM_TGI, container_command, flag_table, manifest
+
+__all__ = [
+    "FROM_TGI",
+    "Limits",
+    "Plan",
+    "Server",
+    "ServingError",
+    "container_command",
+    "draw_levels",
+    "flag_table",
+    "level_table",
+    "manifest",
+    "measure_server",
+    "merge_adapter",
+    "read_checkpoint",
+    "serving_table",
+    "size_server",
+    "start_gateway",
+    "start_server",
+    "write_results",
+]
+
+__getattr__, __dir__ = face(__name__, "checkpoints", "server", "load", "results", "bench", "sizing", "gateway", "vllm")

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: MIT
+"""A server with an OpenAI-compatible address for a saved model, as a child process: started, waited for, always ended.
+
+vLLM where it is installed; else ``transformers serve``, which is in the course's pinned set and runs on a CPU too.
+Notebook 12.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.base import shown
+from rocm_guide.children import ChildError, Service
+from rocm_guide.serving.checkpoints import Checkpoint, ServingError, as_one_model, read_checkpoint
+
+__all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
+
+ENGINES = ("auto", "vllm", "transformers")
+#: Tokens of one block of the KV cache in transformers' continuous batching here.
+BLOCK = 32
+# The command `transformers serve` without its neighbours: importing `transformers chat` and the rest takes seconds. And
+# with a check that it lacks: a request that is longer than the whole cache stops the worker of transformers 5.23 for
+# everybody ("No requests can be scheduled and no requests can be offloaded"). Such a one is refused here, as vLLM does,
+# and the longest answer is what is left beside the prompt.
+_SERVE = """
+import functools, sys, typer
+from fastapi import HTTPException
+from transformers.cli.serve import Serve
+from transformers.cli.serving.utils import CBGenerateManager
+def bounded(generate):
+    @functools.wraps(generate)
+    def checked(self, model, processor, inputs, gen_config, *args, **more):
+        cache, prompt = self._cb_config, len(inputs["input_ids"])
+        sizes = [getattr(model.config, "max_position_embeddings", None)]
+        if cache is not None and cache.num_blocks and cache.block_size:
+            sizes.append(cache.num_blocks * cache.block_size)
+        longest = min((n for n in sizes if n), default=None)
+        if longest is not None:
+            if prompt >= longest:
+                raise HTTPException(400, f"the prompt has {prompt} tokens; prompt and answer have {longest} together")
+            gen_config.max_new_tokens = min(gen_config.max_new_tokens or longest, longest - prompt)
+        return generate(self, model, processor, inputs, gen_config, *args, **more)
+    return checked
+for name in ("generate_streaming", "generate_non_streaming"):
+    setattr(CBGenerateManager, name, bounded(getattr(CBGenerateManager, name)))
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(Serve)
+app(sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        url: its address, without /v1.
+        model: what a client asks for.
+        engine: "vllm" or "transformers".
+        command: the command line that started it.
+        seconds: from start to the first answer of its health check.
+    """
+
+    url: str
+    model: str
+    engine: str
+    command: tuple[str, ...]
+    seconds: float
+    service: Service
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self.service.running
+
+    def curl(self) -> str:
+        """A request that can be pasted into a terminal."""
+        import json
+        import shlex
+
+        body = json.dumps({"model": self.model, "prompt": "In short: an MI300X has", "max_tokens": 24})
+        return f"curl {self.url}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
+    """A port on which nobody listens: ``port`` itself, or one that the system picks.
+
+    Raises:
+        ServingError: ``port`` is taken, or ``host`` is none of this machine's addresses.
+
+    >>> 1024 < free_port() < 65536
+    True
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
+        try:
+            s.bind((host, port or 0))
+        except OSError as e:
+            if port and e.errno not in (99, -2, -5):  # 99: no such address
+                raise ServingError(
+                    f"port {port} on {host}: {e.strerror}; choose another, or none for a free one"
+                ) from e
+            raise ServingError(f"host {shown(host)}: {e.strerror}; 127.0.0.1 is this machine alone, 0.0.0.0 all") from e
+        return int(s.getsockname()[1])
+
+
+def pick_engine(engine: str = "auto") -> str:
+    """The engine that will be used: the one asked for, or the best that is installed.
+
+    Raises:
+        ServingError: unknown, or not installed.
+    """
+    if engine not in ENGINES:
+        raise ServingError(f"engine={engine!r}: choose from {', '.join(ENGINES)}")
+    there = {
+        "vllm": shutil.which("vllm") is not None,
+        "transformers": all(find_spec(name) is not None for name in ("transformers", "fastapi", "uvicorn", "openai")),
+    }
+    if engine == "auto":
+        engine = next((name for name, found in there.items() if found), "none")
+    if not there.get(engine, False):
+        fix = "vLLM's container has it" if engine == "vllm" else "pip install 'rocm-guide[course]'"
+        raise ServingError(f"engine {engine}: not installed here; {fix}")
+    return engine
+
+
+def server_command(
+    found: Checkpoint,
+    engine: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    device: str = "auto",
+    cache_tokens: int | None = None,
+    options: Sequence[str] = (),
+) -> list[str]:
+    """The command line that serves a checkpoint; its folder is the working folder, so that the name is the model's.
+
+    Args:
+        engine: "vllm" or "transformers".
+        device: of ``transformers serve``: auto, cpu, cuda:0.
+        cache_tokens: tokens in the KV cache of all requests together. ``transformers serve`` on a CPU takes 4,096
+            where this is None: left alone it would take most of the machine's memory. On a GPU the engine decides, and
+            vLLM always does (``--gpu-memory-utilization``).
+        options: appended as they are.
+
+    >>> server_command(Checkpoint(Path("/runs/mine")), "vllm", port=9000)
+    ['vllm', 'serve', 'mine', '--host', '127.0.0.1', '--port', '9000']
+    """
+    where = ["--host", host, "--port", str(port)]
+    if engine == "vllm":
+        name = found.name
+        adapter: list[str] = []
+        if found.base:
+            adapter = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
+            adapter.append(f"{name}={found.folder}")
+        return ["vllm", "serve", found.base or name, *where, *adapter, *options]
+    cache: list[str] = []
+    if cache_tokens is None and device == "cpu":
+        cache_tokens = 4096
+    if cache_tokens is not None:
+        blocks = max(1, -(-cache_tokens // BLOCK))
+        cache = ["--cb-num-blocks", str(blocks), "--cb-block-size", str(BLOCK), "--cb-max-batch-tokens", "256"]
+    return [
+        *(sys.executable, "-P", "-W", "ignore", "-c", _SERVE, found.name, *where),
+        *("--device", device, "--continuous-batching", *cache, *options),
+    ]
+
+
+def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
+    """Nothing is fetched, nothing is reported; libraries for quantised weights are found."""
+    settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
+    if engine == "vllm":
+        return settings | {"VLLM_NO_USAGE_STATS": "1"}
+    if found.quantised:
+        from rocm_guide.doctor.own_folders import OWN_FOLDERS
+
+        settings["PYTHONPATH"] = str(OWN_FOLDERS["quantization"].path)
+        settings["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # as add_libraries: half a minute of compiling for nothing
+    # `/v1/models` of transformers serve lists the hub's cache, and fails where there is none.
+    settings["HF_HUB_CACHE"] = hub
+    if os.environ.get("OMP_NUM_THREADS") is None and (os.cpu_count() or 1) <= 4:
+        settings["OMP_NUM_THREADS"] = "1"  # the client and the event loop need a core, too
+    return settings
+
+
+def _healthy(url: str) -> bool:
+    import httpx
+
+    try:
+        return bool(httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200)
+    except httpx.HTTPError:
+        return False
+
+
+@contextmanager
+def start_server(
+    folder: str | Path,
+    *,
+    engine: str = "auto",
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    device: str = "auto",
+    cache_tokens: int | None = None,
+    options: Sequence[str] = (),
+    seconds: float = 300.0,
+) -> Iterator[Server]:
+    """Serve what lies in ``folder`` for the length of a ``with`` block.
+
+    The server listens on this machine alone unless ``host`` says otherwise. It ends with the block and also when this
+    process ends in any other way (:class:`rocm_guide.children.Service`). ``transformers serve`` takes no bare adapter:
+    it gets a merged copy. vLLM gets the base and the adapter.
+
+    Args:
+        folder: a model, a quantised model, or a LoRA adapter whose base is at hand, with its tokenizer.
+        seconds: when to give up waiting.
+
+    Raises:
+        ServingError: nothing to serve, no such engine, a port that is taken, or a server that ended or was not ready
+            in time; then with its last lines.
+    """
+    found, engine = read_checkpoint(folder), pick_engine(engine)
+    port = free_port(host, port)
+    device = _device() if device == "auto" and engine == "transformers" else device
+    with contextmanager(_served)(found, engine) as (found, hub):
+        command = server_command(
+            found, engine, host=host, port=port, device=device, cache_tokens=cache_tokens, options=options
+        )
+        reach = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        url = f"http://{reach}:{port}"
+        with Service(command, environment=_environment(found, engine, hub), folder=found.folder.parent) as service:
+            try:
+                took = service.wait_until(lambda: _healthy(url), seconds)
+            except ChildError as e:
+                raise ServingError(f"{shown(found.name)}: the server of {engine} {_reason(e)}") from e
+            yield Server(url, found.name, engine, tuple(command), took, service)
+
+
+def _served(found: Checkpoint, engine: str) -> Iterator[tuple[Checkpoint, str]]:
+    """What the engine loads, and an empty folder that stands for the hub's cache."""
+    with tempfile.TemporaryDirectory(prefix="rocm-guide-hub-") as hub:
+        if engine == "vllm":
+            yield found, hub
+            return
+        with as_one_model(found) as one:
+            yield one, hub
+
+
+def _device() -> str:
+    """The accelerator of this machine, asked in a process of its own where torch is not loaded: it takes seconds."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if not any(Path(node).exists() for node in ("/dev/kfd", "/dev/nvidia0")):
+        return "cpu"
+    return "auto"
+
+
+def _reason(error: ChildError) -> str:
+    """What the child said, without the name of the program."""
+    return str(error).split(" ", 1)[1]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""The real server, started once by the real command: it answers as `generate`, bears its users, and leaves nothing."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rocm_guide.serving import server as serving
+from rocm_guide.serving.bench import measure_server
+from rocm_guide.serving.checkpoints import Checkpoint, ServingError
+from rocm_guide.serving.load import Plan
+from rocm_guide.serving.server import free_port, pick_engine, server_command, start_server
+from rocm_guide.zoo.load import load_model
+from rocm_guide.zoo.tiny import tiny_folder
+
+PROMPT = "In short: the memory bandwidth of MI300X is"
+
+
+def processes_with(word):
+    """Numbers of the running processes whose command line or environment names ``word``."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if word.encode() in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def served():
+    """(process, address, model) of `rocm-guide serve`; every process of it carries a mark in its environment."""
+    mark = f"TEST_SERVER_{os.getpid()}_{time.monotonic_ns()}"
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "serve", str(tiny_folder()), "--device", "cpu"]
+    env = {**os.environ, "SERVER_MARK": mark, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"ready after .* at (http://127\.0\.0\.1:\d+)/v1, model (\S+)", line)
+        assert found, line + process.stderr.read()
+        yield process, found[1], found[2], mark
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def complete(served, prompt=PROMPT, tokens=12, **more):
+    _, url, model, _ = served
+    body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, **more}
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=300)
+
+
+def test_it_answers_as_generate(served):
+    model, tokenizer = load_model("tiny", device="cpu")
+    ids = tokenizer(PROMPT, return_tensors="pt")
+    want = tokenizer.decode(model.generate(**ids, max_new_tokens=12, do_sample=False)[0], skip_special_tokens=True)
+    assert PROMPT + complete(served).json()["choices"][0]["text"] == want
+
+
+def test_its_curl_line_works_as_printed(served):
+    words = served[0].stdout.readline()
+    assert words.startswith(f"curl {served[1]}/v1/completions ")
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=300)
+    assert '"object":"text_completion"' in done.stdout
+
+
+def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
+    alone = complete(served).json()["choices"][0]["text"]
+    assert complete(served, model="gpt-9").status_code == 400
+    refused = complete(served, prompt="word " * 9000)
+    assert refused.status_code == 400 and "prompt and answer have 256 together" in refused.text
+    assert complete(served, prompt="word " * 60, tokens=100_000).json()["usage"]["total_tokens"] <= 256
+    _, url, model, _ = served
+    body = {"model": model, "prompt": PROMPT, "max_tokens": 64, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=300) as reply:
+        next(reply.iter_bytes())  # then the client goes away
+    with ThreadPoolExecutor(8) as users:
+        answers = list(users.map(lambda _: complete(served).json()["choices"][0]["text"], range(8)))
+    assert answers == [alone] * 8
+
+
+def test_two_hundred_clients_at_once(served):
+    level = measure_server(served[1], Plan(8, 2, 200, 1, timeout=600), users=[200], model=served[2])["levels"][0]
+    assert level["failed"] == 0 and level["output_tokens"] == 400, level["errors"]
+
+
+def test_more_users_than_the_cache_holds_all_get_their_answers(served):
+    plan = Plan(prompt_tokens=100, tokens=60, requests=32, warm_up=1, timeout=600)  # 5,120 tokens in a cache of 4,096
+    level = measure_server(served[1], plan, users=[32], model=served[2])["levels"][0]
+    assert level["failed"] == 0 and level["fixed_length"], level["errors"]
+
+
+def test_ctrl_c_ends_it_and_nothing_is_left(served):
+    process, _, _, mark = served
+    assert len(processes_with(mark)) >= 3, "the command, the guard, the server"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130 and said.endswith("stopped\n") and processes_with(mark) == []
+
+
+def test_a_taken_port_and_a_foreign_address_are_refused_before_anything_starts():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        taken = s.getsockname()[1]
+        with pytest.raises(ServingError, match=f"port {taken} on 127.0.0.1: .*choose another"):
+            free_port(port=taken)
+    for host in ("192.0.2.1", "no such host"):
+        with pytest.raises(ServingError, match=f"host {host}"):
+            free_port(host)
+
+
+def test_a_server_that_dies_while_loading_says_why_in_one_line(monkeypatch):
+    code = "import sys; print('Loading weights'); sys.exit('SafetensorError: header too large')"
+    monkeypatch.setattr(serving, "server_command", lambda *_, **__: [sys.executable, "-c", code])
+    with pytest.raises(ServingError, match=r"ended before it was ready.*SafetensorError: header too large") as e:
+        start_server(tiny_folder()).__enter__()
+    assert "\n" not in str(e.value)
+
+
+def test_a_server_that_never_answers_is_ended(monkeypatch):
+    monkeypatch.setattr(
+        serving, "server_command", lambda *_, **__: [sys.executable, "-c", "import time; time.sleep(600)"]
+    )
+    with pytest.raises(ServingError, match=r"was not ready after 0\.3 s"):
+        start_server(tiny_folder(), seconds=0.3).__enter__()
+
+
+def test_the_command_lines_of_both_engines():
+    model, adapter = Checkpoint(Path("/runs/mine")), Checkpoint(Path("/runs/mine"), base="org/base", rank=32)
+    ours = server_command(model, "transformers", device="cpu")
+    assert "127.0.0.1" in ours and "--cb-num-blocks" in ours and "--trust-remote-code" not in ours
+    assert "--cb-num-blocks" not in server_command(model, "transformers", device="cuda:0"), "a GPU sizes its own cache"
+    line = " ".join(server_command(adapter, "vllm", options=["--max-model-len", "99"]))
+    assert line.startswith("vllm serve org/base --host 127.0.0.1") and line.endswith("--max-model-len 99")
+    assert "--enable-lora --max-lora-rank 32 --lora-modules mine=/runs/mine" in line
+
+
+def test_an_engine_that_is_unknown_or_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert pick_engine() == "transformers"
+    for engine, said in (("tgi", "choose from auto, vllm, transformers"), ("vllm", "not installed here")):
+        with pytest.raises(ServingError, match=said):
+            pick_engine(engine)

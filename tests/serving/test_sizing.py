@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Users of a card against `fit`, and the words for vLLM and Kubernetes."""
+
+import json
+
+import pytest
+
+from rocm_guide.memory.planner import fit
+from rocm_guide.memory.work import FitError, Workload
+from rocm_guide.serving.checkpoints import ServingError
+from rocm_guide.serving.sizing import serving_table, size_server
+from rocm_guide.serving.vllm import FLAGS, FROM_TGI, container_command, manifest
+from rocm_guide.zoo.shapes import SHAPES
+
+
+@pytest.mark.parametrize(("shape", "count"), [("llama-3-8b", 1), ("llama-3-70b", 1), ("llama-3-70b", 8)])
+def test_with_all_of_the_memory_it_is_fits_largest_batch(shape, count):
+    config = SHAPES[shape]
+    ours = size_server(config, length=8192, count=count, utilization=1.0).users
+    theirs = fit(config, Workload("serve", batch=1, seq=8192), count=count).largest_batch
+    assert ours == pytest.approx(theirs, abs=1)
+
+
+def test_what_changes_the_number_of_users():
+    users = lambda **how: size_server(SHAPES["llama-3-8b"], **{"length": 4096, **how}).users  # noqa: E731
+    assert users(length=8192) == users() // 2 and users(kv_bytes=1) in (2 * users(), 2 * users() + 1)
+    assert users(count=2) > 2 * users(), "the weights are shared out, too"
+    assert users(length=17) == size_server(SHAPES["llama-3-8b"], length=17).blocks // 2, "whole blocks"
+    # More GPUs than KV heads: each holds a copy of one, and a block costs as much as on 8.
+    small = SHAPES["qwen2.5-7b"]  # 28 heads, 4 KV heads
+    assert size_server(small, length=4096, count=4).users < size_server(small, length=4096, count=4, kv_bytes=1).users
+
+
+def test_a_model_that_does_not_fit_has_no_users():
+    rows = serving_table({"405B": SHAPES["llama-3.1-405b"]}, lengths=(2048, 32768))
+    assert [row["users"][2048] is None for row in rows] == [True, True, True, False]
+    assert rows[-1]["users"][2048] > 16 * rows[-1]["users"][32768] // 1.1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"utilization": 0},
+        {"utilization": 1.5},
+        {"block": 0},
+        {"kv_bytes": 3},
+        {"length": 0},
+        {"count": 3},
+        {"gpu": "MI1"},
+    ],
+)
+def test_bad_numbers_are_refused(how):
+    from rocm_guide.base import GuideError
+
+    with pytest.raises(GuideError) as e:
+        size_server(SHAPES["llama-3-8b"], **{"length": 4096, **how})
+    assert isinstance(e.value, FitError) or "gpu" in how
+
+
+def test_no_name_of_the_past_is_recommended():
+    said = " ".join(f.name for f in FLAGS) + " ".join(new for _, new in FROM_TGI) + container_command("runs/x")
+    for gone in (
+        "VLLM_USE_FLASH_ATTN_TRITON",
+        "VLLM_USE_TRITON_FLASH_ATTN",
+        "api_server",
+        "rocm/vllm:",
+        "trust-remote",
+    ):
+        assert gone not in said
+    assert "127.0.0.1:8000:8000" in container_command("runs/x"), "on this machine alone"
+
+
+def test_the_manifest_is_one_object_that_belongs_together():
+    deployment, service = json.loads(json.dumps(manifest("my-model", claim="models", gpus=8)))
+    pod = deployment["spec"]["template"]
+    assert deployment["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"] == service["spec"]["selector"]
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"] == {"amd.com/gpu": 8}
+    assert container["args"][-2:] == ["--tensor-parallel-size", "8"]
+    ports = {container[p]["httpGet"]["port"] for p in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert ports == {container["ports"][0]["containerPort"]} == {service["spec"]["ports"][0]["targetPort"]}
+    assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["spec"]["volumes"]}
+    assert not [e for e in container["env"] if "KEY" in e["name"] and "value" in e], "the key is in a Secret"
+    for name in ("My-Model", "a_b", "-a", "", "ä"):
+        with pytest.raises(ServingError, match="a name in Kubernetes"):
+            manifest(name, claim="models")
