@@ -102,7 +102,11 @@ ATTENTION = (
         formula="torch.nn.functional.scaled_dot_product_attention(q[:, None], k, v)[:, 0]",
         reference=lambda q, k, v: _attend(q[:, None], k, v)[:, 0],
         cases=(
-            Case("2 heads, 256 tokens of 32", lambda: _one_query(2, 256, 32), SCALE + "; then check the merge"),
+            Case(
+                "2 heads, 256 tokens of 32",
+                lambda: _one_query(2, 256, 32),
+                SCALE + "; each token belongs to one part; then check the merge",
+            ),
             Case(
                 "2 heads, 1,024 tokens of 32", lambda: _one_query(2, 1024, 32), "each token in one part", traffic=True
             ),

@@ -19,6 +19,11 @@ from rocm_guide.mi300x.run.launches import poison_mode
 __all__ = ["Verdict", "judge_packed"]
 
 _SECONDS = 8.0  # processor time of one case
+_UNDEFINED = (
+    "a load without other=: what masked lanes hold is not defined (NaN here), and it takes part; other=0 for a sum, "
+    "-inf for a maximum"
+)
+_ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _LARGE = 1 << 24  # bytes; a larger storage is not copied to see whether it was changed
 
 
@@ -58,36 +63,36 @@ def _dtypes(puzzle: Puzzle) -> list[Any]:
     return [torch.float32 if "in fp32" in puzzle.task or "float()" in puzzle.formula else torch.float16]
 
 
-def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative: float) -> str:
-    """What is wrong with an output, in one line; empty if nothing.
+def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative: float) -> tuple[str, str]:
+    """What is wrong with an output, in one line (empty if nothing), and of which kind: "NaN", "rounded" or neither.
 
     >>> import torch
     >>> compare_output(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), torch.float32, 0, 0)
-    'element [1] is 3, and 2 is right; 1 of 2 elements are wrong'
+    ('element [1] is 3, and 2 is right; 1 of 2 elements are wrong', '')
     """
     import torch
 
     if not isinstance(got, torch.Tensor):
-        return (
-            f"returns {type(got).__name__}, not a tensor" if got is not None else "returns nothing: a return is missing"
-        )
+        return (f"returns {type(got).__name__}, not a tensor" if got is not None else "a return is missing"), ""
     if tuple(got.shape) != tuple(wanted.shape):
-        return f"returns the shape {list(got.shape)}; {list(wanted.shape)} is wanted"
+        return f"returns the shape {list(got.shape)}; {list(wanted.shape)} is wanted", ""
     if got.dtype != dtype:
-        return f"returns {str(got.dtype)[6:]}; {str(dtype)[6:]} is wanted"
+        return f"returns {str(got.dtype)[6:]}; {str(dtype)[6:]} is wanted", ""
     mine, right = got.double(), wanted.double()
     # What does not fit into the output's type is infinite in both.
     right = right.to(dtype).double() if dtype != torch.float8_e4m3fnuz else right
     good = (mine - right).abs() <= absolute + relative * right.abs()
     good |= (mine == right) | (mine.isnan() & right.isnan())
     if good.all():
-        return ""
+        return "", ""
     wrong = int((~good).sum())
     first = [int(i) for i in (~good).nonzero()[0]]
     value, expected = float(mine[tuple(first)]), float(right[tuple(first)])
-    never = ": never written, or made from something that was not" if math.isnan(value) else ""
-    count = f"{wrong} of {good.numel()} elements are wrong"
-    return f"element {first} is {value:.6g}{never}, and {expected:.6g} is right; {count}"
+    said = f"element {first} is {value:.6g}, and {expected:.6g} is right; {wrong} of {good.numel()} elements are wrong"
+    if math.isnan(value):
+        return said, "NaN"
+    near = (mine - right).abs() <= 0.004 * (1 + right.abs())
+    return said, "rounded" if dtype == torch.float32 and bool((good | near).all()) else ""
 
 
 def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[str]) -> Verdict:
@@ -99,10 +104,12 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
     before = [t.clone() if t.untyped_storage().nbytes() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     try:
-        with time_limit(_SECONDS), exact_conversions(), watch_memory(races=True) as watch, poison_mode():
+        with time_limit(_SECONDS), exact_conversions(), watch_memory(strict=True) as watch, poison_mode():
             got = _as_list(call(*arguments))
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        return Verdict(0, f"{case.name}: {explain_error(e, files)}", case.hint)
+        said = explain_error(e, files)
+        # A wrong address is what the case was planted for; any other error speaks for itself.
+        return Verdict(0, f"{case.name}: {said}", case.hint if "outside its tensor" in said else "")
     for tensor, kept in zip(tensors, before, strict=True):
         if kept is not None and not torch.equal(
             tensor.nan_to_num() if tensor.is_floating_point() else tensor,
@@ -112,8 +119,13 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
     if len(got) != len(wanted):
         return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted", case.hint)
     for mine, right, dtype in zip(got, wanted, _dtypes(puzzle) * len(wanted), strict=False):
-        if said := compare_output(mine, right, dtype, puzzle.absolute, puzzle.relative):
-            return Verdict(0, f"{case.name}: {said}", case.hint)
+        said, kind = compare_output(mine, right, dtype, puzzle.absolute, puzzle.relative)
+        if kind == "NaN" and watch.undefined:
+            return Verdict(0, f"{case.name}: {said}", _UNDEFINED)
+        if kind == "NaN":
+            said += "; NaN stands where nothing was written"
+        if said:
+            return Verdict(0, f"{case.name}: {said}", _ROUNDED if kind == "rounded" else case.hint)
     floor = sum(t.numel() * t.element_size() for t in (*tensors, *got))
     return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)
 

@@ -56,7 +56,7 @@ PRODUCTS = (
         reference=lambda a, b: a @ b,
         cases=_product_cases(),
         shape=lambda device: _meta(device, (4096, 4096), (4096, 4096)),
-        expect=Expect(load_bits=128, mfma=True, workgroups=304),
+        expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304),
         relative=1e-4,
     ),
     Puzzle(

@@ -50,12 +50,14 @@ class Watch:
 
     Attributes:
         loaded, stored: bytes, caches left out; an atomic operation counts as both.
+        undefined: whether a lane that was masked off in a load without ``other`` was given NaN.
         races: whether to refuse results that depend on the order of programs.
     """
 
     def __init__(self, races: bool) -> None:
         self.loaded = 0
         self.stored = 0
+        self.undefined = False
         self.races = races
         self.regions: list[_Region] = []
         self.atomic: set[int] = set()
@@ -212,21 +214,41 @@ class Watch:
         )
 
 
-@contextlib.contextmanager
-def watch_memory(races: bool = False) -> Iterator[Watch]:
-    """Watch every kernel that is interpreted inside the ``with`` block; needs ``TRITON_INTERPRET=1``."""
+def _poison(pointers: Any) -> Any:
+    """Bytes of 0xFF in the type that the pointers lead to."""
+    import numpy as np
     from triton.runtime import interpreter
 
-    watch = Watch(races)
+    dtype = interpreter._get_np_dtype(pointers.get_element_ty())
+    data = np.full(pointers.data.shape, 0xFF, np.uint8) if dtype.itemsize == 1 else None
+    if data is None:
+        data = np.full((*pointers.data.shape, dtype.itemsize), 0xFF, np.uint8).view(dtype)[..., 0]
+    return interpreter.TensorHandle(data.astype(dtype, copy=False), pointers.get_element_ty())
+
+
+@contextlib.contextmanager
+def watch_memory(strict: bool = False) -> Iterator[Watch]:
+    """Watch every kernel that is interpreted inside the ``with`` block; needs ``TRITON_INTERPRET=1``.
+
+    Args:
+        strict: refuse races too, and give NaN (-1 for whole numbers) to lanes that are masked off in a load without
+            ``other``: Triton does not say what they hold.
+    """
+    from triton.runtime import interpreter
+
+    watch = Watch(strict)
     builder = interpreter.interpreter_builder
     executor = interpreter.GridExecutor
     prepare, restore = executor._init_args_hst, executor._restore_args_dev
     load, store = builder.create_masked_load, builder.create_masked_store
     cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
 
-    def guarded_load(pointers: Any, mask: Any, *rest: Any) -> Any:
+    def guarded_load(pointers: Any, mask: Any, other: Any, *rest: Any) -> Any:
         watch.access("tl.load", pointers, mask)
-        return load(pointers, mask, *rest)
+        if strict and other is None:
+            other = _poison(pointers)
+            watch.undefined |= not bool(mask.data.all())
+        return load(pointers, mask, other, *rest)
 
     def guarded_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         watch.access("tl.store", pointers, mask, value)
