@@ -16,9 +16,10 @@ __all__ = []
 class Instruction(NamedTuple):
     """One instruction: 1-based line of the text, mnemonic, operands, and what is known about it.
 
-    ``kind`` is one of ``isa_ops.KINDS``; ``access`` is load, store, atomic or empty; ``bits`` is what a memory
-    access moves per lane (per wave for smem), in ``pieces`` from separate addresses; ``depth`` counts the loops around it; ``source`` is ``file.py:line:column``
-    in the user's own file, empty without debug lines; ``spill`` marks LLVM's register spills and reloads.
+    ``kind`` is one of ``isa_ops.KINDS``; ``access`` is load, store, atomic or empty; ``bits`` is what a memory access
+    moves per lane (per wave for smem), in ``pieces`` from separate addresses; ``depth`` counts the loops around it;
+    ``source`` is ``file.py:line:column`` in the user's own file, empty without debug lines; ``spill`` marks LLVM's
+    register spills and reloads.
     """
 
     line: int
