@@ -10,9 +10,9 @@ from rocm_guide.dojo.puzzle import Case, Expect, Puzzle
 
 __all__ = ["ATTENTION"]
 
-KEYS = "keys past the end must weigh nothing: their score is -inf, not 0"
-MAXIMUM = "exp overflows: subtract the running maximum, and rescale sum and output when it grows"
-SCALE = "the scores are divided by the square root of the head's size"
+_KEYS = "keys past the end must weigh nothing: their score is -inf, not 0"
+_MAXIMUM = "exp overflows: subtract the running maximum, and rescale sum and output when it grows"
+_SCALE = "the scores are divided by the square root of the head's size"
 
 
 def _attend(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
@@ -52,10 +52,10 @@ def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
 
 def _forward_cases() -> tuple[Case, ...]:
     return (
-        Case("2 heads, 64 tokens of 32", lambda: _heads(2, 64, 64, 32), SCALE + "; then check which axis is summed"),
-        Case("50 tokens", lambda: _heads(1, 50, 50, 32), KEYS),
-        Case("3 heads, 130 tokens of 16", lambda: _heads(3, 130, 130, 16), MAXIMUM + "; several blocks of keys"),
-        Case("large scores", lambda: _heads(1, 80, 80, 32, 6.0), MAXIMUM),
+        Case("2 heads, 64 tokens of 32", lambda: _heads(2, 64, 64, 32), _SCALE + "; then check which axis is summed"),
+        Case("50 tokens", lambda: _heads(1, 50, 50, 32), _KEYS),
+        Case("3 heads, 130 tokens of 16", lambda: _heads(3, 130, 130, 16), _MAXIMUM + "; several blocks of keys"),
+        Case("large scores", lambda: _heads(1, 80, 80, 32, 6.0), _MAXIMUM),
         Case("heads side by side in each token", lambda: _by_token(2, 40, 32), "use the strides of q, k and v"),
         Case("one token", lambda: _heads(1, 1, 1, 32), MASK),
     )
@@ -105,13 +105,13 @@ ATTENTION = (
             Case(
                 "2 heads, 256 tokens of 32",
                 lambda: _one_query(2, 256, 32),
-                SCALE + "; each token belongs to one part; then check the merge",
+                _SCALE + "; each token belongs to one part; then check the merge",
             ),
             Case(
                 "2 heads, 1,024 tokens of 32", lambda: _one_query(2, 1024, 32), "each token in one part", traffic=True
             ),
-            Case("300 tokens", lambda: _one_query(2, 300, 32), KEYS),
-            Case("large scores", lambda: _one_query(1, 500, 32, 6.0), MAXIMUM + "; the merge as well"),
+            Case("300 tokens", lambda: _one_query(2, 300, 32), _KEYS),
+            Case("large scores", lambda: _one_query(1, 500, 32, 6.0), _MAXIMUM + "; the merge as well"),
             Case("3 tokens: most parts are empty", lambda: _one_query(2, 3, 16), "an empty part has maximum -inf"),
             Case("one token", lambda: _one_query(1, 1, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
         ),

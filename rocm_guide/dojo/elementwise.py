@@ -44,9 +44,9 @@ def _with_infinities() -> Any:
 
 MASK = "a mask is missing or off by one: the last block reaches past the end"
 STRIDE = "the row stride is taken for the row length: use x.stride(0), not x.shape[1]"
-COLUMN = "the column stride is taken for 1: multiply the column by x.stride(1)"
+_COLUMN = "the column stride is taken for 1: multiply the column by x.stride(1)"
 OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
-PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
+_PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 
 ELEMENTWISE = (
     Puzzle(
@@ -71,11 +71,11 @@ ELEMENTWISE = (
         formula="x.clone(memory_format=torch.contiguous_format)",
         reference=lambda x: x.contiguous(),
         cases=(
-            Case("8 x 64, contiguous", lambda: (normal(8, 64),), PLAIN, traffic=True),
+            Case("8 x 64, contiguous", lambda: (normal(8, 64),), _PLAIN, traffic=True),
             Case("5 x 100", lambda: (normal(5, 100),), MASK),
             Case("rows of 100 in a matrix of 128 columns", lambda: (normal(5, 128)[:, :100],), STRIDE),
-            Case("every second column", lambda: (normal(5, 80)[:, ::2],), COLUMN),
-            Case("a transposed view", lambda: (normal(40, 7).T,), COLUMN),
+            Case("every second column", lambda: (normal(5, 80)[:, ::2],), _COLUMN),
+            Case("a transposed view", lambda: (normal(40, 7).T,), _COLUMN),
             Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
         ),
         shape=lambda device: (_empty(device, 16384, 4224)[:, :4096],),
@@ -107,7 +107,7 @@ ELEMENTWISE = (
         formula="(x / scale).clamp(-240, 240).to(torch.float8_e4m3fnuz)",
         reference=_quantise,
         cases=(
-            Case("8 x 64", lambda: (normal(8, 64), normal(1, dtype="float32").abs()), PLAIN, traffic=True),
+            Case("8 x 64", lambda: (normal(8, 64), normal(1, dtype="float32").abs()), _PLAIN, traffic=True),
             Case("5 x 51", lambda: (normal(5, 51), normal(1, dtype="float32").abs()), MASK),
             Case(
                 "values beyond 240",

@@ -10,9 +10,9 @@ from rocm_guide.dojo.puzzle import Case, Expect, Puzzle, rows_far_apart
 
 __all__ = ["ROWS"]
 
-HALF = "the reduction runs in fp16: .to(tl.float32) before you add"
-MAXIMUM = "exp overflows: subtract the row's maximum first"
-NEUTRAL = "what masked lanes hold takes part in the reduction: other=-inf for a maximum, 0 for a sum"
+_HALF = "the reduction runs in fp16: .to(tl.float32) before you add"
+_MAXIMUM = "exp overflows: subtract the row's maximum first"
+_NEUTRAL = "what masked lanes hold takes part in the reduction: other=-inf for a maximum, 0 for a sum"
 
 
 def _matrix(device: str, rows: int, columns: int) -> Any:
@@ -41,10 +41,10 @@ def _softmax_cases(columns: int) -> tuple[Case, ...]:
     """The same cases for softmax in one pass and online."""
     return (
         Case(f"4 x {columns}", lambda: (normal(4, columns),), "each row by itself: check the axis", traffic=True),
-        Case("3 x 1,000", lambda: (normal(3, 1000) - 8,), NEUTRAL),
+        Case("3 x 1,000", lambda: (normal(3, 1000) - 8,), _NEUTRAL),
         Case("3 x 1", lambda: (normal(3, 1),), MASK),
-        Case("values near 1,000", lambda: (normal(3, 200, scale=20) + 1000,), MAXIMUM),
-        Case("values near -1,000", lambda: (normal(3, 200, scale=20) - 1000,), MAXIMUM),
+        Case("values near 1,000", lambda: (normal(3, 200, scale=20) + 1000,), _MAXIMUM),
+        Case("values near -1,000", lambda: (normal(3, 200, scale=20) - 1000,), _MAXIMUM),
         Case("-inf in a third of a row", lambda: (_with_infinity(),), "a maximum that starts at 0 or at -1e4?"),
         Case("rows of 100 in a matrix of 128 columns", lambda: (normal(5, 128)[:, :100],), STRIDE),
         Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
@@ -61,8 +61,8 @@ ROWS = (
         cases=(
             Case("8 x 64", lambda: (normal(8, 64),), "one sum for each row: check the axis", traffic=True),
             Case("5 x 77", lambda: (normal(5, 77),), "masked lanes must add 0: other=0"),
-            Case("sums beyond 65,504, the largest fp16", lambda: (normal(4, 1000).abs() * 200,), HALF),
-            Case("many small parts", lambda: (normal(2, 4000, scale=0.01) + 1,), HALF),
+            Case("sums beyond 65,504, the largest fp16", lambda: (normal(4, 1000).abs() * 200,), _HALF),
+            Case("many small parts", lambda: (normal(2, 4000, scale=0.01) + 1,), _HALF),
             Case("rows of 40 in a matrix of 64 columns", lambda: (normal(5, 64)[:, :40],), STRIDE),
             Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
             Case("a NaN in a row", lambda: (_with_nan(),), "a NaN makes its own sum NaN, and no other"),

@@ -23,7 +23,7 @@ from rocm_guide.dojo.puzzle import DojoError
 
 __all__ = ["judge_in_worker"]
 
-_START = "from rocm_guide.dojo.worker import serve; serve()"
+_START = "import importlib, sys; getattr(importlib.import_module(sys.argv[1]), sys.argv[2])()"
 _LOCK = threading.Lock()
 
 
@@ -41,8 +41,6 @@ def serve() -> None:
     """
     import torch
     import triton  # noqa: F401  imported here once, so that the forks have it
-
-    import rocm_guide.mi300x.rounding  # noqa: F401
 
     torch.set_num_threads(1)  # a fork has only the thread that forked
     for line in sys.stdin:
@@ -71,7 +69,7 @@ class _Worker:
         if self.process is None or self.process.poll() is not None:
             settings = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", _START],
+                [sys.executable, "-W", "ignore", "-c", _START, serve.__module__, serve.__name__],
                 env=settings,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -67,7 +67,7 @@ WRONG = [
     ("matmul", "*b.stride()", "N, 1", "b is a transposed view.*both of its strides"),
     ("matmul", "*a.stride()", "K, 1", "a is a transposed view.*both of its strides"),
     ("matmul", "i[:, None].to(tl.int64) * sam", "i[:, None] * sam", "rows of a 2.30 elements apart.*32 bits"),
-    ("matmul", "total = tl.dot(x, y, total)", "total = tl.dot(x, y, total).to(tl.float16).to(tl.float32)", "almost right"),
+    ("matmul", "total = tl.dot(x, y, total)", "total = tl.dot(x, y, total).to(tl.float16).to(tl.float32)", "almost"),
     ("matmul", "BM=128, BN=128", "BM=256, BN=256", "waves .*a smaller block"),
     ("split_k", "tl.atomic_add(", "tl.store(", "a race: programs 0 and 1 write different values to element"),
     ("split_k", "torch.zeros(M", "torch.empty(M", "is nan"),
