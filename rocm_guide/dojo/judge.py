@@ -24,6 +24,7 @@ _UNDEFINED = (
     "-inf for a maximum"
 )
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
+_NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
 _LARGE = 1 << 24  # bytes; a larger storage is not copied to see whether it was changed
 
 
@@ -95,6 +96,14 @@ def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative:
     return said, "rounded" if dtype == torch.float32 and bool((good | near).all()) else ""
 
 
+def _depends_on_masked_lanes(call: Callable[..., Any], arguments: tuple[Any, ...], got: list[Any]) -> bool:
+    """Whether the result is another one when masked lanes of loads without ``other`` hold 0 instead of NaN."""
+    with time_limit(_SECONDS), exact_conversions(), watch_memory(strict=True, undefined=False), poison_mode():
+        again = _as_list(call(*arguments))
+    pairs = zip(map(_widen, got), map(_widen, again), strict=True)
+    return any(not bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
+
+
 def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[str]) -> Verdict:
     """One case; ``cases`` of the verdict is 1 if it is right."""
     import torch
@@ -120,12 +129,16 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
         return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted", case.hint)
     for mine, right, dtype in zip(got, wanted, _dtypes(puzzle) * len(wanted), strict=False):
         said, kind = compare_output(mine, right, dtype, puzzle.absolute, puzzle.relative)
-        if kind == "NaN" and watch.undefined:
-            return Verdict(0, f"{case.name}: {said}", _UNDEFINED)
-        if kind == "NaN":
+        if not said:
+            continue
+        hint = _ROUNDED if kind == "rounded" else case.hint
+        if watch.stored == 0:
+            hint = _NOTHING
+        elif kind == "NaN" and watch.undefined and _depends_on_masked_lanes(call, arguments, got):
+            hint = _UNDEFINED
+        elif kind == "NaN":
             said += "; NaN stands where nothing was written"
-        if said:
-            return Verdict(0, f"{case.name}: {said}", _ROUNDED if kind == "rounded" else case.hint)
+        return Verdict(0, f"{case.name}: {said}", hint)
     floor = sum(t.numel() * t.element_size() for t in (*tensors, *got))
     return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)
 

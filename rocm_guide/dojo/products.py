@@ -65,7 +65,11 @@ PRODUCTS = (
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
         cases=(
-            Case("32 x 32 x 1,024", lambda: _pair(32, 32, 1024), "each program adds its own part of K, none twice"),
+            Case(
+                "32 x 32 x 1,024",
+                lambda: _pair(32, 32, 1024),
+                "each program adds its own part of K, none twice; the result starts at 0",
+            ),
             Case("32 x 48 x 1,000", lambda: _pair(32, 48, 1000), _TAIL + "; at the end of each part too"),
             Case("K shorter than the parts", lambda: _pair(16, 16, 20), "a part of K that is empty adds nothing"),
             Case("sums beyond 65,504", lambda: _pair(16, 16, 512, 20.0), _ACCUMULATE),

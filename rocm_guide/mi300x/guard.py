@@ -227,12 +227,13 @@ def _poison(pointers: Any) -> Any:
 
 
 @contextlib.contextmanager
-def watch_memory(strict: bool = False) -> Iterator[Watch]:
+def watch_memory(strict: bool = False, undefined: bool = True) -> Iterator[Watch]:
     """Watch every kernel that is interpreted inside the ``with`` block; needs ``TRITON_INTERPRET=1``.
 
     Args:
         strict: refuse races too, and give NaN (-1 for whole numbers) to lanes that are masked off in a load without
             ``other``: Triton does not say what they hold.
+        undefined: False leaves 0 in such lanes, as the interpreter does by itself.
     """
     from triton.runtime import interpreter
 
@@ -245,7 +246,7 @@ def watch_memory(strict: bool = False) -> Iterator[Watch]:
 
     def guarded_load(pointers: Any, mask: Any, other: Any, *rest: Any) -> Any:
         watch.access("tl.load", pointers, mask)
-        if strict and other is None:
+        if strict and undefined and other is None:
             other = _poison(pointers)
             watch.undefined |= not bool(mask.data.all())
         return load(pointers, mask, other, *rest)

@@ -121,9 +121,9 @@ class _Packer:
             return ("object", *found)
         elif isinstance(value, types.FunctionType):
             return "function", self.function(value, ())
-        kind = f"class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
+        what = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
         raise SourceError(
-            f"{where} ({kind}): the interpreter's process cannot have it; pass it as an argument, or put it into a "
+            f"{where} ({what}): the interpreter's process cannot have it; pass it as an argument, or put it into a "
             "module that can be imported"
         )
 
