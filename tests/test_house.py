@@ -50,8 +50,9 @@ ALLOWED = {
     "distributed": {"device", "training", "zoo"},
     "quantization": {"device", "doctor", "training", "zoo"},
     "smoothquant": {"kernels", "quantization", "zoo"},
-    "serving": {"children", "doctor", "memory", "plots", "quantization", "zoo"},
+    "serving": {"children", "doctor", "memory", "plots", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
+    "dojo": {"checks", "children", "device", "mi300x"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything

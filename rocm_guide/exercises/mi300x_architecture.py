@@ -64,16 +64,16 @@ def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> bool:
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
-    >>> check_remap(lambda pid, n, dies: (pid % dies) * (n // dies) + pid // dies if n % dies == 0 else pid)
+    >>> check_remap(lambda pid, n, dies: (pid % dies) * (n // dies) + min(pid % dies, n % dies) + pid // dies)
     [OK]   every die works on one contiguous chunk, and no tile is done twice
     True
     """
-    for programs in (dies, 8 * dies, 76 * dies):
+    for programs in (dies, 8 * dies, 76 * dies, 1, dies - 1, dies + 1, 38 * dies + 1, 128 * dies - 1):
         image = [remap(pid, programs, dies) for pid in range(programs)]
         if sorted(image) != list(range(programs)):
             return say(False, f"programs={programs}: not yet. every tile must be done exactly once (a permutation)")
         for die in range(dies):
-            chunk = image[die::dies]
+            chunk = image[die::dies] or [0]  # a die may have nothing to do
             if sorted(chunk) != list(range(min(chunk), min(chunk) + len(chunk))):
                 return say(
                     False,

@@ -7,43 +7,33 @@ that compiles for gfx942 (every notebook does) has its calls on CPU tensors inte
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from rocm_guide.children import ChildError, run_child
+from rocm_guide.children import ChildError
 from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.mi300x.interpret import run_interpreted
+from rocm_guide.mi300x.kernel_source import SourceError
 
 __all__ = ["call", "call_all"]
 
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
-
-_CHILD = """
-import importlib, sys, torch
-torch.set_num_threads(1)
-answers = []
-for module, name, arguments, options in torch.load(sys.argv[1], weights_only=False):
-    answers.append(getattr(importlib.import_module(module), name)(*arguments, **options))
-torch.save(answers, sys.argv[2])
-"""
-_SECONDS = 1800
 
 
 def call_all(calls: Sequence[Call]) -> list[Any]:
     """Call ``(function, arguments, options)`` one after the other; a list of what they return.
 
     Args:
-        calls: functions of importable modules (``softmax_forward``), their arguments and keyword arguments. If any
-            argument is a tensor on a GPU, all are called right here. Otherwise they run in one process with
-            TRITON_INTERPRET=1, to which arguments and results are copied: a tensor that a function changes in place
-            stays as it was here.
+        calls: functions (``softmax_forward``, or one of a notebook cell, which is sent as source), their arguments
+            and keyword arguments. If any argument is a tensor on a GPU, all are called right here. Otherwise they
+            run in one process with TRITON_INTERPRET=1, to which arguments and results are copied: a tensor that a
+            function changes in place stays as it was here.
 
     The interpreter works element by element: a few thousand elements take a fraction of a second. It is wrong about
     ``tl.dot`` on bf16, conversions to fp8 and the rounding to bf16.
 
     Raises:
-        KernelError: the process failed; the last line of its error is in the message.
+        KernelError: a function failed, or reads what cannot be sent; one line, with the reader's own.
     """
     import torch
 
@@ -54,21 +44,18 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
 
     if any(on_gpu([*arguments, *options.values()]) for _, arguments, options in calls):
         return [function(*arguments, **options) for function, arguments, options in calls]
-    packed = [(f.__module__, f.__qualname__, list(a), dict(o)) for f, a, o in calls]
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "calls.pt", Path(folder) / "answers.pt"
-        torch.save(packed, source)
-        try:
-            run_child(_CHILD, str(source), str(target), environment={"TRITON_INTERPRET": "1"}, seconds=_SECONDS)
-        except ChildError as e:
-            hint = ""
-            if "only 0-dimensional arrays" in str(e):
-                hint = " (Triton 3.6 does not interpret loops with numpy 2.4 and newer: change one of them)"
-            elif "ran longer" in str(e):
-                hint = ": use smaller tensors"
-            names = ", ".join(dict.fromkeys(p[1] for p in packed))
-            raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
-        return list(torch.load(target, weights_only=False))
+    names = ", ".join(dict.fromkeys(f.__qualname__ for f, _, _ in calls))
+    try:
+        return run_interpreted([(f, None, a, o) for f, a, o in calls])
+    except SourceError as e:
+        raise KernelError(str(e)) from e
+    except ChildError as e:
+        hint = ""
+        if "only 0-dimensional arrays" in str(e):
+            hint = " (Triton 3.6 does not interpret loops with numpy 2.4 and newer: change one of them)"
+        elif "ran longer" in str(e) or "still running" in str(e):
+            hint = ": use smaller tensors"
+        raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
 
 
 def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

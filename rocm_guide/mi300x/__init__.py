@@ -9,6 +9,7 @@ In reading order:
 
 - ``arch``: The limits of a compute unit (CU) as data, one row per architecture that we compile for.
 - ``compile``: Compile a Triton kernel for an AMD GPU on a machine that has none.
+- ``compile_errors``: What the compiler refuses, in one line that names the reader's own.
 - ``resources``: What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object
   states it.
 - ``occupancy``: Occupancy: how many waves of a kernel a compute unit can hold, what stops one more, and what would
@@ -21,6 +22,9 @@ In reading order:
   IR dump.
 - ``page``: The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by
   line.
+- ``kernel_source``: Take functions and kernels of a notebook apart, so that another process can define them again.
+- ``guard``: Watch the memory accesses of kernels in Triton's interpreter: bounds, races and bytes moved.
+- ``rounding``: Conversions and products of narrow types as the hardware computes them, in Triton's interpreter.
 - ``interpret``: Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of
   its own.
 - ``compiler_key``: Name Triton's build by its files' sizes and times: Triton itself reads 400 MB of its own library

@@ -15,6 +15,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.mi300x.arch import find_arch
+from rocm_guide.mi300x.compile_errors import explain_compile_error, foreign_assembly
 from rocm_guide.mi300x.isa.kernel import Kernel, parse_asm
 
 __all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "compile_kernel", "unwrap_kernel"]
@@ -222,8 +223,9 @@ def compile_kernel(
         source = ASTSource(fn, types, constexprs, attrs)
         kernel = triton_compile(source, target=target, options=parsed.__dict__)
     except Exception as e:
-        text = next((line.strip() for line in reversed(str(e).splitlines()) if line.strip()), type(e).__name__)
-        raise CompileError(f"{fn.__name__} for {row.name}: {type(e).__name__}: {text}") from e
+        raise CompileError(f"{fn.__name__} for {row.name}: {explain_compile_error(fn, e)}") from e
+    if foreign := foreign_assembly(fn, kernel.asm["ttir"]):
+        raise CompileError(f"{fn.__name__} for {row.name}: {foreign}")
     return compiled_from_triton(dict(kernel.asm), kernel.metadata._asdict(), types, name_constants(fn, constexprs))
 
 

@@ -24,7 +24,7 @@ __all__ = ["kernel_report", "report_table"]
 
 @dataclass(frozen=True)
 class IsaSummary:
-    """The instructions of a kernel, counted. ``…_loads`` and ``…_stores`` map bits per lane to instructions."""
+    """The instructions of a kernel, counted. ``…_loads`` and ``…_stores`` map bits per lane to accesses."""
 
     instructions: int
     loops: int
@@ -93,7 +93,7 @@ class KernelReport:
             f"{' and '.join(o.limited_by)}" + (f"; next step at {o.next_vgprs} VGPRs" if o.next_vgprs else ""),
             f"  matrix     {', '.join(f'{n} x {op}' for op, n in self.isa.mfma.items()) or 'no matrix instruction'}",
             f"  loads      global {self.isa.global_loads} in loops {self.isa.global_loads_in_loops}; "
-            f"LDS {self.isa.lds_loads}  (bits per lane: instructions)",
+            f"LDS {self.isa.lds_loads}  (bits per lane: accesses)",
         ]
         return "\n".join([*lines, *(f"  {f.level:<10} {f.evidence}. Try: {f.fix}" for f in self.findings)])
 

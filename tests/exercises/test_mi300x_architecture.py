@@ -8,10 +8,19 @@ import pytest
 from rocm_guide.exercises.mi300x_architecture import check_remap, check_resident_threads, check_token_time
 
 
+def chunk_of_any_number(pid, programs, dies):
+    each, extra = divmod(programs, dies)
+    return pid % dies * each + min(pid % dies, extra) + pid // dies
+
+
+def chunked(pid, programs, dies):
+    return pid % dies * (programs // dies) + pid // dies
+
+
 def test_right_answers(capsys):
     assert check_resident_threads(466_944)
     assert check_token_time(26.4)
-    assert check_remap(lambda pid, n, dies: (pid % dies) * (n // dies) + pid // dies)
+    assert check_remap(chunk_of_any_number)
     assert capsys.readouterr().out.count("[OK]") == 3
 
 
@@ -27,6 +36,9 @@ def test_right_answers(capsys):
         (lambda: check_token_time(0.0264), "milliseconds"),
         (lambda: check_remap(lambda pid, n, dies: pid), "neighbours"),
         (lambda: check_remap(lambda pid, n, dies: pid // dies), "permutation"),
+        (lambda: check_remap(chunked), "programs=9"),
+        (lambda: check_remap(lambda pid, n, dies: 0 if n % dies else chunked(pid, n, dies)), "programs=7"),
+        (lambda: check_remap(lambda pid, n, dies: pid if n % dies else chunked(pid, n, dies)), "programs=9"),
     ],
 )
 def test_wrong_answers_get_a_hint(call, hint, capsys):

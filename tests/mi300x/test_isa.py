@@ -137,7 +137,8 @@ def test_counts_by_hand():
     assert k.barriers == len(re.findall(r"\n\ts_barrier", raw))
     assert k.widths("global", "load", in_loops=True) == {128: 4}
     assert sum(k.widths("global", "store").values()) == len(re.findall(r"\n\t(?:global|buffer)_store", raw))
-    assert sum(k.widths("lds", "load").values()) == len(re.findall(r"\n\tds_read", raw))
+    pairs = len(re.findall(r"\n\tds_read2", raw))
+    assert sum(k.widths("lds", "load").values()) == len(re.findall(r"\n\tds_read", raw)) + pairs
     assert parse_asm(text("gemm_unaligned_t39.amdgcn"))[0].widths("global", "load", in_loops=True) == {16: 16}
 
 
@@ -209,7 +210,8 @@ def test_waits():
     ],
 )
 def test_meaning_of_mnemonics(op, kind, access, bits):
-    assert meaning(op) == (kind, access, bits)
+    assert meaning(op)[:3] == (kind, access, bits)
+    assert meaning(op).pieces == (2 if "read2" in op or "write2" in op else 1)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ __all__ = []
 class Instruction(NamedTuple):
     """One instruction: 1-based line of the text, mnemonic, operands, and what is known about it.
 
-    ``kind`` is one of ``isa_ops.KINDS``; ``access`` is load, store, atomic or empty; ``bits`` is the width per lane of
-    a memory access (per wave for smem); ``depth`` counts the loops around it; ``source`` is ``file.py:line:column``
-    in the user's own file, empty without debug lines; ``spill`` marks LLVM's register spills and reloads.
+    ``kind`` is one of ``isa_ops.KINDS``; ``access`` is load, store, atomic or empty; ``bits`` is what a memory access
+    moves per lane (per wave for smem), in ``pieces`` from separate addresses; ``depth`` counts the loops around it;
+    ``source`` is ``file.py:line:column`` in the user's own file, empty without debug lines; ``spill`` marks LLVM's
+    register spills and reloads.
     """
 
     line: int
@@ -30,6 +31,12 @@ class Instruction(NamedTuple):
     depth: int
     source: str
     spill: bool
+    pieces: int = 1
+
+    @property
+    def width(self) -> int:
+        """Bits per lane of one access: 64 for ``ds_read2st64_b64``, which makes two."""
+        return self.bits // self.pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,9 @@ def build_body(function: Function) -> tuple[tuple[Instruction, ...], tuple[Loop,
         if b not in reached and all(raw.op == "s_nop" for raw in block):
             continue  # padding between two entry points, which a disassembly shows as instructions
         for raw in block:
-            kind, access, bits = meaning(raw.op) or ("other", "", 0)
+            kind, access, bits, pieces = meaning(raw.op) or ("other", "", 0, 1)
             instructions.append(
-                Instruction(raw.line, raw.op, raw.args, kind, access, bits, depth[b], raw.source, raw.spill)
+                Instruction(raw.line, raw.op, raw.args, kind, access, bits, depth[b], raw.source, raw.spill, pieces)
             )
     # First line, last line and size of each loop, summed up from the inside out so that deep nesting stays linear.
     spans: dict[int, list[int]] = {h: [len(body), 0, 0] for h in headers}

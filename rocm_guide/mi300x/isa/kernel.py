@@ -77,8 +77,13 @@ class Kernel:
         return {kind: count[kind] for kind in KINDS if count[kind]}
 
     def widths(self, kind: str, access: str, in_loops: bool | None = None) -> dict[int, int]:
-        """Bits per lane -> number of instructions, widest first; for example ``widths("global", "load", True)``."""
-        count = Counter(i.bits for i in self.select(kind, access, in_loops))
+        """Bits per lane -> number of accesses, widest first; for example ``widths("global", "load", True)``.
+
+        ``ds_read2_b64`` counts as two accesses of 64 bits, which is what the LDS makes of it.
+        """
+        count: Counter[int] = Counter()
+        for i in self.select(kind, access, in_loops):
+            count[i.width] += i.pieces
         return dict(sorted(count.items(), reverse=True))
 
     def matrix_uses(self) -> list[MatrixUse]:

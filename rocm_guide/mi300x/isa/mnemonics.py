@@ -64,11 +64,16 @@ _FORMAT = re.compile(r"_format_(d16_)?(xyzw|xyz|xy|x)")
 
 
 class Meaning(NamedTuple):
-    """Kind, access (``"load"``, ``"store"``, ``"atomic"`` or ``""``) and bits moved per lane (per wave for smem)."""
+    """Kind, access (``"load"``, ``"store"``, ``"atomic"`` or ``""``) and bits moved per lane (per wave for smem).
+
+    ``pieces`` is how many separate addresses they come from: ``ds_read2_b64`` moves 2 pieces of 64 bits, not 128 bits
+    at once, and takes the time of two.
+    """
 
     kind: str
     access: str
     bits: int
+    pieces: int = 1
 
 
 class MatrixShape(NamedTuple):
@@ -94,6 +99,9 @@ class MatrixShape(NamedTuple):
         return f"{self.m}x{self.n}x{self.k} {self.in_type}{' sparse' if self.sparse else ''}{many}"
 
 
+_TWO_PIECES = re.compile(r"ds_(read|write|load|store|wrxchg)_?2")
+
+
 def _width(op: str) -> int:
     if m := _DWORD.search(op):
         return _COUNT_BITS.get(m[1], 32) if m[1] else 32
@@ -105,8 +113,7 @@ def _width(op: str) -> int:
         return len(m[2]) * (16 if m[1] else 32)
     if m := _TYPED.search(op):
         bits = int(m[2])
-        # ds_read2_b64 moves two 64-bit pieces from two addresses with one instruction.
-        return bits * 2 if re.match(r"ds_(read|write|load|store|wrxchg)_?2", op) else bits
+        return bits * 2 if _TWO_PIECES.match(op) else bits
     return 64 if op.endswith("_x2") else 32
 
 
@@ -115,7 +122,9 @@ def meaning(op: str) -> Meaning | None:
     """The meaning of a mnemonic (with or without an encoding suffix such as ``_e32``), or None if it is not one.
 
     >>> meaning("global_load_dwordx4")
-    Meaning(kind='global', access='load', bits=128)
+    Meaning(kind='global', access='load', bits=128, pieces=1)
+    >>> meaning("ds_read2st64_b64").bits, meaning("ds_read2st64_b64").pieces
+    (128, 2)
     >>> meaning("ds_write2st64_b64").bits, meaning("buffer_load_ushort").bits, meaning("v_add_f32_e32").kind
     (128, 16, 'valu')
     >>> meaning("amdhsa") is None
@@ -137,7 +146,7 @@ def meaning(op: str) -> Meaning | None:
     if kind == "other" or not _ACCESS.search(op):
         return Meaning("other", "", 0)  # buffer_wbl2, buffer_inv, global_wb: cache control
     access = "load" if re.search("_(load|read)", op) else "store" if re.search("_(store|write)", op) else "atomic"
-    return Meaning(kind, access, _width(op))
+    return Meaning(kind, access, _width(op), 2 if _TWO_PIECES.match(op) else 1)
 
 
 _MATRIX = re.compile(

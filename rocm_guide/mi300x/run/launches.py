@@ -52,7 +52,7 @@ class Executions:
         return sum(launch.result.executed for launch in self.launches)
 
 
-def _poison_mode() -> Any:
+def poison_mode() -> Any:
     """A torch function mode in which ``torch.empty`` and its kin give bytes of 0xFF: NaN in fp16, bf16 and fp32."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -130,5 +130,5 @@ def executed_on_gfx942(
     with dry_run("gfx942", on_launch=execute):
         # What dry_run answers with is made anew for each block, so nothing has to be put back.
         torch.cuda.get_device_properties(0).multi_processor_count = units
-        with _poison_mode():
+        with poison_mode():
             yield done

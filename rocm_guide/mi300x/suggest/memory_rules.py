@@ -74,9 +74,9 @@ def narrow_lds(kernel: Kernel, occupancy: Occupancy | None, program: Program | N
     """LDS accesses in loops of less than 64 bits per lane."""
     inside, where = _where(kernel)
     for access in ("load", "store"):
-        narrow = [i for i in kernel.select("lds", access, inside) if i.bits < 64]
+        narrow = [i for i in kernel.select("lds", access, inside) if i.width < 64]
         if len(narrow) > 4:
-            found = f"{len(narrow)} LDS {access}s{where} move {max(i.bits for i in narrow)} bits per lane or fewer"
+            found = f"{len(narrow)} LDS {access}s{where} move {max(i.width for i in narrow)} bits per lane or fewer"
             fix = "64 or 128 bits at a time take fewer instructions: try another operand order, kpack=2, or num_warps"
             yield Suggestion(f"narrow-lds-{access}", found, fix, asm_evidence(narrow), 35)
 

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""Puzzles for kernel writers, and a grader that needs no GPU.
+
+In reading order:
+
+- ``puzzle``: What a puzzle is: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and
+  what the compiled code is to look like.
+- ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles.
+- ``catalogue``: All puzzles by name.
+- ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
+- ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.
+- ``structure``: What a solution becomes on MI300X, against what the puzzle expects.
+- ``grading``: Both judgements, and the time where there is a GPU.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.dojo.catalogue import PUZZLES
+    from rocm_guide.dojo.grading import grade
+    from rocm_guide.dojo.puzzle import DojoError
+
+__all__ = ["PUZZLES", "DojoError", "grade"]
+
+__getattr__, __dir__ = face(__name__, "puzzle", "catalogue", "grading")

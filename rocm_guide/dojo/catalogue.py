@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""All puzzles by name."""
+
+from __future__ import annotations
+
+from rocm_guide.dojo.attention import ATTENTION
+from rocm_guide.dojo.elementwise import ELEMENTWISE
+from rocm_guide.dojo.products import PRODUCTS
+from rocm_guide.dojo.puzzle import DojoError, Puzzle
+from rocm_guide.dojo.rows import ROWS
+
+__all__ = ["PUZZLES", "find_puzzle"]
+
+PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION)}
+
+
+def find_puzzle(name: str) -> Puzzle:
+    """The puzzle of that name.
+
+    Raises:
+        DojoError: there is none.
+
+    >>> find_puzzle("copy").formula
+    'x.clone()'
+    """
+    if name not in PUZZLES:
+        raise DojoError(f"puzzle {name!r}: there are {', '.join(PUZZLES)}")
+    return PUZZLES[name]

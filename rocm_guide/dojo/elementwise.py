@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Puzzles that move elements: copies, a transpose, a store in FP8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocm_guide.dojo.puzzle import Case, Expect, Puzzle, rows_far_apart
+
+__all__ = ["ELEMENTWISE"]
+
+
+def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16") -> Any:
+    """Normally distributed numbers, the same every time.
+
+    >>> normal(2, 3).shape
+    torch.Size([2, 3])
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator) * scale).to(getattr(torch, dtype))
+
+
+def _empty(device: str, *shape: int, dtype: str = "float16") -> Any:
+    import torch
+
+    return torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
+
+
+def _quantise(x: Any, scale: Any) -> Any:
+    import torch
+
+    # The products are rounded to fp32 first, as on the GPU: from float64 a tie could fall the other way.
+    scaled = (x.float() / scale.float()).clamp(-240, 240)
+    return torch.where(torch.isnan(x), torch.nan, scaled).to(torch.float8_e4m3fnuz).double()
+
+
+def _with_infinities() -> Any:
+    x = normal(2, 40)
+    x[0, 3], x[0, 5], x[1, 7] = float("inf"), float("-inf"), float("nan")
+    return x
+
+
+MASK = "a mask is missing or off by one: the last block reaches past the end"
+STRIDE = "the row stride is taken for the row length: use x.stride(0), not x.shape[1]"
+_COLUMN = "the column stride is taken for 1: multiply the column by x.stride(1)"
+OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
+_PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
+
+ELEMENTWISE = (
+    Puzzle(
+        name="copy",
+        task="copy(x): a new tensor with the elements of x, which is contiguous, fp16, of one dimension",
+        formula="x.clone()",
+        reference=lambda x: x.clone(),
+        cases=(
+            Case("4,096 elements", lambda: (normal(4096),), "which elements does program 1 copy?", traffic=True),
+            Case("1,000 elements, no multiple of any block", lambda: (normal(1000),), MASK),
+            Case("one element", lambda: (normal(1),), MASK),
+            Case("a view that starts at element 3", lambda: (normal(103)[3:],), "pass x, not the start of its storage"),
+        ),
+        shape=lambda device: (_empty(device, 1 << 26),),
+        expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
+        absolute=0,
+        relative=0,
+    ),
+    Puzzle(
+        name="strided_copy",
+        task="strided_copy(x): a new contiguous tensor with the elements of the fp16 matrix x, whose strides are any",
+        formula="x.clone(memory_format=torch.contiguous_format)",
+        reference=lambda x: x.contiguous(),
+        cases=(
+            Case("8 x 64, contiguous", lambda: (normal(8, 64),), _PLAIN, traffic=True),
+            Case("5 x 100", lambda: (normal(5, 100),), MASK),
+            Case("rows of 100 in a matrix of 128 columns", lambda: (normal(5, 128)[:, :100],), STRIDE),
+            Case("every second column", lambda: (normal(5, 80)[:, ::2],), _COLUMN),
+            Case("a transposed view", lambda: (normal(40, 7).T,), _COLUMN),
+            Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
+        ),
+        shape=lambda device: (_empty(device, 16384, 4224)[:, :4096],),
+        expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0),
+        absolute=0,
+        relative=0,
+    ),
+    Puzzle(
+        name="transpose",
+        task="transpose(x): a new contiguous tensor, the fp16 matrix x with rows and columns exchanged",
+        formula="x.T.contiguous()",
+        reference=lambda x: x.T.contiguous(),
+        cases=(
+            Case("64 x 64", lambda: (normal(64, 64),), "which of the two offsets has rows and columns exchanged?"),
+            Case("64 x 128", lambda: (normal(64, 128),), "the output has as many columns as x has rows", traffic=True),
+            Case("33 x 70", lambda: (normal(33, 70),), MASK + "; the store needs its own mask, transposed too"),
+            Case("rows of 40 in a matrix of 64 columns", lambda: (normal(20, 64)[:, :40],), STRIDE),
+            Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
+        ),
+        shape=lambda device: (_empty(device, 8192, 8192),),
+        expect=Expect(load_bits=128, store_bits=128, waves=2, traffic=1.0, lds=True),
+        absolute=0,
+        relative=0,
+    ),
+    Puzzle(
+        name="quantise",
+        task="quantise(x, scale): x / scale in float8_e4m3fnuz; values beyond the largest, 240, become the largest; "
+        "x is a contiguous fp16 matrix, scale an fp32 tensor with one number",
+        formula="(x / scale).clamp(-240, 240).to(torch.float8_e4m3fnuz)",
+        reference=_quantise,
+        cases=(
+            Case("8 x 64", lambda: (normal(8, 64), normal(1, dtype="float32").abs()), _PLAIN, traffic=True),
+            Case("5 x 51", lambda: (normal(5, 51), normal(1, dtype="float32").abs()), MASK),
+            Case(
+                "values beyond 240",
+                lambda: (normal(4, 64, scale=400), normal(1, dtype="float32").abs() * 0 + 1),
+                "clamp before you convert: what does not fit becomes NaN",
+            ),
+            Case(
+                "infinities and a NaN",
+                lambda: (_with_infinities(), normal(1, dtype="float32").abs()),
+                "tl.minimum and tl.maximum turn NaN into a number unless propagate_nan=tl.PropagateNan.ALL",
+            ),
+            Case(
+                "a small scale",
+                lambda: (normal(4, 32, scale=1e-4), normal(1, dtype="float32") * 0 + 1e-6),
+                "divide in fp32: fp16 loses x or overflows",
+            ),
+        ),
+        shape=lambda device: (_empty(device, 16384, 8192), _empty(device, 1, dtype="float32")),
+        expect=Expect(load_bits=128, store_bits=64, waves=4, traffic=1.05),
+        absolute=0,
+        relative=0,
+    ),
+)

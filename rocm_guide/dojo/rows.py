@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""Puzzles that reduce rows: a sum, softmax in one pass and online, RMSNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocm_guide.dojo.elementwise import MASK, OFFSET, STRIDE, normal
+from rocm_guide.dojo.puzzle import Case, Expect, Puzzle, rows_far_apart
+
+__all__ = ["ROWS"]
+
+_HALF = "the reduction runs in fp16: .to(tl.float32) before you add"
+_MAXIMUM = "exp overflows: subtract the row's maximum first"
+_NEUTRAL = "what masked lanes hold takes part in the reduction: other=-inf for a maximum, 0 for a sum"
+
+
+def _matrix(device: str, rows: int, columns: int) -> Any:
+    import torch
+
+    return torch.empty(rows, columns, dtype=torch.float16, device=device)
+
+
+def _norm_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5, seed: int = 0) -> tuple[Any, ...]:
+    return normal(rows, columns, scale=scale, seed=seed), normal(columns, seed=1), eps
+
+
+def _with_nan() -> Any:
+    x = normal(3, 60)
+    x[1, 30] = float("nan")
+    return x
+
+
+def _with_infinity() -> Any:
+    x = normal(3, 60)
+    x[0, :20] = float("-inf")
+    return x
+
+
+def _softmax_cases(columns: int) -> tuple[Case, ...]:
+    """The same cases for softmax in one pass and online."""
+    return (
+        Case(f"4 x {columns}", lambda: (normal(4, columns),), "each row by itself: check the axis", traffic=True),
+        Case("3 x 1,000", lambda: (normal(3, 1000) - 8,), _NEUTRAL),
+        Case("3 x 1", lambda: (normal(3, 1),), MASK),
+        Case("values near 1,000", lambda: (normal(3, 200, scale=20) + 1000,), _MAXIMUM),
+        Case("values near -1,000", lambda: (normal(3, 200, scale=20) - 1000,), _MAXIMUM),
+        Case("-inf in a third of a row", lambda: (_with_infinity(),), "a maximum that starts at 0 or at -1e4?"),
+        Case("rows of 100 in a matrix of 128 columns", lambda: (normal(5, 128)[:, :100],), STRIDE),
+        Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
+        Case("a NaN in a row", lambda: (_with_nan(),), "a NaN makes its whole row NaN, and no other row"),
+    )
+
+
+ROWS = (
+    Puzzle(
+        name="row_sum",
+        task="row_sum(x): the sums of the rows of the fp16 matrix x, in fp32",
+        formula="x.float().sum(1)",
+        reference=lambda x: x.sum(1),
+        cases=(
+            Case("8 x 64", lambda: (normal(8, 64),), "one sum for each row: check the axis", traffic=True),
+            Case("5 x 77", lambda: (normal(5, 77),), "masked lanes must add 0: other=0"),
+            Case("sums beyond 65,504, the largest fp16", lambda: (normal(4, 1000).abs() * 200,), _HALF),
+            Case("many small parts", lambda: (normal(2, 4000, scale=0.01) + 1,), _HALF),
+            Case("rows of 40 in a matrix of 64 columns", lambda: (normal(5, 64)[:, :40],), STRIDE),
+            Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
+            Case("a NaN in a row", lambda: (_with_nan(),), "a NaN makes its own sum NaN, and no other"),
+        ),
+        shape=lambda device: (_matrix(device, 16384, 4096),),
+        expect=Expect(load_bits=128, waves=4, traffic=1.01, workgroups=1024),
+        absolute=2e-3,
+        relative=1e-5,
+    ),
+    Puzzle(
+        name="softmax",
+        task="softmax(x): softmax of each row of the fp16 matrix x, in fp16; each row is read once",
+        formula="torch.softmax(x, 1)",
+        reference=lambda x: x.softmax(1),
+        cases=_softmax_cases(512),
+        shape=lambda device: (_matrix(device, 4096, 8192),),
+        expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.0),
+        absolute=1e-6,
+    ),
+    Puzzle(
+        name="softmax_online",
+        task="softmax_online(x): softmax of each row of the fp16 matrix x, in fp16, for rows too long for registers; "
+        "each row is read twice at most",
+        formula="torch.softmax(x, 1)",
+        reference=lambda x: x.softmax(1),
+        cases=_softmax_cases(5000),
+        shape=lambda device: (_matrix(device, 2048, 65536),),
+        expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5),
+        absolute=1e-6,
+    ),
+    Puzzle(
+        name="rms_norm",
+        task="rms_norm(x, w, eps): x / sqrt(mean(x * x) + eps) * w for each row of the fp16 matrix x, in fp16",
+        formula="x * (x.square().mean(1, keepdim=True) + eps).rsqrt() * w",
+        reference=lambda x, w, eps: x * (x.square().mean(1, keepdim=True) + eps).rsqrt() * w,
+        cases=(
+            Case("4 x 512", lambda: _norm_case(4, 512), "divide by the number of columns, and multiply by w", True),
+            Case("3 x 100", lambda: _norm_case(3, 100), "the mean divides by the columns of x, not by the block"),
+            Case("values near 300", lambda: _norm_case(3, 100, 300), "squares overflow fp16: .to(tl.float32) first"),
+            Case("a row of zeros", lambda: _norm_case(3, 64, 0.0), "eps belongs under the root"),
+            Case("a large eps", lambda: _norm_case(3, 64, 1.0, 0.5), "eps belongs under the root, added to the mean"),
+            Case(
+                "rows of 40 in a matrix of 64 columns",
+                lambda: (normal(5, 64)[:, :40], normal(40, seed=1), 1e-5),
+                STRIDE,
+            ),
+            Case("rows 2^30 elements apart", lambda: (rows_far_apart(50), normal(50, seed=1), 1e-5), OFFSET),
+            Case("a NaN in a row", lambda: (_with_nan(), normal(60), 1e-5), "a NaN makes its own row NaN, no other"),
+        ),
+        shape=lambda device: (_matrix(device, 4096, 8192), _matrix(device, 1, 8192)[0], 1e-5),
+        expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5),
+        absolute=1e-4,
+    ),
+)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Checks of notebook 26: a solution of a puzzle, and three kernels that are to be repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rocm_guide.dojo.grading import Grade, grade
+
+__all__ = ["check_puzzle", "check_split_sum", "check_waves", "check_wide_loads"]
+
+
+def _say(result: Grade) -> bool:
+    print(result)
+    return result.passed
+
+
+def check_puzzle(call: Callable[..., Any], puzzle: str) -> bool:
+    """Grade a solution, print the lines, and say whether it passed.
+
+    >>> import torch
+    >>> check_puzzle(torch.neg, "copy")
+    copy: not yet
+    [FAIL] result       4,096 elements: element [0] is 1.12598, and -1.12598 is right; 4096 of 4096 elements are wrong -> which elements does program 1 copy?
+    False
+    """  # noqa: E501  the line is as it is printed
+    return _say(grade(call, puzzle))
+
+
+def check_wide_loads(call: Callable[..., Any]) -> bool:
+    """Exercise 1: the copy whose loads were 16 bits wide; right as before, and with 128 bits for each lane."""
+    return _say(grade(call, "copy"))
+
+
+def check_waves(call: Callable[..., Any]) -> bool:
+    """Exercise 2: the softmax that fills one wave with a whole row; right as before, and four waves for each SIMD."""
+    return _say(grade(call, "softmax"))
+
+
+def check_split_sum(call: Callable[..., Any]) -> bool:
+    """Exercise 3: the product split along K whose parts are added to a result that was never set to zero."""
+    return _say(grade(call, "split_k"))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""The grader's manners: what it refuses, how it shows, and that nothing of a solution reaches the next one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rocm_guide.checks import Check
+from rocm_guide.dojo import PUZZLES, DojoError, grade
+from rocm_guide.dojo.grading import Grade
+from rocm_guide.dojo.puzzle import rows_far_apart
+from rocm_guide.exercises.kernel_dojo import check_puzzle, check_split_sum, check_waves, check_wide_loads
+from tests.dojo.solutions import SOLUTIONS
+from tests.mi300x.cells import HEAD, run_cell
+
+
+def changed(name, *pairs):
+    code = SOLUTIONS[name]
+    for old, new in pairs:
+        assert old in code
+        code = code.replace(old, new)
+    return run_cell(HEAD + code)[name]
+
+
+def test_what_cannot_be_graded_is_refused_in_one_line():
+    with pytest.raises(DojoError, match="puzzle 'copi': there are copy, strided_copy"):
+        grade(torch.clone, "copi")
+    with pytest.raises(DojoError, match="give the function that launches your kernel"):
+        grade(torch.zeros(3), "copy")
+    cell = run_cell(HEAD + SOLUTIONS["copy"])
+    with pytest.raises(DojoError, match="not the kernel"):
+        grade(cell["copy_kernel"], "copy")
+    table = run_cell("table = __import__('torch').zeros(3)\ndef copy(x):\n    return x + table\n")
+    assert "copy reads table (Tensor)" in str(grade(table["copy"], "copy"))
+
+
+def test_a_solution_that_ends_its_process_is_named_and_the_next_one_runs():
+    gone = run_cell("import os\ndef copy(x):\n    os._exit(7)\n")["copy"]
+    assert "the solution ended its process (code 7)" in str(grade(gone, "copy"))
+    crash = run_cell("import ctypes\ndef copy(x):\n    ctypes.string_at(0)\n")["copy"]
+    assert "(code -11)" in str(grade(crash, "copy"))
+    loud = run_cell("def copy(x):\n    print('0')\n    x.zero_()\n    return x.clone()\n")["copy"]
+    assert "4,096 elements: changes its argument" in str(grade(loud, "copy"))
+    assert "no Triton kernel" in str(grade(torch.clone, "copy"))
+
+
+def test_the_compilers_refusal_names_the_line():
+    """Right in the interpreter, which is Python; refused by the compiler."""
+    bad = changed("copy", ("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK + 1 - len([1]))"))
+    said = str(grade(bad, "copy"))
+    assert "[FAIL] compiles" in said and "copy_kernel, line 7 of the cell" in said
+
+
+def test_how_a_grade_shows():
+    shown = Grade("copy", (Check("OK", "result", "a < b"), Check("FAIL", "loads", "1 of 16 bits", "wider")))
+    assert not shown.passed and str(shown) == repr(shown)
+    page = shown._repr_html_()
+    assert "a &lt; b" in page and "wider" in page and "not yet" in page
+    assert Grade("copy", (Check("WARN", "time", "slow"),)).passed
+
+
+def test_puzzles_say_what_they_want():
+    for puzzle in PUZZLES.values():
+        assert puzzle.task.startswith(puzzle.name + "(") and len(puzzle.cases) >= 4
+        assert len({c.name for c in puzzle.cases}) == len(puzzle.cases) and all(c.hint for c in puzzle.cases)
+        assert bool(puzzle.expect.traffic) == any(c.traffic for c in puzzle.cases), puzzle.name
+    far = rows_far_apart(4)
+    assert 2 * far.stride(0) == 1 << 31, "the second row's offset fits into 32 bits, the third's does not"
+
+
+def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):
+    assert check_wide_loads(changed("copy", ("2048)](", "1024)]("), ("BLOCK=2048", "BLOCK=1024, num_warps=2")))
+    assert not check_wide_loads(changed("copy", ("2048", "256")))
+    assert check_waves(changed("softmax", ("num_warps=8", "num_warps=4")))
+    assert not check_waves(changed("softmax", ("num_warps=8", "num_warps=1")))
+    assert not check_split_sum(changed("split_k", ("torch.zeros(M", "torch.empty(M")))
+    assert not check_puzzle(changed("row_sum", (".to(tl.float32)", "")), "row_sum")
+    assert "128 bits for each lane" in capsys.readouterr().out
