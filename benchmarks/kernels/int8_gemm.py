@@ -124,7 +124,7 @@ def search():
                 us[tile] = time_graph(make, m * k + n * k, replays=3, at_least_us=1).us
             except (RuntimeError, triton.runtime.errors.OutOfResources) as e:  # a tile too large must not end it
                 print(f"  {tile}: {str(e).splitlines()[0][:100]}")
-        best = sorted(us, key=us.get)[:2]
+        best = sorted(us, key=us.__getitem__)[:2]
         text = "; ".join(
             f"{t.bm}x{t.bn}x{t.bk} w{t.warps} s{t.stages} d{int(t.descriptors)}: {us[t]:.1f}" for t in best
         )

@@ -53,7 +53,7 @@ def make_checkpoint(shape: str, folder: Path) -> int:
     model.generation_config.pad_token_id = 0
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    count = sum(p.numel() for p in model.parameters())
+    count = int(sum(p.numel() for p in model.parameters()))
     del model, head
     torch.cuda.empty_cache()
     return count

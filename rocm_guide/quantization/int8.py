@@ -90,3 +90,28 @@ def int8_linear(inputs: torch.Tensor, weight: torch.Tensor, threshold: float = 6
         restored = codes[:, special].float() * scales[:, None]
         out = torch.addmm(out, inputs[:, special].float(), restored.T)
     return out
+
+
+def smoothing_scales(inputs_absmax: torch.Tensor, weight_absmax: torch.Tensor, alpha: float = 0.5) -> torch.Tensor:
+    """SmoothQuant's answer to the same outliers: factors (in,) to divide inputs and multiply weight columns by.
+
+    s = max|X|^alpha / max|W|^(1 - alpha) moves a part of the difficulty from the inputs into the weights, and no
+    column has to be treated apart.
+    Source: Xiao et al., "SmoothQuant", https://arxiv.org/abs/2211.10438, equation 4.
+
+    Args:
+        inputs_absmax: (in,) largest magnitude of each input column over the calibration data.
+        weight_absmax: (in,) largest magnitude of each column of the weights that read it.
+        alpha: 0 leaves the inputs alone, 1 makes all of them equally large.
+
+    Raises:
+        QuantizationError: alpha outside 0 to 1.
+
+    >>> import torch
+    >>> smoothing_scales(torch.tensor([64.0, 1.0]), torch.tensor([1.0, 1.0])).tolist()
+    [8.0, 1.0]
+    """
+    if not 0 <= alpha <= 1:
+        raise QuantizationError(f"alpha={alpha}: give a number from 0 to 1")
+    x, w = inputs_absmax.float().clamp(min=1e-5), weight_absmax.float().clamp(min=1e-5)
+    return (x.pow(alpha) / w.pow(1 - alpha)).clamp(min=1e-5)

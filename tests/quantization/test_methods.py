@@ -23,7 +23,7 @@ from rocm_guide.quantization.grid import (
     quantize_block,
     round_to_nearest,
 )
-from rocm_guide.quantization.int8 import int8_linear, outlier_columns
+from rocm_guide.quantization.int8 import int8_linear, outlier_columns, smoothing_scales
 from rocm_guide.quantization.layers import quantize_layers
 from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, dynamic_code_book, quantize_blocks
 from rocm_guide.quantization.packing import PackedLinear, pack_bits, unpack_bits
@@ -187,6 +187,9 @@ def test_int8_outliers():
     assert outlier_columns(x).tolist() == [9]
     wrong = {t: ((int8_linear(x, w, t) - exact).norm() / exact.norm()).item() for t in (0.0, 6.0)}
     assert wrong[6.0] < 0.012 < wrong[0.0] * 4
+    s = smoothing_scales(x.abs().amax(0), w.abs().amax(0))
+    smooth = int8_linear(x / s, w * s, 0.0)
+    assert (smooth - exact).norm() < 0.5 * (int8_linear(x, w, 0.0) - exact).norm()
 
 
 @pytest.mark.parametrize(
@@ -202,6 +205,7 @@ def test_int8_outliers():
         (lambda: code_book("int4"), r"code book 'int4': choose 'nf4' or 'fp4'"),
         (lambda: quantize_blocks(torch.empty(0), code_book("nf4")), r"block=64 on 0 elements"),
         (lambda: outlier_columns(torch.ones(1, 1), -1), r"threshold=-1: give a positive number"),
+        (lambda: smoothing_scales(torch.ones(1), torch.ones(1), 2), r"alpha=2: give a number from 0 to 1"),
         (lambda: search_scales([torch.ones(1, 32)], torch.empty(0, 32), len, 4, 32), "calibration set is empty"),
         (lambda: serving_bytes("llama-2-7b", 0), r"bits=0, rows=1, length=4096: all of them are positive"),
         (lambda: linear_weights("gpt2"), r"'gpt2': its layers are not those of a Llama"),
