@@ -149,7 +149,7 @@ def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) 
         for level in seen:
             load = f"{level['users']}" if level["users"] else f"{level['arrivals_per_s']:g}/s"
             place = (level["output_tokens_per_s"], 1e3 * level[name]["p50"]["value"])
-            ax.annotate(load, place, (0, -12), textcoords="offset points", ha="center", fontsize=8, color="#333333")
+            ax.annotate(load, place, (6, 4), textcoords="offset points", fontsize=8, color="#333333")
         ax.set(xlabel="output tokens per second, all users together", ylabel=label)
         ax.set_ylim(bottom=0)
         ax.margins(x=0.08)
