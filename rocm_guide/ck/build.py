@@ -93,7 +93,10 @@ def _compile(source: str, arch: str, *options: str) -> str:
 
 @functools.cache
 def _shipped() -> dict[str, bytes]:
-    path = files("rocm_guide").joinpath("data", _SHIPPED)
+    try:
+        path = files("rocm_guide").joinpath("data", _SHIPPED)
+    except ModuleNotFoundError:  # a copy of this helper in another project
+        return {}
     if not path.is_file():
         return {}
     with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as packed:

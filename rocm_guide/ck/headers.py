@@ -32,8 +32,15 @@ _ARCHIVE = "ck_headers.tar.xz"
 
 @functools.cache
 def archive_bytes() -> bytes:
-    """The archive as it is shipped."""
-    return files("rocm_guide").joinpath("data", _ARCHIVE).read_bytes()
+    """The archive as it is shipped.
+
+    Raises:
+        CkError: it is not here: a copy of this helper in another project has no archive.
+    """
+    try:
+        return files("rocm_guide").joinpath("data", _ARCHIVE).read_bytes()
+    except (ModuleNotFoundError, OSError) as e:
+        raise CkError("no archive of CK's headers here: set ROCM_GUIDE_CK to a folder that holds ck/") from e
 
 
 def template_parameters(include: Path) -> list[str]:

@@ -158,3 +158,13 @@ def test_the_archive_carries_the_licence_and_says_where_it_is_from():
     )
     assert "Composable Kernel 1.2.0" in text["ORIGIN"]
     assert len([n for n in names if n.endswith(".hpp")]) == 88
+
+
+def test_without_the_archive_the_fix_is_named(monkeypatch):
+    from rocm_guide.ck import headers
+
+    monkeypatch.setattr(headers, "_ARCHIVE", "nowhere.tar.xz")
+    headers.archive_bytes.cache_clear()
+    with pytest.raises(CkError, match="set ROCM_GUIDE_CK to a folder that holds ck/"):
+        headers.archive_bytes()
+    headers.archive_bytes.cache_clear()
