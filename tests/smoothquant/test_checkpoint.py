@@ -15,6 +15,7 @@ from rocm_guide.smoothquant.checkpoint import load_compressed, save_compressed
 from rocm_guide.smoothquant.folding import input_ranges, smooth_model
 from rocm_guide.smoothquant.linear import SCHEMES, W8A8Linear, quantize_model, quantize_weight
 from rocm_guide.zoo.load import load_model
+from rocm_guide.zoo.sizes import sizes_of
 
 SAMPLES = [{"input_ids": [5, 17, 3, 40, 8, 21, 33, 2]}, {"input_ids": [9, 50, 11]}]
 IDS = torch.tensor([[5, 17, 3, 40, 8, 21]])
@@ -39,6 +40,9 @@ def test_what_is_written(smoothed, tmp_path):
     assert stored[f"{name}.input_scale"].shape == (1,)
     config = json.loads((tmp_path / "w8a8/config.json").read_text())
     assert config["quantization_config"]["ignore"] == ["lm_head"] and config["architectures"] == ["LlamaForCausalLM"]
+    # The course's own reader of sizes understands it: codes, and two bytes for the scale of a channel.
+    sizes = sizes_of(config)
+    assert sizes.stored_as == "compressed-tensors, 8 bits" and sizes.linear < sizes.linear_bytes < 1.02 * sizes.linear
     assert files["model.safetensors"] < 0.5 * sum(p.numel() * p.element_size() for p in model.parameters())
 
 
