@@ -49,7 +49,7 @@ ALLOWED = {
     "distributed": {"device", "training", "zoo"},
     "quantization": {"device", "doctor", "training", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
-    "dojo": {"checks", "children", "device", "mi300x"},
+    "dojo": {"checks", "device", "mi300x"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything
