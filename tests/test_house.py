@@ -52,7 +52,7 @@ ALLOWED = {
     "smoothquant": {"kernels", "quantization", "zoo"},
     "serving": {"children", "doctor", "memory", "plots", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
-    "dojo": {"checks", "children", "device", "mi300x"},
+    "dojo": {"checks", "device", "mi300x"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything

@@ -22,7 +22,7 @@ def check_puzzle(call: Callable[..., Any], puzzle: str) -> bool:
     >>> import torch
     >>> check_puzzle(torch.neg, "copy")
     copy: not yet
-    [FAIL] result       4,096 elements: element [0] is 1.12598, and -1.12598 is right; 4096 of 4096 elements are wrong -> which elements does program 1 copy?
+    [FAIL] result       4,096 elements: element [0] is 1.12598, and -1.12598 is right; 4096 of 4096 elements are wrong -> no kernel has stored anything yet: launch yours, as kernel[grid](…)
     False
     """  # noqa: E501  the line is as it is printed
     return _say(grade(call, puzzle))

@@ -51,7 +51,10 @@ def _is_importable(module: str) -> bool:
 def _find_name(value: Any) -> tuple[str, str] | None:
     """Module and dotted name under which a fresh process finds ``value``; None if there are none."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    homes = [getattr(value, "__module__", None), *(("torch", "math") if inspect.isbuiltin(value) else ())]
+    homes = [getattr(value, "__module__", None)]
+    short = str(name).rpartition(".")[2]
+    if inspect.isbuiltin(value) and getattr(sys.modules.get("torch"), short, None) is value:
+        return "torch", short  # torch.clone says that it lives in a class which has no name to import
     fn = getattr(value, "fn", None)  # Triton's wrappers carry the function's name, or none
     if fn is not None and not isinstance(name, str):
         name, homes = getattr(fn, "__qualname__", None), [getattr(fn, "__module__", None)]

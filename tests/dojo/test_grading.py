@@ -47,7 +47,7 @@ def test_a_solution_that_ends_its_process_is_named_and_the_next_one_runs():
 
 def test_the_compilers_refusal_names_the_line():
     """Right in the interpreter, which is Python; refused by the compiler."""
-    bad = changed("copy", ("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK + 1 - len([1]))"))
+    bad = changed("copy", ("tl.arange(0, BLOCK)", "(lambda: tl.arange(0, BLOCK))()"))
     said = str(grade(bad, "copy"))
     assert "[FAIL] compiles" in said and "copy_kernel, line 7 of the cell" in said
 
@@ -70,7 +70,7 @@ def test_puzzles_say_what_they_want():
 
 
 def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):
-    assert check_wide_loads(changed("copy", ("2048)](", "1024)]("), ("BLOCK=2048", "BLOCK=1024, num_warps=2")))
+    assert check_wide_loads(changed("copy", ("2048),)](", "1024),)]("), ("BLOCK=2048", "BLOCK=1024, num_warps=2")))
     assert not check_wide_loads(changed("copy", ("2048", "256")))
     assert check_waves(changed("softmax", ("num_warps=8", "num_warps=4")))
     assert not check_waves(changed("softmax", ("num_warps=8", "num_warps=1")))

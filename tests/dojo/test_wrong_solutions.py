@@ -36,7 +36,7 @@ WRONG = [
     ("strided_copy", "row * row_stride", "row * cols", "rows of 100 in a matrix of 128.*row stride"),
     ("strided_copy", "j * col_stride", "j", "every second column.*column stride"),
     ("strided_copy", ".to(tl.int64)", "", "rows 2.30 elements apart.*32 bits"),
-    ("strided_copy", "mask=j < cols)\n    tl.store", "mask=j < 64)\n    tl.store", "5 x 100.*mask is missing"),
+    ("strided_copy", "mask=j < cols)\n    tl.store", "mask=j < 64)\n    tl.store", "5 x 100.*a load without other="),
     ("transpose", "tl.trans(inside)", "inside", "33 x 70.*transposed too"),
     ("transpose", "tl.trans(tile)", "tile", "64 x 64: element.*exchanged"),
     ("transpose", "* rows + i", "* cols + i", "64 x 128.*as many columns as x has rows"),

@@ -36,6 +36,13 @@ def reverse_in_place(x, y, n):
     tl.store(x + n - 1 - p, tl.load(x + p))
 
 @triton.jit
+def shift_in_place(x, y, n):
+    p = tl.program_id(0)
+    v = tl.load(x + p)
+    if p > 0:
+        tl.store(x + p - 1, v)
+
+@triton.jit
 def with_flag(x, y, n):
     p = tl.program_id(0)
     if p == 0:
@@ -68,7 +75,15 @@ def judged():
     from rocm_guide.mi300x.rounding import exact_conversions
 
     cell, said = run_cell(KERNELS), {}
-    for name in ("same_place", "same_value", "neighbour", "in_place", "reverse_in_place", "with_flag"):
+    for name in (
+        "same_place",
+        "same_value",
+        "neighbour",
+        "in_place",
+        "reverse_in_place",
+        "shift_in_place",
+        "with_flag",
+    ):
         x, y = torch.arange(1.0, 5), torch.zeros(8)
         try:
             with watch_memory(strict=True) as watch:
@@ -97,7 +112,8 @@ def test_what_the_guard_says(monkeypatch):
     said = call_in_child(judged)
     assert "programs 0 and 1 write different values to element 0 of y" in said["same_place"]
     assert "program 1 reads element 0 of y, which program 0 writes" in said["neighbour"]
-    assert "program 2 overwrites element 1 of x, which program 1 reads" in said["reverse_in_place"]
+    assert "program 2 reads element 2 of x, which program 1 writes" in said["reverse_in_place"]
+    assert "program 1 overwrites element 0 of x, which program 0 reads" in said["shift_in_place"]
     assert said["same_value"] == (16, 16, [1, 2, 3, 4])
     assert said["in_place"] == (16, 16, [2, 3, 4, 5]), "what was written between the margins came back"
     assert said["with_flag"][2] == [1, 2, 3, 4], "a program that used an atomic may have waited"
