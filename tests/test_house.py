@@ -88,8 +88,8 @@ def test_a_module_says_its_licence_and_can_be_read_in_one_sitting(path):
     assert len(lines) <= 320, f"{len(lines)} lines; split it by subject"
 
 
-# What steps through machine code has tables in columns for each instruction; all else together has half of what it had.
-SUPPRESSED = {("fmt: skip", True): 90, ("fmt: skip", False): 52, ("noqa", True): 10, ("noqa", False): 59}
+# Tables in columns: of the instructions in what runs machine code; elsewhere a third are the rules of ck/rules.py.
+SUPPRESSED = {("fmt: skip", True): 30, ("fmt: skip", False): 88, ("noqa", True): 10, ("noqa", False): 64}
 
 
 @pytest.mark.parametrize(("word", "machine_code"), SUPPRESSED)

@@ -33,8 +33,11 @@ def main():
         agree = bool(ours) == bool(theirs)
         differ += not agree
         verdict = "agree" if agree else "DIFFER"
-        print(f"{number:>4} {verdict}: {ours[0] if ours else 'ours accepts'} | {theirs[:150] or 'CK accepts'} "
-              f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
+        print(
+            f"{number:>4} {verdict}: {ours[0] if ours else 'ours accepts'} | {theirs[:150] or 'CK accepts'} "
+            f"({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
         if not agree:
             print(instance, problem, flush=True)
     print(f"{asked.count} instances, {accepted} accepted by CK, {differ} verdicts differ")

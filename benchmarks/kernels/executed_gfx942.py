@@ -103,14 +103,21 @@ def main() -> None:
         runs = sorted(measure(kernels, False) for _ in range(given.runs))
         took, executed, lanes = runs[0]
         counted = min(measure(kernels, True)[0] for _ in range(given.runs))
-        rows[name] = {"cpu_s": [round(r[0], 4) for r in runs], "aim_s": aim, "wave_instructions": executed,
-                      "lane_instructions": lanes, "lanes_per_s": round(lanes / took),
-                      "counted_cpu_s": round(counted, 4)}  # fmt: skip
+        rows[name] = {
+            "cpu_s": [round(r[0], 4) for r in runs],
+            "aim_s": aim,
+            "wave_instructions": executed,
+            "lane_instructions": lanes,
+            "lanes_per_s": round(lanes / took),
+            "counted_cpu_s": round(counted, 4),
+        }
         shown = f"{aim:>6.1f}" if aim else f"{'':>6}"
         print(f"{name:<32}{took:>8.3f}{shown}{executed:>14,}{lanes / took / 1e6:>17.2f}", flush=True)
     versions = {n: importlib.metadata.version(n) for n in ("numpy", "torch", "triton")}
-    what = ("CPU seconds of gfx942 kernels executed on one core; sorted runs, take the first; counted_cpu_s with "
-            "bytes, lines and bank conflicts counted")  # fmt: skip
+    what = (
+        "CPU seconds of gfx942 kernels executed on one core; sorted runs, take the first; counted_cpu_s with "
+        "bytes, lines and bank conflicts counted"
+    )
     stamp = {"hardware": describe_cpu(), "host": host_facts(), "versions": versions}
     write_text(given.out, json.dumps({"question": what, **stamp, "runs": given.runs, "cases": rows}, indent=1) + "\n")
     print(f"{describe_cpu()}; {', '.join(f'{k} {v}' for k, v in versions.items())}")

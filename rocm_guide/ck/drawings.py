@@ -80,14 +80,24 @@ def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
     for r in range(places.shape[0]):
         lane[places[r, :, 0], places[r, :, 1]] = np.arange(WAVE)
         register[places[r, :, 0], places[r, :, 1]] = r
-    _owners(axes[2], lane // i.MPerXDL, f"one {i.MPerXDL} x {i.NPerXDL} product",
-            f"lane = column + {i.MPerXDL} x colour",
-            "register, by rows")  # fmt: skip
+    _owners(
+        axes[2],
+        lane // i.MPerXDL,
+        f"one {i.MPerXDL} x {i.NPerXDL} product",
+        f"lane = column + {i.MPerXDL} x colour",
+        "register, by rows",
+    )
     _lines(axes[2], lane.shape, (4, i.NPerXDL), color="white", linewidth=1)
     for top in range(0, i.MPerXDL, 4):
         first, last = register[top, 0], register[top + 3, 0]
-        axes[2].text(i.NPerXDL / 2 - 0.5, top + 1.5, f"lanes {lane[top, 0]}-{lane[top, -1]}: r{first}-r{last}",
-                     ha="center", va="center", fontsize=6.5)  # fmt: skip
+        axes[2].text(
+            i.NPerXDL / 2 - 0.5,
+            top + 1.5,
+            f"lanes {lane[top, 0]}-{lane[top, -1]}: r{first}-r{last}",
+            ha="center",
+            va="center",
+            fontsize=6.5,
+        )
     axes[2].set(xticks=[], yticks=[])
     return figure
 
@@ -122,8 +132,15 @@ def draw_loads(instance: GemmInstance, rows: int = 16) -> Figure:
         _lines(ax, shown.shape, step, color="white", linewidth=0.8)
         for r in range(0, shown.shape[0], step[0]):
             for c in range(0, shown.shape[1], step[1]):
-                ax.text(c + (step[1] - 1) / 2, r + (step[0] - 1) / 2, f"t{shown[r, c]}", ha="center", va="center",
-                        fontsize=5.5 if along_k else 4.5, rotation=0 if along_k else 90)  # fmt: skip
+                ax.text(
+                    c + (step[1] - 1) / 2,
+                    r + (step[0] - 1) / 2,
+                    f"t{shown[r, c]}",
+                    ha="center",
+                    va="center",
+                    fontsize=5.5 if along_k else 4.5,
+                    rotation=0 if along_k else 90,
+                )
     return figure
 
 

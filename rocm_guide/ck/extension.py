@@ -20,8 +20,17 @@ from rocm_guide.ck.rules import require
 
 __all__ = ["build_extension"]
 
-FLAGS = ("-O3", "-DNDEBUG", "-std=c++17", "--offload-arch=gfx942", "-DCK_USE_XDL", "-DCK_ENABLE_FP16",
-         "-DCK_ENABLE_INT8", "-DCK_ENABLE_BF16", "-DCK_USE_FNUZ_FP8=1")  # fmt: skip
+FLAGS = (
+    "-O3",
+    "-DNDEBUG",
+    "-std=c++17",
+    "--offload-arch=gfx942",
+    "-DCK_USE_XDL",
+    "-DCK_ENABLE_FP16",
+    "-DCK_ENABLE_INT8",
+    "-DCK_ENABLE_BF16",
+    "-DCK_USE_FNUZ_FP8=1",
+)
 
 
 def build_extension(instance: GemmInstance, verbose: bool = False) -> Any:
@@ -48,8 +57,14 @@ def build_extension(instance: GemmInstance, verbose: bool = False) -> Any:
     text = extension_source(instance, name)
     source = write_text(own_folder(cache_folder() / "ck" / "extensions") / f"{name}.hip", text)
     try:
-        cpp_extension.load(name, [str(source)], extra_cuda_cflags=list(FLAGS), extra_include_paths=[str(include[0])],
-                           is_python_module=False, verbose=verbose)  # fmt: skip
+        cpp_extension.load(
+            name,
+            [str(source)],
+            extra_cuda_cflags=list(FLAGS),
+            extra_include_paths=[str(include[0])],
+            is_python_module=False,
+            verbose=verbose,
+        )
     except (OSError, RuntimeError) as e:
         raise CkError(f"hipcc: {shown(str(e).splitlines()[0])}; see build_extension(…, verbose=True)") from e
     return getattr(torch.ops.rocm_guide_ck, name)

@@ -49,8 +49,9 @@ def instance_source(instance: GemmInstance) -> str:
     values = {f.name: getattr(instance, f.name) for f in fields(instance)} | {"ComputeDataType": instance.compute_type}
     lines = [(_value(name, value), name) for name, value in values.items()]
     width = max(len(text) for text, _ in lines) + 1
-    listing = [f"    {text + (',' if n < len(lines) - 1 else '>;'):<{width}} // {name}" for n, (text, name) in
-               enumerate(lines)]  # fmt: skip
+    listing = [
+        f"    {text + (',' if n < len(lines) - 1 else '>;'):<{width}} // {name}" for n, (text, name) in enumerate(lines)
+    ]
     used = {v for value in values.values() for v in (value if isinstance(value, tuple) else (value,))}
     aliases = [f"using {name:<4} = {cpp};" for name, cpp in _TYPES.items() if name in used]
     struct = ""
@@ -58,8 +59,10 @@ def instance_source(instance: GemmInstance) -> str:
         # The struct sees C as it lies in LDS, and each D as it lies in memory.
         d = instance.DsDataType[0] if instance.DsDataType else instance.EDataType
         if op.types and op.types != (instance.CShuffleDataType, d):
-            raise CkError(f"{instance.CDEElementwiseOperation}: its struct is written for C and D of "
-                          f"{' and '.join(op.types)}, not of {instance.CShuffleDataType} and {d}")  # fmt: skip
+            raise CkError(
+                f"{instance.CDEElementwiseOperation}: its struct is written for C and D of "
+                f"{' and '.join(op.types)}, not of {instance.CShuffleDataType} and {d}"
+            )
         types = {"E": instance.EDataType, "C": instance.CShuffleDataType, "D": d}
         struct = Template(op.code).substitute(types, name=instance.CDEElementwiseOperation)
     head = f"""#include "{HEADER}"
@@ -100,8 +103,10 @@ def kernel_source(instance: GemmInstance, problem: Problem) -> str:
     arguments += [f"const {t}* {n}" for t, n in zip(i.DsDataType, names, strict=True)]
     arguments += [f"{i.EDataType}* e", *(f"float {s}" for s in op.scalars)]
     strides = [*p.StrideDs, *[None] * len(names)]
-    ds = [_described(p.M, p.N, *_strides(layout, strides[n], p.N if layout == "Row" else p.M))
-          for n, layout in enumerate(i.DsLayout)]  # fmt: skip
+    ds = [
+        _described(p.M, p.N, *_strides(layout, strides[n], p.N if layout == "Row" else p.M))
+        for n, layout in enumerate(i.DsLayout)
+    ]
     b_row = i.BLayout == "Row"
     descriptors = [
         _described(p.M, p.K, *_strides(i.ALayout, p.StrideA, p.K if i.ALayout == "Row" else p.M)),
@@ -111,8 +116,10 @@ def kernel_source(instance: GemmInstance, problem: Problem) -> str:
     ]
     comments = ("A, M x K", "B, N x K", "each D, M x N", "E, M x N")
     described = ",\n".join(f"        /* {c:<13} */ {d}" for c, d in zip(comments, descriptors, strict=True))
-    lines = [f"    constexpr auto desc = Instance::make_descriptor(\n{described});",
-             '    static_assert(desc.IsValid(), "CK cannot run this problem with this instance");']  # fmt: skip
+    lines = [
+        f"    constexpr auto desc = Instance::make_descriptor(\n{described});",
+        '    static_assert(desc.IsValid(), "CK cannot run this problem with this instance");',
+    ]
     if op.scalars:
         lines += ["    auto with_scalars = desc;"]
         lines += [f"    with_scalars.cde_element_op.{s} = {s};" for s in op.scalars]
@@ -132,13 +139,19 @@ def extension_source(instance: GemmInstance, name: str = "ck_gemm") -> str:
     i = instance
     op = operation(i.CDEElementwiseOperation)
     scalars = ", ".join(f"static_cast<float>(scalars[{n}])" for n in range(len(op.scalars)))
-    torch_type = {"F16": "at::kHalf", "BF16": "at::kBFloat16", "F32": "at::kFloat", "I8": "at::kChar",
-                  "I32": "at::kInt",
-                  "F8": "at::kFloat8_e4m3fnuz"}  # fmt: skip
+    torch_type = {
+        "F16": "at::kHalf",
+        "BF16": "at::kBFloat16",
+        "F32": "at::kFloat",
+        "I8": "at::kChar",
+        "I32": "at::kInt",
+        "F8": "at::kFloat8_e4m3fnuz",
+    }
     pointers = ", ".join(f"ds[{n}].data_ptr()" for n in range(len(i.DsDataType)))
     strides = ", ".join(f"ds[{n}].dim() == 1 ? 0 : int(ds[{n}].stride(0))" for n in range(len(i.DsDataType)))
-    b_sizes, b_stride = ("b.size(0), b.size(1)", "b.stride(0)") if i.BLayout == "Row" else (
-        "b.size(1), b.size(0)", "b.stride(0)")  # fmt: skip
+    b_sizes, b_stride = (
+        ("b.size(0), b.size(1)", "b.stride(0)") if i.BLayout == "Row" else ("b.size(1), b.size(0)", "b.stride(0)")
+    )
     tensors = "\n".join(
         f"    TORCH_CHECK(ds[{n}].scalar_type() == {torch_type[t]} && ds[{n}].size(-1) == N,\n"
         f'                "D{n}: wrong type or size");'

@@ -67,11 +67,15 @@ def _fitting(include: Path) -> Path:
     if ours != theirs:
         n = next((k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
         have, here = (x[n] if n < len(x) else "nothing" for x in (theirs, ours))
-        raise CkError(f"{shown(include)}: Composable Kernel of another version: template parameter {n + 1} is "
-                      f"{have}, here {here}; unset ROCM_GUIDE_CK to use the headers of this package")  # fmt: skip
+        raise CkError(
+            f"{shown(include)}: Composable Kernel of another version: template parameter {n + 1} is "
+            f"{have}, here {here}; unset ROCM_GUIDE_CK to use the headers of this package"
+        )
     if "make_descriptor" not in (include / HEADER).read_text(encoding="utf-8", errors="replace"):
-        raise CkError(f"{shown(include)}: Composable Kernel too old for compiling without HIP (no make_descriptor); "
-                      "unset ROCM_GUIDE_CK")  # fmt: skip
+        raise CkError(
+            f"{shown(include)}: Composable Kernel too old for compiling without HIP (no make_descriptor); "
+            "unset ROCM_GUIDE_CK"
+        )
     return include
 
 

@@ -71,12 +71,14 @@ class Problem:
 
 _CHOICES = (
     (("ALayout", "BLayout", "DsLayout", "ELayout"), get_args(Layout)),
-    (("ADataType", "BDataType", "AccDataType", "CShuffleDataType", "DsDataType", "EDataType", "ComputeDataType"),
-     get_args(DataType)),
+    (
+        ("ADataType", "BDataType", "AccDataType", "CShuffleDataType", "DsDataType", "EDataType", "ComputeDataType"),
+        get_args(DataType),
+    ),
     (("GemmSpec",), get_args(GemmSpecialization)),
     (("LoopSched",), ("Default", "Interwave")),
     (("PipelineVer",), ("v1", "v2")),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

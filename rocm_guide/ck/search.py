@@ -94,11 +94,15 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
                 CShuffleMXdlPerWavePerShuffle=1,
                 CShuffleNXdlPerWavePerShuffle=1,
                 CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(
-                    1, min(xdl * down, threads // across), 1, across),
+                    1,
+                    min(xdl * down, threads // across),
+                    1,
+                    across,
+                ),
                 CDEBlockTransferScalarPerVector_NPerBlock=store,
                 **_transfer("A", along_k["A"], m, threads, k, k1["A"], vectors["A"]),
                 **_transfer("B", along_k["B"], n, threads, k, k1["B"], vectors["B"]),
-            )  # fmt: skip
+            )
             if not check(one, problem):
                 yield one
 
@@ -118,8 +122,15 @@ def base_for(dtype: str, layout: Layout = "Col") -> GemmInstance:
         shuffle: DataType = "F16" if dtype == "F16" else "F32"
         op = "AddRelu" if dtype == "F16" else "PassThrough"
         ds: dict[str, Any] = {} if dtype == "F16" else {"DsLayout": (), "DsDataType": ()}
-        return GemmInstance(ADataType=t, BDataType=t, EDataType=t, CShuffleDataType=shuffle, BLayout=layout,
-                            CDEElementwiseOperation=op, **ds)  # fmt: skip
+        return GemmInstance(
+            ADataType=t,
+            BDataType=t,
+            EDataType=t,
+            CShuffleDataType=shuffle,
+            BLayout=layout,
+            CDEElementwiseOperation=op,
+            **ds,
+        )
     raise CkError(f"dtype={dtype!r}: choose from F16, BF16, I8")
 
 

@@ -80,17 +80,29 @@ def search_command(
     sizes = _problem(problem)
     found = search(base_for(dtype, "Row" if b_layout == "Row" else "Col"), sizes, top)
     if as_json:
-        rows = [{"instance": asdict(c.instance), "launch": asdict(c.launch), "predicted": asdict(c.prediction),
-                 "predicted_seconds": c.prediction.seconds, "limit": c.prediction.limit} for c in found]  # fmt: skip
+        rows = [
+            {
+                "instance": asdict(c.instance),
+                "launch": asdict(c.launch),
+                "predicted": asdict(c.prediction),
+                "predicted_seconds": c.prediction.seconds,
+                "limit": c.prediction.limit,
+            }
+            for c in found
+        ]
         typer.echo(json.dumps(rows, indent=1))
         return
-    typer.echo(f"{'tile M N K':<14}{'XDL':>4}{'per wave':>10}{'threads':>9}{'LDS B':>8}{'groups':>8}{'units used':>12}"
-               f"{'predicted':>11}  limit")  # fmt: skip
+    typer.echo(
+        f"{'tile M N K':<14}{'XDL':>4}{'per wave':>10}{'threads':>9}{'LDS B':>8}{'groups':>8}{'units used':>12}"
+        f"{'predicted':>11}  limit"
+    )
     for c in found:
         i, seconds = c.instance, c.prediction.seconds
         tile, per_wave = f"{i.MPerBlock} {i.NPerBlock} {i.KPerBlock}", f"{i.MXdlPerWave} x {i.NXdlPerWave}"
-        typer.echo(f"{tile:<14}{i.MPerXDL:>4}{per_wave:>10}{i.BlockSize:>9}{i.lds_bytes:>8,}{c.launch.groups:>8,}"
-                   f"{c.launch.busy:>12.0%}{seconds * 1e6:>8.1f} us  {c.prediction.limit}")  # fmt: skip
+        typer.echo(
+            f"{tile:<14}{i.MPerXDL:>4}{per_wave:>10}{i.BlockSize:>9}{i.lds_bytes:>8,}{c.launch.groups:>8,}"
+            f"{c.launch.busy:>12.0%}{seconds * 1e6:>8.1f} us  {c.prediction.limit}"
+        )
     typer.echo("predicted for an MI300X by a model (rocm_guide.ck.grid), not measured")
 
 

@@ -72,10 +72,19 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
         import json
 
         rows = [
-            {"number": x.number, "topic": x.topic, "title": x.title, "path": str(x.path), "seconds": x.seconds,
-             "peak_mib": x.peak_mib, "covers": x.covers, "hardware": x.stamp.get("hardware"), "outputs": _state(x)}
+            {
+                "number": x.number,
+                "topic": x.topic,
+                "title": x.title,
+                "path": str(x.path),
+                "seconds": x.seconds,
+                "peak_mib": x.peak_mib,
+                "covers": x.covers,
+                "hardware": x.stamp.get("hardware"),
+                "outputs": _state(x),
+            }
             for x in lessons
-        ]  # fmt: skip
+        ]
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     from rocm_guide.base import shown

@@ -23,8 +23,9 @@ def check_lds(answer: int) -> bool:
     """
     i = PRESETS["document_prose"].but(KPerBlock=64)
     if answer == i.lds_bytes:
-        return say(True, "7 planes of 257 rows and one of 256 for A, 129 and 128 for B, 8 x 2 bytes each: still 65,536 "
-                         "or less")  # fmt: skip
+        return say(
+            True, "7 planes of 257 rows and one of 256 for A, 129 and 128 for B, 8 x 2 bytes each: still 65,536 or less"
+        )
     tiles = (i.MPerBlock + i.NPerBlock) * i.KPerBlock
     hints = {
         2

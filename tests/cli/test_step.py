@@ -128,10 +128,14 @@ def test_mistakes_are_one_line(args, message, folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("args", "message"),
-    [(("two.py::none", "--arg", "x=fp32[4]"), "the file has fill, double"),
-     (("two.py::double", "--arg", "x=fp32[64]", "--arg", "y=fp32[64]", "--arg", "n=64", "--const", "BLOCK=64"),
-      "how many workgroups")],
-)  # fmt: skip
+    [
+        (("two.py::none", "--arg", "x=fp32[4]"), "the file has fill, double"),
+        (
+            ("two.py::double", "--arg", "x=fp32[64]", "--arg", "y=fp32[64]", "--arg", "n=64", "--const", "BLOCK=64"),
+            "how many workgroups",
+        ),
+    ],
+)
 def test_mistakes_with_a_python_file_are_one_line(args, message, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -58,7 +58,7 @@ WRONG = [
     ("softmax", "num_warps=8", "num_warps=1", "waves .*more warps"),
     ("softmax_online", "total * tl.exp(top - shift) +", "total +", "element .* is"),
     ("softmax_online", 'top, total = float("-inf"), 0.0', "top, total = 0.0, 0.0", "values near -1,000"),
-    ("softmax_online", "tl.where(new == float(\"-inf\"), 0.0, new)", "0.0", "element .* is"),
+    ("softmax_online", 'tl.where(new == float("-inf"), 0.0, new)', "0.0", "element .* is"),
     ("rms_norm", "/ cols + eps", "/ BLOCK + eps", "3 x 100.*not by the block"),
     ("rms_norm", "other=0.0).to(tl.float32)", "other=0.0)", "squares overflow fp16"),
     ("rms_norm", " * weight)", ")", "multiply by w"),
@@ -87,10 +87,10 @@ WRONG = [
     ("causal_attention", "tl.minimum((tl.program_id(0) + 1) * BM, M)", "M", "bytes .*3.2 times will do"),
     ("decode", "tl.load(sums + head * PARTS + p) * weight", "tl.load(sums + head * PARTS + p)", "check the merge"),
     ("decode", "tl.where(j < last", "tl.where(j < M", "2 heads, 256 tokens.*each token"),
-    ("decode", "score = tl.where(j < last, score, float(\"-inf\"))", "pass", "element .* is"),
+    ("decode", 'score = tl.where(j < last, score, float("-inf"))', "pass", "element .* is"),
     ("decode", "parts + place * D", "parts + head * D", "a race: program"),
     ("decode", "16\n", "1\n", "workgroups .*304 or more|split"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "old", "new", "said"), WRONG, ids=[f"{w[0]}-{i}" for i, w in enumerate(WRONG)])

@@ -151,7 +151,8 @@ for _name, _options in (
     ("bmm_ab_i8_e_f32", {"batch": 2, "odd": True}),
 ):
     CASES[f"{_name}{', odd sizes' if 'odd' in _options else ''}"] = Case(
-        ("int8_operator_kernel",), operator_case(_name, **_options))  # fmt: skip
+        ("int8_operator_kernel",), operator_case(_name, **_options)
+    )
 
 
 def _scaled():

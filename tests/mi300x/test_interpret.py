@@ -90,13 +90,17 @@ def endless(x, y, BLOCK: tl.constexpr):
 
 
 SAID = [
-        ("past", {}, r"past, line 8 of the cell \(tl.store\(y \+ o, .*: tl.store outside its tensor: element 10 of y, "
-         r"whose elements are 0 to 9 \(position \[2\] of the block, program \(2, 0, 0\)\); add a mask"),
-        ("wrong_mask", {"n": 10}, r"wrong_mask, line 13 .* element 10 of y.*its mask lets it through"),
-        ("before", {}, r"before, line 18 .* tl.atomic_rmw .* element -3 of y.*negative"),
-        ("unknown", {}, r"unknown, line 23 of the cell .*NameError: name 'oo' is not defined"),
-        ("endless", {}, r"endless, line 2[89] of the cell .*still running after 1 s of processor time"),
-]  # fmt: skip
+    (
+        "past",
+        {},
+        r"past, line 8 of the cell \(tl.store\(y \+ o, .*: tl.store outside its tensor: element 10 of y, "
+        r"whose elements are 0 to 9 \(position \[2\] of the block, program \(2, 0, 0\)\); add a mask",
+    ),
+    ("wrong_mask", {"n": 10}, r"wrong_mask, line 13 .* element 10 of y.*its mask lets it through"),
+    ("before", {}, r"before, line 18 .* tl.atomic_rmw .* element -3 of y.*negative"),
+    ("unknown", {}, r"unknown, line 23 of the cell .*NameError: name 'oo' is not defined"),
+    ("endless", {}, r"endless, line 2[89] of the cell .*still running after 1 s of processor time"),
+]
 
 
 def faults_of_all_kernels():

@@ -143,10 +143,15 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(monkeypatch):
 
 # What `vllm bench serve --save-result` writes, in the names of vllm/benchmarks/serve.py.
 VLLM = {
-    "duration": 2.0, "completed": 5, "total_input_tokens": 100, "total_output_tokens": 25, "request_throughput": 2.5,
-    "request_goodput": 2.0, "output_throughput": 12.5,
+    "duration": 2.0,
+    "completed": 5,
+    "total_input_tokens": 100,
+    "total_output_tokens": 25,
+    "request_throughput": 2.5,
+    "request_goodput": 2.0,
+    "output_throughput": 12.5,
     **{f"p{p}_{n}_ms": 100.0 + p for p in (50, 90, 99) for n in ("ttft", "tpot", "e2el")},
-}  # fmt: skip
+}
 PROGRAM = """#!{python}
 import json, sys
 words = sys.argv[1:]

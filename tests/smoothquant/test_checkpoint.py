@@ -116,7 +116,7 @@ def test_refusals(smoothed, tmp_path, monkeypatch):
         "no compressed-tensors model": lambda: load_compressed(tmp_path / "other"),
         "cannot be read; name the folder": lambda: load_compressed(tmp_path / "damaged"),
         "config.json: cannot be read": lambda: load_compressed(tmp_path / "nowhere"),
-    }  # fmt: skip
+    }
     for line, attempt in lines.items():
         with pytest.raises(QuantizationError) as caught:
             attempt()

@@ -147,8 +147,12 @@ def test_types_survive_a_change_of_the_models_type():
     linear = torch.nn.Linear(8, 4)
     layer = W8A8Linear(linear, SCHEMES["per channel, static"], torch.ones(8)).to(torch.bfloat16)
     kinds = {name: b.dtype for name, b in layer.named_buffers()}
-    assert kinds == {"weight": torch.int8, "weight_scale": torch.float32, "input_scale": torch.float32,
-                     "bias": torch.bfloat16}  # fmt: skip
+    assert kinds == {
+        "weight": torch.int8,
+        "weight_scale": torch.float32,
+        "input_scale": torch.float32,
+        "bias": torch.bfloat16,
+    }
     assert layer(torch.ones(2, 8, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
@@ -177,7 +181,7 @@ def test_refusals(tiny, spiked):
         "weights='row'": lambda: Scheme("row"),
         "inputs='token' with static=True": lambda: Scheme("channel", "token", True),
         "needs calibration": lambda: W8A8Linear(torch.nn.Linear(2, 2), Scheme()),
-    }  # fmt: skip
+    }
     before = {n: p.clone() for n, p in model.named_parameters()}
     for line, attempt in lines.items():
         with pytest.raises(QuantizationError) as caught:

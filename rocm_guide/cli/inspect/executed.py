@@ -41,9 +41,11 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
     result = run(launch.kernel, launch.grid, launch.arguments)
     model = model_time(result)
     return {
-        "workgroups": result.machine.total, "instructions": result.executed, **result.counters.summary(),
+        "workgroups": result.machine.total,
+        "instructions": result.executed,
+        **result.counters.summary(),
         "model_us": {**model.parts, "limit": model.limit},
-    }  # fmt: skip
+    }
 
 
 def print_executed(console: Console, counts: dict[str, Any]) -> None:
@@ -55,5 +57,7 @@ def print_executed(console: Console, counts: dict[str, Any]) -> None:
     console.print(f"  by kind: {', '.join(kinds)}")
     times = counts["model_us"]
     parts = [f"{name} {us:.3f}" for name, us in times.items() if name != "limit"]
-    console.print(f"  model: at peak rates an MI300X takes at least {times[times['limit']]:.3f} us ({times['limit']});"
-                  f" us by part: {', '.join(parts)}")  # fmt: skip
+    console.print(
+        f"  model: at peak rates an MI300X takes at least {times[times['limit']]:.3f} us ({times['limit']});"
+        f" us by part: {', '.join(parts)}"
+    )

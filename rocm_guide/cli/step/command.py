@@ -63,9 +63,17 @@ def step(
     with working(f"executing {path.name}"):
         found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, lds)
         recorded = record(
-            found.kernel, found.grid, found.arguments, group=group, wave=wave, limit=limit, name=found.name,
-            block=found.block, shared=found.shared, folder=path.parent,
-        )  # fmt: skip
+            found.kernel,
+            found.grid,
+            found.arguments,
+            group=group,
+            wave=wave,
+            limit=limit,
+            name=found.name,
+            block=found.block,
+            shared=found.shared,
+            folder=path.parent,
+        )
     first = recorded.find(at) if at else 0
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if html is not None:

@@ -101,11 +101,14 @@ def _python(path: Path, kernel: str, how: HowTo, grid: tuple[int, ...] | None) -
             return found[0]
     name = kernel or next(iter(kernels), "")
     if name not in kernels:
-        raise InspectError(f"{path.name}::{name}: no such @triton.jit function; the file has "
-                           f"{', '.join(kernels) or 'none'}")  # fmt: skip
+        raise InspectError(
+            f"{path.name}::{name}: no such @triton.jit function; the file has {', '.join(kernels) or 'none'}"
+        )
     if not how.arguments:
-        raise InspectError(f"{path.name}::{name} needs to know how it is launched: give --call 'EXPRESSION', or a "
-                           "function example() in the file, or --arg, --const and --grid")  # fmt: skip
+        raise InspectError(
+            f"{path.name}::{name} needs to know how it is launched: give --call 'EXPRESSION', or a "
+            "function example() in the file, or --arg, --const and --grid"
+        )
     if grid is None:
         raise _no_grid(path)
     values = _typed(how)

@@ -78,8 +78,10 @@ def frame(r: Recording, n: int, lanes: list[int]) -> RenderableType:
     if not ended and r.source(n):
         parts.append(Text(f"source  {shown(r.source(n), 110)}", "blue"))
     parts.append(Text(f"exec    {now.exec:016x}  {now.exec.bit_count()} of 64 lanes; scc {int(now.scc)}"))
-    flight = [f"{f.op} of line {f.line} -> {' '.join(f.registers) or 'memory'} ({f.counter}, {f.lanes} lanes)"
-              for f in now.loading]  # fmt: skip
+    flight = [
+        f"{f.op} of line {f.line} -> {' '.join(f.registers) or 'memory'} ({f.counter}, {f.lanes} lanes)"
+        for f in now.loading
+    ]
     parts += [Text(f"flight  {text}") for text in flight or ["nothing"]]
     if n and (scalars := r.steps[n - 1].scalars):
         text = "  ".join(
@@ -95,8 +97,9 @@ def frame(r: Recording, n: int, lanes: list[int]) -> RenderableType:
     return Group(*parts, _vectors(r, n, lanes), Text(""))
 
 
-def play(r: Recording, n: int, lanes: list[int], console: Console, key: Callable[[], str],
-         ask: Callable[[str], str]) -> None:  # fmt: skip
+def play(
+    r: Recording, n: int, lanes: list[int], console: Console, key: Callable[[], str], ask: Callable[[str], str]
+) -> None:
     """Step by keys: n next, b back, g to a line, q quit (and the arrow keys)."""
     note = ""
     while True:

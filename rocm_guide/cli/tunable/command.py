@@ -72,9 +72,17 @@ def plan_command(
     config_fields(model)  # an unknown model is refused before torch is imported
     with announced(f"planning {shown(model)}"):
         found = plan(
-            model, batch=batch, prompt=lengths_of(prompt), new_tokens=new_tokens, pad=pad, cache=cache, dtype=dtype,
-            attention=attention, rules=rules, progress=sys.stderr.isatty() and not as_json,
-        )  # fmt: skip
+            model,
+            batch=batch,
+            prompt=lengths_of(prompt),
+            new_tokens=new_tokens,
+            pad=pad,
+            cache=cache,
+            dtype=dtype,
+            attention=attention,
+            rules=rules,
+            progress=sys.stderr.isatty() and not as_json,
+        )
     entries = list(found.gemms.values())
     low, high = tuning_seconds((e.gemm for e in entries), candidates=candidates)
     if out is not None:
@@ -123,9 +131,17 @@ def check(file: Annotated[Path, _FILE], as_json: JSON = False) -> None:
     refused = explain_validators(parsed.validators, here) if here is not None and parsed.validators else []
     if as_json:
         typer.echo(
-            json.dumps({"products": len(parsed.gemms), "tuned": len(parsed.tuned), "validators": parsed.validators,
-                        "problems": parsed.problems, "refused": refused, "checked_here": here is not None})
-        )  # fmt: skip
+            json.dumps(
+                {
+                    "products": len(parsed.gemms),
+                    "tuned": len(parsed.tuned),
+                    "validators": parsed.validators,
+                    "problems": parsed.problems,
+                    "refused": refused,
+                    "checked_here": here is not None,
+                }
+            )
+        )
     else:
         typer.echo(f"{file}: {len(parsed.gemms)} products, {len(parsed.tuned)} tuned")
         for name, value in parsed.validators.items():

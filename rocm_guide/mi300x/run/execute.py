@@ -124,8 +124,9 @@ class Executor:
             if w.pc < len(code):
                 raise
             last = code[-1]
-            raise RunError(f"line {last.line}: {last.op} is the last instruction and execution runs past it",
-                           last.line) from None  # fmt: skip
+            raise RunError(
+                f"line {last.line}: {last.op} is the last instruction and execution runs past it", last.line
+            ) from None
         w.executed += done
         self.executed += done
         self._check_limit(w)
@@ -134,8 +135,12 @@ class Executor:
     def _check_limit(self, w: Wave) -> None:
         if w.executed > self.limit:
             o = self.code[min(w.pc, len(self.code) - 1)]
-            raise RunError(f"line {o.line}: wave {w.index} of {w.group!r} has executed {w.executed} instructions, more "
-                           f"than the limit of {self.limit}: an endless loop?", o.line, "limit")  # fmt: skip
+            raise RunError(
+                f"line {o.line}: wave {w.index} of {w.group!r} has executed {w.executed} instructions, more "
+                f"than the limit of {self.limit}: an endless loop?",
+                o.line,
+                "limit",
+            )
 
     def _where(self, w: Wave, e: RunError) -> RunError:
         o = self.code[min(max(w.pc - 1, 0), len(self.code) - 1)]
@@ -151,8 +156,13 @@ class Executor:
         name = {106: "vcc_lo", 107: "vcc_hi", 124: "m0"}.get(r, f"s{r}")
         f = w.s[r]
         if isinstance(f, Flight):
-            raise self._where(w, RunError(f"reads {name}, which {f.op} of line {f.line} is still loading; "
-                                          "s_waitcnt lgkmcnt(0) is missing", rule="wait"))  # fmt: skip
+            raise self._where(
+                w,
+                RunError(
+                    f"reads {name}, which {f.op} of line {f.line} is still loading; s_waitcnt lgkmcnt(0) is missing",
+                    rule="wait",
+                ),
+            )
         raise self._where(w, RunError(f"reads {name}, which was never written", rule="undefined"))
 
     def _copy_nothing(self, w: Wave, o: Operation, lanes: int) -> None:
@@ -184,11 +194,17 @@ class Executor:
         w.pc += 1
         lane = (bad & -bad).bit_length() - 1
         if f is not None and f.lanes & bad:
-            raise self._where(w, RunError(
-                f"reads {register_name(r)}, which {f.op} of line {f.line} is still loading; s_waitcnt is missing or "
-                "too weak", rule="wait"))  # fmt: skip
-        raise self._where(w, RunError(f"reads {register_name(r)}, which was never written in lane {lane}",
-                                      rule="undefined"))  # fmt: skip
+            raise self._where(
+                w,
+                RunError(
+                    f"reads {register_name(r)}, which {f.op} of line {f.line} is still loading; s_waitcnt is missing "
+                    "or too weak",
+                    rule="wait",
+                ),
+            )
+        raise self._where(
+            w, RunError(f"reads {register_name(r)}, which was never written in lane {lane}", rule="undefined")
+        )
 
     def _touched(self, w: Wave, o: Operation, r: int, lanes: int) -> None:
         """Refuse a register that a load under way would overwrite."""
@@ -196,13 +212,20 @@ class Executor:
         if f.lanes & lanes:
             w.pc += 1
             verb = "writes" if r in o.writes else "reads"
-            raise self._where(w, RunError(f"{verb} {register_name(r)}, which {f.op} of line {f.line} is still "
-                                          "loading; s_waitcnt is missing or too weak", rule="wait"))  # fmt: skip
+            raise self._where(
+                w,
+                RunError(
+                    f"{verb} {register_name(r)}, which {f.op} of line {f.line} is still "
+                    "loading; s_waitcnt is missing or too weak",
+                    rule="wait",
+                ),
+            )
 
     def _scalar_written(self, w: Wave, r: int) -> None:
         w.pc += 1
-        raise self._where(w, RunError(f"writes s{r}, which {w.s[r].op} of line {w.s[r].line} is still loading",
-                                      rule="wait"))  # fmt: skip
+        raise self._where(
+            w, RunError(f"writes s{r}, which {w.s[r].op} of line {w.s[r].line} is still loading", rule="wait")
+        )
 
     def _copied(self, w: Wave, o: Operation, lanes: int) -> None:
         """A move carries over which lanes are defined."""

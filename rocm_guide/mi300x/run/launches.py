@@ -121,8 +121,7 @@ def executed_on_gfx942(
             return
         free = {name: value for name, value in arguments.items() if compiled.signature[name] != "constexpr"}
         try:
-            result = run(compiled, grid, free, order=order, limit=limit, count=count, copies=copies,
-                         wait_states=True)  # fmt: skip
+            result = run(compiled, grid, free, order=order, limit=limit, count=count, copies=copies, wait_states=True)
         except RunError as e:
             raise RunError(f"{compiled.name}, launch {len(done.launches) + 1}: {e}", e.line, e.rule) from e
         done.launches.append(Executed(compiled.name, grid, compiled, result))

@@ -28,8 +28,10 @@ def _parameters(kernel: CodeKernel) -> tuple[Parameter, ...]:
             for a in listed
         )
     except (KeyError, TypeError, ValueError):
-        raise RunError(f"the code object describes the arguments of {kernel.name} in a way that makes no sense; "
-                       "build it again", rule="arguments") from None  # fmt: skip
+        raise RunError(
+            f"the code object describes the arguments of {kernel.name} in a way that makes no sense; build it again",
+            rule="arguments",
+        ) from None
 
 
 def load_listing(text: str, name: str | None, data: bytes) -> Program:
@@ -45,8 +47,10 @@ def load_listing(text: str, name: str | None, data: bytes) -> Program:
     program = load_program(text, name, tuple(found))
     kernel = found.get(program.name)
     if kernel is None or not kernel.directives:
-        raise RunError(f"the code object has no kernel {program.name!r}; it has {', '.join(found)[:200] or 'none'}",
-                       rule="arguments")  # fmt: skip
+        raise RunError(
+            f"the code object has no kernel {program.name!r}; it has {', '.join(found)[:200] or 'none'}",
+            rule="arguments",
+        )
     directives = {name: str(value) for name, value in kernel.directives.items()}
     metadata = {str(k): str(v) for k, v in kernel.metadata.items()}
     settings = settings_of(directives, metadata)

@@ -85,8 +85,15 @@ class Program:
         return self.text.split("\n")
 
 
-_SIZES = (("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2),
-          ("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1))  # fmt: skip
+_SIZES = (
+    ("private_segment_buffer", 4),
+    ("dispatch_ptr", 2),
+    ("queue_ptr", 2),
+    ("kernarg_segment_ptr", 2),
+    ("dispatch_id", 2),
+    ("flat_scratch_init", 2),
+    ("private_segment_size", 1),
+)
 
 
 _PRELOAD = "user_sgpr_kernarg_preload_"
@@ -120,8 +127,10 @@ def settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Setting
     )
 
 
-_SKIP = re.compile(r"(\.(loc|file|cfi_\w+|p2align|set|section|text|type|globl|protected|weak|size|hidden|ident)\b"
-                   r"|\.?[\w$.]+:|\"[^\"]+\":|;|//|$)")  # fmt: skip
+_SKIP = re.compile(
+    r"(\.(loc|file|cfi_\w+|p2align|set|section|text|type|globl|protected|weak|size|hidden|ident)\b"
+    r"|\.?[\w$.]+:|\"[^\"]+\":|;|//|$)"
+)
 
 
 def _all_known(text: list[str], function: Function) -> None:
@@ -149,8 +158,9 @@ def _pick(scan: Scan, name: str | None) -> Function:
         )
     if name is None:
         if len(entries) > 1:
-            raise RunError(f"{len(entries)} kernels in this text: choose one by name of "
-                           f"{', '.join(f.name for f in entries)[:200]}")  # fmt: skip
+            raise RunError(
+                f"{len(entries)} kernels in this text: choose one by name of {', '.join(f.name for f in entries)[:200]}"
+            )
         return entries[0]
     for f in entries:
         if f.name == name:
@@ -185,8 +195,9 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
             labels.setdefault(label, len(body) + at)
         body += f.body
     if body[-1].op not in ("s_endpgm", "s_branch", "s_setpc_b64", "s_code_end", "s_nop", "s_trap"):
-        raise RunError(f"line {body[-1].line}: the text ends in {body[-1].op}, not in s_endpgm; it is cut short",
-                       body[-1].line)  # fmt: skip
+        raise RunError(
+            f"line {body[-1].line}: the text ends in {body[-1].op}, not in s_endpgm; it is cut short", body[-1].line
+        )
     addresses, at = [], 0
     for raw in body:
         at = raw.address if raw.address >= 0 else at

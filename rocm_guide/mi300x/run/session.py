@@ -46,8 +46,9 @@ class Result:
         text = {o.line: o.text for o in self.machine.code}
         return [
             f"line {line}: {text[line]}: {n} times a wave overwrote another wave's copy of a value, within "
-            f"{self.machine.copies:g} of it" for line, n in sorted(self.machine.copied.items())
-        ]  # fmt: skip
+            f"{self.machine.copies:g} of it"
+            for line, n in sorted(self.machine.copied.items())
+        ]
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,11 @@ def prepare(
         raise RunError(f"copies={copies!r}: a part of a value, from 0 to less than 1", rule="arguments")
     program = load_listing(text, name, code_object) if code_object is not None else load_program(text, name)
     if program.listing and code_object is None:
-        raise RunError("a disassembly does not say what the kernel is given at its start: pass the bytes of the file "
-                       "that it was made from as code_object=", rule="arguments")  # fmt: skip
+        raise RunError(
+            "a disassembly does not say what the kernel is given at its start: pass the bytes of the file "
+            "that it was made from as code_object=",
+            rule="arguments",
+        )
     signature: Mapping[str, str] = {}
     if not isinstance(kernel, str):
         shared = kernel.shared if shared is None else shared
@@ -148,8 +152,10 @@ def prepare(
         block = settings.threads
     threads = _triple("block", block)
     if (n := threads[0] * threads[1] * threads[2]) > (settings.threads or 1024):
-        raise RunError(f"block={block!r}: {n} work-items, and the kernel was compiled for at most "
-                       f"{settings.threads or 1024}", rule="arguments")  # fmt: skip
+        raise RunError(
+            f"block={block!r}: {n} work-items, and the kernel was compiled for at most {settings.threads or 1024}",
+            rule="arguments",
+        )
     lds = settings.lds + (shared or 0)
     if lds > 65536:
         raise RunError(f"{lds} bytes of LDS, and a workgroup of gfx942 has at most 65536", rule="arguments")
@@ -158,8 +164,9 @@ def prepare(
     memory = Memory()
     places = _triple("grid", grid)
     bound = bind_arguments(memory, parameters, arguments, settings.kernarg, places, threads)
-    machine = Machine(program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit,
-                      count=count, copies=copies)  # fmt: skip
+    machine = Machine(
+        program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit, count=count, copies=copies
+    )
     if wait_states:
         check_wait_states(program, machine.code)
     return Session(machine, bound)
@@ -234,7 +241,19 @@ def run(
     >>> run(text, 1, [x]).executed, x[:4].tolist()
     (8, [0.0, 2.0, 4.0, 6.0])
     """
-    session = prepare(kernel, grid, arguments, name=name, block=block, shared=shared, code_object=code_object,
-                      observer=observer, limit=limit, count=count, copies=copies, wait_states=wait_states)  # fmt: skip
+    session = prepare(
+        kernel,
+        grid,
+        arguments,
+        name=name,
+        block=block,
+        shared=shared,
+        code_object=code_object,
+        observer=observer,
+        limit=limit,
+        count=count,
+        copies=copies,
+        wait_states=wait_states,
+    )
     session.machine.run(order)
     return session.finish()

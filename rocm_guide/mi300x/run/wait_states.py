@@ -90,27 +90,44 @@ def _vector_rules(x: _Seen) -> Iterator[_Rule]:
     op, mods = x.o.op, split_operands(x.o.args)[1]
     if x.scalar_writes:
         mask = x.scalar_writes
-        yield _Rule(5, lambda y: y.o.kind in ("global", "scratch") and bool(y.scalar_reads & mask),
-                    "a scalar register that the vector ALU wrote, in a memory instruction")  # fmt: skip
-        yield _Rule(2, lambda y: y.o.kind == "valu" and bool(y.scalar_reads & mask),
-                    "a scalar register that the vector ALU wrote")  # fmt: skip
-        yield _Rule(4, lambda y: y.o.op.startswith("v_div_fmas") and bool(mask & {106, 107}),
-                    "VCC that the vector ALU wrote")  # fmt: skip
-        yield _Rule(4, lambda y: y.o.op.startswith(("v_readlane", "v_writelane")) and bool(y.scalar_reads & mask),
-                    "the number of a lane that the vector ALU wrote")  # fmt: skip
+        yield _Rule(
+            5,
+            lambda y: y.o.kind in ("global", "scratch") and bool(y.scalar_reads & mask),
+            "a scalar register that the vector ALU wrote, in a memory instruction",
+        )
+        yield _Rule(
+            2,
+            lambda y: y.o.kind == "valu" and bool(y.scalar_reads & mask),
+            "a scalar register that the vector ALU wrote",
+        )
+        yield _Rule(
+            4, lambda y: y.o.op.startswith("v_div_fmas") and bool(mask & {106, 107}), "VCC that the vector ALU wrote"
+        )
+        yield _Rule(
+            4,
+            lambda y: y.o.op.startswith(("v_readlane", "v_writelane")) and bool(y.scalar_reads & mask),
+            "the number of a lane that the vector ALU wrote",
+        )
     if op.startswith("v_cmpx"):
         yield _Rule(5, lambda y: y.dpp, "EXEC that the vector ALU wrote, in a DPP instruction")
         yield _Rule(4, lambda y: y.o.op.startswith(_LANES), "EXEC that the vector ALU wrote")
     if not x.writes:
         return
     yield _Rule(2, lambda y: y.dpp and bool(y.reads & x.writes), "a vector register in a DPP instruction")
-    yield _Rule(1, lambda y: y.o.op.startswith(_LANES[:2]) and bool(y.reads & x.writes),
-                "a vector register, of which a lane is taken,")  # fmt: skip
-    yield _Rule(2, lambda y: y.o.kind == "mfma" and bool(y.reads & x.writes),
-                "a vector register in a matrix instruction")  # fmt: skip
+    yield _Rule(
+        1,
+        lambda y: y.o.op.startswith(_LANES[:2]) and bool(y.reads & x.writes),
+        "a vector register, of which a lane is taken,",
+    )
+    yield _Rule(
+        2, lambda y: y.o.kind == "mfma" and bool(y.reads & x.writes), "a vector register in a matrix instruction"
+    )
     if op.startswith(_TRANSCENDENTAL):
-        yield _Rule(1, lambda y: y.o.kind == "valu" and not y.o.op.startswith(_TRANSCENDENTAL)
-                    and bool(y.reads & x.writes), "a transcendental result")  # fmt: skip
+        yield _Rule(
+            1,
+            lambda y: y.o.kind == "valu" and not y.o.op.startswith(_TRANSCENDENTAL) and bool(y.reads & x.writes),
+            "a transcendental result",
+        )
     if mods.get("dst_sel", "DWORD") != "DWORD" or (mods.get("op_sel", "").endswith(",1]") and "_pk_" not in op):
         yield _Rule(1, lambda y: y.o.kind == "valu" and bool(y.reads & x.writes), "a result in part of a register")
 
@@ -159,5 +176,7 @@ def check_wait_states(program: Program, code: Sequence[Operation]) -> None:
                     raise RunError(
                         f"line {y.o.line}: {y.o.text} uses {rule.why} of line {x.o.line} ({x.o.op}) after {states} "
                         f"wait states and takes {rule.states}: s_nop {rule.states - states - 1} is missing before it",
-                        y.o.line, "wait states")  # fmt: skip
+                        y.o.line,
+                        "wait states",
+                    )
             todo += [(j, states + _states(y.o)) for j in _following(program, y.o, last)]

@@ -68,18 +68,25 @@ class _Pool:
 
 def _step(s: Step, loadings: _Pool, lds: _Pool) -> list[Any]:
     accesses = [[int(write), _ranges(at, size)] for at, size, write in s.lds if len(at)]
-    return [s.index, len(s.vectors), [[n, x] for n, x in s.scalars.items()] or 0,
-            0 if s.exec is None else _pair(s.exec), -1 if s.scc is None else int(s.scc),
-            -1 if s.loading is None else loadings.add(_loading(s.loading)),
-            lds.add(accesses) if accesses else -1]  # fmt: skip
+    return [
+        s.index,
+        len(s.vectors),
+        [[n, x] for n, x in s.scalars.items()] or 0,
+        0 if s.exec is None else _pair(s.exec),
+        -1 if s.scc is None else int(s.scc),
+        -1 if s.loading is None else loadings.add(_loading(s.loading)),
+        lds.add(accesses) if accesses else -1,
+    ]
 
 
 def _model(t: Timeline) -> str:
     c = t.costs
-    return (f"Model: {t.cycles:,} cycles, {t.exposed:,} without any work in the compute unit, {t.conflicts:,} lost to "
-            f"LDS bank conflicts. It charges {c.issue} cycles an instruction of a wave, {c.memory_latency} for a load "
-            f"from memory, {c.l1_latency} for a line that was touched before, {c.lds_latency} for the LDS (assumed "
-            "latencies), and the passes of each matrix instruction.")  # fmt: skip
+    return (
+        f"Model: {t.cycles:,} cycles, {t.exposed:,} without any work in the compute unit, {t.conflicts:,} lost to "
+        f"LDS bank conflicts. It charges {c.issue} cycles an instruction of a wave, {c.memory_latency} for a load "
+        f"from memory, {c.l1_latency} for a line that was touched before, {c.lds_latency} for the LDS (assumed "
+        "latencies), and the passes of each matrix instruction."
+    )
 
 
 def _timeline(t: Timeline) -> dict[str, Any]:
@@ -101,14 +108,29 @@ def pack(recording: Recording, model: Timeline, lanes: list[int]) -> bytes:
         place = o.source.rpartition(":")[0]
         code.append([o.line, o.text, places.add([place, recording.sources.get(place, "")]) if place else -1])
     head = {
-        "name": recording.name, "group": recording.group, "wave": recording.wave, "waves": len(recording.events),
-        "lanes": lanes, "registers": list(start.vectors), "lds_bytes": recording.lds, "code": code,
-        "places": places.items, "steps": steps, "loadings": loadings.items, "lds": lds.items,
-        "start": {"n": len(start.vectors), "s": start.scalars, "exec": _pair(start.exec), "scc": int(start.scc),
-                  "loading": _loading(start.loading)},
-        "timeline": _timeline(model), "model": _model(model),
+        "name": recording.name,
+        "group": recording.group,
+        "wave": recording.wave,
+        "waves": len(recording.events),
+        "lanes": lanes,
+        "registers": list(start.vectors),
+        "lds_bytes": recording.lds,
+        "code": code,
+        "places": places.items,
+        "steps": steps,
+        "loadings": loadings.items,
+        "lds": lds.items,
+        "start": {
+            "n": len(start.vectors),
+            "s": start.scalars,
+            "exec": _pair(start.exec),
+            "scc": int(start.scc),
+            "loading": _loading(start.loading),
+        },
+        "timeline": _timeline(model),
+        "model": _model(model),
         "error": recording.error or ("The recording stops here: it has reached its limit." if recording.cut else ""),
-    }  # fmt: skip
+    }
     text = json.dumps(head, separators=(",", ":")).encode()
     body = np.concatenate(words).astype("<u4").tobytes() if words else b""
     return zlib.compress(struct.pack("<II", len(text), 0) + text + bytes(-len(text) % 4) + body, 9)
@@ -136,5 +158,7 @@ def page(recording: Recording, model: Timeline | None = None, *, height: str = "
 def inline(recording: Recording, height: int = 640) -> str:
     """The page in a frame, for the output of a notebook's cell; ``height`` in pixels."""
     text = escape(page(recording, height=f"{max(120, height - 330)}px"), quote=True)
-    return (f'<iframe srcdoc="{text}" sandbox="allow-scripts" width="100%" height="{height}" '
-            f'style="border:1px solid #8888" title="{escape(recording.name)}, stepped"></iframe>')  # fmt: skip
+    return (
+        f'<iframe srcdoc="{text}" sandbox="allow-scripts" width="100%" height="{height}" '
+        f'style="border:1px solid #8888" title="{escape(recording.name)}, stepped"></iframe>'
+    )

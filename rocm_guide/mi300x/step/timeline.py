@@ -65,8 +65,10 @@ class Timeline:
     overlap: int = 0
 
     def __str__(self) -> str:
-        lines = [f"model: {self.cycles:,} cycles, {self.exposed:,} of them without any work in the compute unit, "
-                 f"{self.conflicts:,} cycles of LDS bank conflicts"]  # fmt: skip
+        lines = [
+            f"model: {self.cycles:,} cycles, {self.exposed:,} of them without any work in the compute unit, "
+            f"{self.conflicts:,} cycles of LDS bank conflicts"
+        ]
         for n, waited in enumerate(self.waits):
             text = ", ".join(f"{why} {cycles:,}" for why, cycles in waited.most_common()) or "nothing"
             lines.append(f"  wave {n} (SIMD {n % len(self.mfma_busy)}) waits, in model cycles, for: {text}")

@@ -8,8 +8,10 @@ from rocm_guide.mi300x.run.wave import ALL_LANES, bits_of
 
 __all__ = ["SPECIAL32", "bits", "lanes", "text_of"]
 
-SPECIAL32 = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3.4e38, 65504, 65520, 1e-8,
-                      240, 248, -0.5], np.float32)  # fmt: skip
+SPECIAL32 = np.array(
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3.4e38, 65504, 65520, 1e-8, 240, 248, -0.5],
+    np.float32,
+)
 
 
 def text_of(code, lds=0, threads=64, extra=""):

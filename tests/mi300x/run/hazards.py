@@ -82,13 +82,21 @@ def _random(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> t
 
 def _skinny() -> Subject:
     rows, columns, depth = 8, 32, 1024
-    a, b = (torch.randint(-8, 9, s, generator=torch.Generator().manual_seed(1)).float().to(torch.float8_e4m3fnuz)
-            for s in ((rows, depth), (columns, depth)))  # fmt: skip
+    a, b = (
+        torch.randint(-8, 9, s, generator=torch.Generator().manual_seed(1)).float().to(torch.float8_e4m3fnuz)
+        for s in ((rows, depth), (columns, depth))
+    )
     c, partial = torch.zeros(rows, columns, dtype=torch.float16), torch.zeros(1, rows, columns)
     tickets = torch.zeros(1, dtype=torch.int32)
     arguments = [a, b, c, partial, tickets, rows, columns, depth, 1, 0.03125]
-    return Subject("HIP skinny GEMM", compile_hip("skinny_gemm"), (1,), arguments,
-                   {"name": "skinny_gemm_sparse_f16"}, ("round_robin", 1))  # fmt: skip
+    return Subject(
+        "HIP skinny GEMM",
+        compile_hip("skinny_gemm"),
+        (1,),
+        arguments,
+        {"name": "skinny_gemm_sparse_f16"},
+        ("round_robin", 1),
+    )
 
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {

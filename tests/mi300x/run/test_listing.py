@@ -69,10 +69,14 @@ def _program(source, name, code_object=None):
 
 @pytest.mark.parametrize(
     "code_object, error, message",
-    [(None, RunError, "does not say what the kernel is given at its start"),
-     ("gemm.hsaco", RunError, "give the bytes of the file"),
-     ((SAMPLES / "hip_clang22.co").read_bytes(), RunError, "no kernel 'gemm'; it has"),
-     (OBJECT[:200], ElfError, ""), (b"", ElfError, "")])  # fmt: skip
+    [
+        (None, RunError, "does not say what the kernel is given at its start"),
+        ("gemm.hsaco", RunError, "give the bytes of the file"),
+        ((SAMPLES / "hip_clang22.co").read_bytes(), RunError, "no kernel 'gemm'; it has"),
+        (OBJECT[:200], ElfError, ""),
+        (b"", ElfError, ""),
+    ],
+)
 def test_a_listing_alone_is_refused(code_object, error, message):
     with pytest.raises(error, match=message):
         product(LISTING, code_object=code_object)

@@ -58,23 +58,30 @@ def test_a_copy_and_its_counters():
     assert c.instructions["global"] == 2 and result.executed == 9
 
 
-@pytest.mark.parametrize(("code", "rule", "words"), [
-    (COPY.replace("s_waitcnt vmcnt(0)", "s_nop 0"), "wait", ["v2", "global_load_dword", "line 9"]),
-    (COPY.replace("v1, s[4:5]", "v1, s[4:5] offset:4"), "bounds", ["lane 63", "byte 256", "argument 1"]),
-    (COPY.replace("v1, v2, s[6:7]", "v1, v2, s[6:7] offset:-8"), "bounds", ["lane 0", "byte -8", "writes"]),
-    (COPY.replace("v2, s8, v2", "v2, s8, v9"), "undefined", ["v9", "lane 0"]),
-    (COPY.replace("s8, v2", "s9, v2"), "undefined", ["s9"]),
-    ("  s_load_dword s9, s[4:5], 0x0\n  s_add_u32 s9, s9, 1\n", "wait", ["s9", "lgkmcnt(0)"]),
-    ("  s_load_dword s9, s[4:5], 0x100\n", "bounds", ["byte 256"]),
-    ("  global_load_dword v2, v1, s[4:5]\n  v_mov_b32_e32 v2, 0\n", "wait", ["writes v2"]),
-    ("  ds_read_b32 v2, v1\n", "undefined", ["nobody has written"]),
-    ("  ds_write_b32 v1, v0 offset:4\n", "bounds", ["lane 63", "byte 256 of LDS"]),
-    ("  ds_write_b32 v1, v0\n  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(1)\n  v_mov_b32_e32 v3, v2\n", "wait", ["v2"]),
-    ("  scratch_load_dword v2, off, off offset:8\n", "undefined", ["scratch"]),
-    ("  scratch_store_dword off, v0, off offset:64\n", "bounds", ["64"]),
-    (".L1:\n  s_branch .L1\n", "limit", ["20000"]),
-    ("  s_mov_b32 s20, 1\n  s_mov_b32 s21, 0\n  s_setpc_b64 s[20:21]\n", "text", ["0x1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "rule", "words"),
+    [
+        (COPY.replace("s_waitcnt vmcnt(0)", "s_nop 0"), "wait", ["v2", "global_load_dword", "line 9"]),
+        (COPY.replace("v1, s[4:5]", "v1, s[4:5] offset:4"), "bounds", ["lane 63", "byte 256", "argument 1"]),
+        (COPY.replace("v1, v2, s[6:7]", "v1, v2, s[6:7] offset:-8"), "bounds", ["lane 0", "byte -8", "writes"]),
+        (COPY.replace("v2, s8, v2", "v2, s8, v9"), "undefined", ["v9", "lane 0"]),
+        (COPY.replace("s8, v2", "s9, v2"), "undefined", ["s9"]),
+        ("  s_load_dword s9, s[4:5], 0x0\n  s_add_u32 s9, s9, 1\n", "wait", ["s9", "lgkmcnt(0)"]),
+        ("  s_load_dword s9, s[4:5], 0x100\n", "bounds", ["byte 256"]),
+        ("  global_load_dword v2, v1, s[4:5]\n  v_mov_b32_e32 v2, 0\n", "wait", ["writes v2"]),
+        ("  ds_read_b32 v2, v1\n", "undefined", ["nobody has written"]),
+        ("  ds_write_b32 v1, v0 offset:4\n", "bounds", ["lane 63", "byte 256 of LDS"]),
+        (
+            "  ds_write_b32 v1, v0\n  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(1)\n  v_mov_b32_e32 v3, v2\n",
+            "wait",
+            ["v2"],
+        ),
+        ("  scratch_load_dword v2, off, off offset:8\n", "undefined", ["scratch"]),
+        ("  scratch_store_dword off, v0, off offset:64\n", "bounds", ["64"]),
+        (".L1:\n  s_branch .L1\n", "limit", ["20000"]),
+        ("  s_mov_b32 s20, 1\n  s_mov_b32 s21, 0\n  s_setpc_b64 s[20:21]\n", "text", ["0x1"]),
+    ],
+)
 def test_each_mistake_has_its_name(code, rule, words):
     x, y = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
     with pytest.raises(RunError) as e:
@@ -248,8 +255,12 @@ def test_narrow_accesses():
     x = np.random.default_rng(2).integers(0, 1 << 32, 64, dtype=np.uint32)
     raw = x.view(np.uint8).astype(np.int64)
     i = np.arange(64)
-    for n, want in ((2, raw[i].astype(np.int8)), (3, raw[i + 1] | raw[i + 2] << 8),
-                    (4, 0x2222 | (raw[i] | raw[i + 1] << 8) << 16), (5, i)):  # fmt: skip
+    for n, want in (
+        (2, raw[i].astype(np.int8)),
+        (3, raw[i + 1] | raw[i + 2] << 8),
+        (4, 0x2222 | (raw[i] | raw[i + 1] << 8) << 16),
+        (5, i),
+    ):
         _, y, _ = launch(code.format(n), x=x.copy())
         np.testing.assert_array_equal(y, want.astype(np.int64) & 0xFFFFFFFF)
 
@@ -303,11 +314,18 @@ def test_arrays_that_share_memory_and_views():
         launch(COPY, y=frozen)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ([1, 2, 3], "pointer"), ([np.zeros(64)] * 2, "missing"), ([np.zeros(64)] * 2 + [np.float64(1)], "8 bytes"),
-    ([np.zeros(64)] * 2 + [1 << 40], "does not fit"), ([np.zeros(64)] * 2 + ["a"], "number"), ([0] * 9, "9 arguments"),
-    ({"x": 1}, "no parameter"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([1, 2, 3], "pointer"),
+        ([np.zeros(64)] * 2, "missing"),
+        ([np.zeros(64)] * 2 + [np.float64(1)], "8 bytes"),
+        ([np.zeros(64)] * 2 + [1 << 40], "does not fit"),
+        ([np.zeros(64)] * 2 + ["a"], "number"),
+        ([0] * 9, "9 arguments"),
+        ({"x": 1}, "no parameter"),
+    ],
+)
 def test_wrong_arguments(arguments, words):
     with pytest.raises(RunError, match=words) as e:
         run(kernel(COPY), 1, arguments)

@@ -12,14 +12,17 @@ from tests.mi300x.run.test_memory import COPY, EXCHANGE, kernel
 X, Y = np.arange(64, dtype=np.uint32), np.zeros(128, np.uint32)
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda t: t.replace("gfx942", "gfx1100"), "gfx1100"),
-    (lambda t: t.partition("global_store")[0], "cut short"),
-    (lambda t: t.replace("s_endpgm", "s_cbranch_scc0 .LBB9\n  s_endpgm"), "goes nowhere"),
-    (lambda t: t.replace("v_add_u32_e32", "v_add_u33_e32"), "v_add_u33_e32"),
-    (lambda t: t.replace("v_add_u32_e32", "w_add_u32_e32"), "w_add_u32_e32"),
-    (lambda t: "", "no AMDGCN kernel"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.replace("gfx942", "gfx1100"), "gfx1100"),
+        (lambda t: t.partition("global_store")[0], "cut short"),
+        (lambda t: t.replace("s_endpgm", "s_cbranch_scc0 .LBB9\n  s_endpgm"), "goes nowhere"),
+        (lambda t: t.replace("v_add_u32_e32", "v_add_u33_e32"), "v_add_u33_e32"),
+        (lambda t: t.replace("v_add_u32_e32", "w_add_u32_e32"), "w_add_u32_e32"),
+        (lambda t: "", "no AMDGCN kernel"),
+    ],
+)
 def test_one_line_for_what_cannot_run(change, words):
     with pytest.raises(RunError, match=words) as e:
         run(change(kernel(COPY)), 1, [X.copy(), Y.copy(), 5])

@@ -74,17 +74,19 @@ INTEGERS = {
     "v_sad_u32 v5, v1, v2, v3": abs(A.astype(I64) - B) + C,
     "v_add_u16_e32 v5, v1, v2": (A + B) & 0xFFFF,
     "v_and_b32_sdwa v5, v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1 src1_sel:DWORD": A >> 16 & B,
-    "v_or_b32_sdwa v5, v1, v2 dst_sel:BYTE_2 dst_unused:UNUSED_PAD src0_sel:BYTE_0 src1_sel:BYTE_3":
-        ((A & 255 | B >> 24) << 16),
-    "v_cvt_f32_i32_sdwa v5, sext(v1) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_2":
-        (S[0] << 40 >> 56).astype(np.float32),
+    "v_or_b32_sdwa v5, v1, v2 dst_sel:BYTE_2 dst_unused:UNUSED_PAD src0_sel:BYTE_0 src1_sel:BYTE_3": (
+        (A & 255 | B >> 24) << 16
+    ),
+    "v_cvt_f32_i32_sdwa v5, sext(v1) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_2": (S[0] << 40 >> 56).astype(
+        np.float32
+    ),
     "v_cvt_f32_ubyte2_e32 v5, v1": (A >> 16 & 255).astype(np.float32),
     "v_cvt_f32_u32_e32 v5, v1": A.astype(np.float32),
     "v_cvt_f32_i32_e32 v5, v1": S[0].astype(I32).astype(np.float32),
     "v_pk_add_u16 v5, v1, v2": (A + B & 0xFFFF) | ((A >> 16) + (B >> 16) & 0xFFFF) << 16,
-    "v_dot4_i32_i8 v5, v1, v2, v3":
-        (A.view(np.int8).reshape(64, 4).astype(I64) * B.view(np.int8).reshape(64, 4)).sum(1) + S[2],
-}  # fmt: skip
+    "v_dot4_i32_i8 v5, v1, v2, v3": (A.view(np.int8).reshape(64, 4).astype(I64) * B.view(np.int8).reshape(64, 4)).sum(1)
+    + S[2],
+}
 
 
 @pytest.mark.parametrize("code", INTEGERS, ids=lambda c: c.split()[0])
@@ -105,15 +107,23 @@ with np.errstate(all="ignore"):
         "v_rndne_f32_e32 v5, v1": T[0].round().numpy(),
         "v_floor_f32_e32 v5, v1": T[0].floor().numpy(),
         "v_cvt_f16_f32_e32 v5, v1": None,
-        "v_cvt_i32_f32_e32 v5, v1": np.array([0 if math.isnan(x) else max(-(2**31), min(2**31 - 1, math.trunc(x)))
-                                              if math.isfinite(x) else (2**31 - 1 if x > 0 else -(2**31))
-                                              for x in X.tolist()]),
-        "v_cvt_u32_f32_e32 v5, v1": np.array([0 if math.isnan(x) or x < 0 else 2**32 - 1 if x > 2**32 else math.trunc(x)
-                                              for x in X.tolist()]),
+        "v_cvt_i32_f32_e32 v5, v1": np.array(
+            [
+                0
+                if math.isnan(x)
+                else max(-(2**31), min(2**31 - 1, math.trunc(x)))
+                if math.isfinite(x)
+                else (2**31 - 1 if x > 0 else -(2**31))
+                for x in X.tolist()
+            ]
+        ),
+        "v_cvt_u32_f32_e32 v5, v1": np.array(
+            [0 if math.isnan(x) or x < 0 else 2**32 - 1 if x > 2**32 else math.trunc(x) for x in X.tolist()]
+        ),
         "v_ldexp_f32 v5, v1, 3": (T[0] * 8).numpy(),
         "v_cndmask_b32_e64 v5, v1, v2, s[4:5]": np.where(np.arange(64) % 2, Y, X),
         "v_mov_b32_e32 v5, 0.15915494": np.full(64, 1 / (2 * np.pi), np.float32),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("code", FLOATS, ids=lambda c: c.split()[0])
@@ -127,8 +137,10 @@ def test_floats(code):
         same(w.V[5], want)
 
 
-@pytest.mark.parametrize(("op", "f"), [("exp", torch.exp2), ("log", torch.log2), ("rcp", torch.reciprocal),
-                                       ("rsq", torch.rsqrt), ("sqrt", torch.sqrt)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "f"),
+    [("exp", torch.exp2), ("log", torch.log2), ("rcp", torch.reciprocal), ("rsq", torch.rsqrt), ("sqrt", torch.sqrt)],
+)
 def test_transcendental_functions_flush_denormal_values(op, f):
     w = h.lanes(f"v_{op}_f32_e32 v5, v1", {1: X})
     x = torch.from_numpy(np.where(np.abs(X) < 2**-126, np.copysign(np.float32(0), X), X))
@@ -210,17 +222,22 @@ def test_division_steps_give_the_quotient():
 def test_packed_and_mixed():
     p, q, r = HALVES
     v = {1: p.view(np.uint32), 2: q.view(np.uint32), 3: r.view(np.uint32)}
-    w = h.lanes("v_pk_add_f16 v5, v1, v2 neg_lo:[0,1] neg_hi:[0,1]\n"
-                "v_pk_mul_f16 v6, v1, v2 op_sel:[1,0] op_sel_hi:[0,1]"
-                "\n v_pk_add_f16 v7, v1, 1.0 op_sel_hi:[1,0]\n v_pk_fma_f16 v8, v1, v2, v3", v)  # fmt: skip
+    w = h.lanes(
+        "v_pk_add_f16 v5, v1, v2 neg_lo:[0,1] neg_hi:[0,1]\n"
+        "v_pk_mul_f16 v6, v1, v2 op_sel:[1,0] op_sel_hi:[0,1]"
+        "\n v_pk_add_f16 v7, v1, 1.0 op_sel_hi:[1,0]\n v_pk_fma_f16 v8, v1, v2, v3",
+        v,
+    )
     half = lambda n: w.H[n].view(np.float16)  # noqa: E731
     same(half(5).copy(), p - q)
     same(half(6).copy(), np.stack([p[:, 1] * q[:, 0], p[:, 0] * q[:, 1]], 1))
     same(half(7).copy(), p + np.float16(1))
     want = (p.astype(np.float64) * q + r).astype(np.float16)
     same(half(8).copy(), want)
-    mixed = "v_fma_mix_f32 v5, v1, v2, -v4 op_sel:[1,0,0] op_sel_hi:[1,1,0]\n v_fma_mixlo_f16 v6, v4, v4, v4\n" \
-            "v_fma_mixhi_f16 v6, v4, v1, neg(0) op_sel_hi:[0,1,0]"  # fmt: skip
+    mixed = (
+        "v_fma_mix_f32 v5, v1, v2, -v4 op_sel:[1,0,0] op_sel_hi:[1,1,0]\n v_fma_mixlo_f16 v6, v4, v4, v4\n"
+        "v_fma_mixhi_f16 v6, v4, v1, neg(0) op_sel_hi:[0,1,0]"
+    )
     w = h.lanes(mixed, {**v, 4: X})
     with np.errstate(all="ignore"):
         wide = X.astype(np.float64)
@@ -231,22 +248,35 @@ def test_packed_and_mixed():
 
 def test_packed_float32():
     v = {2: np.stack([X, Y], 1), 4: np.stack([Z, X], 1), 6: np.stack([Y, Z], 1)}
-    w = h.lanes("v_pk_mul_f32 v[8:9], v[2:3], v[4:5] op_sel:[0,1] op_sel_hi:[1,0]\n"
-                "v_pk_add_f32 v[10:11], v[2:3], v[4:5] neg_lo:[0,1] neg_hi:[0,1]\n"
-                "v_pk_mul_f32 v[12:13], s[8:9], v[2:3] op_sel:[1,0]\n"
-                "v_pk_mov_b32 v[14:15], v[2:3], v[4:5] op_sel:[1,0]", v, {8: 0x40000000, 9: 0x40400000})  # fmt: skip
+    w = h.lanes(
+        "v_pk_mul_f32 v[8:9], v[2:3], v[4:5] op_sel:[0,1] op_sel_hi:[1,0]\n"
+        "v_pk_add_f32 v[10:11], v[2:3], v[4:5] neg_lo:[0,1] neg_hi:[0,1]\n"
+        "v_pk_mul_f32 v[12:13], s[8:9], v[2:3] op_sel:[1,0]\n"
+        "v_pk_mov_b32 v[14:15], v[2:3], v[4:5] op_sel:[1,0]",
+        v,
+        {8: 0x40000000, 9: 0x40400000},
+    )
     with np.errstate(all="ignore"):
         for n, want in ((8, X * X), (9, Y * Z), (10, X - Z), (11, Y - X), (12, X * 3), (13, Y * 3), (14, Y), (15, Z)):
             same(w.F[n], want.astype(np.float32))
 
 
-@pytest.mark.parametrize(("control", "source"), [
-    ("quad_perm:[3,2,1,0]", lambda i: i ^ 3), ("row_mirror", lambda i: i ^ 15), ("row_half_mirror", lambda i: i ^ 7),
-    ("row_ror:8", lambda i: i & 48 | (i - 8) % 16), ("row_shr:3", lambda i: i - 3 if i % 16 >= 3 else None),
-    ("row_shl:2", lambda i: i + 2 if i % 16 < 14 else None), ("row_newbcast:5", lambda i: i & 48 | 5),
-    ("row_bcast:15", lambda i: (i & 48) - 1 if i >= 16 else None), ("row_bcast:31", lambda i: 31 if i >= 32 else None),
-    ("wave_shr:1", lambda i: i - 1 if i else None), ("wave_rol:1", lambda i: (i + 1) % 64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("control", "source"),
+    [
+        ("quad_perm:[3,2,1,0]", lambda i: i ^ 3),
+        ("row_mirror", lambda i: i ^ 15),
+        ("row_half_mirror", lambda i: i ^ 7),
+        ("row_ror:8", lambda i: i & 48 | (i - 8) % 16),
+        ("row_shr:3", lambda i: i - 3 if i % 16 >= 3 else None),
+        ("row_shl:2", lambda i: i + 2 if i % 16 < 14 else None),
+        ("row_newbcast:5", lambda i: i & 48 | 5),
+        ("row_bcast:15", lambda i: (i & 48) - 1 if i >= 16 else None),
+        ("row_bcast:31", lambda i: 31 if i >= 32 else None),
+        ("wave_shr:1", lambda i: i - 1 if i else None),
+        ("wave_rol:1", lambda i: (i + 1) % 64),
+    ],
+)
 def test_dpp(control, source):
     where = [source(i) for i in range(64)]
     masked = f"v_mov_b32_dpp v5, v1 {control} row_mask:0xf bank_mask:0xf"
@@ -293,8 +323,16 @@ def test_any_mask(exec_):
 def test_comparisons_with_nan(kind):
     w = h.lanes(f"v_cmp_{kind}_f32_e64 s[4:5], v1, v2", {1: X, 2: Y})
     base = kind.removeprefix("n") if kind.startswith("n") else kind
-    tests = {"lt": X < Y, "eq": X == Y, "le": X <= Y, "gt": X > Y, "lg": (X < Y) | (X > Y), "ge": X >= Y,
-             "o": ~(np.isnan(X) | np.isnan(Y)), "u": np.isnan(X) | np.isnan(Y)}  # fmt: skip
+    tests = {
+        "lt": X < Y,
+        "eq": X == Y,
+        "le": X <= Y,
+        "gt": X > Y,
+        "lg": (X < Y) | (X > Y),
+        "ge": X >= Y,
+        "o": ~(np.isnan(X) | np.isnan(Y)),
+        "u": np.isnan(X) | np.isnan(Y),
+    }
     want = ~tests[base] if kind.startswith("n") else tests[base]
     want = ~tests["eq"] if kind == "neq" else want
     assert w.s[4] | w.s[5] << 32 == sum(1 << i for i in range(64) if want[i])
@@ -364,11 +402,22 @@ def test_exec_is_saved_and_restored():
     assert w.exec == (1 << 64) - 1 and w.s[8] == M - 4 and w.V[5][2] == 1 and w.V[5][3] == A[3] and w.scc == 1
 
 
-@pytest.mark.parametrize("code", ["v_frobnicate_b32 v1, v2", "v_add_f32_e32 v1, v2", "v_add_u32_e32 v1, -v2, v3",
-                                  "v_add_f32_e32 v300, v1, v2", "s_mov_b32 v1, s2", "v_mov_b32_e32 v1, v2 sideways:1",
-                                  "global_load_dword v[1:2], v3, off",
-                                  "v_mfma_f32_16x16x32_bf16 v[0:3], v[4:7], v[8:11], v[0:3]",
-                                  "s_mov_b64 s[4:5], s6", "v_mov_b32_dpp v1, v2 row_shr:17", "xv_add v1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "v_frobnicate_b32 v1, v2",
+        "v_add_f32_e32 v1, v2",
+        "v_add_u32_e32 v1, -v2, v3",
+        "v_add_f32_e32 v300, v1, v2",
+        "s_mov_b32 v1, s2",
+        "v_mov_b32_e32 v1, v2 sideways:1",
+        "global_load_dword v[1:2], v3, off",
+        "v_mfma_f32_16x16x32_bf16 v[0:3], v[4:7], v[8:11], v[0:3]",
+        "s_mov_b64 s[4:5], s6",
+        "v_mov_b32_dpp v1, v2 row_shr:17",
+        "xv_add v1",
+    ],
+)
 def test_what_gfx942_does_not_have_is_refused_by_name(code):
     with pytest.raises(RunError, match=code.split()[0] + "|" + code.split()[-1]) as e:
         h.lanes(code)

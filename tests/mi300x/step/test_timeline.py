@@ -46,8 +46,10 @@ def test_vector_instructions_follow_each_other_every_four_cycles():
 
 def test_a_matrix_instruction_keeps_its_core_busy_and_others_overlap():
     setup = "".join(f"  v_mov_b32_e32 v{r}, 0\n" for r in range(4))
-    t = model(setup + "  v_mfma_f32_32x32x8_f16 v[8:23], v[0:1], v[2:3], 0\n  v_add_f32_e32 v30, v0, v0\n"
-              "  v_add_f32_e32 v31, v8, v8")  # fmt: skip
+    t = model(
+        setup + "  v_mfma_f32_32x32x8_f16 v[8:23], v[0:1], v[2:3], 0\n  v_add_f32_e32 v30, v0, v0\n"
+        "  v_add_f32_e32 v31, v8, v8"
+    )
     mfma, free, held = (s for s in t.spans if s.index in (4, 5, 6))
     assert mfma.end - mfma.start == 32 and free.start == mfma.start + 4
     assert held.start == mfma.end and held.why == "result"
@@ -80,8 +82,9 @@ def test_no_unit_is_used_twice_and_every_wave_keeps_its_order():
     for w in range(t.waves):
         mine = [s for s in t.spans if s.wave == w]
         assert [s.index for s in mine] == [e.index for e in r.events[w % 2]]
-        assert all(a.start + t.costs.issue <= b.start or "barrier" in (a.kind, b.kind)
-                   for a, b in itertools.pairwise(mine))  # fmt: skip
+        assert all(
+            a.start + t.costs.issue <= b.start or "barrier" in (a.kind, b.kind) for a, b in itertools.pairwise(mine)
+        )
     units = defaultdict(list)
     for s in t.spans:
         unit = {"lds": "lds", "global": "vmem"}.get(s.kind) or (f"valu{s.wave % 4}" if s.kind == "valu" else "")

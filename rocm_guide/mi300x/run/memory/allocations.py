@@ -163,5 +163,6 @@ def scatter(a: Any, at: Any, values: Any, size: int) -> None:
     elif not (at & 1).any():
         a.halves[at >> 1] = values[:, 0].astype(np.uint16)
     else:
-        a.bytes[at[:, None] + np.arange(2)] = np.ascontiguousarray(values[:, 0].astype(np.uint16)).view(
-            np.uint8).reshape(-1, 2)  # fmt: skip
+        a.bytes[at[:, None] + np.arange(2)] = (
+            np.ascontiguousarray(values[:, 0].astype(np.uint16)).view(np.uint8).reshape(-1, 2)
+        )

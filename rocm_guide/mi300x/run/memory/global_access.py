@@ -55,8 +55,11 @@ def _check_scratch(w: Wave, at: Where, size: int, verb: str) -> Any:
     bad = (at.addresses < 0) | (at.addresses + size > limit)
     if bad.any():
         i = int(np.argmax(bad))
-        raise RunError(f"lane {int(at.lanes[i])} {verb} {size} bytes at byte {int(at.addresses[i])} of its scratch, "
-                       f"which has {limit}", rule="bounds")  # fmt: skip
+        raise RunError(
+            f"lane {int(at.lanes[i])} {verb} {size} bytes at byte {int(at.addresses[i])} of its scratch, "
+            f"which has {limit}",
+            rule="bounds",
+        )
     return at.addresses[:, None] + np.arange(size)
 
 
@@ -66,8 +69,10 @@ def _read_scratch(w: Wave, at: Where, size: int) -> Any:
     valid = w.scratch_valid[rows, where]
     if not valid.all():
         i = int(np.argmin(valid.all(axis=1)))
-        raise RunError(f"lane {int(at.lanes[i])} reads byte {int(at.addresses[i])} of its scratch, which it has not "
-                       "written", rule="undefined")  # fmt: skip
+        raise RunError(
+            f"lane {int(at.lanes[i])} reads byte {int(at.addresses[i])} of its scratch, which it has not written",
+            rule="undefined",
+        )
     raw = np.ascontiguousarray(w.scratch[rows, where])
     return raw.view(np.uint32) if size >= 4 else raw.view(f"u{size}").astype(np.uint32)
 

@@ -29,16 +29,29 @@ from rocm_guide.mi300x.run.wave import M0, Flight, Wave
 __all__ = ["decode_global"]
 
 _NARROW = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "byte": 1, "short": 2}
-_LOAD = re.compile(r"(?P<w>global|flat|buffer|scratch)_load_(?P<lds>lds_)?(?:dword(?:x(?P<n>[234]))?"
-                   r"|(?P<s>[us]byte|[us]short|short)(?P<d16>_d16(?:_hi)?)?)$")  # fmt: skip
+_LOAD = re.compile(
+    r"(?P<w>global|flat|buffer|scratch)_load_(?P<lds>lds_)?(?:dword(?:x(?P<n>[234]))?"
+    r"|(?P<s>[us]byte|[us]short|short)(?P<d16>_d16(?:_hi)?)?)$"
+)
 _STORE = re.compile(
     r"(?P<w>global|flat|buffer|scratch)_store_(?:dword(?:x(?P<n>[234]))?|(?P<s>byte|short)(?P<hi>_d16_hi)?)$"
 )
 _ATOMIC = re.compile(r"(?P<w>global|flat|buffer)_atomic_(?P<op>[a-z_]+?)(?P<t>_x2|_f32|_f64|_f16|_bf16)?$")
-_NAMES = {"add": ("add", "u32"), "sub": ("sub", "u32"), "smin": ("min", "i32"), "umin": ("min", "u32"),
-          "smax": ("max", "i32"), "umax": ("max", "u32"), "and": ("and", "b32"), "or": ("or", "b32"),
-          "xor": ("xor", "b32"), "inc": ("inc", "u32"), "dec": ("dec", "u32"), "swap": ("swap", "b32"),
-          "cmpswap": ("cmpst", "b32")}  # fmt: skip
+_NAMES = {
+    "add": ("add", "u32"),
+    "sub": ("sub", "u32"),
+    "smin": ("min", "i32"),
+    "umin": ("min", "u32"),
+    "smax": ("max", "i32"),
+    "umax": ("max", "u32"),
+    "and": ("and", "b32"),
+    "or": ("or", "b32"),
+    "xor": ("xor", "b32"),
+    "inc": ("inc", "u32"),
+    "dec": ("dec", "u32"),
+    "swap": ("swap", "b32"),
+    "cmpswap": ("cmpst", "b32"),
+}
 
 
 def _atomic_kind(op: str, suffix: str | None) -> tuple[str, str] | None:
@@ -154,8 +167,11 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
 
         f = Flight(line, op, counter, (), w.exec, done)
         if parts:
-            f.region = ("memory", min(p.base + int(o.min()) for p, o, _, _ in parts),
-                        max(p.base + int(o.max()) + n - 1 for p, o, _, n in parts))  # fmt: skip
+            f.region = (
+                "memory",
+                min(p.base + int(o.min()) for p, o, _, _ in parts),
+                max(p.base + int(o.max()) + n - 1 for p, o, _, n in parts),
+            )
         launch_store(w, f)
 
     return run

@@ -58,7 +58,9 @@ def launch_load(w: Wave, f: Flight) -> None:
         if before is not None and before.counter != f.counter and before.lanes & f.lanes:
             raise RunError(
                 f"{f.op} would load {register_name(r)} while {before.op} of line {before.line} still loads it",
-                f.line, "wait")  # fmt: skip
+                f.line,
+                "wait",
+            )
         w.flight[r] = f
         w.valid[r] &= ~f.lanes
     f.pending = 2 if f.counter == "flat" else 1
@@ -77,8 +79,9 @@ def launch_scalar(w: Wave, f: Flight) -> None:
     """Put a scalar load under way: its registers hold the Flight until it has arrived."""
     for r in f.registers:
         if w.s[r].__class__ is Flight:
-            raise RunError(f"{f.op} would load s{r} while {w.s[r].op} of line {w.s[r].line} still loads it",
-                           f.line, "wait")  # fmt: skip
+            raise RunError(
+                f"{f.op} would load s{r} while {w.s[r].op} of line {w.s[r].line} still loads it", f.line, "wait"
+            )
     for r in f.registers:
         w.s[r] = f
     _queue(w, f)

@@ -91,8 +91,11 @@ class Lds:
         """Refuse what lies outside."""
         if int(at.max()) + size > self.size or int(at.min()) < 0:
             bad = int(np.argmax((at + size > self.size) | (at < 0)))
-            raise RunError(f"lane {int(lanes[bad])} {'writes' if write else 'reads'} {size} bytes at byte "
-                           f"{int(at[bad])} of LDS, which has {self.size}", rule="bounds")  # fmt: skip
+            raise RunError(
+                f"lane {int(lanes[bad])} {'writes' if write else 'reads'} {size} bytes at byte "
+                f"{int(at[bad])} of LDS, which has {self.size}",
+                rule="bounds",
+            )
 
     def _race(self, g: Any, hit: Any, lanes: Any, other: Any, what: str) -> RunError:
         i = int(np.argmax(hit.any(axis=1)))
@@ -102,9 +105,11 @@ class Lds:
         wrote = waves & int(self.writers[g[i, j]] | self.atomics[g[i, j]])
         how = "writes" if wrote else "reads"
         line = int((self.write_lines if wrote else self.read_lines)[g[i, j]])
-        return RunError(f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
-                        f"{how} in line {line}, with no barrier (or no wait before it) between",
-                        rule="race")  # fmt: skip
+        return RunError(
+            f"race: lane {lanes[i]} {what} byte {int(g[i, j]) * self.granule} of LDS, which wave {who} "
+            f"{how} in line {line}, with no barrier (or no wait before it) between",
+            rule="race",
+        )
 
     def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
         """``size`` bytes per lane, as :func:`~rocm_guide.mi300x.run.memory.allocations.gather` gives them."""
@@ -114,10 +119,13 @@ class Lds:
             i, j = np.argwhere(~self.valid[g])[0]
             for f, granules in self.loading:
                 if int(g[i, j]) in granules:
-                    raise RunError(f"lane {lanes[i]} reads byte {at[i]} of LDS, which {f.op} of line {f.line} "
-                                   "is still loading", rule="wait")  # fmt: skip
-            raise RunError(f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written",
-                           rule="undefined")  # fmt: skip
+                    raise RunError(
+                        f"lane {lanes[i]} reads byte {at[i]} of LDS, which {f.op} of line {f.line} is still loading",
+                        rule="wait",
+                    )
+            raise RunError(
+                f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written", rule="undefined"
+            )
         me = np.uint32(1 << w.index)
         self.note_read(places, me, lanes)
         return self.dwords[g] if places.dwords else gather(self, at, size)

@@ -138,8 +138,9 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
         g = places.each
         if not lds.valid[g].all():
             i = int(np.argmin(lds.valid[g].all(axis=1)))
-            raise RunError(f"lane {int(lanes[i])} updates byte {int(where[i])} of LDS, which nobody has written",
-                           rule="undefined")  # fmt: skip
+            raise RunError(
+                f"lane {int(lanes[i])} updates byte {int(where[i])} of LDS, which nobody has written", rule="undefined"
+            )
         me = np.uint32(1 << w.index)
         if not lds.atomics[g].any():
             lds.note_read(places, me, lanes)

@@ -91,10 +91,15 @@ TWO: dict[str, tuple[int, Callable[[int, int], tuple[int, int | None]]]] = {
     **{f"s_lshl{n}_add_u32": (32, _shift_add(n)) for n in (1, 2, 3, 4)},
 }
 LOGIC: dict[str, Callable[[int, int], int]] = {
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
-    "andn2": lambda a, b: a & ~b, "orn2": lambda a, b: a | ~b,
-    "nand": lambda a, b: ~(a & b), "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b),
-}  # fmt: skip
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "andn2": lambda a, b: a & ~b,
+    "orn2": lambda a, b: a | ~b,
+    "nand": lambda a, b: ~(a & b),
+    "nor": lambda a, b: ~(a | b),
+    "xnor": lambda a, b: ~(a ^ b),
+}
 for _name, _f in LOGIC.items():
     TWO[f"s_{_name}_b32"] = (32, _nonzero(_f))
     TWO[f"s_{_name}_b64"] = (64, _nonzero(_f, M64))
@@ -151,6 +156,10 @@ for _bits in (32, 64):
         "s_flbit_i32" + ("_i64" if _bits == 64 else ""): (_bits, 32, _same_sign_bits, False),
     }
 COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-}  # fmt: skip
+    "eq": lambda a, b: a == b,
+    "lg": lambda a, b: a != b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+}

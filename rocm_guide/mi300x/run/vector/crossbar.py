@@ -37,8 +37,11 @@ def _swizzle(offset: str) -> Any:
             code = keep | ones << 5 | flip << 10
         else:
             group, *more = (int(x) for x in rest.split(","))
-            one = {"BROADCAST": (32 - group, more[0] if more else 0, 0), "SWAP": (31, 0, group),
-                   "REVERSE": (31, 0, group - 1)}.get(mode)  # fmt: skip
+            one = {
+                "BROADCAST": (32 - group, more[0] if more else 0, 0),
+                "SWAP": (31, 0, group),
+                "REVERSE": (31, 0, group - 1),
+            }.get(mode)
             if one is None:
                 raise RunError(f"ds_swizzle {offset}: unknown mode", rule="text")
             code = one[0] & 31 | one[1] << 5 | one[2] << 10

@@ -86,9 +86,15 @@ def add_float_rows(rows: Rows) -> None:
     add("v_ldexp_f32", "f32", "f32 i32", _ldexp)
     add("v_ldexp_f16", "f16", "f16 i16", _ldexp)
     add("v_ldexp_f64", "f64", "f64 i32", lambda x, e: np.ldexp(x, np.clip(e, -2200, 2200)))
-    _UNARY = {"exp": np.exp2, "log": np.log2, "rcp": lambda x: 1 / x, "rsq": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt,
-              "sin": lambda x: np.sin(2 * np.pi * (x - np.floor(x))),
-              "cos": lambda x: np.cos(2 * np.pi * (x - np.floor(x)))}  # fmt: skip
+    _UNARY = {
+        "exp": np.exp2,
+        "log": np.log2,
+        "rcp": lambda x: 1 / x,
+        "rsq": lambda x: 1 / np.sqrt(x),
+        "sqrt": np.sqrt,
+        "sin": lambda x: np.sin(2 * np.pi * (x - np.floor(x))),
+        "cos": lambda x: np.cos(2 * np.pi * (x - np.floor(x))),
+    }
     for _name, _f in _UNARY.items():
         add(f"v_{_name}_f32", "f32", "f32", lambda x, _f=_f: transcendental(_f, x))
         add(f"v_{_name}_f16", "f16", "f16", lambda x, _f=_f: _f(x.astype(np.float64)).astype(np.float16))
@@ -115,8 +121,12 @@ def add_float_rows(rows: Rows) -> None:
     add("v_cvt_u16_f16", "u16", "f16", lambda a: saturate(a, np.uint16))
     add("v_cvt_i16_f16", "i16", "f16", lambda a: saturate(a, np.int16))
     for _i in range(4):
-        add(f"v_cvt_f32_ubyte{_i}", "f32", "u32",
-             lambda a, _i=_i: (a >> np.uint32(8 * _i) & np.uint32(0xFF)).astype(np.float32))  # fmt: skip
+        add(
+            f"v_cvt_f32_ubyte{_i}",
+            "f32",
+            "u32",
+            lambda a, _i=_i: (a >> np.uint32(8 * _i) & np.uint32(0xFF)).astype(np.float32),
+        )
     for _kind, _table in FLOAT8.items():
         add(f"v_cvt_f32_{_kind}", "f32", "u32", lambda a, _table=_table: _table[a & np.uint32(0xFF)])
     add("v_pack_b32_f16", "u32", "f16 f16", _pair)
@@ -129,5 +139,9 @@ def add_float_rows(rows: Rows) -> None:
         "u32 u32",
         lambda a, b: _pair(*(np.minimum(x, 65535).astype(np.uint16) for x in (a, b))),
     )
-    add("v_cvt_pk_i16_i32", "u32", "i32 i32",
-         lambda a, b: _pair(*(np.clip(x, -32768, 32767).astype(np.int16) for x in (a, b))))  # fmt: skip
+    add(
+        "v_cvt_pk_i16_i32",
+        "u32",
+        "i32 i32",
+        lambda a, b: _pair(*(np.clip(x, -32768, 32767).astype(np.int16) for x in (a, b))),
+    )

@@ -109,8 +109,7 @@ def add_integer_rows(rows: Rows) -> None:
     add("v_bfrev_b32", "u32", "u32", _reverse_bits)
     add("v_ffbh_u32", "u32", "u32", _first_high)
     add("v_ffbl_b32", "u32", "u32", _first_low)
-    add("v_ffbh_i32", "u32", "i32",
-         lambda a: _first_high((a ^ a >> np.int32(31)).view(np.uint32)))  # fmt: skip
+    add("v_ffbh_i32", "u32", "i32", lambda a: _first_high((a ^ a >> np.int32(31)).view(np.uint32)))
     # Integers
     add("v_add_u32", "u32", "u32 u32", np.add)
     add("v_sub_u32", "u32", "u32 u32", np.subtract)

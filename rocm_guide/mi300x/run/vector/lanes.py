@@ -46,8 +46,17 @@ def _rows(name: str, n: int) -> Any:
     return (_LANE - 1) % 64  # wave_ror
 
 
-_LIMITS = {"row_shl": range(1, 16), "row_shr": range(1, 16), "row_ror": range(1, 16), "row_newbcast": range(16),
-           "row_bcast": (15, 31), "wave_shl": (1,), "wave_shr": (1,), "wave_rol": (1,), "wave_ror": (1,)}  # fmt: skip
+_LIMITS = {
+    "row_shl": range(1, 16),
+    "row_shr": range(1, 16),
+    "row_ror": range(1, 16),
+    "row_newbcast": range(16),
+    "row_bcast": (15, 31),
+    "wave_shl": (1,),
+    "wave_shr": (1,),
+    "wave_rol": (1,),
+    "wave_ror": (1,),
+}
 
 
 class Dpp:
@@ -67,8 +76,10 @@ class Dpp:
             ok = w.dpp_ok
             needed = bits_of(_hit(source[ok & w.mask]))
             if needed & ~w.valid[n]:
-                raise RunError(f"DPP reads {'v' if n < 256 else 'a'}{n % 256} in lanes where it is undefined "
-                               "or still under way", rule="undefined")  # fmt: skip
+                raise RunError(
+                    f"DPP reads {'v' if n < 256 else 'a'}{n % 256} in lanes where it is undefined or still under way",
+                    rule="undefined",
+                )
             return np.where(ok, w.V[n][source], np.uint32(0))
 
         return read

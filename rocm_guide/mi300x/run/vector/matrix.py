@@ -30,12 +30,14 @@ SHAPES: dict[tuple[bool, str], tuple[tuple[int, int, int, int], ...]] = {
     (False, "xf32"): ((16, 16, 8, 1), (32, 32, 4, 1)),
     (False, "f64"): ((16, 16, 4, 1), (4, 4, 4, 4)),
     (False, "i8"): ((32, 32, 4, 2), (16, 16, 4, 4), (4, 4, 4, 16), (32, 32, 16, 1), (16, 16, 32, 1)),
-    **{(False, t): ((32, 32, 4, 2), (16, 16, 4, 4), (4, 4, 4, 16), (32, 32, 8, 1), (16, 16, 16, 1))
-       for t in ("f16", "bf16")},
+    **{
+        (False, t): ((32, 32, 4, 2), (16, 16, 4, 4), (4, 4, 4, 16), (32, 32, 8, 1), (16, 16, 16, 1))
+        for t in ("f16", "bf16")
+    },
     **{(False, t): ((16, 16, 32, 1), (32, 32, 16, 1)) for t in _F8},
     **{(True, t): ((16, 16, 32, 1), (32, 32, 16, 1)) for t in ("f16", "bf16")},
     **{(True, t): ((16, 16, 64, 1), (32, 32, 32, 1)) for t in ("i8", *_F8)},
-}  # fmt: skip
+}
 
 
 @lru_cache(maxsize=128)
@@ -64,17 +66,30 @@ def layout_d(m: int, n: int, blocks: int, is_f64: bool = False) -> Any:
 
 # input type -> (type of the elements in a register, function to values that numpy multiplies)
 _ELEMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "f16": (np.float16, lambda x: x), "bf16": (np.uint16, bf16_to_f32), "f32": (np.float32, lambda x: x),
-    "xf32": (np.float32, to_xf32), "i8": (np.int8, lambda x: x), "f64": (np.float64, lambda x: x),
-    "fp8": (np.uint8, lambda x: FLOAT8["fp8"][x]), "bf8": (np.uint8, lambda x: FLOAT8["bf8"][x]),
-}  # fmt: skip
+    "f16": (np.float16, lambda x: x),
+    "bf16": (np.uint16, bf16_to_f32),
+    "f32": (np.float32, lambda x: x),
+    "xf32": (np.float32, to_xf32),
+    "i8": (np.int8, lambda x: x),
+    "f64": (np.float64, lambda x: x),
+    "fp8": (np.uint8, lambda x: FLOAT8["fp8"][x]),
+    "bf8": (np.uint8, lambda x: FLOAT8["bf8"][x]),
+}
 
 
 def _lane_groups(blgp: int) -> Any:
     """BLGP: which lane of B each lane takes."""
     lane = np.arange(64)
-    return (lane, lane % 32, lane % 32 + 32, (lane + 16) % 64, lane % 16, lane % 16 + 16, lane % 16 + 32,
-            lane % 16 + 48)[blgp]  # fmt: skip
+    return (
+        lane,
+        lane % 32,
+        lane % 32 + 32,
+        (lane + 16) % 64,
+        lane % 16,
+        lane % 16 + 16,
+        lane % 16 + 32,
+        lane % 16 + 48,
+    )[blgp]
 
 
 def _raw(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:

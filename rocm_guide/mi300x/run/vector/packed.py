@@ -26,21 +26,31 @@ def _mask16(x: Any) -> Any:
 
 
 _HALVES: dict[str, tuple[str, int, Callable[..., Any]]] = {
-    "v_pk_add_f16": ("f16", 2, np.add), "v_pk_mul_f16": ("f16", 2, np.multiply), "v_pk_fma_f16": ("f16", 3, fma16),
-    "v_pk_min_f16": ("f16", 2, min_num), "v_pk_max_f16": ("f16", 2, max_num),
-    "v_pk_add_u16": ("u16", 2, np.add), "v_pk_sub_u16": ("u16", 2, np.subtract),
-    "v_pk_add_i16": ("i16", 2, np.add), "v_pk_sub_i16": ("i16", 2, np.subtract),
-    "v_pk_mul_lo_u16": ("u16", 2, np.multiply), "v_pk_mad_u16": ("u16", 3, lambda a, b, c: a * b + c),
+    "v_pk_add_f16": ("f16", 2, np.add),
+    "v_pk_mul_f16": ("f16", 2, np.multiply),
+    "v_pk_fma_f16": ("f16", 3, fma16),
+    "v_pk_min_f16": ("f16", 2, min_num),
+    "v_pk_max_f16": ("f16", 2, max_num),
+    "v_pk_add_u16": ("u16", 2, np.add),
+    "v_pk_sub_u16": ("u16", 2, np.subtract),
+    "v_pk_add_i16": ("i16", 2, np.add),
+    "v_pk_sub_i16": ("i16", 2, np.subtract),
+    "v_pk_mul_lo_u16": ("u16", 2, np.multiply),
+    "v_pk_mad_u16": ("u16", 3, lambda a, b, c: a * b + c),
     "v_pk_mad_i16": ("i16", 3, lambda a, b, c: a * b + c),
-    "v_pk_min_u16": ("u16", 2, np.minimum), "v_pk_max_u16": ("u16", 2, np.maximum),
-    "v_pk_min_i16": ("i16", 2, np.minimum), "v_pk_max_i16": ("i16", 2, np.maximum),
+    "v_pk_min_u16": ("u16", 2, np.minimum),
+    "v_pk_max_u16": ("u16", 2, np.maximum),
+    "v_pk_min_i16": ("i16", 2, np.minimum),
+    "v_pk_max_i16": ("i16", 2, np.maximum),
     "v_pk_lshlrev_b16": ("u16", 2, lambda s, a: a << _mask16(s)),
     "v_pk_lshrrev_b16": ("u16", 2, lambda s, a: a >> _mask16(s)),
     "v_pk_ashrrev_i16": ("i16", 2, lambda s, a: a >> _mask16(s)),
-}  # fmt: skip
+}
 _PAIRS: dict[str, tuple[int, Callable[..., Any]]] = {
-    "v_pk_add_f32": (2, np.add), "v_pk_mul_f32": (2, np.multiply), "v_pk_fma_f32": (3, fma32),
-}  # fmt: skip
+    "v_pk_add_f32": (2, np.add),
+    "v_pk_mul_f32": (2, np.multiply),
+    "v_pk_fma_f32": (3, fma32),
+}
 _DTYPES = {"f16": np.float16, "u16": np.uint16, "i16": np.int16}
 
 
