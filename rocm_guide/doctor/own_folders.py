@@ -19,7 +19,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
 from rocm_guide.base import GuideError, cache_folder, own_folder, package_folder
@@ -50,14 +51,15 @@ class LibraryFolder:
     #: The two that the doctor's line shows; a process that can import the first needs no folder.
     shown: tuple[str, str]
     needed_by: str
+    #: The text of ``data/NAME.txt``.
+    listed: str = field(repr=False)
     #: In the cache, which environments share; else with the one environment whose processes put it on their own path.
     in_cache: bool
 
     @property
     def requirements(self) -> list[str]:
         """The lines NAME==VERSION of the list."""
-        lines = (package_folder() / "data" / f"{self.name}.txt").read_text(encoding="utf-8").splitlines()
-        return [line for line in lines if line and not line.startswith("#")]
+        return [line for line in self.listed.splitlines() if line and not line.startswith("#")]
 
     @property
     def path(self) -> Path:
@@ -156,12 +158,14 @@ OWN_FOLDERS = {
     for folder in (
         LibraryFolder(
             name="quantization",
+            listed=files("rocm_guide").joinpath("data", "quantization.txt").read_text("utf-8"),
             shown=("gptqmodel", "bitsandbytes"),
             needed_by="notebooks 06 to 08 and 22",
             in_cache=False,
         ),
         LibraryFolder(
             name="torchtune",
+            listed=files("rocm_guide").joinpath("data", "torchtune.txt").read_text("utf-8"),
             shown=("torchtune", "torchao"),
             needed_by="notebook 05",
             in_cache=True,

@@ -61,6 +61,7 @@ def test_every_public_helper_stands_alone(tmp_path):
         path = tmp_path / place / f"{name.replace('.', '__')}.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    needs["everything"].add("requests")  # GPTQModel imports it, and lies in a folder that names no requirements
     assert all(len(list((tmp_path / e).iterdir())) > 10 for e in ENVIRONMENTS) and "IPython" not in needs["training"]
     wrong = {k: v for e in ENVIRONMENTS for k, v in run_copies(tmp_path / e, sorted(needs[e])).items()}
     assert not wrong, "\n\n".join(f"{k}:\n{v}" for k, v in wrong.items())
