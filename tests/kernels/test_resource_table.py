@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 
 import pytest
+import torch
 import triton
 from typer.testing import CliRunner
 
@@ -19,7 +21,8 @@ from rocm_guide.kernels.resource_table import (
     rows_text,
     write_rows,
 )
-from rocm_guide.kernels.table_measure import case_sources, measure_module
+from rocm_guide.kernels.table_measure import _compiled_sources, _digest, case_sources, measure_module
+from rocm_guide.mi300x.dry_run.driver import dry_run
 from tests.kernels.table import ROWS, SAME_COMPILER, VERSION
 
 same_compiler = pytest.mark.skipif(
@@ -40,6 +43,27 @@ def test_the_table_is_up_to_date(module):
     changes = compare_rows([r for r in ROWS if r.case in chosen], measure_module(module, cases=chosen))
     fix = "if that is what you want: rocm-guide kernels table --write " + module
     assert not changes, "\n".join(["the kernels for gfx942 changed:", *changes, fix])
+
+
+def test_a_digest_follows_source_types_and_options(tmp_path):
+    """Two files with one kernel, a changed line, another type, another option: only the first two are the same."""
+
+    def digest(line, dtype=torch.float32, warps=4):
+        file = tmp_path / f"k{len(list(tmp_path.iterdir()))}.py"
+        file.write_text(
+            "import triton, triton.language as tl\n@triton.jit\ndef kernel(x, BLOCK: tl.constexpr):\n"
+            f"    i = tl.arange(0, BLOCK)\n    {line}\n"
+        )
+        kernel = runpy.run_path(str(file))["kernel"]
+        with dry_run("gfx942", device="meta") as run, _compiled_sources(skip=True) as seen:
+            kernel[(1,)](torch.empty(64, dtype=dtype, device="cuda"), BLOCK=64, num_warps=warps)
+        assert len(seen) == 1 and not run.launches, "nothing is compiled"
+        return _digest(seen)
+
+    store = "tl.store(x + i, tl.load(x + i) + 1)"
+    assert digest(store) == digest(store)
+    others = [digest(store.replace("+ 1", "+ 2")), digest(store, torch.float16), digest(store, warps=8)]
+    assert len({digest(store), *others}) == 4
 
 
 def test_the_last_word_of_a_module_is_enough():
