@@ -88,7 +88,9 @@ def _unpacked() -> Path:
         part = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}")
         try:
             with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as packed:
-                packed.extractall(part, filter="data")
+                # Python 3.11.4 brought the filter (Debian 12 has 3.11.2); the archive is this package's own.
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)
+                packed.extractall(part)
             part.rename(folder)
         except OSError as e:
             if not (folder / "include" / HEADER).is_file():  # else another process was quicker

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The slow model against the machine code: values and every byte; what is shipped; what the compiler is asked."""
 
+import tarfile
+
 import numpy as np
 import pytest
 
 from rocm_guide.ck.build import SHIPPED, assemble, assemble_source, ck_refuses, source_key
 from rocm_guide.ck.generate import extension_source, instance_source, kernel_source
+from rocm_guide.ck.headers import HEADER, ck_headers
 from rocm_guide.ck.instance import CkError, GemmInstance, Problem
 from rocm_guide.ck.operations import operation
 from rocm_guide.ck.pipeline import run_slowly, traffic
@@ -31,6 +34,20 @@ def inputs(instance, problem, seed=0):
 @pytest.fixture
 def no_compiler(monkeypatch):
     monkeypatch.setenv("ROCM_GUIDE_CLANG", "/nowhere/clang")
+
+
+def test_the_headers_unpack_with_the_tarfile_of_debian_12(tmp_path, monkeypatch):
+    """Python 3.11.2 has neither filters nor the argument; 3.14 warns where none is chosen."""
+
+    def extractall(self, path=".", members=None, *, numeric_owner=False):
+        real(self, path, members, numeric_owner=numeric_owner)
+
+    real = tarfile.TarFile.extractall
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path))
+    monkeypatch.delenv("ROCM_GUIDE_CK", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    assert (ck_headers() / HEADER).is_file()
 
 
 @pytest.mark.parametrize("name", ["one_wave", "int8_small", "int8_rounded"])
