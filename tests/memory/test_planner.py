@@ -80,7 +80,7 @@ def test_states_at_rest(small_tiles) -> None:
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
+def measured_cases(monkeypatch):
     """The script that made the table, and the rows that were measured."""
     monkeypatch.syspath_prepend(str(RESULTS.parent))
     from benchmarks.memory import cases as fit_cases
@@ -88,10 +88,10 @@ def benchmark(monkeypatch):
     return fit_cases, fit_cases.read(RESULTS)
 
 
-def test_measured_cases_stay_within_the_promise(benchmark) -> None:
+def test_measured_cases_stay_within_the_promise(measured_cases) -> None:
     from benchmarks.memory.report import predict
 
-    _, rows = benchmark
+    _, rows = measured_cases
     plans = {name: predict(row) for name, row in rows.items()}
     ran = {name for name, row in rows.items() if row["outcome"] == "ran"}
     errors = sorted(abs(plans[name].peak / rows[name]["peak"] - 1) for name in ran)
@@ -105,10 +105,10 @@ def test_measured_cases_stay_within_the_promise(benchmark) -> None:
     assert min(plans[name].total - plans[name].budget for name in over) > 2e9
 
 
-def test_the_committed_table_is_what_the_program_says_today(benchmark) -> None:
+def test_the_committed_table_is_what_the_program_says_today(measured_cases) -> None:
     from benchmarks.memory.report import report
 
-    _, rows = benchmark
+    _, rows = measured_cases
     text, missed = report(rows)
     assert not missed
     assert text == (RESULTS / "fit_cases.md").read_text(), (
@@ -118,20 +118,20 @@ def test_the_committed_table_is_what_the_program_says_today(benchmark) -> None:
     assert "fit says today that they fit: none." in text
 
 
-def test_a_margin_of_three_percent_would_be_reported_as_the_mistake_it_was(benchmark, monkeypatch) -> None:
+def test_a_margin_of_three_percent_would_be_reported_as_the_mistake_it_was(measured_cases, monkeypatch) -> None:
     import rocm_guide.memory.planner as memory_plan
     from benchmarks.memory.report import report
 
     monkeypatch.setattr(memory_plan, "FRAGMENTED", 0.03)
-    text, missed = report(benchmark[1])
+    text, missed = report(measured_cases[1])
     assert missed == ["7b-lora-largest ran out of memory and fit says that it fits"]
     assert "says today that they fit: 7b-lora-largest." in text
 
 
-def test_the_notebook_quotes_the_measurements_as_they_are(benchmark) -> None:
+def test_the_notebook_quotes_the_measurements_as_they_are(measured_cases) -> None:
     from benchmarks.memory.report import predict
 
-    _, rows = benchmark
+    _, rows = measured_cases
     ran = [row for row in rows.values() if row["outcome"] == "ran"]
     sizes = sorted(100 * abs(predict(row).peak / row["peak"] - 1) for row in ran)
     failed = predict(rows["7b-lora-largest"])
@@ -146,10 +146,10 @@ def test_the_notebook_quotes_the_measurements_as_they_are(benchmark) -> None:
         assert words in said, words
 
 
-def test_results_of_another_gpu_make_a_table_too(benchmark) -> None:
+def test_results_of_another_gpu_make_a_table_too(measured_cases) -> None:
     from benchmarks.memory.report import picture, report
 
-    few = {name: {**row, "hardware": "AMD Instinct MI300X"} for name, row in list(benchmark[1].items())[:4]}
+    few = {name: {**row, "hardware": "AMD Instinct MI300X"} for name, row in list(measured_cases[1].items())[:4]}
     text, missed = report(few)
     assert not missed and "came within 10 %" in text and "predictions" not in text
     assert picture(few).startswith(b"\x89PNG")
