@@ -86,6 +86,8 @@ def _as_gpu(arch: str) -> Iterator[None]:
         mock.patch.object(DeviceProperties, "create", lambda device: ours),
         mock.patch("torch._inductor.scheduler.has_triton", lambda *_: True),
         mock.patch("torch.utils._triton.triton_hash_with_backend", lambda *_: "none"),
+        # A CUDA build of torch would start CUDA here, and fail where there is no GPU.
+        mock.patch("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None),
     ]
     with pretend_torch_answers(arch), contextlib.ExitStack() as stack:
         for patch in patches:

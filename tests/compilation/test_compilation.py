@@ -183,6 +183,12 @@ def test_inductor_writes_for_mi300x_without_one_and_gfx942_compiles_it():
     assert torch.cuda.is_available() == (torch.cuda.device_count() > 0)
 
 
+def test_inductor_writes_with_a_cuda_build_on_a_machine_without_a_gpu(monkeypatch):
+    """There the first fake tensor on the pretended GPU would start CUDA: "No CUDA GPUs are available"."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: "cuda")
+    assert "triton_poi_fused" in inductor_code(lambda a: torch.relu(a) * 2, [_bf16(8, 64)])
+
+
 def test_extracting_kernels():
     code = inductor_code(lambda a: a.relu().sum(-1), [_bf16(128, 512)])
     (kernel,) = extract_kernels(code)
