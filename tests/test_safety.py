@@ -240,6 +240,75 @@ def test_a_name_cannot_forge_a_line_of_ours(kind, tmp_path):
     assert not any(line.startswith("[OK]") for line in done.stdout.splitlines())
 
 
+def test_a_file_name_cannot_forge_a_line_of_ours(tmp_path, monkeypatch, capsys):
+    """The names that commands repeat: files read and written, a model's folder, words passed on."""
+    from rocm_guide.cli.main import main
+
+    samples, name = ROOT / "tests" / "samples", "x\x1b[2K\n[OK]   all is well\x07\x9b2J"
+
+    def linked(target, suffix):
+        (tmp_path / f"{name}{suffix}").symlink_to(target)
+        return f"{name}{suffix}"
+
+    results = linked(samples / "tunableop" / "results_torch2.11_blaslog.csv", ".csv")
+    trace = linked(ROOT / "notebooks" / "recorded" / "decode_b32.json.gz", ".json.gz")
+    (tmp_path / name).mkdir()
+    small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 64}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 64, **small}
+    (tmp_path / name / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["tunable", "check", results],
+        ["tunable", "merge", results, "-o", f"{name}.out"],
+        ["trace", "summary", trace],
+        ["copy", "base.shown", "-o", f"{name}.py"],
+        ["launch", "slurm", "-o", f"{name}.sh", "--", f"{name}.py"],
+        ["fit", name],
+        ["fit", f"./{name}/config.json"],
+        ["system", "reset", "--state", f"{name}.state", "--root", str(tmp_path)],
+        ["faults", "read", f"{name}.txt"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["rocm-guide", *words])
+        with pytest.raises(SystemExit):
+            main()
+        seen = capsys.readouterr()
+        said = seen.out + seen.err
+        assert "\\x1b[2K" in said, (words, said)
+        assert not any(line.startswith("[OK]   all") for line in said.splitlines()), (words, said)
+        assert all(line.isprintable() for line in said.split("\n")), (words, said)
+
+
+def test_what_goes_to_a_terminal_is_escaped_and_what_goes_to_a_pipe_is_not(monkeypatch, capsys):
+    from rocm_guide.cli.output import say, write_or_print
+
+    text = "tab\there\n\x1b[2Jgone\n"
+    write_or_print(text, None)
+    assert capsys.readouterr().out == text
+    say(f"{'x' * 500}\t{text}", err=True)
+    assert capsys.readouterr().err == "x" * 500 + " " * 4 + "tab     here\n\\x1b[2Jgone\n\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    write_or_print(text, None)
+    assert capsys.readouterr().out == "tab     here\n\\x1b[2Jgone\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_titles_of_notebooks_are_text_while_they_run(terminal):
+    import io
+    from types import SimpleNamespace
+
+    from rich.console import Console
+
+    from rocm_guide.cli.course_progress import RunDisplay
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=120)
+    lesson = SimpleNamespace(number="01", title="a [/red]\x1b[2K\n[OK]")
+    with RunDisplay([lesson], console) as display:
+        display("01", {"event": "start"})
+        display("01", {"event": "cell", "index": 1, "heading": "h[/b]\x1b[2Kx"}) if terminal else None
+    assert "a [/red]\\x1b[2K\\n[OK]" in screen.getvalue()
+
+
 def test_markup_in_a_title_is_text(make_notebook):
     path = make_notebook("01_topic", "x = 1")
     nb = json.loads(path.read_text())

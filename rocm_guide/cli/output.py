@@ -18,16 +18,28 @@ from rocm_guide.base import shown, write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["announced", "plain_console", "print_table", "working", "write_or_print"]
+__all__ = ["announced", "plain_console", "print_table", "say", "working", "write_or_print"]
+
+
+def say(text: object, err: bool = False) -> None:
+    """Print lines of ours that may hold names from outside: what cannot be printed is shown escaped.
+
+    >>> say("kernel\x1b[2J.py: 2 lines")
+    kernel\\x1b[2J.py: 2 lines
+    """
+    typer.echo(_visible(str(text)), err=err)
 
 
 def write_or_print(text: str, out: Path | None) -> None:
-    """To the file, and say so; or to the screen if there is none."""
+    """To the file, and say so; or to the screen if there is none.
+
+    A file or a pipe gets the text as it is; a terminal gets what cannot be printed escaped.
+    """
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(_visible(text) if sys.stdout.isatty() else text, nl=False)
     else:
         write_text(out, text)
-        typer.echo(f"{shown(out)}: {len(text.splitlines())} lines")
+        say(f"{out}: {len(text.splitlines())} lines")
 
 
 @contextlib.contextmanager
@@ -133,17 +145,18 @@ def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), fol
             typer.echo("  ".join(shown_cells).rstrip())
 
 
-def plain_console() -> Console:
+def plain_console(stderr: bool = False) -> Console:
     """A console for text that holds names from outside: no markup, and what cannot be printed is shown escaped."""
     from rich.console import Console as RichConsole
 
     class Plain(RichConsole):
         def print(self, *objects: Any, **options: Any) -> None:
-            super().print(*(_visible(str(o)) for o in objects), **options)
+            super().print(*(_visible(o) if isinstance(o, str) else o for o in objects), **options)
 
-    return Plain(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return Plain(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def _visible(text: str) -> str:
     """:func:`shown` for each line."""
-    return text if text.isprintable() else "\n".join(shown(line.expandtabs(), len(text)) for line in text.split("\n"))
+    lines = [line.expandtabs() for line in text.split("\n")]
+    return text if text.isprintable() else "\n".join(shown(line, len(line)) for line in lines)
