@@ -771,6 +771,40 @@ def test_a_damaged_notebook_is_named(tmp_path):
 # ---- poor places ----------------------------------------------------------------------------------------------------
 
 
+def test_a_closed_standard_output_is_one_line():
+    command = f"exec {sys.executable} -m rocm_guide.cli.main list >&-"
+    one_line(subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=ROOT), "output is closed")
+
+
+def test_a_current_folder_that_is_gone_is_one_line(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {gone} && exec {sys.executable} -m rocm_guide.cli.main list"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=gone, env=env)
+    one_line(done, "has been removed")
+
+
+def test_kernels_are_compiled_without_a_home_that_can_be_written(tmp_path, monkeypatch):
+    from rocm_guide.mi300x.compiler_key import writable_compiler_cache
+
+    (tmp_path / "file").touch()
+    for name in ("TRITON_HOME", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    with writable_compiler_cache():
+        folder = Path(os.environ["TRITON_CACHE_DIR"])
+        (folder / "written").touch()
+    assert not folder.exists() and "TRITON_CACHE_DIR" not in os.environ
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
+    with writable_compiler_cache():
+        assert Path(os.environ["TRITON_CACHE_DIR"]).is_dir()
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "file" / "below")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "mine"))
+    with writable_compiler_cache():
+        assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "mine")
+
+
 def test_the_cache_has_a_place_without_a_home(monkeypatch):
     from rocm_guide.base import cache_folder
 

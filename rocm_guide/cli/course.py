@@ -126,8 +126,10 @@ def run(
 
     Exit code 0: all ran. 1: a notebook failed (named, with cell and traceback). 2: bad input, and the fix.
     """
+    from rich.console import Console
+
     from rocm_guide.cli.course_progress import RunDisplay
-    from rocm_guide.cli.output import plain_console
+    from rocm_guide.cli.output import PlainConsole, say
     from rocm_guide.course.lessons import catalogue, find_lessons
     from rocm_guide.course.report import times_of
     from rocm_guide.course.run import run_course
@@ -135,14 +137,14 @@ def run(
     lessons = find_lessons(numbers or [], catalogue(notebooks))
     given = [_pair(p) for p in parameter or []]
     _check_model(dict(given).get("MODEL", ""))
-    console = plain_console()
+    console = Console(soft_wrap=True, highlight=False)
     signal.signal(signal.SIGTERM, _terminated)
     with RunDisplay(lessons, console) as display:
         report = run_course(lessons, out, given=given, jobs=jobs, resume=resume, listener=display)
     entries = [report["notebooks"][x.number] for x in lessons]
     failed = [e for e in entries if e["status"] == "failed"]
     refused = [e for e in entries if e["status"] == "refused"]
-    errors = plain_console(stderr=True)
+    errors = PlainConsole(stderr=True)
     for entry in failed:
         errors.print(f"\n{_headline(entry)}", style="red")
         errors.print(entry["failure"].get("traceback", ""))
@@ -153,8 +155,8 @@ def run(
         again = resume_line(numbers, jobs, parameter, out, notebooks)
         errors.print(f"stopped; not done: {', '.join(left) or 'nothing'}; go on with: {shown(again, 4000)}")
         raise typer.Exit(130)
-    console.print(times_of(report))
-    console.print(f"report: {shown(out / 'report.html')}")
+    say(times_of(report))
+    say(f"report: {shown(out / 'report.html')}")
     raise typer.Exit(1 if failed else 2 if refused else 0)
 
 
@@ -195,8 +197,10 @@ def store(
 
     Also refreshes the course table in README.md.
     """
+    from rich.console import Console
+
     from rocm_guide.cli.course_progress import RunDisplay
-    from rocm_guide.cli.output import plain_console
+    from rocm_guide.cli.output import PlainConsole
     from rocm_guide.course.lessons import catalogue, find_lessons, notebooks_folder
     from rocm_guide.course.lint import lint_notebook
     from rocm_guide.course.run import check_runnable
@@ -205,11 +209,11 @@ def store(
     check_runnable()
     folder = notebooks or notebooks_folder()
     lessons = find_lessons(numbers or [], catalogue(folder))
-    console = plain_console()
+    console = Console(soft_wrap=True, highlight=False)
     signal.signal(signal.SIGTERM, _terminated)
     with RunDisplay(lessons, console) as display:
         failed = store_course(lessons, jobs=jobs, listener=display)
-    errors = plain_console(stderr=True)
+    errors = PlainConsole(stderr=True)
     for error in failed:
         errors.print(str(error), style="red")
     for lesson in lessons:

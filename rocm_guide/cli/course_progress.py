@@ -64,7 +64,8 @@ class RunDisplay:
             case "plan":
                 self.progress.update(task, total=event["total"], completed=0)
             case "cell":
-                self.progress.update(task, completed=event["index"], heading=shown(event["heading"], 40).replace("[", "("))
+                heading = shown(event["heading"], 40).replace("[", "(")
+                self.progress.update(task, completed=event["index"], heading=heading)
             case "kept":
                 self.progress.update(task, total=1, completed=1, heading="kept from the earlier run")
             case "done":

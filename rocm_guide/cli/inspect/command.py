@@ -83,7 +83,7 @@ def inspect(
     the first launch is also executed, on this machine's CPU, and what it did is counted.
     """
     from rocm_guide.base import GuideError, shown
-    from rocm_guide.cli.output import plain_console, working
+    from rocm_guide.cli.output import PlainConsole, working
 
     name, _, kernel = target.partition("::")
     path = Path(name)
@@ -130,7 +130,7 @@ def inspect(
         return
     from rocm_guide.cli.inspect.text import print_inspection, print_overview
 
-    console = plain_console()
+    console = PlainConsole()
     if len(found) > 1:
         print_overview(console, found)
     for one in found[:_FULL]:

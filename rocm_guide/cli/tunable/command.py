@@ -247,14 +247,11 @@ def compare_command(
         times = f"{speed_up:>6.2f}x  {x.time_ms:>9.5f} -> {y.time_ms:>9.5f} ms"
         say(f"{times}  {f'{n:>8} calls  ' if model else ''}{x.params}  {x.solution} -> {y.solution}")
     if not c.after_ms:
-        say(
-            f"nothing to compare: no product with a time is in both files{' and called by ' + shown(model) if model else ''}"
-        )
+        caller = f" and called by {shown(model)}" if model else ""
+        say(f"nothing to compare: no product with a time is in both files{caller}")
         return
     how = f"weighted by the calls of {shown(model)}" if model else "each counted once"
-    say(
-        f"{len(c.rows)} products in both, {how}: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all"
-    )
+    say(f"{len(c.rows)} products in both, {how}: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all")
     say(f"only in the first: {c.only_before}; only in the second: {c.only_after}")
 
 
