@@ -12,6 +12,7 @@ tell on elements that are never written, and on writes beside them.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -21,6 +22,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
 OUTCOMES = "ROCM_GUIDE_KERNEL_OUTCOMES"  # set in the child: where it writes what became of each test
 SECONDS = 3500  # below the limit of one test (pyproject.toml): the test that starts the child waits for all of it
@@ -107,6 +110,13 @@ def pytest_sessionfinish(session):
     """In the child: hand the outcomes over."""
     if OUTCOMES in os.environ:
         Path(os.environ[OUTCOMES]).write_text(json.dumps(_CHILD_SAID))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpreter():
+    """In the child: as if a reader ran the kernel in the interpreter, in half the time."""
+    with quick_interpreter() if os.environ.get("TRITON_INTERPRET") == "1" else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture
