@@ -13,6 +13,7 @@ from rocm_guide.dojo.puzzle import Case, Puzzle
 from rocm_guide.mi300x.guard import watch_memory
 from rocm_guide.mi300x.interpret import explain_error, time_limit
 from rocm_guide.mi300x.kernel_source import unpack_objects
+from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 from rocm_guide.mi300x.rounding import exact_conversions
 from rocm_guide.mi300x.run.launches import poison_mode
 
@@ -161,4 +162,5 @@ def judge_packed(packed: dict[str, Any], name: str) -> Verdict:
         (call,) = unpack_objects(packed)
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises
         return Verdict(0, explain_error(e, list(packed["lines"])), "restart the kernel and run the cells in order")
-    return judge_call(call, name, list(packed["lines"]))
+    with quick_interpreter():
+        return judge_call(call, name, list(packed["lines"]))
