@@ -1,46 +1,136 @@
 # SPDX-License-Identifier: MIT
-"""Do our rules and CK's static_assert agree? Random instances, each judged by both: python benchmarks/ck/agreement.py.
+"""Do our rules and CK's static_assert agree? 200 random instances, half of them impossible, each judged by both.
 
-Each takes 3 to 15 seconds of a core, because CK's headers are compiled for it. Prints one line for each and the sum;
-exits with 1 if a verdict differs. No GPU and no ROCm.
+    python -m benchmarks.ck.agreement                         # judge, write results/ck_agreement.json
+    python -m benchmarks.ck.agreement --first 6 --count 1     # one of them; writes nothing
+    python -m benchmarks.ck.agreement --first 6 --count 1 --alone   # without the precompiled header
+
+CK judges while it is compiled, and most of that time goes into templates that do not depend on the instance. So the
+headers and one good instance of each kind are compiled once (a precompiled header with its templates instantiated), and
+each random instance after it by the compiler's front end alone, up to its first refusal. Prints a line for each, and
+exits with 1 if a verdict differs. No GPU and no ROCm. tests/ck/test_agreement.py holds our rules to what is stored.
 """
+
+from __future__ import annotations
 
 import argparse
 import itertools
+import json
+import platform
+import resource
 import sys
-import time
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests/ck"))
-from random_instances import random_instances
-
-from rocm_guide.ck.build import ck_refuses
+from rocm_guide.base import write_text
+from rocm_guide.ck.build import VERDICT_ONLY, ck_refuses, compile_command, source_key
+from rocm_guide.ck.generate import kernel_source
+from rocm_guide.ck.headers import headers_key
+from rocm_guide.ck.instance import GemmInstance, Problem
 from rocm_guide.ck.rules import check
+from rocm_guide.hip.toolchain import HipError, banner, find_clang, run_clang
+from rocm_guide.host import describe_cpu, host_facts
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests/ck"))
+from random_instances import BASES, random_instances
+
+RESULT = Path(__file__).parents[1] / "results/ck_agreement.json"
+#: A problem that every base can take.
+ROOMY = Problem(64, 64, 128)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def split(source: str) -> tuple[str, str, str, str]:
+    """A source in four: CK's header and names for its types, our names, the operation's struct, instance and kernel."""
+    head, using, rest = source.partition("using PassThrough")
+    line, _, rest = rest.partition("\n")
+    names, before, kernel = rest.partition("using Instance")
+    names, word, struct = names.partition("struct ")
+    return head + using + line + "\n", names, word + struct, before + kernel
+
+
+class Judge:
+    """CK's verdict on one instance after the other, with what they share compiled beforehand."""
+
+    def __init__(self, folder: Path, bases: Sequence[GemmInstance]) -> None:
+        parts = [split(kernel_source(base, ROOMY)) for base in bases]
+        kernels = [
+            f"namespace base{n} {{\n{kernel.replace('void gemm(', f'void gemm{n}(')}}}\n"
+            for n, (*_, kernel) in enumerate(parts)
+        ]
+        self._structs = dict.fromkeys(struct for _, _, struct, _ in parts)
+        self._command, self._source = compile_command(folder, "gfx942"), folder / "gemm.hip"
+        self._shared, header = folder / "shared.pch", folder / "shared.h"
+        names = [names for _, names, _, _ in parts]
+        write_text(header, "\n".join(['#include "rtc.h"', parts[0][0], *names, *self._structs, *kernels]))
+        options = ("-emit-pch", "-fpch-instantiate-templates", "-o", str(self._shared))
+        front_end = [word for option in options for word in ("-Xclang", option)]
+        run_clang([*self._command, "-fsyntax-only", *front_end, str(header)], "the bases, which CK accepts")
+
+    def refuses(self, instance: GemmInstance, problem: Problem) -> str:
+        """CK's first refusal, or "" if it accepts."""
+        _, names, struct, kernel = split(kernel_source(instance, problem))
+        write_text(self._source, names + ("" if struct in self._structs else struct) + kernel)
+        shared = ("-Xclang", "-include-pch", "-Xclang", str(self._shared))
+        try:
+            run_clang([*self._command, *VERDICT_ONLY, *shared, str(self._source)], "CK")
+        except HipError as e:
+            return str(e)
+        return ""
+
+
+def cpu_seconds() -> float:
+    """Of all child processes so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def store(rows: list[dict[str, object]], seed: int, seconds: float) -> None:
+    """Write what was judged so far."""
+    facts = {
+        "question": "is an instance, with its problem, refused by our rules exactly where "
+        "CK's static_assert refuses it",
+        "hardware": describe_cpu(),
+        "host": host_facts(),
+        "versions": {"clang": banner(tuple(find_clang())), "ck": "1.2.0", "python": platform.python_version()},
+        "headers": headers_key(),
+        "seed": seed,
+        "instances": len(rows),
+        "accepted_by_ck": sum(not row["ck"] for row in rows),
+        "verdicts_that_differ": sum(bool(row["ours"]) != bool(row["ck"]) for row in rows),
+        "cpu_seconds": round(seconds, 1),
+    }
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    text = json.dumps(facts, indent=1).removesuffix("\n}")
+    write_text(RESULT, f'{text},\n "verdicts": [\n{lines}\n ]\n}}\n')
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="begin with this one")
+    parser.add_argument("--first", type=int, default=0, help="begin with this one; nothing is stored")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--alone", action="store_true", help="compile each with all its headers; nothing is stored")
     asked = parser.parse_args()
-    differ = accepted = 0
+    rows: list[dict[str, object]] = []
     chosen = itertools.islice(random_instances(asked.seed), asked.first, asked.first + asked.count)
-    for number, (instance, problem) in enumerate(chosen, asked.first):
-        ours, began = [r for r in check(instance, problem) if r.by_ck], time.monotonic()
-        theirs = ck_refuses(instance, problem)
-        accepted += not theirs
-        agree = bool(ours) == bool(theirs)
-        differ += not agree
-        verdict = "agree" if agree else "DIFFER"
-        print(
-            f"{number:>4} {verdict}: {ours[0] if ours else 'ours accepts'} | {theirs[:150] or 'CK accepts'} "
-            f"({time.monotonic() - began:.0f} s)",
-            flush=True,
-        )
-        if not agree:
-            print(instance, problem, flush=True)
-    print(f"{asked.count} instances, {accepted} accepted by CK, {differ} verdicts differ")
+    with tempfile.TemporaryDirectory() as folder:
+        refuses = ck_refuses if asked.alone else Judge(Path(folder), BASES).refuses
+        for number, (instance, problem) in enumerate(chosen, asked.first):
+            ours, before = [str(r) for r in check(instance, problem) if r.by_ck], cpu_seconds()
+            theirs = refuses(instance, problem)
+            key = source_key(kernel_source(instance, problem))
+            rows.append({"key": key, "ours": ours[0] if ours else "", "ck": theirs.partition("error: ")[2] or theirs})
+            verdict = "agree" if bool(ours) == bool(theirs) else "DIFFER"
+            print(f"{number:>4} {verdict} {cpu_seconds() - before:5.1f} s  ours: {ours[:1] or 'accepts'}", flush=True)
+            print(f"{'':18}CK: {rows[-1]['ck'] or 'accepts'}", flush=True)
+            if verdict == "DIFFER":
+                print(instance, problem, flush=True)
+            if not asked.alone and not asked.first:
+                store(rows, asked.seed, cpu_seconds())
+    differ = sum(bool(row["ours"]) != bool(row["ck"]) for row in rows)
+    print(f"{len(rows)} instances, {sum(not row['ck'] for row in rows)} accepted by CK, {differ} verdicts differ; "
+          f"{cpu_seconds():.0f} CPU seconds")  # fmt: skip
     return int(bool(differ))
 
 
