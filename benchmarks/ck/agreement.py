@@ -17,6 +17,7 @@ import argparse
 import itertools
 import json
 import platform
+import re
 import resource
 import sys
 import tempfile
@@ -31,9 +32,7 @@ from rocm_guide.ck.instance import GemmInstance, Problem
 from rocm_guide.ck.rules import check
 from rocm_guide.hip.toolchain import HipError, banner, find_clang, run_clang
 from rocm_guide.host import describe_cpu, host_facts
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests/ck"))
-from random_instances import BASES, random_instances
+from tests.ck.random_instances import BASES, random_instances
 
 RESULT = Path(__file__).parents[1] / "results/ck_agreement.json"
 #: A problem that every base can take.
@@ -54,8 +53,9 @@ class Judge:
 
     def __init__(self, folder: Path, bases: Sequence[GemmInstance]) -> None:
         parts = [split(kernel_source(base, ROOMY)) for base in bases]
+        # No kernels: the compiler would read those again for each instance, to emit them.
         kernels = [
-            f"namespace base{n} {{\n{kernel.replace('void gemm(', f'void gemm{n}(')}}}\n"
+            f"namespace base{n} {{\n{re.sub('extern .* void gemm', 'inline __device__ void gemm', kernel)}}}\n"
             for n, (*_, kernel) in enumerate(parts)
         ]
         self._structs = dict.fromkeys(struct for _, _, struct, _ in parts)

@@ -13,7 +13,6 @@ import itertools
 import json
 import platform
 import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -22,9 +21,7 @@ from rocm_guide.ck.instance import GemmInstance, Problem
 from rocm_guide.ck.presets import PRESETS
 from rocm_guide.ck.rules import check
 from rocm_guide.host import describe_cpu, host_facts
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests/ck"))
-from random_instances import random_instances
+from tests.ck.random_instances import random_instances
 
 RESULT = Path(__file__).parents[1] / "results/ck_check_time.json"
 RUNS = 20
