@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Do our rules and CK's static_assert agree? 200 random instances, half of them impossible, each judged by both.
 
-    python -m benchmarks.ck.agreement                         # judge, write results/ck_agreement.json
-    python -m benchmarks.ck.agreement --first 6 --count 1     # one of them; writes nothing
-    python -m benchmarks.ck.agreement --first 6 --count 1 --alone   # without the precompiled header
+    python -m benchmarks.ck.agreement             # those that results/ck_agreement.json has not; --again for all
+    python -m benchmarks.ck.agreement --only 6    # one of them, compiled by itself; writes nothing
 
 CK judges while it is compiled, and most of that time goes into templates that do not depend on the instance. So the
 headers and one good instance of each kind are compiled once (a precompiled header with its templates instantiated), and
@@ -85,8 +84,18 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def store(rows: list[dict[str, object]], seed: int, seconds: float) -> None:
+def earlier(keys: Sequence[str]) -> tuple[dict[int, dict[str, object]], float]:
+    """Verdicts that are stored and still hold (same source, headers and options), and the CPU seconds they took."""
+    if not RESULT.is_file():
+        return {}, 0.0
+    found = json.loads(RESULT.read_text())
+    kept = {row["number"]: row for row in found["verdicts"] if row["key"] == dict(enumerate(keys)).get(row["number"])}
+    return kept, found["cpu_seconds"] if kept else 0.0
+
+
+def store(rows: dict[int, dict[str, object]], seed: int, seconds: float) -> None:
     """Write what was judged so far."""
+    judged = [rows[n] for n in sorted(rows)]
     facts = {
         "question": "is an instance, with its problem, refused by our rules exactly where "
         "CK's static_assert refuses it",
@@ -95,12 +104,12 @@ def store(rows: list[dict[str, object]], seed: int, seconds: float) -> None:
         "versions": {"clang": banner(tuple(find_clang())), "ck": "1.2.0", "python": platform.python_version()},
         "headers": headers_key(),
         "seed": seed,
-        "instances": len(rows),
-        "accepted_by_ck": sum(not row["ck"] for row in rows),
-        "verdicts_that_differ": sum(bool(row["ours"]) != bool(row["ck"]) for row in rows),
+        "instances": len(judged),
+        "accepted_by_ck": sum(not row["ck"] for row in judged),
+        "verdicts_that_differ": sum(bool(row["ours"]) != bool(row["ck"]) for row in judged),
         "cpu_seconds": round(seconds, 1),
     }
-    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in judged)
     text = json.dumps(facts, indent=1).removesuffix("\n}")
     write_text(RESULT, f'{text},\n "verdicts": [\n{lines}\n ]\n}}\n')
 
@@ -108,29 +117,31 @@ def store(rows: list[dict[str, object]], seed: int, seconds: float) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="begin with this one; nothing is stored")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--alone", action="store_true", help="compile each with all its headers; nothing is stored")
+    parser.add_argument("--again", action="store_true", help="judge those too that are stored already")
+    parser.add_argument("--only", type=int, help="this one alone, compiled with all its headers; nothing is stored")
     asked = parser.parse_args()
-    rows: list[dict[str, object]] = []
-    chosen = itertools.islice(random_instances(asked.seed), asked.first, asked.first + asked.count)
+    pairs = list(itertools.islice(random_instances(asked.seed), max(asked.count, (asked.only or 0) + 1)))
+    keys = [source_key(kernel_source(*pair)) for pair in pairs]
+    rows, before = ({}, 0.0) if asked.again or asked.only is not None else earlier(keys)
+    todo = [n for n in range(asked.count) if n not in rows] if asked.only is None else [asked.only]
     with tempfile.TemporaryDirectory() as folder:
-        refuses = ck_refuses if asked.alone else Judge(Path(folder), BASES).refuses
-        for number, (instance, problem) in enumerate(chosen, asked.first):
-            ours, before = [str(r) for r in check(instance, problem) if r.by_ck], cpu_seconds()
+        refuses = ck_refuses if asked.only is not None or not todo else Judge(Path(folder), BASES).refuses
+        for number in todo:
+            instance, problem = pairs[number]
+            ours, began = [str(r) for r in check(instance, problem) if r.by_ck], cpu_seconds()
             theirs = refuses(instance, problem)
-            key = source_key(kernel_source(instance, problem))
-            rows.append({"key": key, "ours": ours[0] if ours else "", "ck": theirs.partition("error: ")[2] or theirs})
-            verdict = "agree" if bool(ours) == bool(theirs) else "DIFFER"
-            print(f"{number:>4} {verdict} {cpu_seconds() - before:5.1f} s  ours: {ours[:1] or 'accepts'}", flush=True)
-            print(f"{'':18}CK: {rows[-1]['ck'] or 'accepts'}", flush=True)
-            if verdict == "DIFFER":
-                print(instance, problem, flush=True)
-            if not asked.alone and not asked.first:
-                store(rows, asked.seed, cpu_seconds())
-    differ = sum(bool(row["ours"]) != bool(row["ck"]) for row in rows)
-    print(f"{len(rows)} instances, {sum(not row['ck'] for row in rows)} accepted by CK, {differ} verdicts differ; "
-          f"{cpu_seconds():.0f} CPU seconds")  # fmt: skip
+            theirs = theirs.partition("error: ")[2] or theirs
+            rows[number] = {"number": number, "key": keys[number], "ours": ours[0] if ours else "", "ck": theirs}
+            verdict = "agree" if bool(ours) == bool(theirs) else f"DIFFER: {instance} {problem}"
+            print(f"{number:>4} {cpu_seconds() - began:5.1f} s  ours: {ours[0] if ours else 'accepts'}", flush=True)
+            print(f"{'':12} CK: {theirs or 'accepts'}\n{'':14}{verdict}", flush=True)
+            if asked.only is None:
+                store(rows, asked.seed, before + cpu_seconds())
+    differ = sum(bool(row["ours"]) != bool(row["ck"]) for row in rows.values())
+    accepted = sum(not row["ck"] for row in rows.values())
+    seconds = before + cpu_seconds()
+    print(f"{len(rows)} instances, {accepted} accepted by CK, {differ} verdicts differ; {seconds:.0f} CPU seconds")
     return int(bool(differ))
 
 
