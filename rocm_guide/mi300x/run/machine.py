@@ -32,6 +32,7 @@ class Machine(Executor):
 
     Attributes:
         program, code: the kernel, and its decoded instructions (``code[wave.pc]`` comes next).
+        counts: how often each of them was executed.
         memory: all allocations.
         counters: what was executed; call :meth:`tally` to fill in the sums by class.
         groups: workgroups that have started and not ended.
@@ -46,7 +47,8 @@ class Machine(Executor):
         self.program, self.grid, self.block, self.memory = program, grid, block, memory
         self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
         self.counters = Counters(enabled=count)
-        self.code = decode_program(program, memory, self.counters)
+        self.code = decode_program(program)
+        self.counts = [0] * len(self.code)
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
         self.copies, self.copied = copies, dict[int, int]()
         self.groups: list[Group] = []
@@ -82,7 +84,8 @@ class Machine(Executor):
         threads = self.block[0] * self.block[1] * self.block[2]
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
-        group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block)
+        group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block, self.memory,
+                      self.counters)  # fmt: skip
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)
@@ -183,12 +186,12 @@ class Machine(Executor):
         c = self.counters
         c.instructions = {}
         c.lanes = c.mfma_flops = 0
-        for o in self.code:
-            if o.count:
-                c.instructions[o.kind] = c.instructions.get(o.kind, 0) + o.count
-                c.mfma_flops += o.flops * o.count
+        for o, n in zip(self.code, self.counts, strict=True):
+            if n:
+                c.instructions[o.kind] = c.instructions.get(o.kind, 0) + n
+                c.mfma_flops += o.flops * n
                 if o.kind in ("valu", "mfma", "lds", "permute", "global", "scratch"):
-                    c.lanes += 64 * o.count
+                    c.lanes += 64 * n
         return c
 
 

@@ -175,7 +175,7 @@ def examine(subject: Subject, every: int = 1, first: int = 0) -> tuple[Counter[t
     wanted = _outcome(subject, subject.kernel, subject.orders[0])
     found: Counter[tuple[str, str]] = Counter()
     notes = []
-    executed = {o.line for o in session.machine.code if o.count}
+    executed = {o.line for o, n in zip(session.machine.code, session.machine.counts, strict=True) if n}
     for number, what, text in list(changes(subject.text, executed))[first::every]:
         verdict = ""
         for order in subject.orders:

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.addresses import Where, buffer_place, flat_place, scratch_place
-from rocm_guide.mi300x.run.memory.allocations import Memory, scatter
+from rocm_guide.mi300x.run.memory.allocations import scatter
 from rocm_guide.mi300x.run.memory.atomics import apply_atomic
 from rocm_guide.mi300x.run.memory.global_access import pieces, read_global, write_scratch
 from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store, overlapping
@@ -72,7 +71,7 @@ def _place(a: Access, which: str, first: int) -> Callable[[Wave], Where]:
     return flat_place(a, first, which == "flat")
 
 
-def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None]:
+def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _NARROW[m["s"]] if m["s"] else 4 * int(m["n"] or 1)
     words = max(1, size // 4)
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
@@ -80,7 +79,7 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counter
     a.used |= {"lds", "glc", "slc", "scc", "sc0", "sc1", "nt", "offen", "idxen"}
     finish = narrow(m["s"], m["d16"]) if m["s"] else None
     if to_lds:
-        return _load_to_lds(a, m["w"], size, line, memory, count)
+        return _load_to_lds(a, m["w"], size, line)
     first = a.rows(0, words, write=True)
     a.writes.clear()
     regs = tuple(range(first, first + words))
@@ -92,16 +91,16 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counter
             return
         at = place(w)
         w.group.lds.by = line
-        values = read_global(w, memory, at, size)
+        values = read_global(w, w.group.memory, at, size)
         if not at.aperture:
-            count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
+            w.group.count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
         launch_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
 
     return run
 
 
 def _load_to_lds(
-    a: Access, which: str, size: int, line: int, memory: Memory, count: Counters
+    a: Access, which: str, size: int, line: int
 ) -> Callable[[Wave], None]:
     place, op, offset = _place(a, which, 0), a.op, a.number("offset")
     a.sreads.append(M0)
@@ -111,8 +110,8 @@ def _load_to_lds(
             launch_load(w, Flight(line, op, "vmcnt", (), 0, None))
             return
         at, lds = place(w), w.group.lds
-        values = read_global(w, memory, at, size)
-        count.memory(at.addresses, size, False)
+        values = read_global(w, w.group.memory, at, size)
+        w.group.count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
         g = lds.granules(target, size, at.lanes, True).each
         lds.valid[g] = False
@@ -131,7 +130,7 @@ def _load_to_lds(
     return run
 
 
-def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None]:
+def _store(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _NARROW[m["s"]] if m["s"] else 4 * int(m["n"] or 1)
     words, high = max(1, size // 4), bool(m["hi"])
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
@@ -158,8 +157,8 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
             elif part.aperture == "scratch":
                 write_scratch(w, part, these, size)
             else:
-                parts += pieces(memory, part, these, size)
-                count.memory(part.addresses if part.allowed is None else part.addresses[part.allowed(4)], size, True)
+                parts += pieces(w.group.memory, part, these, size)
+                w.group.count.memory(part.addresses if part.allowed is None else part.addresses[part.allowed(4)], size, True)
 
         def done() -> None:
             for a_, at_, v, n in parts:
@@ -177,7 +176,7 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
     return run
 
 
-def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None] | None:
+def _atomic(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None] | None:
     kind = _atomic_kind(m["op"], m["t"])
     if kind is None:
         return None
@@ -215,10 +214,10 @@ def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Count
             if not len(part.lanes):
                 continue
             overlapping(w, ("memory", int(part.addresses.min()), int(part.addresses.max()) + size - 1))
-            count.memory(part.addresses, size, True)
+            w.group.count.memory(part.addresses, size, True)
             here = values[chosen]
             split = [here[:, words:], here[:, :words]] if name == "cmpst" else [here]
-            for lanes in memory.one_place(part.addresses, size, part.lanes):
+            for lanes in w.group.memory.one_place(part.addresses, size, part.lanes):
                 a_, offsets, which = lanes
                 old[chosen[which]] = apply_atomic(a_, offsets, name, type_, [s[which] for s in split])
         done = deliver(w, regs, old, w.exec) if regs else None
@@ -227,7 +226,7 @@ def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Count
     return run
 
 
-def decode_global(a: Access, line: int, memory: Memory, count: Counters) -> Callable[[Wave], None] | None:
+def decode_global(a: Access, line: int) -> Callable[[Wave], None] | None:
     """The function that executes a global, flat, buffer or scratch instruction, or None."""
     name = a.base
     if name in ("buffer_inv", "buffer_wbl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_invl2"):
@@ -235,9 +234,9 @@ def decode_global(a: Access, line: int, memory: Memory, count: Counters) -> Call
         counted, op = name == "buffer_wbl2", a.op
         return lambda w: launch_store(w, Flight(line, op, "vmcnt", (), 0, None)) if counted else None
     if m := _LOAD.match(name):
-        return _load(a, m, line, memory, count)
+        return _load(a, m, line)
     if m := _STORE.match(name):
-        return _store(a, m, line, memory, count)
+        return _store(a, m, line)
     if m := _ATOMIC.match(name):
-        return _atomic(a, m, line, memory, count)
+        return _atomic(a, m, line)
     return None

@@ -20,6 +20,8 @@ from rocm_guide.mi300x.run.memory.lds_order import Order
 from rocm_guide.mi300x.run.stretches import SideBySide
 
 if TYPE_CHECKING:
+    from rocm_guide.mi300x.run.counters import Counters
+    from rocm_guide.mi300x.run.memory.allocations import Memory
     from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["Group", "Lds"]
@@ -233,12 +235,14 @@ class Lds:
 
 
 class Group:
-    """One workgroup: its waves, its LDS, where it is in the grid."""
+    """One workgroup: its waves, its LDS, where it is in the grid, and the memory and counters of the launch."""
 
-    __slots__ = ("block", "ids", "lds", "number", "side_by_side", "waves")
+    __slots__ = ("block", "count", "ids", "lds", "memory", "number", "side_by_side", "waves")
 
-    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds, block: Any) -> None:
+    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds, block: Any, memory: Memory,
+                 count: Counters) -> None:  # fmt: skip
         self.number, self.ids, self.lds, self.block = number, ids, lds, block
+        self.memory, self.count = memory, count
         self.waves: list[Wave] = []
         self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
 
