@@ -14,11 +14,12 @@ from functools import lru_cache
 import numpy as np
 
 from rocm_guide.mi300x.run.counters import Counters
-from rocm_guide.mi300x.run.decode import decode_program
+from rocm_guide.mi300x.run.decode import Operation, decode_program
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.execute import Executor, Observer
 from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.memory.lds import Group, Lds
+from rocm_guide.mi300x.run.memory.races import Races
 from rocm_guide.mi300x.run.program import Program
 from rocm_guide.mi300x.run.wave import ALL_LANES, Wave, registers
 
@@ -34,6 +35,7 @@ class Machine(Executor):
         program, code: the kernel, and its decoded instructions (``code[wave.pc]`` comes next).
         counts: how often each of them was executed.
         memory: all allocations.
+        races: what orders the workgroups; None if there is only one.
         counters: what was executed; call :meth:`tally` to fill in the sums by class.
         groups: workgroups that have started and not ended.
         executed: instructions of all waves so far.
@@ -51,6 +53,7 @@ class Machine(Executor):
         self.counts = [0] * len(self.code)
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
         self.copies, self.copied = copies, dict[int, int]()
+        self.races = Races(grid, _narrowest(self.code)) if self.total > 1 else None
         self.groups: list[Group] = []
         self.executed = 0
         self._next = 0
@@ -85,7 +88,7 @@ class Machine(Executor):
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
         group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block, self.memory,
-                      self.counters)  # fmt: skip
+                      self.counters, self.races)  # fmt: skip
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)
@@ -193,6 +196,14 @@ class Machine(Executor):
                 if o.kind in ("valu", "mfma", "lds", "permute", "global", "scratch"):
                     c.lanes += 64 * n
         return c
+
+
+def _narrowest(code: Sequence[Operation]) -> int:
+    """Bytes of the narrowest access to global memory, 4 at most."""
+    ops = [o.op for o in code if o.kind == "global" or o.op.startswith("buffer_")]
+    if any("byte" in op for op in ops):
+        return 1
+    return 2 if any("short" in op for op in ops) else 4
 
 
 @lru_cache(maxsize=16384)

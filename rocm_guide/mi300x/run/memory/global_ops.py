@@ -75,7 +75,7 @@ def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _NARROW[m["s"]] if m["s"] else 4 * int(m["n"] or 1)
     words = max(1, size // 4)
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
-    to_lds = bool(m["lds"]) or "lds" in a.mods
+    to_lds, shared = bool(m["lds"]) or "lds" in a.mods, "sc1" in a.mods
     a.used |= {"lds", "glc", "slc", "scc", "sc0", "sc1", "nt", "offen", "idxen"}
     finish = narrow(m["s"], m["d16"]) if m["s"] else None
     if to_lds:
@@ -91,7 +91,7 @@ def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
             return
         at = place(w)
         w.group.lds.by = line
-        values = read_global(w, w.group.memory, at, size)
+        values = read_global(w, at, size, line, shared)
         if not at.aperture:
             w.group.count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
         launch_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
@@ -99,10 +99,8 @@ def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     return run
 
 
-def _load_to_lds(
-    a: Access, which: str, size: int, line: int
-) -> Callable[[Wave], None]:
-    place, op, offset = _place(a, which, 0), a.op, a.number("offset")
+def _load_to_lds(a: Access, which: str, size: int, line: int) -> Callable[[Wave], None]:
+    place, op, offset, shared = _place(a, which, 0), a.op, a.number("offset"), "sc1" in a.mods
     a.sreads.append(M0)
 
     def run(w: Wave) -> None:
@@ -110,7 +108,7 @@ def _load_to_lds(
             launch_load(w, Flight(line, op, "vmcnt", (), 0, None))
             return
         at, lds = place(w), w.group.lds
-        values = read_global(w, w.group.memory, at, size)
+        values = read_global(w, at, size, line, shared)
         w.group.count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
         g = lds.granules(target, size, at.lanes, True).each
@@ -135,7 +133,7 @@ def _store(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     words, high = max(1, size // 4), bool(m["hi"])
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
     a.used |= {"glc", "slc", "scc", "sc0", "sc1", "nt", "offen", "idxen"}
-    data = 0 if m["w"] == "buffer" else 1
+    data, shared = 0 if m["w"] == "buffer" else 1, "sc1" in a.mods
     first = a.rows(data, words)
     place = _place(a, m["w"], 1 - data if m["w"] != "buffer" else 1)
 
@@ -157,11 +155,18 @@ def _store(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
             elif part.aperture == "scratch":
                 write_scratch(w, part, these, size)
             else:
-                parts += pieces(w.group.memory, part, these, size)
-                w.group.count.memory(part.addresses if part.allowed is None else part.addresses[part.allowed(4)], size, True)
+                parts += pieces(w, part, these, size)
+                within = part.addresses if part.allowed is None else part.addresses[part.allowed(4)]
+                w.group.count.memory(within, size, True)
 
         def done() -> None:
+            group = w.group
             for a_, at_, v, n in parts:
+                if group.races is not None:
+                    try:
+                        group.races.write(group, a_, at_, n, line, shared, v)
+                    except RunError as e:  # it may be another line that waits for the store
+                        raise RunError(f"line {line}: {op} ({group!r}, wave {w.index}): {e}", line, e.rule) from None
                 scatter(a_, at_, v, n)
 
         f = Flight(line, op, counter, (), w.exec, done)
@@ -219,9 +224,26 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None] | 
             split = [here[:, words:], here[:, :words]] if name == "cmpst" else [here]
             for lanes in w.group.memory.one_place(part.addresses, size, part.lanes):
                 a_, offsets, which = lanes
+                if w.group.races is not None:
+                    w.group.races.atomic(w.group, a_, offsets, size, line, returns)
                 old[chosen[which]] = apply_atomic(a_, offsets, name, type_, [s[which] for s in split])
         done = deliver(w, regs, old, w.exec) if regs else None
         launch_load(w, Flight(line, op, counter, regs, w.exec, done))
+
+    return run
+
+
+def _cache(name: str, agent: bool, op: str, line: int) -> Callable[[Wave], None]:
+    """Writing back or invalidating caches; with sc1 it is one half of a release or an acquire between workgroups."""
+
+    def run(w: Wave) -> None:
+        races = w.group.races
+        if name == "buffer_wbl2":
+            launch_store(w, Flight(line, op, "vmcnt", (), 0, None))
+            if agent and races is not None:
+                races.write_back(w.group)
+        elif name == "buffer_inv" and agent and races is not None:
+            races.invalidate(w.group)
 
     return run
 
@@ -231,8 +253,7 @@ def decode_global(a: Access, line: int) -> Callable[[Wave], None] | None:
     name = a.base
     if name in ("buffer_inv", "buffer_wbl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_invl2"):
         a.used |= {"sc0", "sc1", "nt", "scc"}
-        counted, op = name == "buffer_wbl2", a.op
-        return lambda w: launch_store(w, Flight(line, op, "vmcnt", (), 0, None)) if counted else None
+        return _cache(name, "sc1" in a.mods, a.op, line)
     if m := _LOAD.match(name):
         return _load(a, m, line)
     if m := _STORE.match(name):

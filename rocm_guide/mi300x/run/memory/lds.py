@@ -22,6 +22,7 @@ from rocm_guide.mi300x.run.stretches import SideBySide
 if TYPE_CHECKING:
     from rocm_guide.mi300x.run.counters import Counters
     from rocm_guide.mi300x.run.memory.allocations import Memory
+    from rocm_guide.mi300x.run.memory.races import Races
     from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["Group", "Lds"]
@@ -235,14 +236,17 @@ class Lds:
 
 
 class Group:
-    """One workgroup: its waves, its LDS, where it is in the grid, and the memory and counters of the launch."""
+    """One workgroup: its waves, its LDS, where it is in the grid, and what it shares with the others of a launch.
 
-    __slots__ = ("block", "count", "ids", "lds", "memory", "number", "side_by_side", "waves")
+    ``races`` is None where it is the only one.
+    """
+
+    __slots__ = ("block", "count", "ids", "lds", "memory", "number", "races", "side_by_side", "waves")
 
     def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds, block: Any, memory: Memory,
-                 count: Counters) -> None:  # fmt: skip
+                 count: Counters, races: Races | None) -> None:  # fmt: skip
         self.number, self.ids, self.lds, self.block = number, ids, lds, block
-        self.memory, self.count = memory, count
+        self.memory, self.count, self.races = memory, count, races
         self.waves: list[Wave] = []
         self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
 

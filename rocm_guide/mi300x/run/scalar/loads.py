@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rocm_guide.mi300x.run.errors import RunError
-from rocm_guide.mi300x.run.memory.allocations import Memory, gather
+from rocm_guide.mi300x.run.memory.allocations import gather
 from rocm_guide.mi300x.run.memory.in_flight import launch_scalar
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.wave import Flight, Wave
@@ -65,7 +65,10 @@ def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
             if found is None or address + size > found.base + found.size:
                 what = memory.describe(address, size, 0, False).replace("lane 0 reads", "reads")
                 raise RunError(what, line, "bounds")
-            raw = gather(found, np.array([address - found.base]), size).ravel().tolist()
+            at_ = np.array([address - found.base])
+            if w.group.races is not None:
+                w.group.races.read(w.group, found, at_, size, line, False)
+            raw = gather(found, at_, size).ravel().tolist()
             values[: len(raw)] = raw
         launch_scalar(w, Flight(line, op, "lgkmcnt", regs, 0, _deliver(w, regs[0], values), scalar=True))
 
