@@ -21,6 +21,9 @@ BODIES = {
         "  v_cmp_gt_u32_e64 s[14:15], v0, s10\n  v_cndmask_b32_e64 v3, v2, 1, s[14:15]\n  v_add_u32_e32 v2, v2, v3"
     ),
     "constant comparison": "  v_cmp_eq_u32_e64 s[14:15], 1, s10\n  v_cndmask_b32_e64 v2, 1, 2, s[14:15]",
+    "masks that are no registers": (
+        "  v_cndmask_b32_e64 v2, v0, 3, exec\n  v_cndmask_b32_e64 v3, v0, 4, -1\n  v_add_u32_e32 v2, v2, v0"
+    ),
     "bytes picked": "  v_mov_b32_e32 v3, 0x01020304\n  s_mov_b32 s12, 0x05010700\n  v_perm_b32 v2, v0, v3, s12\n"
     "  v_perm_b32 v3, v2, v0, v3\n  v_sad_u8 v2, v2, v3, 5\n  v_add_u32_e32 v2, v2, v0",
     "packed halves": "  v_cvt_f32_u32_e32 v6, v0\n  v_cvt_f16_f32_e32 v2, v6\n  v_mov_b32_e32 v7, v6\n"
