@@ -2,6 +2,7 @@
 """Details of the manual that compiled kernels seldom reach, each against a source of its own."""
 
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -114,6 +115,20 @@ def test_stochastic_rounding_fills_the_byte_that_clang_means(tmp_path):
         want = 0x11223344 & ~(0xFF << 8 * byte) & 0xFFFFFFFF | code << 8 * byte
         assert np.array_equal(out[64 * part : 64 * part + 64], want)
         assert np.array_equal(stochastic_f8(x, r, kind), code)
+
+
+def test_segments_of_two_over_pi_reduce_the_argument_of_a_sine():
+    """The remainder after whole turns, from three segments by exact fractions, against numpy's sine."""
+    x = np.resize([1e15, -1e22, 1.7e308, 6.4e290, 3.0, 2.0**60, -9.9e299, 1e-300], 64)
+    code = "\n".join(f"  v_trig_preop_f64 v[{4 + 2 * i}:{5 + 2 * i}], v[0:1], {i}" for i in range(4))
+    w = h.lanes(code, {0: x.view(np.uint32).reshape(64, 2)})
+    parts = [np.stack([w.V[n], w.V[n + 1]], 1).copy().view(np.float64)[:, 0] for n in (4, 6, 8, 10)]
+    assert parts[0][4] == float.fromhex("0x1.45f306dc9c882p-1")  # LLVM: 0xa2f9836e, 0x4e441529, …
+    for lane in range(8):
+        down = Fraction(2) ** -128 if abs(x[lane]) >= 2.0**945 else 1  # the library scales such arguments, too
+        quarters = sum(Fraction(float(p[lane])) for p in parts) * Fraction(float(abs(x[lane]))) * down
+        angle = float(quarters % 4) * np.pi / 2
+        assert abs(np.sin(angle) * np.sign(x[lane]) - np.sin(x[lane])) < 1e-14, x[lane]
 
 
 @pytest.mark.parametrize(
