@@ -77,8 +77,15 @@ def opened(chromium: str, text: str) -> float:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
-        command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}",
-                   "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_address[1]}/"]  # fmt: skip
+        command = [
+            chromium,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={folder}",
+            "--remote-debugging-port=0",
+            f"http://127.0.0.1:{server.server_address[1]}/",
+        ]
         browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             if not done.wait(120):
@@ -105,8 +112,11 @@ def main() -> None:
         times = sorted(opened(chromium, text) for _ in range(given.runs))
         size, middle = len(text.encode()), times[len(times) // 2]
         rows[name] = {"instructions": len(made.steps) if made else 0, "bytes": size, "opened_ms": times}
-        print(f"{name}: {rows[name]['instructions']:,} instructions, {size / 1e6:.2f} MB, opened in {times[0]:.0f} to "
-              f"{times[-1]:.0f} ms, median {middle:.0f}", flush=True)  # fmt: skip
+        print(
+            f"{name}: {rows[name]['instructions']:,} instructions, {size / 1e6:.2f} MB, opened in {times[0]:.0f} to "
+            f"{times[-1]:.0f} ms, median {middle:.0f}",
+            flush=True,
+        )
     print(f"at most {AIM_BYTES / 1e6:.0f} MB and {AIM_MS:,} ms")
     shown = subprocess.run([chromium, "--version"], capture_output=True, text=True).stdout
     stamp = {"hardware": describe_cpu(), "host": host_facts(), "browser": re.sub(r"\s+", " ", shown).strip()}

@@ -87,8 +87,8 @@ class Machine(Executor):
         threads = self.block[0] * self.block[1] * self.block[2]
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
-        group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block, self.memory,
-                      self.counters, self.races)  # fmt: skip
+        lds = Lds(self.lds_bytes, self._granule, self.copies, self.copied, self.program.places)
+        group = Group(number, place, lds, block, self.memory, self.counters, self.races)
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)

@@ -67,6 +67,7 @@ class Program:
         flushes: denormal float32 values may have to become zero.
         decoded: the instructions ready to execute, after the first launch; no launch changes them.
         waits: whether the wait states have been found right.
+        places: what LDS accesses touch, by their addresses; see :mod:`rocm_guide.mi300x.run.memory.lds`.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Program:
     flushes: bool = False
     decoded: list[Operation] | None = field(default=None, repr=False)
     waits: bool = False
+    places: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def listing(self) -> bool:

@@ -219,8 +219,12 @@ def main() -> None:
         for note in notes:
             print(f"        {note}")
         sys.stdout.flush()
-        figures[subject.name] = {"changes": found.total(), "caught": caught, "orders": subject.orders,
-                                 "outcomes": {f"{what}: {v}": n for (what, v), n in sorted(found.items())}}  # fmt: skip
+        figures[subject.name] = {
+            "changes": found.total(),
+            "caught": caught,
+            "orders": subject.orders,
+            "outcomes": {f"{what}: {v}": n for (what, v), n in sorted(found.items())},
+        }
         if options.out:
             versions = {n: importlib.metadata.version(n) for n in ("numpy", "torch", "triton")}
             stored = {"every": options.every, "versions": versions, "kernels": figures}

@@ -20,10 +20,42 @@ from tests.mi300x.run.test_memory import COPY, EXCHANGE, kernel
 
 X, Y = np.arange(64, dtype=np.uint32), np.zeros(128, np.uint32)
 PIECES = [
-    "v1", "v2", "v[2:3]", "s4", "s[4:5]", "s[6:7]", "vcc", "exec", "m0", "0", "-1", "1.0", "0xffffffff", "off", "a1",
-    "v255", "s101", "offset:65535", "offset:-4096", "clamp", "s_barrier", "s_waitcnt 0", "v_mov_b32", "ds_add_u32",
-    "v_pk_fma_f32", "lds", "sc0", "src_scc", "|v1|", "-v1", "s_branch", "99999999999999999999", "[", ",", "é",
-]  # fmt: skip
+    "v1",
+    "v2",
+    "v[2:3]",
+    "s4",
+    "s[4:5]",
+    "s[6:7]",
+    "vcc",
+    "exec",
+    "m0",
+    "0",
+    "-1",
+    "1.0",
+    "0xffffffff",
+    "off",
+    "a1",
+    "v255",
+    "s101",
+    "offset:65535",
+    "offset:-4096",
+    "clamp",
+    "s_barrier",
+    "s_waitcnt 0",
+    "v_mov_b32",
+    "ds_add_u32",
+    "v_pk_fma_f32",
+    "lds",
+    "sc0",
+    "src_scc",
+    "|v1|",
+    "-v1",
+    "s_branch",
+    "99999999999999999999",
+    "[",
+    ",",
+    "é",
+]
 
 
 def mutate(text, rng):
@@ -73,10 +105,7 @@ def compiled():
 def fuzz(count, seed, extra=()):
     """How the mutants ended, by the rule of the error; anything but a result or a RunError goes through."""
     rng, ended = random.Random(seed), {"ran": 0}
-    sources = [
-        (text, 1, [X, Y, 5], {"shared": 512})
-        for text in (kernel(COPY), kernel(EXCHANGE, lds=512, threads=128))
-    ]  # fmt: skip
+    sources = [(text, 1, [X, Y, 5], {"shared": 512}) for text in (kernel(COPY), kernel(EXCHANGE, lds=512, threads=128))]
     sources += extra
     for n in range(count):
         text, grid, arguments, options = sources[n % len(sources)]

@@ -67,14 +67,24 @@ def test_what_bounds_a_buffer_access():
     index = np.arange(64)
     # Raw: bytes, less the scalar offset; the offset in the instruction counts on the other side.
     for stride in (0, 8):  # a stride without an index only swizzles the cache
-        y = buffer(200, stride, bool(stride), "  buffer_load_dword v2, v1, s[12:15], s8 offen offset:3\n",
-                   "  s_mov_b32 s8, 5\n")  # fmt: skip
+        y = buffer(
+            200,
+            stride,
+            bool(stride),
+            "  buffer_load_dword v2, v1, s[12:15], s8 offen offset:3\n",
+            "  s_mov_b32 s8, 5\n",
+        )
         assert np.array_equal(y, np.where(4 * index + 3 + 4 <= 200 - 5, index + 2, 0))
     # Structured: as many records as NUM_RECORDS says, and each as long as the stride.
     y = buffer(20, 8, 0, "  buffer_load_dword v2, v0, s[12:15], 0 idxen offset:4\n")
     assert np.array_equal(y, np.where(index < 20, 2 * index + 1, 0))
-    y = buffer(20, 8, 0, "  buffer_load_dword v2, v[2:3], s[12:15], 0 idxen offen\n",
-               "  v_and_b32_e32 v2, 15, v0\n  v_lshrrev_b32_e32 v3, 4, v0\n  v_lshlrev_b32_e32 v3, 2, v3")  # fmt: skip
+    y = buffer(
+        20,
+        8,
+        0,
+        "  buffer_load_dword v2, v[2:3], s[12:15], 0 idxen offen\n",
+        "  v_and_b32_e32 v2, 15, v0\n  v_lshrrev_b32_e32 v3, 4, v0\n  v_lshlrev_b32_e32 v3, 2, v3",
+    )
     assert np.array_equal(y, np.where(index < 32, 2 * (index % 16) + index // 16, 0))
     # An index without a stride adds nothing.
     y = buffer(256, 0, 0, "  buffer_load_dword v2, v0, s[12:15], 0 idxen offset:12\n")
@@ -137,10 +147,16 @@ def test_segments_of_two_over_pi_reduce_the_argument_of_a_sine():
         (4, False, [range(32), range(32, 64)]),
         (8, False, [range(i, i + 16) for i in range(0, 64, 16)]),
         (16, True, [range(i, i + 8) for i in range(0, 64, 8)]),
-        (16, False, [[*range(k, k + 4), *range(k + d, k + d + 4)] for k, d in
-                     ((0, 20), (4, 12), (8, 20), (12, 12), (32, 20), (36, 12), (40, 20), (44, 12))]),
+        (
+            16,
+            False,
+            [
+                [*range(k, k + 4), *range(k + d, k + d + 4)]
+                for k, d in ((0, 20), (4, 12), (8, 20), (12, 12), (32, 20), (36, 12), (40, 20), (44, 12))
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_lanes_that_reach_the_banks_together(size, write, groups):
     """Two lanes on one bank with different words cost a cycle if they are in one group, and nothing if not."""
     together = {(i, j) for g in groups for i in g for j in g if i != j}

@@ -32,18 +32,27 @@ def line_of(code, part):
         (LOAD + "  v_add_u32_e32 v2, 1, v2\n  global_store_dword v1, v2, s[4:5]\n", "global_load", "global_store"),
         (NUMBER + "  global_store_byte v0, v2, s[6:7]\n", "global_store", "global_store"),
         (NUMBER + "  buffer_store_dword v2, v1, s[12:15], 0 offen\n", "buffer_store", "buffer_store"),
-        (NUMBER + "  global_store_dword v1, v2, s[6:7]\n  s_waitcnt vmcnt(0)\n  s_load_dword s9, s[6:7], 0x0\n"
-         "  s_waitcnt lgkmcnt(0)\n", "s_load_dword s9", "global_store"),
-        ("  global_atomic_add v1, v0, s[6:7]\n  global_load_dword v2, v1, s[6:7]\n  s_waitcnt vmcnt(0)\n",
-         "global_load", "global_atomic"),
+        (
+            NUMBER + "  global_store_dword v1, v2, s[6:7]\n  s_waitcnt vmcnt(0)\n  s_load_dword s9, s[6:7], 0x0\n"
+            "  s_waitcnt lgkmcnt(0)\n",
+            "s_load_dword s9",
+            "global_store",
+        ),
+        (
+            "  global_atomic_add v1, v0, s[6:7]\n  global_load_dword v2, v1, s[6:7]\n  s_waitcnt vmcnt(0)\n",
+            "global_load",
+            "global_atomic",
+        ),
     ],
-)  # fmt: skip
+)
 def test_both_lines_are_named(order, code, here, there):
     code = "  s_mov_b64 s[12:13], s[6:7]\n  s_mov_b32 s14, 256\n  s_mov_b32 s15, 0x27000\n" + code
     with pytest.raises(RunError, match="race: ") as e:
         launch(code, order=order)
     assert e.value.rule == "race" and {int(n) for n in re.findall(r"line (\d+)", str(e.value))} <= {
-        line_of(code, here), line_of(code, there)}  # fmt: skip
+        line_of(code, here),
+        line_of(code, there),
+    }
     assert len(re.findall(r"workgroup \(\d, 0, 0\)", str(e.value))) == 2
 
 
@@ -69,10 +78,9 @@ FLAG = """  v_mov_b32_e32 v5, 0
   s_waitcnt vmcnt(0)
   global_store_dword v1, v2, s[4:5] offset:256
 """
-ATOMIC = (
-    FLAG.replace("  global_store_dword v5, v6, s[4:5] sc1", "  global_atomic_swap v5, v6, s[4:5]")
-    .replace("  global_load_dword v7, v5, s[4:5] sc1", "  global_atomic_or v7, v5, v5, s[4:5] sc0")
-)  # fmt: skip
+ATOMIC = FLAG.replace("  global_store_dword v5, v6, s[4:5] sc1", "  global_atomic_swap v5, v6, s[4:5]").replace(
+    "  global_load_dword v7, v5, s[4:5] sc1", "  global_atomic_or v7, v5, v5, s[4:5] sc0"
+)
 
 
 def flagged(code, order="together"):
@@ -114,7 +122,7 @@ def test_half_of_an_order_is_none(code, gone):
         LOAD + NUMBER + "  v_lshl_add_u32 v1, s2, 7, v1\n  s_mov_b64 exec, -1\n  s_mov_b32 exec_hi, 0\n"
         "  global_store_dword v1, v2, s[6:7]\n",  # all read one array, each writes its part of the other
     ],
-)  # fmt: skip
+)
 def test_what_is_no_race(code):
     for order in ORDERS:
         launch(code, order=order)

@@ -16,8 +16,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["div_fixup", "div_scale", "fma16", "fma32", "fma64", "max_num", "median3", "min_num", "transcendental",
-           "two_over_pi"]  # fmt: skip
+__all__ = [
+    "div_fixup",
+    "div_scale",
+    "fma16",
+    "fma32",
+    "fma64",
+    "max_num",
+    "median3",
+    "min_num",
+    "transcendental",
+    "two_over_pi",
+]
 
 _MIDDLE, _LOW29 = np.uint64(0x1000_0000), np.uint64(0x1FFF_FFFF)
 _SMALL = 2.0**-125
