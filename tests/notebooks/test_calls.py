@@ -21,7 +21,13 @@ CALLS = {
     "08_bitsandbytes": ("BitsAndBytesConfig(",),
     "09_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
     "10_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
-    "11_tunableop": ("PYTORCH_TUNABLEOP_ENABLED", "torch.cuda.tunable.", "pad_to_multiple_of=", "matmul.py", "llm.py"),
+    "11_tunableop": (
+        '"PYTORCH_TUNABLEOP_ENABLED": "1"',
+        "torch.cuda.tunable.",
+        '"matmul.py"',
+        "pad_to_multiple_of=",
+        'cache_implementation = "static"',
+    ),
 }
 
 
