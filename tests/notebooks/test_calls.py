@@ -15,7 +15,7 @@ CALLS = {
     "02_lora_fine_tuning": ("SFTTrainer(", "SFTConfig(", "print_trainable_parameters("),
     "03_inference": ("PeftModel.from_pretrained(", "merge_and_unload(", "pipeline("),
     "04_device_maps": ("from_pretrained(", 'device_map="auto"', "infer_auto_device_map(", "hf_device_map"),
-    "05_torchtune": ("tune run", "tune ls", "tune cp", "tune download", "SFTTrainer(", "peft_config="),
+    "05_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
     "06_gptq": ("GPTQConfig(",),
     "07_awq": ("QuantizeConfig(",),
     "08_bitsandbytes": ("BitsAndBytesConfig(",),
