@@ -28,7 +28,7 @@ _FORBIDDEN = (
     (r"\b(notebook_)?login\s*\(", "a login; take a token from the environment"),
 )
 _MACHINE_PATH = re.compile(r"(?<![\w.~/])/(?:root|home/[\w.-]+|Users/[\w.-]+|tmp|work|private|var/folders)/[^\s'\"<>]*")
-_TORCHTUNE = ("/tmp/torchtune/", "/tmp/Llama-2-7b-hf")  # noqa: S108
+_TORCHTUNE = ("/tmp/torchtune/", "/tmp/Llama-2-7b-hf")
 _PARTS = (
     (r"^#{2,3} .*summary", "a section Summary"),
     (r"^#{2,3} .*exercises?", "a section Exercises"),

@@ -13,9 +13,9 @@ from rocm_guide.base import GuideError
 from rocm_guide.doctor.diagnosis import PreflightError, diagnose, preflight
 from rocm_guide.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
 from rocm_guide.exercises.torchtune import check_config, check_elastic, check_translation
+from rocm_guide.torchtune import run
 from rocm_guide.torchtune.config import lora_config, model_on_disk, write_rows
 from rocm_guide.torchtune.results import read_metrics, split_epoch
-from rocm_guide.torchtune import run
 from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune, tune_line
 from rocm_guide.torchtune.tokenizer import ChatTokenizer
 from rocm_guide.zoo.load import load_data, load_tokenizer
@@ -113,7 +113,7 @@ def test_a_role_without_a_place_and_a_folder_without_tokenizer(tmp_path):
     ],
 )
 def test_a_line_that_is_not_run_here_is_refused(line, tmp_path):
-    with pytest.raises(TuneError, match="^'t"):
+    with pytest.raises(TuneError, match=r"^'t"):
         tune_line(line, tmp_path, {})
     assert not list(tmp_path.iterdir())
 
