@@ -31,16 +31,16 @@ class Predictions:
     again replaces its own prediction. Introduced in notebook 00.
 
     >>> predict = Predictions()
-    >>> predict("how many H100 hold as much as one MI300X?", guess=2, found=2.4, within=0.25)
-    your guess 2 is right: 2.4
-    >>> predict("which needs fewer directions?", guess="W", found="the update")
-    your guess W; it came out as the update
+    >>> predict("H100 that hold as much as one MI300X", guess=2, found=2.4, within=0.25)
+    H100 that hold as much as one MI300X: 2.4; your guess 2 is right
+    >>> predict("needs the fewest directions", guess="W", found="the update")
+    needs the fewest directions: the update; your guess W
     >>> predict("graphs compiled at the second call", guess=None, found=0)
-    no guess; it came out as 0
+    graphs compiled at the second call: 0; no guess
     >>> predict.score()
     1 of 2 guesses right
-      [OK] how many H100 hold as much as one MI300X?  guess 2, found 2.4
-      [--] which needs fewer directions?  guess W, found the update
+      [OK] H100 that hold as much as one MI300X: 2.4; your guess 2
+      [--] needs the fewest directions: the update; your guess W
     1 without a guess: write one in place of None, and run its cell again
     """
 
@@ -64,12 +64,8 @@ class Predictions:
             raise GuideError(f"within={within}: give a share of the result, 0 or more")
         right = guess is not None and _agree(question, guess, found, within)
         self.kept[question] = Prediction(question, guess, found, right)
-        if guess is None:
-            print(f"no guess; it came out as {_shown(found)}")
-        elif right:
-            print(f"your guess {_shown(guess)} is right: {_shown(found)}")
-        else:
-            print(f"your guess {_shown(guess)}; it came out as {_shown(found)}")
+        said = "no guess" if guess is None else f"your guess {_shown(guess)}" + (" is right" if right else "")
+        print(f"{question}: {_shown(found)}; {said}")
 
     def score(self) -> None:
         """Print how many guesses were right, and each beside what came out."""
@@ -78,7 +74,7 @@ class Predictions:
             print(f"{sum(p.right for p in made)} of {len(made)} guesses right")
         for p in made:
             sign = "[OK]" if p.right else "[--]"
-            print(f"  {sign} {p.question}  guess {_shown(p.guess)}, found {_shown(p.found)}")
+            print(f"  {sign} {p.question}: {_shown(p.found)}; your guess {_shown(p.guess)}")
         if without := len(self.kept) - len(made):
             print(f"{without} without a guess: write one in place of None, and run its cell again")
 

@@ -56,5 +56,13 @@ def test_the_library_is_called_by_its_own_name(notebook):
     assert [call for call in CALLS[notebook] if call not in code] == []
 
 
+def test_the_gpu_of_the_tunableop_blog_has_no_name():
+    """Its results file says gfx90a, which is the target of three products; no figure of it is one product's."""
+    cells = json.loads((FOLDER / "11_tunableop.ipynb").read_text(encoding="utf-8"))["cells"]
+    lines = "\n".join(c["source"] if isinstance(c["source"], str) else "".join(c["source"]) for c in cells)
+    named = [line for line in lines.splitlines() if "MI250" in line or "MI210" in line]
+    assert all("MI210, MI250 and MI250X" in line for line in named), named
+
+
 def test_a_comment_is_no_call():
     assert executed("x = 1  # SFTTrainer(\ny = '# kept'\n") == "x = 1  \ny = '# kept'\n"
