@@ -27,7 +27,7 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.zoo.config_json import config_fields
     from rocm_guide.zoo.data import chat
-    from rocm_guide.zoo.load import load_dataset, load_model, load_tokenizer, meta_model
+    from rocm_guide.zoo.load import load_data, load_model, load_tokenizer, meta_model
     from rocm_guide.zoo.shapes import SHAPES, config_of
     from rocm_guide.zoo.sizes import LORA_TARGETS, SizesError, lora_parameters, sizes_of
 
@@ -38,7 +38,7 @@ __all__ = [
     "chat",
     "config_fields",
     "config_of",
-    "load_dataset",
+    "load_data",
     "load_model",
     "load_tokenizer",
     "lora_parameters",

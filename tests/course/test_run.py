@@ -130,7 +130,7 @@ def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
 def test_a_wrong_model_or_data_set_is_one_line_with_its_fix(make_notebook, tmp_path):
     # A model and a data set in notebooks; what else can be wrong with a name is refused by the same functions here.
     model = "from rocm_guide.zoo.load import load_model\nload_model(MODEL)"
-    data = "from rocm_guide.zoo.load import load_dataset\nload_dataset(DATASET)"
+    data = "from rocm_guide.zoo.load import load_data\nload_data(DATASET)"
     make_notebook("01_hub", model, parameters="MODEL = 'nobody/no-such'\nSCALE = 'auto'")
     folder = make_notebook("02_file", data, parameters="DATASET = 'mine.json'\nSCALE = 'auto'").parent
     env = dict(os.environ, HF_HUB_OFFLINE="1")
