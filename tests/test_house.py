@@ -54,6 +54,7 @@ ALLOWED = {
     "serving": {"children", "doctor", "memory", "plots", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "dojo": {"checks", "device", "mi300x"},
+    "measure": {"device", "hardware", "kernels", "mi300x", "plots"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything

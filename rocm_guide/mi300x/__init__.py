@@ -3,7 +3,7 @@
 
 The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
 what an ordinary launch would run, ``suggest`` says what to change, ``run`` executes gfx942 code, ``step`` shows a wave
-at work, ``examples`` are kernels to try it on.
+at work, ``explain`` puts machine code into words and pictures, ``examples`` are kernels to try it on.
 
 In reading order:
 
