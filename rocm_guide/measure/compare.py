@@ -79,5 +79,5 @@ def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Ax
             ax.plot(ends, [factor * e for e in ends], style, color=PALETTE[6], lw=1)
         ax.legend(fontsize=8)
     ax.set(xscale="log", yscale="log", xlabel="predicted by the roofline, microseconds",
-           ylabel="measured, microseconds (median)", title="Predicted and measured (dotted: twice as long)")  # fmt: skip
+           ylabel="measured (median), microseconds", title="Predicted and measured (dotted: twice)")  # fmt: skip
     return ax
