@@ -43,7 +43,7 @@ COMMANDS = {
     "step": ("step.command", "Step through a wave of a kernel's MI300X code, without one."),
     "ck": ("ck", "Composable Kernel: search, check and write instances."),
     "kernels": ("kernels", "Triton kernels of the course, compiled for MI300X."),
-    "measure": ("measure", "Time the course's kernels on this GPU; predicted against measured."),
+    "measure": ("measure.command", "Time the course's kernels on this GPU; predicted against measured."),
     "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
     "profile": ("profile", "Profile a script, on any machine."),
     "trace": ("profile", "Read a profiler trace."),

@@ -8,6 +8,7 @@ In reading order:
   memory.
 - ``executed``: From executed counts to a time: what a kernel takes at least at a GPU's peak rates, in a model.
 - ``loops``: What one turn of a loop asks of each unit of a compute unit, in a model.
+- ``gemm_prediction``: The predicted time of a tiled matrix product on MI300X, in a model.
 - ``machine_drawings``: Pictures of machine code at work: lane maps, LDS banks, a loop's budget.
 """
 
@@ -18,6 +19,7 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.hardware.drawings import draw_compute_unit, draw_gpu, draw_owners, draw_wave
     from rocm_guide.hardware.executed import ModelTime, model_time
+    from rocm_guide.hardware.gemm_prediction import predict_product
     from rocm_guide.hardware.loops import LoopBudget, loop_budget
     from rocm_guide.hardware.machine_drawings import draw_banks, draw_budget, draw_lane_map
     from rocm_guide.hardware.specs import GPUS, HardwareError, find_gpu, gpu, roofline
@@ -38,7 +40,8 @@ __all__ = [
     "gpu",
     "loop_budget",
     "model_time",
+    "predict_product",
     "roofline",
 ]
 
-__getattr__, __dir__ = face(__name__, "specs", "drawings", "executed", "loops", "machine_drawings")
+__getattr__, __dir__ = face(__name__, "specs", "drawings", "executed", "loops", "gemm_prediction", "machine_drawings")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocm_guide.hardware.loops import LoopBudget
 from rocm_guide.mi300x.explain.banks import BANKS, BankAccess
-from rocm_guide.mi300x.explain.lane_map import lane_map
+from rocm_guide.mi300x.explain.operand_map import lane_map
 from rocm_guide.plots import PALETTE, bars, house_style
 
 if TYPE_CHECKING:

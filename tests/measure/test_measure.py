@@ -79,9 +79,9 @@ def test_a_damaged_file_is_named(change, said):
 def test_what_is_no_file(tmp_path):
     path = tmp_path / "cut.json"
     path.write_text(json.dumps(result())[:50])
-    with pytest.raises(MeasureError, match="cut.json: cannot be read"):
+    with pytest.raises(MeasureError, match=r"cut\.json: cannot be read"):
         read_result(path)
-    with pytest.raises(MeasureError, match="gone.json"):
+    with pytest.raises(MeasureError, match=r"gone\.json"):
         read_result(tmp_path / "gone.json")
 
 

@@ -129,6 +129,29 @@ class Rung:
             return down, across
         return (down * across,) if self.grid == "walk" else (min(units, down * across),)
 
+    def order(self, m: int, n: int) -> list[tuple[int, int]]:
+        """Row and column of the tile that each workgroup does, by its number; ``units`` in the order they come round.
+
+        >>> RUNGS[5].order(1024, 1024)[:3]
+        [(0, 0), (2, 0), (0, 1)]
+        """
+        down, across = triton.cdiv(m, self.constants.get("BM", 1)), triton.cdiv(n, self.constants["BN"])
+        if self.grid in ("rows", "tiles"):
+            return [(p % down, p // down) for p in range(down * across)]
+        if self.grid == "units":
+            return [divmod(p, across) for p in range(down * across)]
+        group, xcds = self.constants["GROUP"], self.constants["XCDS"]
+        each = triton.cdiv(down * across, xcds)
+        full = down * across - (each - 1) * xcds
+        found = []
+        for p in range(down * across):
+            die, turn = p % xcds, p // xcds
+            t = die * each - max(die - full, 0) + turn
+            first = t // (group * across) * group
+            high = min(down - first, group)
+            found.append((first + t % (group * across) % high, t % (group * across) // high))
+        return found
+
 
 _SMALL, _LARGE = {"BM": 128, "BN": 128, "BK": 32}, {"BM": 256, "BN": 256, "BK": 32}
 _PIPED = {"num_stages": 2, "matrix_instr_nonkdim": 16}

@@ -3,7 +3,7 @@
 
 In reading order:
 
-- ``lane_map``: Which lane and register hold which element of A, B and D of a matrix instruction.
+- ``operand_map``: Which lane and register hold which element of A, B and D of a matrix instruction.
 - ``one_hot``: The same found by execution: a one in one element, and who answers.
 - ``banks``: Which lanes of an LDS access meet in a bank, from addresses, from executed code, from a TTGIR layout.
 - ``loop_listing``: A loop's machine code line by line: what it is, which wait it needs, whose data, which source line.
@@ -17,9 +17,9 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.mi300x.explain.banks import bank_access, executed_accesses, layout_access
     from rocm_guide.mi300x.explain.ir_listing import explain_ir
-    from rocm_guide.mi300x.explain.lane_map import lane_map
     from rocm_guide.mi300x.explain.loop_listing import explain_loop
     from rocm_guide.mi300x.explain.one_hot import who_answers
+    from rocm_guide.mi300x.explain.operand_map import lane_map
 
 __all__ = [
     "bank_access",
@@ -31,4 +31,4 @@ __all__ = [
     "who_answers",
 ]
 
-__getattr__, __dir__ = face(__name__, "lane_map", "one_hot", "banks", "loop_listing", "ir_listing")
+__getattr__, __dir__ = face(__name__, "operand_map", "one_hot", "banks", "loop_listing", "ir_listing")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rocm_guide.mi300x.explain.lane_map import LaneMap, MapError, lane_map
+from rocm_guide.mi300x.explain.operand_map import LaneMap, MapError, lane_map
 
 __all__ = ["multiply", "who_answers"]
 
@@ -72,7 +72,7 @@ def _pack(m: LaneMap, values: Any, kind: str) -> Any:
 def multiply(op: str, a: Any, b: Any) -> Any:
     """Execute one matrix instruction on A ``[block, row, k]`` and B ``[block, k, column]`` of small whole numbers.
 
-    The operands are laid into registers by :func:`~rocm_guide.mi300x.explain.lane_map.lane_map`. For a sparse
+    The operands are laid into registers by :func:`~rocm_guide.mi300x.explain.operand_map.lane_map`. For a sparse
     instruction A has the stored values, the first and second of every four along k.
 
     Returns:

@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from rocm_guide.mi300x.explain.lane_map import MapError, lane_map, matrix_operations
 from rocm_guide.mi300x.explain.one_hot import multiply, who_answers
+from rocm_guide.mi300x.explain.operand_map import MapError, lane_map, matrix_operations
 
 
 @pytest.mark.parametrize("op", matrix_operations())
