@@ -54,14 +54,14 @@ _ROUND_TRIP = """
 def scale_kernel(x, s, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
-    # Columns first, so that the vector of column scales lies along the first dimension.
-    place = j[:, None] + i[None, :].to(tl.int64) * N
-    inside = (j[:, None] < N) & (i[None, :] < M)
-    rows = tl.load(x + i[:, None].to(tl.int64) * N + j[None, :], mask=tl.trans(inside))
-    tile = tl.trans(rows)
-    scales = tl.load(s + j, mask=j < N)
-    tile = tl.reshape(tl.reshape(tile * scales[:, None], (BN * BM,)), (BN, BM))
-    tl.store(y + place, tile, mask=inside)
+    inside = (i[:, None] < M) & (j[None, :] < N)
+    rows = tl.load(x + i[:, None].to(tl.int64) * N + j[None, :], mask=inside, other=0.0)
+    # Column by column in one long vector, each column next to its own scale.
+    f = tl.arange(0, BN * BM)
+    row, column = tl.program_id(0) * BM + f % BM, tl.program_id(1) * BN + f // BM
+    flat = tl.reshape(tl.trans(rows), (BN * BM,))
+    flat *= tl.load(s + column, mask=column < N, other=0.0)
+    tl.store(y + row.to(tl.int64) * N + column, flat, mask=(row < M) & (column < N))
 
 
 def scale_columns(x, s):

@@ -441,17 +441,17 @@ def paged_decode(q, k, v, table, length):
 
 SOLUTIONS["pair_sums"] = """
 @triton.jit
-def pairs_kernel(x, y, n, BLOCK: tl.constexpr):
+def pairs_kernel(x, y, m, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     j = tl.program_id(0) * 2 * BLOCK + tl.arange(0, 2 * BLOCK)
-    both = tl.load(x + j, mask=j < n, other=0.0)
+    both = tl.load(x + j, mask=j < 2 * m, other=0.0)
     even, odd = tl.split(tl.reshape(both, (BLOCK, 2)))
-    tl.store(y + i, even + odd, mask=2 * i < n)
+    tl.store(y + i, even + odd, mask=i < m)
 
 
 def pair_sums(x):
     y = torch.empty(x.numel() // 2, dtype=x.dtype, device=x.device)
-    pairs_kernel[(triton.cdiv(y.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    pairs_kernel[(triton.cdiv(y.numel(), 1024),)](x, y, y.numel(), BLOCK=1024)
     return y
 """
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The rungs of the GEMM ladder: right in the interpreter at odd sizes, and clean on gfx942."""
 
+import inspect
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -37,3 +41,22 @@ def test_a_rung_is_clean_on_gfx942(rung):
     if "BK" in rung.constants:
         assert r.isa.mfma and set(r.isa.global_loads_in_loops) == {128}
         assert "s_setprio" in c.assembly
+
+
+def test_the_notebook_shows_these_kernels_whole():
+    """`rocm-guide measure` times what the reader has seen."""
+    notebook = Path(__file__).parents[2] / "notebooks/18_gemm_kernels.ipynb"
+    cells = ["".join(c["source"]) for c in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
+    for kernel in {r.kernel for r in RUNGS}:
+        assert sum(inspect.getsource(kernel.fn).strip() in cell for cell in cells) == 1, kernel.fn.__name__
+
+
+def test_the_order_covers_all_tiles_and_keeps_a_die_together():
+    """Each tile once; what die 0 does lies in one band of GROUP rows."""
+    rung = RUNGS[5]
+    for m, n in ((1024, 1024), (1280, 2304)):
+        order = rung.order(m, n)
+        assert sorted(order) == [(r, c) for r in range(m // 256) for c in range(n // 256)]
+        each = -(-len(order) // 8)
+        first = [order[p] for p in range(0, len(order), 8)][:each]  # what die 0 does, one after the other
+        assert len({r for r, _ in first}) <= 4
