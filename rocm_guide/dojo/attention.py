@@ -165,7 +165,7 @@ ATTENTION = (
         reference=_gathered,
         cases=(
             Case("2 heads, 128 tokens in pages of 16", lambda: _paged(2, 128, 16, 32), "the page is table[t // P]"),
-            Case("2 heads, 512 tokens", lambda: _paged(2, 512, 16, 32), "each page in one part", traffic=True),
+            Case("2 heads, 1,024 tokens", lambda: _paged(2, 1024, 16, 32), "each page in one part", traffic=True),
             Case("75 tokens", lambda: _paged(2, 75, 16, 32), _KEYS + ", and 0 times NaN is NaN: mask the loads too"),
             Case("large scores", lambda: _paged(1, 200, 8, 32, 6.0), _MAXIMUM + "; the merge as well"),
             Case("one token", lambda: _paged(1, 1, 16, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
