@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Ax
         house_style()
         _, ax = plt.subplots(figsize=(7.2, 5.4))
     low, high = float("inf"), 0.0
+    labelled: list[tuple[float, float]] = []
     for i, r in enumerate(results):
         spec = _spec(r)
         if spec is None:
@@ -70,8 +72,10 @@ def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Ax
         versions = r["hardware"].get("versions", {})
         label = f"{r['hardware']['name']}, torch {str(versions.get('torch', '?')).split('+')[0]}"
         ax.errorbar(x, y, yerr=spread, fmt="o", markersize=5, color=PALETTE[i % len(PALETTE)], label=label)
-        for n, a, b in zip(timed, x, y, strict=True):
-            if b > 2 * a:
+        for n, a, b in sorted(zip(timed, x, y, strict=True), key=lambda p: -p[2]):
+            near = any(abs(math.log10(a / c)) < 0.4 and abs(math.log10(b / d)) < 0.1 for c, d in labelled)
+            if b > 2 * a and not near:
+                labelled.append((a, b))
                 ax.annotate(n, (a, b), xytext=(4, 3), textcoords="offset points", fontsize=6.5)
     if high:
         ends = [low * 0.8, high * 1.25]

@@ -48,9 +48,13 @@ def events_of(kernel: Any, grid: Any, arguments: Any) -> Recording:
 
 
 def steady_cycles(
-    kernel: Any, launch: Callable[[int], tuple[Any, Any]], lengths: tuple[int, int], *, groups: int = 1,
+    kernel: Any,
+    launch: Callable[[int], tuple[Any, Any]],
+    lengths: tuple[int, int],
+    *,
+    groups: int = 1,
     costs: Costs | None = None,
-) -> tuple[float, Timeline]:  # fmt: skip
+) -> tuple[float, Timeline]:
     """Model cycles for each unit of length, of a compute unit with ``groups`` workgroups; and the longer timeline.
 
     Start and end of the kernel cancel out, since both runs have them.

@@ -96,11 +96,13 @@ class _Model:
         self.seen: set[tuple[int, int]] = set()
         self.counts = {o.index: wait_counts(o.args) for o in code if o.kind == "waitcnt"}
         self.simds = simds
-        self.named = [
-            [*(("v", r) for r in (*o.reads, *o.lane_reads, *o.weak, *o.writes)),
-             *(("s", r) for r in (*o.sreads, *o.swrites))]
-            for o in code
-        ]  # fmt: skip
+        self.named = [self._registers(o) for o in code]
+
+    @staticmethod
+    def _registers(o: Operation) -> list[tuple[str, int]]:
+        """All registers that an instruction reads or writes."""
+        vectors = [("v", r) for r in (*o.reads, *o.lane_reads, *o.weak, *o.writes)]
+        return vectors + [("s", r) for r in (*o.sreads, *o.swrites)]
 
     def unit(self, w: _Wave, o: Operation) -> tuple[str, int]:
         """The unit that executes it; -1 for one that all SIMDs share."""
