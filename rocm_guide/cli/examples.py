@@ -39,8 +39,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "measure": [
         ("rocm-guide measure --list", "the cases, with the times predicted for an MI300X"),
         ("rocm-guide measure --out my-gpu.json", "all cases on this GPU, in one file"),
-        ("rocm-guide measure --merge my-gpu.json --merge benchmarks/results/measure_h200.json --plot both.png",
-         "predicted against measured"),
+        (
+            "rocm-guide measure --merge my-gpu.json --merge benchmarks/results/measure_h200.json --plot both.png",
+            "predicted against measured",
+        ),
     ],
     "launch": [
         ("rocm-guide launch slurm --nodes 4 --gpus 8 --time 08:00:00 --out train.sbatch", "a Slurm job"),
