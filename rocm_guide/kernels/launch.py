@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["Launch", "needs_gradient", "planned"]
+__all__ = ["Launch", "needs_gradient", "planned", "traced"]
 
 Plan = TypeVar("Plan", bound=Callable[..., Any])
 
@@ -26,12 +26,15 @@ MOST_PLANS = 4096
 ALIGNMENT = 16
 
 _plans: dict[tuple[Any, ...], Any] = {}
+#: Memory that launches of one stream use one after the other; forgotten together with the plans.
+scratch: dict[tuple[Any, ...], Any] = {}
 _driver: Any = None
 
 
 def forget_plans() -> None:
     """Forget every kind of call: the next one of each is checked, chosen and looked up by Triton again."""
     _plans.clear()
+    scratch.clear()
 
 
 def _is_kept(first: Any) -> Any:
@@ -125,10 +128,12 @@ class Launch:
         """Launch on these tensors (None is possible), and floats in the order of the parameters."""
         self.with_arguments(tensors, (*tensors, *self.fixed, *floats, *self.last))
 
-    def with_arguments(self, tensors: Sequence[Any], arguments: Sequence[Any]) -> None:
-        """Launch on ``arguments``: all parameters, constants included. ``tensors`` are those to be found in them."""
+    def with_arguments(self, tensors: Sequence[Any], arguments: Sequence[Any], plain: bool = True) -> None:
+        """Launch on ``arguments``: all parameters, constants included. ``tensors`` are those to be found in them.
+
+        ``plain`` is False where a whole number among them is not of the plan: Triton has to look at it.
+        """
         # What Triton would find out about the arguments. Whole numbers are of the plan; an address is new each time.
-        plain = True
         for t in tensors:
             if t is not None and t.data_ptr() % ALIGNMENT:
                 plain = False
@@ -147,6 +152,20 @@ class Launch:
 def is_small(tensors: Sequence[Any]) -> bool:
     """Whether the memory behind each is below 2 GiB: Triton then addresses it with 32 bits on AMD."""
     return all(t is None or t.untyped_storage().size() < 1 << 31 for t in tensors)
+
+
+def traced() -> bool:
+    """Whether torch.compile or torch.export traces the caller: it then calls an operator of ``torch.ops.rocm_guide``.
+
+    These are in :mod:`rocm_guide.kernels.ops`, which is imported here.
+    """
+    import torch
+
+    if torch.compiler.is_compiling():
+        import rocm_guide.kernels.ops  # noqa: F401
+
+        return True
+    return False
 
 
 def needs_gradient(*tensors: Any) -> bool:

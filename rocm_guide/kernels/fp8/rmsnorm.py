@@ -34,7 +34,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, planned, traced
 
 __all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
@@ -172,6 +172,9 @@ def rmsnorm_fp8(
         ...
     rocm_guide.kernels.arguments.KernelError: scale=nan: give a finite number of 1e-37 or more and 1e+37 or less
     """
+    if traced():
+        q, updated, scales = torch.ops.rocm_guide.rmsnorm_fp8(x, residual, weight, scale, eps)
+        return q, residual.copy_(updated) if in_place else updated, scales if scale is None else None
     # 1 / scale must be a normal fp32 number too.
     inverse = 1.0 if scale is None else 1.0 / check_number("scale", scale, 1e-37, 1e37)
     plan = planned(_plan, (x, residual, weight), scale is None, bool(in_place), warps)

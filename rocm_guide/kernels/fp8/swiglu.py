@@ -29,7 +29,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, planned, traced
 
 __all__ = ["swiglu_fp8"]
 
@@ -158,6 +158,9 @@ def swiglu_fp8(
         ...
     rocm_guide.kernels.arguments.KernelError: x has shape (2, 7): give (rows, 2 * columns), gate and up side by side
     """
+    if traced():
+        q, scales = torch.ops.rocm_guide.swiglu_fp8(x, scale)
+        return q, scales if scale is None else None
     inverse = None if scale is None else 1.0 / check_number("scale", scale, 1e-37, 1e37)
     return planned(_plan, (x,), inverse is None, tile, warps)(x, inverse)
 

@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned
+from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, check_vectors, pick_row_tile
@@ -168,6 +168,8 @@ def layer_norm_forward(
         y, mean, rstd = layer_norm_forward(x, weight, bias)
     """
     eps = check_number("eps", eps, 0.0)
+    if traced():
+        return torch.ops.rocm_guide.layer_norm_forward(x, weight, bias, eps)
     return planned(_plan_forward, (x, weight, bias), tile)(x, weight, bias, eps)
 
 
@@ -235,7 +237,7 @@ def layer_norm(
 
         y = layer_norm(x, weight, bias)
     """
-    if needs_gradient(x, weight, bias):
+    if needs_gradient(x, weight, bias) and not traced():
         return LayerNorm.apply(x, weight, bias, eps)
     return layer_norm_forward(x, weight, bias, eps)[0]
 

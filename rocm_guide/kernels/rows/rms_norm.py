@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned
+from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
@@ -195,6 +195,8 @@ def rms_norm_forward(
         KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
     """
     eps = check_number("eps", eps, 0.0)
+    if traced():
+        return torch.ops.rocm_guide.rms_norm_forward(x, weight, eps)
     return planned(_plan_forward, (x, weight), tile)(x, weight, eps)
 
 
@@ -307,7 +309,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     Raises:
         KernelError: see :func:`rms_norm_forward`.
     """
-    if needs_gradient(x, weight):
+    if needs_gradient(x, weight) and not traced():
         return RmsNorm.apply(x, weight, eps)
     return rms_norm_forward(x, weight, eps)[0]
 

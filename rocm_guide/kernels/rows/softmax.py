@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned
+from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 
@@ -116,6 +116,8 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
 
         y = softmax_forward(x)
     """
+    if traced():
+        return torch.ops.rocm_guide.softmax_forward(x)
     return planned(_plan_forward, (x,), tile)(x)
 
 
@@ -205,7 +207,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
         y = softmax(x)
     """
-    return Softmax.apply(x) if needs_gradient(x) else softmax_forward(x)
+    if needs_gradient(x) and not traced():
+        return Softmax.apply(x)
+    return softmax_forward(x)
 
 
 def reference_softmax(x: torch.Tensor) -> torch.Tensor:
