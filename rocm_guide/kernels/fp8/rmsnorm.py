@@ -177,8 +177,9 @@ def rmsnorm_fp8(
         return q, residual.copy_(updated) if in_place else updated, scales if scale is None else None
     # 1 / scale must be a normal fp32 number too.
     inverse = 1.0 if scale is None else 1.0 / check_number("scale", scale, 1e-37, 1e37)
+    eps = check_number("eps", eps, 0.0)
     plan = planned(_plan, (x, residual, weight), scale is None, bool(in_place), warps)
-    return plan(x, residual, weight, check_number("eps", eps, 0.0), inverse)
+    return plan(x, residual, weight, eps, inverse)
 
 
 def _plan(
