@@ -92,7 +92,7 @@ CALLS = {
     "swiglu_fp8": [((4, 16), False), 0.5],
     "gemm": [((4, 16), False), ((16, 8), False), None, "silu", 2.0, torch.float16, False],
     "attention_forward": [
-        *[((1, 2, 4, 16), True)] * 3, ((4, 4), True), None, None, None, "bshd", None, False, 0.0, 0, None, None
+        *[((1, 2, 4, 16), True)] * 3, ((2, 2), True), None, None, None, "bshd", None, False, 0.0, 0, None, None
     ],
 }  # fmt: skip
 
