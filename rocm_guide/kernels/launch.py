@@ -157,12 +157,13 @@ def is_small(tensors: Sequence[Any]) -> bool:
 def traced() -> bool:
     """Whether torch.compile or torch.export traces the caller: it then calls an operator of ``torch.ops.rocm_guide``.
 
-    These are in :mod:`rocm_guide.kernels.ops`, which is imported here.
+    These are in :mod:`rocm_guide.kernels.ops` and :mod:`rocm_guide.kernels.ops_model`, which are imported here.
     """
     import torch
 
     if torch.compiler.is_compiling():
-        import rocm_guide.kernels.ops  # noqa: F401
+        import rocm_guide.kernels.ops
+        import rocm_guide.kernels.ops_model  # noqa: F401
 
         return True
     return False
