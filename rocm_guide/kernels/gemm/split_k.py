@@ -26,7 +26,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
-from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand, reference_gemm
+from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, reference_gemm
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
 from rocm_guide.kernels.launch import Launch, planned
 
@@ -199,7 +199,7 @@ def _plan(
     tiles, steps = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn), triton.cdiv(k, tile.bk)
     parts = min(split or choose_split(tiles, steps, unit_count(a)), max(1, steps))
     (as_a, a_kind), (as_b, b_kind) = (
-        operand(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
+        operand_maker(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
     )
     constants = {
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group,

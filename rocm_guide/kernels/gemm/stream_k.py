@@ -25,7 +25,7 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, choose, unit_count
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
-from rocm_guide.kernels.gemm.tiled import check_operands, operand
+from rocm_guide.kernels.gemm.tiled import check_operands, operand_maker
 from rocm_guide.kernels.gemm.tiles import tile_dot, tile_order, to_int64, wait_for_stores
 from rocm_guide.kernels.launch import Launch, planned
 
@@ -228,7 +228,7 @@ def _plan(
     if any(room is not None and room.numel() < least for room, least in small):
         raise KernelError(f"the workspace is too small: make it StreamWorkspace.on(device, {plan.workers}, {area})")
     (as_a, a_kind), (as_b, b_kind) = (
-        operand(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
+        operand_maker(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
     )
     constants = {
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group, "XCDS": 8 if arch == "gfx942" else 1,

@@ -68,7 +68,7 @@ def gemm_kernel(
     tl.store(c_ptr + rm[:, None] * stride_cm + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=inside)
 
 
-def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Callable[[torch.Tensor], Any], int]:
+def operand_maker(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Callable[[torch.Tensor], Any], int]:
     """What turns a matrix like ``x`` into the kernel's argument: itself (0), a descriptor (1) or one of x.T (2)."""
     if wanted and x.data_ptr() % 16 == 0 and min(x.shape) > 0:
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -79,6 +79,12 @@ def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Call
                 shape, strides = list(view.shape), list(view.stride())
                 return partial(TensorDescriptor, shape=shape, strides=strides, block_shape=size), kind
     return lambda tensor: tensor, 0
+
+
+def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
+    """What the kernel gets for a matrix: the tensor (0), or a descriptor of it (1) or of its transpose (2)."""
+    make, kind = operand_maker(x, block, wanted)
+    return make(x), kind
 
 
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
@@ -176,7 +182,7 @@ def _plan(
     bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
     t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), aligned=aligned, weight=weight, activation=activation)
     (as_a, a_kind), (as_b, b_kind) = (
-        operand(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
+        operand_maker(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
     )
     constants = {
         "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
