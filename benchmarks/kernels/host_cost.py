@@ -3,8 +3,9 @@
 
 All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is what
 Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated; "plain
-Triton launch" is a kernel of two tensors and one number. Median of rounds of calls without a wait in between, in
-microseconds. Modes: inference (no gradient wanted), forward (a gradient will be wanted), forward+backward.
+Triton launch" is a kernel of two tensors and one number, measured again beside every wrapper. Median of rounds of calls
+without a wait in between, all ways in turns, in microseconds. Modes: inference (no gradient wanted), forward (a gradient
+will be wanted), forward+backward.
 
     python -m benchmarks.kernels.host_cost            # measure, write results/host_cost.json and the figure
     python -m benchmarks.kernels.host_cost --plot     # only draw the figure again
@@ -41,24 +42,26 @@ def add_one(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
 
 
-def host_us(call: Callable[[], object]) -> list[float]:
-    """[median, spread] in microseconds of a call on the host."""
-    for _ in range(20):
-        call()
-    samples = []
+def host_us(calls: dict[Any, Callable[[], object]]) -> dict[Any, list[float]]:
+    """[median, spread] in microseconds of each call on the host, in turns: what slows the machine slows all of them."""
+    for call in calls.values():
+        for _ in range(20):
+            call()
+    samples: dict[Any, list[float]] = {name: [] for name in calls}
     gc.disable()
     try:
         for _ in range(ROUNDS):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            samples.append((time.perf_counter() - start) / CALLS * 1e6)
+            for name, call in calls.items():
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(CALLS):
+                    call()
+                samples[name].append((time.perf_counter() - start) / CALLS * 1e6)
     finally:
         gc.enable()
     torch.cuda.synchronize()
-    timing = Timing.of(samples)
-    return [round(timing.median, 2), round(timing.spread, 2)]
+    timings = {name: Timing.of(values) for name, values in samples.items()}
+    return {name: [round(t.median, 2), round(t.spread, 2)] for name, t in timings.items()}
 
 
 def launches_alone(call: Callable[[], object]) -> Callable[[], None]:
@@ -162,44 +165,54 @@ def modes(function: Callable[..., Any], tensors: tuple[Any, ...], trained: bool)
         yield "forward+backward", lambda: torch.autograd.grad(function(*leaves), leaves, gradient)
 
 
+def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: list[str]) -> dict[Any, Any]:
+    """(way, mode) -> a call that works."""
+    ways, found = dict(ways), {}
+    few = name in (
+        "gemm_split_k",
+        "gemm_multiply_reduce",
+        "linear",
+        "gemm_skinny, bf16",
+    )  # compiling takes seconds each
+    if "torch eager" in ways and not few:
+        ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
+    if name in ("softmax", "rms_norm", "layer_norm"):
+        ways["Liger"] = lambda *t: liger(name)(*t)
+    if name not in ("gemm_split_k", "gemm_multiply_reduce"):  # which are no operators
+        ways["ours in torch.compile"] = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
+    for way, function in ways.items():
+        try:
+            for mode, call in modes(function, tensors, name in TRAINED):
+                call()
+                found[way, mode] = call
+                if way == "ours" and mode == "inference":
+                    launch.forget_plans()
+                    found["launches alone", mode] = launches_alone(call)
+        except Exception as e:  # noqa: BLE001 - one that fails must not end the others
+            failed.append(f"{name}, {way}: {type(e).__name__}: {str(e)[:600]}")
+            print(failed[-1], flush=True)
+    return found
+
+
 def measure() -> dict[str, Any]:
     """Everything, with what does not run named in ``failed``."""
     x = torch.zeros(4096, device="cuda")
     y, rows, failed = torch.empty_like(x), [], []
-    plain = lambda: add_one[(4,)](x, y, 4096, BLOCK=1024)  # noqa: E731
-    result = {
-        "calls": CALLS,
-        "rounds": ROUNDS,
-        "plain_launch": host_us(plain),
-        "empty": host_us(lambda: torch.empty_like(x)),
+    triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+    always = {
+        ("plain Triton launch", "inference"): lambda: add_one[(4,)](x, y, 4096, BLOCK=1024),
+        ("torch.empty", "inference"): lambda: torch.empty(4096, device="cuda"),
     }
-    print("plain", result, flush=True)
     for name, ways, tensors in cases():
-        trained = name in TRAINED
-        ways = dict(ways)
-        if "torch eager" in ways:
-            ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
-        if name in ("softmax", "rms_norm", "layer_norm"):
-            ways["Liger"] = lambda *t, name=name: liger(name)(*t)
-        ours = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
-        ways["ours in torch.compile"] = ours
-        for way, function in ways.items():
-            torch._dynamo.reset()
-            try:
-                for mode, call in modes(function, tensors, trained):
-                    row = {"case": name, "way": way, "mode": mode, "us": host_us(call)}
-                    rows.append(row)
-                    print(*row.values(), flush=True)
-                    if way == "ours" and mode == "inference":
-                        launch.forget_plans()
-                        alone = {"case": name, "way": "launches alone", "mode": mode}
-                        rows.append(alone | {"us": host_us(launches_alone(call))})
-                        print(*rows[-1].values(), flush=True)
-            except Exception as e:  # noqa: BLE001 - one that fails must not end the others
-                failed.append(f"{name}, {way}: {type(e).__name__}: {str(e)[:200]}")
-                print(failed[-1], flush=True)
-    last = host_us(plain)  # again at the end: how steady the machine was
-    return {**result, "plain_launch_at_the_end": last, "rows": rows, "failed": failed}
+        torch._dynamo.reset()
+        times = host_us(always | calls_of(name, ways, tensors, failed))
+        plain = times["plain Triton launch", "inference"][0]
+        for (way, mode), us in times.items():
+            row = {"case": name, "way": way, "mode": mode, "us": us, "times_plain": round(us[0] / plain, 2)}
+            rows.append(row)
+            print(*row.values(), flush=True)
+        save("host_cost", {"calls": CALLS, "rounds": ROUNDS, "rows": rows, "failed": failed})
+    return {"calls": CALLS, "rounds": ROUNDS, "rows": rows, "failed": failed}
 
 
 def plot(result: dict[str, Any]) -> None:
@@ -219,8 +232,9 @@ def plot(result: dict[str, Any]) -> None:
         found = {r["case"]: r["us"][0] for r in result["rows"] if r["way"] == way and r["mode"] == "inference"}
         at = [names.index(n) + (i - (len(WAYS) - 1) / 2) * height for n in found]
         ax.barh(at, list(found.values()), height=height, label=way, color=PALETTE[i % len(PALETTE)])
-    one = result["plain_launch"][0]
-    ax.axvline(one, color="#333333", linestyle="--", linewidth=1.0, label="plain Triton launch")
+    plain = [r["us"][0] for r in result["rows"] if r["way"] == "plain Triton launch"]
+    one = sorted(plain)[len(plain) // 2]
+    ax.axvline(one, color="#333333", linestyle="--", linewidth=1.0, label="plain Triton launch (median)")
     ax.axvline(1.5 * one, color="#333333", linestyle=":", linewidth=1.0, label="1.5 times that")
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()

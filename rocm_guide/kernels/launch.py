@@ -176,8 +176,9 @@ def needs_gradient(*tensors: Any) -> bool:
     """
     import torch
 
-    if torch.is_grad_enabled():
-        for t in tensors:
-            if getattr(t, "requires_grad", False):
+    for t in tensors:
+        if t is not None and getattr(t, "requires_grad", False):
+            if torch.is_grad_enabled():
                 return True
+            break
     return bool(torch.autograd.forward_ad._current_level >= 0)

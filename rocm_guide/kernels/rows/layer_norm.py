@@ -191,10 +191,13 @@ def _plan_forward(
         flags["PREFETCH"] = t.prefetch * unit_count(x) if t.fetches(flat) else 0
         launch = Launch(layer_norm_rows, (triton.cdiv(rows, t.rows),), (flat.stride(0), rows, cols), flags, t.options)
 
-    def run(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> Any:
+    def run(
+        x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, statistics: bool = True
+    ) -> Any:
         y = torch.empty(shape, dtype=dtype, device=device)
-        mean = torch.empty(rows, dtype=torch.float32, device=device)
         rstd = torch.empty(rows, dtype=torch.float32, device=device)
+        # Nobody reads what is written where no gradient is wanted: room for one of them will do.
+        mean = torch.empty(rows, dtype=torch.float32, device=device) if statistics else rstd
         if rows:
             vectors = x if weight is None else weight, x if bias is None else bias
             launch(x, *vectors, y, mean, rstd, floats=(eps,))
@@ -239,7 +242,10 @@ def layer_norm(
     """
     if needs_gradient(x, weight, bias) and not traced():
         return LayerNorm.apply(x, weight, bias, eps)
-    return layer_norm_forward(x, weight, bias, eps)[0]
+    if traced():
+        return layer_norm_forward(x, weight, bias, eps)[0]
+    eps = check_number("eps", eps, 0.0)
+    return planned(_plan_forward, (x, weight, bias), None)(x, weight, bias, eps, False)[0]
 
 
 def reference_layer_norm(
