@@ -4,8 +4,8 @@
 All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is what
 Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated; "plain
 Triton launch" is a kernel of two tensors and one number, measured again beside every wrapper. Median of rounds of calls
-without a wait in between, all ways in turns, in microseconds. Modes: inference (no gradient wanted), forward (a gradient
-will be wanted), forward+backward.
+without a wait in between, all ways in turns, in microseconds. Modes: inference (no gradient wanted), forward (a
+gradient will be wanted), forward+backward.
 
     python -m benchmarks.kernels.host_cost            # measure, write results/host_cost.json and the figure
     python -m benchmarks.kernels.host_cost --plot     # only draw the figure again
