@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, TypeVar
 
 __all__ = ["Launch", "needs_gradient", "planned", "traced"]
@@ -154,6 +155,21 @@ def is_small(tensors: Sequence[Any]) -> bool:
     return all(t is None or t.untyped_storage().size() < 1 << 31 for t in tensors)
 
 
+def load_operators() -> bool:
+    """Import the operators; False where there are none, as in a copy of one helper."""
+    try:
+        for name in ("ops", "ops_model"):
+            import_module(f"rocm_guide.kernels.{name}")
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+# torch.compile then calls it and does not look inside. torch.compiler.assume_constant_result sets the same mark, but
+# imports the compiler for it, which takes seconds.
+load_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def traced() -> bool:
     """Whether torch.compile or torch.export traces the caller: it then calls an operator of ``torch.ops.rocm_guide``.
 
@@ -161,12 +177,7 @@ def traced() -> bool:
     """
     import torch
 
-    if torch.compiler.is_compiling():
-        import rocm_guide.kernels.ops
-        import rocm_guide.kernels.ops_model  # noqa: F401
-
-        return True
-    return False
+    return torch.compiler.is_compiling() and load_operators()
 
 
 def needs_gradient(*tensors: Any) -> bool:
