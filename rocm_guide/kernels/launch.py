@@ -16,6 +16,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
+from triton import knobs
+from triton.runtime import driver
+
 __all__ = ["Launch", "needs_gradient", "planned", "traced"]
 
 Plan = TypeVar("Plan", bound=Callable[..., Any])
@@ -44,8 +47,6 @@ def _is_kept(first: Any) -> Any:
     import torch
 
     if first.is_cuda:
-        from triton.runtime import driver
-
         active = driver.active
         if _driver is None or _driver() is not active:
             # Plans hold kernels that were compiled for a driver; a dry run brings one of its own.
@@ -53,8 +54,6 @@ def _is_kept(first: Any) -> Any:
             _driver = weakref.ref(active)
         return torch.cuda.current_device()
     if first.device.type == "cpu":
-        from triton import knobs
-
         return "interpreter" if knobs.runtime.interpret else None
     return None
 
