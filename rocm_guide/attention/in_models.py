@@ -29,7 +29,7 @@ def _norm(module: Any, hidden_states: torch.Tensor) -> torch.Tensor:
 
 
 def _mlp(module: Any, x: torch.Tensor) -> torch.Tensor:
-    from rocm_guide.kernels.rows.swiglu import swiglu
+    from rocm_guide.kernels.rows.silu_mul import swiglu
 
     result: torch.Tensor = module.down_proj(swiglu(module.gate_proj(x), module.up_proj(x)))
     return result

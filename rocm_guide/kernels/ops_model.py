@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rocm_guide.kernels.rows.cross_entropy import cross_entropy_backward, cross_entropy_forward
-from rocm_guide.kernels.rows.swiglu import swiglu_backward, swiglu_forward
+from rocm_guide.kernels.rows.silu_mul import swiglu_backward, swiglu_forward
 
 __all__ = []
 

@@ -17,8 +17,8 @@ from rocm_guide.kernels.rows.cross_entropy import cross_entropy_backward, cross_
 from rocm_guide.kernels.rows.layer_norm import layer_norm_forward
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.rms_norm import rms_norm_backward, rms_norm_forward
+from rocm_guide.kernels.rows.silu_mul import swiglu_backward, swiglu_forward
 from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
-from rocm_guide.kernels.rows.swiglu import swiglu_backward, swiglu_forward
 from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.rows.weight_grad import norm_weight_grad
 
@@ -68,7 +68,7 @@ def softmax_cases() -> Cases:
             yield f"backward, {name}", partial(softmax_backward, x, x)
 
 
-def swiglu_cases() -> Cases:
+def silu_mul_cases() -> Cases:
     """(label, launch) for the resource table, forward and backward; for a dry run."""
     for dtype in FLOATS:
         x = torch.empty(2048, 11008, dtype=dtype, device="cuda")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.rows.swiglu import reference_swiglu, swiglu, swiglu_backward, swiglu_forward
+from rocm_guide.kernels.rows.silu_mul import reference_swiglu, swiglu, swiglu_backward, swiglu_forward
 
 
 def data(*shape, dtype, device, seed=0):
