@@ -51,6 +51,7 @@ ALLOWED = {
     "quantization": {"device", "doctor", "training", "zoo"},
     "smoothquant": {"kernels", "quantization", "zoo"},
     "serving": {"children", "doctor", "memory", "plots", "zoo"},
+    "runs": {"device", "plots", "quantization", "training", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "dojo": {"checks", "device", "mi300x"},
     "course": {"checks", "device", "doctor", "host", "installation"},

@@ -30,7 +30,7 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int, c
 
     from rocm_guide.device import accelerator
     from rocm_guide.training.sft import fine_tune, recipe, sft_settings
-    from rocm_guide.zoo.load import load_dataset, load_model
+    from rocm_guide.zoo.load import load_data, load_model
 
     model, tokenizer = load_model(model_spec)
     adapter = None
@@ -41,7 +41,7 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int, c
     size = {"per_device_train_batch_size": batch, "max_length": length, "max_steps": steps, **changes}
     with tempfile.TemporaryDirectory() as folder:
         settings = sft_settings(folder, **{**recipe(model_spec, method), **size})
-        rows = load_dataset("tiny")["train"]
+        rows = load_data("tiny")["train"]
         run = fine_tune(model, tokenizer, rows, settings, adapter=adapter, adapter_dtype=dtype)
     where = accelerator()
     versions = {m.__name__: m.__version__ for m in (transformers, trl, peft)}

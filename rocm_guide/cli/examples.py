@@ -26,6 +26,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide fit llama-3-8b --method lora --batch 4 --seq 4096", "LoRA on one"),
         ("rocm-guide fit llama-3-70b --method serve --batch 32 --json", "serving, for a program"),
     ],
+    "passport": [
+        ("rocm-guide passport my-model", "figures of every stage, and what it says before and after"),
+        ("rocm-guide passport runs/my-model --out passport.png", "and a picture"),
+        ("rocm-guide passport my-model --json", "for a program"),
+    ],
     "serve": [
         ("rocm-guide serve runs/my-model", "on a free port of this machine"),
         ("rocm-guide serve runs/my-adapter --port 8000", "merged into its base, or beside it in vLLM"),

@@ -160,6 +160,10 @@ class Pool:
 
     def _start(self, job: Job, scratch: Path) -> None:
         env = child_environment(scratch, self.mark, one_thread=self.one_thread, fresh=self.fresh)
+        # A model travels from notebook to notebook in a folder of runs/. It lies beside the results, so that two calls
+        # with folders of their own, as tests make them, do not meet.
+        kept = str(job.out.resolve().parent)
+        env["ROCM_GUIDE_RUNS"] = kept if self.fresh else os.environ.get("ROCM_GUIDE_RUNS", kept)
         if self._sockets:
             env["JUPYTER_RUNTIME_DIR"] = str(self._sockets / job.number)
             Path(env["JUPYTER_RUNTIME_DIR"]).mkdir()

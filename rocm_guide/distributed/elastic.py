@@ -33,7 +33,7 @@ class ElasticSettings:
 
     Attributes:
         output: folder for metrics, checkpoints and the adapter, seen by all machines.
-        model, data: as :func:`rocm_guide.zoo.load.load_model` and ``load_dataset`` take them.
+        model, data: as :func:`rocm_guide.zoo.load.load_model` and ``load_data`` take them.
         rank: of the adapter (all seven kinds of matrices).
         steps, batch: optimizer steps, and rows of each over all processes.
         at_a_time: rows that one process holds at a time; the others wait their turn.
@@ -87,11 +87,11 @@ def _train(s: ElasticSettings, device: Any) -> Path:
     import torch
     import torch.distributed as dist
 
-    from rocm_guide.zoo.load import load_dataset, load_tokenizer
+    from rocm_guide.zoo.load import load_data, load_tokenizer
 
     rank, world = dist.get_rank(), dist.get_world_size()
     tokenizer = load_tokenizer(s.model)
-    samples = tokenize_rows(list(load_dataset(s.data)["train"]), tokenizer, s.max_length)
+    samples = tokenize_rows(list(load_data(s.data)["train"]), tokenizer, s.max_length)
     model, wrapped = _model(s, device)
     trained = [p for p in wrapped.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=s.peak_rate, weight_decay=0.0)

@@ -66,7 +66,7 @@ def _worker(steps: int, batch: int) -> None:
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
 
-    from rocm_guide.zoo.load import load_dataset, load_model
+    from rocm_guide.zoo.load import load_data, load_model
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     gpu = torch.cuda.device_count() >= world
@@ -82,7 +82,7 @@ def _worker(steps: int, batch: int) -> None:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    rows = load_dataset("tiny")["train"]
+    rows = load_data("tiny")["train"]
     losses = []
     for step in range(steps):
         chosen = rows[step * batch : (step + 1) * batch]

@@ -66,7 +66,7 @@ def sft_distributed(
     from trl import SFTTrainer
 
     from rocm_guide.device import seed_all
-    from rocm_guide.zoo.load import load_dataset, load_model
+    from rocm_guide.zoo.load import load_data, load_model
     from rocm_guide.zoo.sizes import LORA_TARGETS
 
     output, gpu = Path(output), torch.cuda.is_available()
@@ -85,7 +85,7 @@ def sft_distributed(
     trainer = SFTTrainer(
         model=base,
         args=settings,
-        train_dataset=load_dataset(data)["train"].select_columns(["prompt", "completion"]),
+        train_dataset=load_data(data)["train"].select_columns(["prompt", "completion"]),
         processing_class=tokenizer,
         peft_config=LoraConfig(r=16, lora_alpha=32, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM"),
     )

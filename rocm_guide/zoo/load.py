@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["load_dataset", "load_model", "load_tokenizer", "meta_model"]
+__all__ = ["load_data", "load_model", "load_tokenizer", "meta_model"]
 
 #: Data files that can be read, and what the datasets library calls their format.
 _FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -98,8 +98,8 @@ def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_dataset(spec: str = "tiny") -> DatasetDict:
-    """A data set with splits ``train`` and ``test``.
+def load_data(spec: str = "tiny") -> DatasetDict:
+    """A data set with splits ``train`` and ``test``, from one word; ``datasets.load_dataset`` reads the others for it.
 
     ``tiny`` has columns prompt, completion, question, answer. A hub id or path keeps its columns (SFTTrainer accepts
     ``text``, ``messages`` or ``prompt`` and ``completion``); one without a test split gives up a tenth for it.
@@ -107,7 +107,7 @@ def load_dataset(spec: str = "tiny") -> DatasetDict:
     Raises:
         GuideError: the spec means nothing, or the hub cannot be reached and the data set is not in its cache.
 
-    >>> {name: len(rows) for name, rows in load_dataset("tiny").items()}
+    >>> {name: len(rows) for name, rows in load_data("tiny").items()}
     {'train': 1080, 'test': 216}
     """
     import datasets

@@ -350,6 +350,8 @@ def test_the_command_names_the_new_path_and_the_notebook():
 
 
 def test_a_near_miss_is_suggested():
+    with pytest.raises(CopyError, match=r"did you mean zoo\.load\.load_data\b"):
+        find_helper("zoo.load_dataset")  # its name was that of the function of datasets, and learners mixed them up
     with pytest.raises(CopyError, match=r"did you mean base\.write_text"):
         copy_source("base.write_tex")
 

@@ -37,7 +37,7 @@ def test_ways_to_import(make_notebook, code):
     make_notebook("07_later", "from rocm_guide.zoo.load import load_model")
     path = make_notebook("05_this", code)
     assert introduced_in("rocm_guide.zoo.load.load_model", path.parent) == "05 (this)"
-    assert introduced_in("zoo.load.load_dataset", path.parent) == ""
+    assert introduced_in("zoo.load.load_data", path.parent) == ""
 
 
 def test_a_module_imported_in_an_earlier_cell_counts(make_notebook):

@@ -127,7 +127,7 @@ def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
 @pytest.mark.slow
 def test_a_wrong_model_or_data_set_is_one_line_with_its_fix(make_notebook, tmp_path):
     model = "from rocm_guide.zoo.load import load_model\nload_model(MODEL)"
-    data = "from rocm_guide.zoo.load import load_dataset\nload_dataset(DATASET)"
+    data = "from rocm_guide.zoo.load import load_data\nload_data(DATASET)"
     make_notebook("01_word", model, parameters="MODEL = 'llama2'\nSCALE = 'auto'")
     make_notebook("02_hub", model, parameters="MODEL = 'nobody/no-such'\nSCALE = 'auto'")
     make_notebook("03_shape", model, parameters="MODEL = 'random:llama-9'\nSCALE = 'auto'")

@@ -193,11 +193,11 @@ def answers(folder):
     from peft import PeftModel
 
     from rocm_guide.training.evaluation import answer
-    from rocm_guide.zoo.load import load_dataset
+    from rocm_guide.zoo.load import load_data
 
     base, tokenizer = load_model("tiny", device="cpu")
     model = PeftModel.from_pretrained(base, str(folder / "adapter")).eval()
-    return answer(model, tokenizer, load_dataset("tiny")["test"]["prompt"][:72])
+    return answer(model, tokenizer, load_data("tiny")["test"]["prompt"][:72])
 
 
 @pytest.mark.slow

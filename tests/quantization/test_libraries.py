@@ -24,7 +24,7 @@ from rocm_guide.quantization.nf4 import code_book, dequantize_blocks, dynamic_co
 from rocm_guide.quantization.scores import divergence, model_bytes, perplexity
 from rocm_guide.training.evaluation import exact_match
 from rocm_guide.training.sft import fine_tune, recipe, sft_settings
-from rocm_guide.zoo.load import load_dataset, load_model
+from rocm_guide.zoo.load import load_data, load_model
 
 pytestmark = pytest.mark.slow
 GROUP = 32
@@ -35,7 +35,7 @@ def tuned(tmp_path_factory):
     """(folder, model, tokenizer, calibration samples, held-out rows) of the fine-tuned tiny model."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("tuned")
-    data = load_dataset("tiny")
+    data = load_data("tiny")
     model, tokenizer = load_model("tiny")
     fine_tune(model, tokenizer, data["train"], sft_settings(folder / "run", **recipe("tiny", "full")))
     model.save_pretrained(folder)

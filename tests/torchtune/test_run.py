@@ -17,7 +17,7 @@ from rocm_guide.torchtune.config import lora_config, model_on_disk, write_rows
 from rocm_guide.torchtune.results import read_metrics, split_epoch
 from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune
 from rocm_guide.torchtune.tokenizer import ChatTokenizer
-from rocm_guide.zoo.load import load_dataset, load_tokenizer
+from rocm_guide.zoo.load import load_data, load_tokenizer
 from rocm_guide.zoo.tiny import tiny_folder
 
 OWN = OWN_FOLDERS["torchtune"]
@@ -80,7 +80,7 @@ def test_recipes_see_the_tokens_that_the_model_knows():
     from types import SimpleNamespace
 
     ours, theirs = ChatTokenizer(tiny_folder()), load_tokenizer()
-    for row in load_dataset("tiny")["train"]:
+    for row in load_data("tiny")["train"]:
         ask = SimpleNamespace(role="user", text_content=row["question"], masked=True)
         reply = SimpleNamespace(role="assistant", text_content=row["answer"], masked=False)
         sample = ours({"messages": [ask, reply], "id": 1})
@@ -230,7 +230,7 @@ def test_trl_on_two_processes_trains_saves_and_ends(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    write_rows(tmp_path / "rows.json", load_dataset("tiny")["train"].select(range(80)))
+    write_rows(tmp_path / "rows.json", load_data("tiny")["train"].select(range(80)))
     return tmp_path
 
 

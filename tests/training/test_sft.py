@@ -9,7 +9,7 @@ import torch
 from rocm_guide.base import GuideError
 from rocm_guide.training.evaluation import answer, exact_match
 from rocm_guide.training.sft import fine_tune, recipe, sft_settings, trainable_parameters
-from rocm_guide.zoo.load import load_dataset, load_model
+from rocm_guide.zoo.load import load_data, load_model
 
 LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}
 
@@ -24,7 +24,7 @@ def adapter(**changes):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_three_seeds_stay_within_the_bounds(seed, tmp_path):
     """The acceptance bounds of notebook 02: base <= 5 %, LoRA >= 80 %, full >= 90 %, LoRA trains <= 5 %."""
-    data = load_dataset("tiny")
+    data = load_data("tiny")
     scores = {}
     for method, config in (("lora", adapter()), ("full", None)):
         model, tokenizer = load_model("tiny", device="cpu", seed=seed)
@@ -48,7 +48,7 @@ def test_a_short_run_logs_its_loss_all_the_same(tmp_path):
     model, tokenizer = load_model("tiny", device="cpu")
     size = {"max_steps": 2, "per_device_train_batch_size": 1, "max_length": 64}
     settings = sft_settings(tmp_path, device="cpu", **{**large, **size})
-    run = fine_tune(model, tokenizer, load_dataset("tiny")["train"], settings, adapter=adapter())
+    run = fine_tune(model, tokenizer, load_data("tiny")["train"], settings, adapter=adapter())
     assert run.loss_steps == [1, 2] and run.tokens == 128 and run.tokens_per_second > 0
 
 
@@ -57,7 +57,7 @@ def test_the_process_is_left_as_it_was(tmp_path):
     import datasets
 
     model, tokenizer = load_model("tiny", device="cpu")
-    rows, settings = load_dataset("tiny")["train"].select(range(4)), sft_settings(tmp_path, device="cpu", max_steps=1)
+    rows, settings = load_data("tiny")["train"].select(range(4)), sft_settings(tmp_path, device="cpu", max_steps=1)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         before = list(warnings.filters)
@@ -71,7 +71,7 @@ def test_the_process_is_left_as_it_was(tmp_path):
 
 def test_token_count_is_that_of_the_samples(tmp_path):
     model, tokenizer = load_model("tiny", device="cpu")
-    rows = load_dataset("tiny")["train"].select(range(8))
+    rows = load_data("tiny")["train"].select(range(8))
     settings = sft_settings(tmp_path, device="cpu", per_device_train_batch_size=4, num_train_epochs=1, max_length=64)
     run = fine_tune(model, tokenizer, rows, settings)
     assert run.tokens == sum(len(tokenizer(r["prompt"] + r["completion"]).input_ids) for r in rows)
@@ -95,7 +95,7 @@ def test_lora_leaves_the_base_weights_alone(tmp_path):
     model, tokenizer = load_model("tiny", device="cpu")
     before = {n: p.clone() for n, p in model.named_parameters()}
     settings = sft_settings(tmp_path, device="cpu", max_steps=2, learning_rate=1e-2, max_length=64)
-    run = fine_tune(model, tokenizer, load_dataset("tiny")["train"].select(range(32)), settings, adapter=adapter())
+    run = fine_tune(model, tokenizer, load_data("tiny")["train"].select(range(32)), settings, adapter=adapter())
     after = dict(run.model.base_model.model.named_parameters())
     for name, weight in before.items():
         found = after.get(name, after.get(name.replace(".weight", ".base_layer.weight")))
@@ -111,16 +111,16 @@ def test_bad_input_is_one_clear_line(tmp_path):
     model, tokenizer = load_model("tiny", device="cpu")
     settings = sft_settings(tmp_path, device="cpu", max_steps=1)
     with pytest.raises(GuideError, match="0 rows"):
-        fine_tune(model, tokenizer, load_dataset("tiny")["train"].select([]), settings)
+        fine_tune(model, tokenizer, load_data("tiny")["train"].select([]), settings)
     with pytest.raises(GuideError, match="adapter already"):
-        fine_tune(get_peft_model(model, adapter()), tokenizer, load_dataset("tiny")["train"], settings)
+        fine_tune(get_peft_model(model, adapter()), tokenizer, load_data("tiny")["train"], settings)
     with pytest.raises(GuideError, match="target_modules=c_attn: LlamaForCausalLM has none"):
-        rows = load_dataset("tiny")["train"]
+        rows = load_data("tiny")["train"]
         fine_tune(
             load_model("tiny", device="cpu")[0], tokenizer, rows, settings, adapter=adapter(target_modules=["c_attn"])
         )
     with pytest.raises(GuideError, match="no checkpoint to resume from; train once with save_strategy"):
-        fine_tune(load_model("tiny", device="cpu")[0], tokenizer, load_dataset("tiny")["train"], settings, resume=True)
+        fine_tune(load_model("tiny", device="cpu")[0], tokenizer, load_data("tiny")["train"], settings, resume=True)
     with pytest.raises(GuideError, match="'prefix'"):
         recipe("tiny", "prefix")
     with pytest.raises(GuideError, match="'prompt' and 'answer'"):
@@ -129,7 +129,7 @@ def test_bad_input_is_one_clear_line(tmp_path):
 
 def test_answers_do_not_depend_on_their_neighbours():
     model, tokenizer = load_model("tiny", device="cpu")
-    prompts = [r["prompt"] for r in load_dataset("tiny")["test"].select(range(6))] + ["[INST] Hello! [/INST]"]
+    prompts = [r["prompt"] for r in load_data("tiny")["test"].select(range(6))] + ["[INST] Hello! [/INST]"]
     together = answer(model, tokenizer, prompts, new_tokens=8)
     assert together == [answer(model, tokenizer, [p], new_tokens=8)[0] for p in prompts]
     assert together == answer(model, tokenizer, prompts, new_tokens=8, batch=3)

@@ -19,7 +19,7 @@ import torch
 
 from rocm_guide.base import GuideError
 from rocm_guide.zoo.data import HELD_OUT_PER_FACT, QUESTIONS, facts, pretraining_texts, question_answer_splits
-from rocm_guide.zoo.load import load_dataset, load_model, load_tokenizer, meta_model
+from rocm_guide.zoo.load import load_data, load_model, load_tokenizer, meta_model
 from rocm_guide.zoo.shapes import SHAPES, config_of
 from rocm_guide.zoo.tiny import tiny_folder
 
@@ -176,7 +176,7 @@ atexit.register(lambda: print("ATTEMPTS {attempts} NAPS {naps}".format(**seen)))
 @pytest.mark.parametrize("away", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
 def test_hub_without_a_network_is_one_line_at_once(away):
     """Whoever has no network is told so, and does not wait for attempts to be repeated."""
-    calls = ("load_model", "load_tokenizer", "load_dataset", "meta_model")
+    calls = ("load_model", "load_tokenizer", "load_data", "meta_model")
     code = f"import socket, time\nfrom rocm_guide.zoo import load as zoo\n{COUNT_ATTEMPTS}"
     code += f"for call in {calls}:\n    try: getattr(zoo, call)('nobody/no-such')\n"
     code += "    except zoo.GuideError as e: print(call, type(e).__name__, repr(str(e)))\n"
@@ -193,10 +193,10 @@ def test_hub_without_a_network_is_one_line_at_once(away):
 def test_data_set_from_a_file_and_a_bad_one(tmp_path):
     rows = [{"prompt": f"q{i}", "completion": f"a{i}"} for i in range(20)]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data = load_dataset(str(tmp_path / "mine.jsonl"))
+    data = load_data(str(tmp_path / "mine.jsonl"))
     assert {k: len(v) for k, v in data.items()} == {"train": 18, "test": 2}
     with pytest.raises(GuideError, match="no-such"):
-        load_dataset("no-such")
+        load_data("no-such")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_data_files_that_cannot_be_used_are_one_line(tmp_path, monkeypatch, name
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(GuideError) as error:
-        load_dataset(name)
+        load_data(name)
     assert str(error.value).startswith(f"{name}: ") and said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -223,7 +223,7 @@ def test_a_data_set_without_train_names_its_splits(monkeypatch):
     only = datasets.DatasetDict(validation=datasets.Dataset.from_list([{"text": "a"}]))
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: only)
     with pytest.raises(GuideError, match="has the splits validation; a data set to train on needs one called 'train'"):
-        load_dataset("nobody/data")
+        load_data("nobody/data")
 
 
 def test_a_file_is_no_model(tmp_path):
