@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from rocm_guide.runs.measure import held_out_pairs, measure_stage
     from rocm_guide.runs.passport import add_stage, read_passport
     from rocm_guide.runs.picture import draw_passport, passport_text
-    from rocm_guide.runs.stages import check_adapter, merged_model, record
+    from rocm_guide.runs.stages import check_adapter, check_same, merged_model, record
 
 __all__ = [
     "RunError",
     "RunFolder",
     "add_stage",
     "check_adapter",
+    "check_same",
     "draw_passport",
     "held_out_pairs",
     "measure_stage",

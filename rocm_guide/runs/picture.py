@@ -138,5 +138,5 @@ def draw_passport(passport: Mapping[str, Any]) -> Figure:
     hardware = ", ".join(dict.fromkeys(shown(s.get("hardware", ""), 90) for s in stages if s.get("hardware")))
     title = f"{shown(passport['run'], 40)}: {shown(passport['model'], 40)} on {shown(passport['dataset'], 40)}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    figure.text(0.995, 0.005, hardware, ha="right", va="bottom", fontsize=7, color=PALETTE[6])
+    figure.supxlabel(hardware, x=0.995, ha="right", fontsize=7, color=PALETTE[6])
     return figure

@@ -14,7 +14,7 @@ from rocm_guide.runs.folder import RunFolder, check_complete
 from rocm_guide.runs.measure import measure_stage
 from rocm_guide.runs.passport import RunError, add_stage
 
-__all__ = ["check_adapter", "merged_model", "record"]
+__all__ = ["check_adapter", "check_same", "merged_model", "record"]
 
 #: The adapter that a notebook makes when it finds none: of notebook 02, at tiny size.
 TINY_RANK, TINY_TARGETS = 16, ("q_proj", "v_proj")
@@ -42,17 +42,32 @@ def record(
         notebook: its number, as "02".
         settings: what it was made with, as numbers and short texts.
         training: what :func:`rocm_guide.training.sft.fine_tune` gave back.
-        most: held-out rows that are judged; all 216 of the tiny data set, 64 of any other, when None.
+        most: held-out rows that are judged; 108 of the tiny data set, 64 of any other, when None.
     """
-    most = most or (216 if run.dataset == "tiny" else 64)
+    most = most or (108 if run.dataset == "tiny" else 64)
     folder = run.path(stage) if run.has(stage) else None
     found = measure_stage(model, tokenizer, rows, folder=folder, most=most, training=training)
     speed = found["speed"]
-    if speed["training_tokens_per_s"] is None:  # a run that took the stage over has no training to time
+    if not speed["training_tokens_per_s"]:  # a run that took the stage over has no training to time
         earlier = next((s for s in run.passport()["stages"] if s["stage"] == stage), {})
-        speed["training_tokens_per_s"] = earlier.get("speed", {}).get("training_tokens_per_s")
+        speed["training_tokens_per_s"] = earlier.get("speed", {}).get("training_tokens_per_s") or None
         settings = settings or earlier.get("settings")
     return add_stage(run.folder, stage, notebook, settings=settings or {}, **found)
+
+
+def check_same(run: RunFolder, stage: str, settings: dict[str, Any]) -> None:
+    """Make sure that a kept stage was made with these settings, before anything is trained again.
+
+    Raises:
+        RunError: it was made with others; the message names the first one that differs.
+    """
+    if not run.has(stage):
+        return
+    kept: dict[str, Any] = next((s.get("settings", {}) for s in run.passport()["stages"] if s["stage"] == stage), {})
+    for name, value in settings.items():
+        if name in kept and kept[name] != value:
+            fix = "give RUN another name, or take the kept one's value"
+            raise RunError(f"{run.label}/{stage}: was made with {name} {kept[name]}, not {value}; {fix}")
 
 
 def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
