@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from rocm_guide.runs.measure import held_out_pairs, measure_stage
     from rocm_guide.runs.passport import add_stage, read_passport
     from rocm_guide.runs.picture import draw_passport, passport_text
-    from rocm_guide.runs.stages import check_adapter, check_same, merged_model, record
+    from rocm_guide.runs.stages import adapter_folder, check_adapter, check_same, full_folder, merged_model, record
 
 __all__ = [
     "RunError",
     "RunFolder",
+    "adapter_folder",
     "add_stage",
     "check_adapter",
     "check_same",
     "draw_passport",
+    "full_folder",
     "held_out_pairs",
     "measure_stage",
     "merged_model",

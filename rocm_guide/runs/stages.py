@@ -14,10 +14,10 @@ from rocm_guide.runs.folder import RunFolder, check_complete
 from rocm_guide.runs.measure import measure_stage
 from rocm_guide.runs.passport import RunError, add_stage
 
-__all__ = ["check_adapter", "check_same", "merged_model", "record"]
+__all__ = ["adapter_folder", "check_adapter", "check_same", "full_folder", "merged_model", "record"]
 
-#: The adapter that a notebook makes when it finds none: of notebook 02, at tiny size.
-TINY_RANK, TINY_TARGETS = 16, ("q_proj", "v_proj")
+#: What notebook 02 adapts, unless told otherwise.
+TARGETS = ("q_proj", "v_proj")
 
 
 def record(
@@ -121,10 +121,10 @@ def merged_model(run: RunFolder, *, say: Any = print) -> str:
             say(f"{run.label}/merged: the fine-tuned model that an earlier run kept")
             return str(run.path("merged"))
         if not run.has("adapter"):
-            if run.model != "tiny" or run.dataset != "tiny":
+            if not is_course_run(run):
                 say(f"{run.label}: nothing fine-tuned there yet (notebook 02 does that), so {run.model} as it is")
                 return run.model
-            _train_tiny(run, say)
+            adapter_folder(run, say=say)
         merge_kept_adapter(run)
         say(f"{run.label}/merged: the adapter merged into its base, and kept")
     return str(run.path("merged"))
@@ -157,29 +157,67 @@ def merge_kept_adapter(run: RunFolder) -> None:
         tokenizer.save_pretrained(part)
 
 
-def _train_tiny(run: RunFolder, say: Any) -> None:
-    """The adapter of notebook 02 for the tiny model, in half a minute."""
+def is_course_run(run: RunFolder) -> bool:
+    """Whether a run is of the tiny model and its data, which can be trained again in half a minute."""
+    return run.model == "tiny" and run.dataset == "tiny"
+
+
+def adapter_folder(run: RunFolder, *, say: Any = print) -> Path:
+    """The folder of the run's adapter: what notebook 02 left.
+
+    Where it left none, the tiny model is trained as notebook 02 does it, and its adapter kept. Of any other model an
+    adapter is made in four steps: it has the right files and no wisdom, so it is not kept under that name.
+    """
+    if run.has("adapter"):
+        check_complete(run.path("adapter"), f"{run.label}/adapter")
+        say(f"{run.label}/adapter: the adapter that an earlier run kept")
+        return run.path("adapter")
+    return _trained(run, "adapter", "lora", say)
+
+
+def full_folder(run: RunFolder, *, say: Any = print) -> Path | None:
+    """The folder of the run's fully fine-tuned model: what notebook 02 left, or of the tiny model one made now.
+
+    None for any other model that was not trained in full.
+    """
+    if run.has("full"):
+        check_complete(run.path("full"), f"{run.label}/full")
+        say(f"{run.label}/full: the fully fine-tuned model that an earlier run kept")
+        return run.path("full")
+    return _trained(run, "full", "full", say) if is_course_run(run) else None
+
+
+def _trained(run: RunFolder, stage: str, method: str, say: Any) -> Path:
+    """Train as notebook 02 does; of a model that is not the tiny one four steps, into a hidden folder."""
     from peft import LoraConfig
 
+    from rocm_guide.training.job import adapter_size
     from rocm_guide.training.sft import fine_tune, recipe, sft_settings
     from rocm_guide.zoo.load import load_data, load_model
 
-    began = time.perf_counter()
-    model, tokenizer = load_model("tiny", seed=run.seed)
-    config = LoraConfig(
-        r=TINY_RANK,
-        lora_alpha=2 * TINY_RANK,
-        lora_dropout=0.1,
-        target_modules=list(TINY_TARGETS),
-        task_type="CAUSAL_LM",
-    )
+    began, whole = time.perf_counter(), is_course_run(run)
+    model, tokenizer = load_model(run.model, seed=run.seed)
+    rank, alpha = adapter_size(run.model)
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.1, target_modules=list(TARGETS), task_type="CAUSAL_LM")
     data = load_data(run.dataset)
-    settings = sft_settings(run.folder / ".trainer", seed=run.seed, **recipe("tiny", "lora"))
-    done = fine_tune(model, tokenizer, data["train"], settings, adapter=config)
-    with run.keep("adapter") as part:
+    fields = recipe(run.model, method) | ({} if whole else {"max_steps": 4, "warmup_steps": 0, "packing": False})
+    if whole and method == "full":
+        fields["num_train_epochs"] = 1
+    settings = sft_settings(run.folder / ".trainer", seed=run.seed, **fields)
+    done = fine_tune(model, tokenizer, data["train"], settings, adapter=config if method == "lora" else None)
+    if not whole:
+        folder = run.folder / ".rehearsal"
+        done.model.save_pretrained(folder)
+        say(f"{run.label}: no {stage} there (notebook 02 makes one), so four steps make one for this notebook")
+        return folder
+    with run.keep(stage) as part:
         done.model.save_pretrained(part)
-    made_with = {"method": "lora", "rank": TINY_RANK, "alpha": 2 * TINY_RANK, "steps": done.loss_steps[-1]}
-    record(run, "adapter", done.model, tokenizer, data["test"], notebook="02", settings=made_with, training=done)
-    say(f"{run.label}/adapter: trained as in notebook 02 ({time.perf_counter() - began:.0f} s), and kept")
+        tokenizer.save_pretrained(part)
+    made_with: dict[str, Any] = {"method": method}
+    if method == "lora":
+        made_with |= {"rank": rank, "alpha": alpha}
+    record(run, stage, done.model, tokenizer, data["test"], notebook="02", settings=made_with, training=done)
+    say(f"{run.label}/{stage}: trained as in notebook 02 ({time.perf_counter() - began:.0f} s), and kept")
     del done, model
     gc.collect()
+    return run.path(stage)
