@@ -4,7 +4,8 @@
     PYTHONPATH=. python -m benchmarks.run_cells notebooks/23_profiling.ipynb ...
     PYTHONPATH=. python -m benchmarks.run_cells notebooks/02_lora_fine_tuning.ipynb MODEL=random:llama-3-8b RANK=64
 
-Words with an equals sign set parameters, in the notebooks that have them. Plots are drawn and thrown away. Exit code 1 when a cell of any notebook raised; its number and traceback are printed.
+Words with an equals sign set parameters, in the notebooks that have them.
+Plots are drawn and thrown away. Exit code 1 when a cell of any notebook raised; its number and traceback are printed.
 """
 
 from __future__ import annotations
