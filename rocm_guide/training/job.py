@@ -61,6 +61,8 @@ def whole_job(
         "max_length": length,
     }
     fields |= {name: value for name, value in given.items() if value}
+    often = 20 if model == "tiny" else 5  # reading the loss waits for the device
+    fields["logging_steps"] = min(often, int(fields.get("max_steps", often)))
     return fields | {"gradient_accumulation_steps": accumulation}
 
 
