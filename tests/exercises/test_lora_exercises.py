@@ -63,7 +63,7 @@ def test_right_answers(call, capsys):
         (lambda: check_masked([-100], [5, 6, 7, 2], 2), "one for each"),
         (lambda: check_split(lambda text: ("", text)), "prompt is empty"),
         (lambda: check_split(lambda text: tuple(text.split("[/INST]", 1))), "no character may be lost"),
-        (lambda: check_split(lambda text: (text[:30], text[30:])), "the completion should be"),
+        (lambda: check_split(lambda text: (text[:20], text[20:])), "the completion should be"),
         (lambda: check_split(lambda text: (text[: text.rindex("[/INST]") + 7], text.rpartition("[/INST]")[2])), "<s>"),
         (lambda: check_split(lambda text: None), "two texts"),
     ],
