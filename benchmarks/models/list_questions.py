@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A data set of any size with Alpaca's columns, made of the course's own facts: read a list, say one line of it.
 
-    PYTHONPATH=. python -m benchmarks.models.list_questions rows.jsonl 3000
+PYTHONPATH=. python -m benchmarks.models.list_questions rows.jsonl 3000
 """
 
 from __future__ import annotations

@@ -57,14 +57,14 @@ def default_jobs(notebooks: int) -> int:
 
 
 def child_environment(
-    scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False, kept: Path | None = None
+    scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False, models: Path | None = None
 ) -> dict[str, str]:
     """The environment of one notebook's processes.
 
     Its temporary files, Jupyter's connection files and IPython's history all go below ``scratch``, which is deleted
     afterwards, so that even a killed notebook leaves nothing behind. ``fresh``: as on a CPU machine that has run
     nothing before, GPUs hidden and the compilers' caches empty, so that the time is that of a reader's first run.
-    ``kept``: where a model travels from notebook to notebook, beside the results; two calls with result folders of
+    ``models``: where a model travels from notebook to notebook, beside the results; two calls with result folders of
     their own, as tests make them, do not meet there.
     """
     env = dict(os.environ, **{_MARK: mark})
@@ -78,8 +78,8 @@ def child_environment(
         env.setdefault("OMP_NUM_THREADS", "1")
     if kept := _inductor_folder():
         env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
-    if kept is not None and (fresh or not env.get("ROCM_GUIDE_RUNS")):
-        env["ROCM_GUIDE_RUNS"] = str(kept)
+    if models is not None and (fresh or not env.get("ROCM_GUIDE_RUNS")):
+        env["ROCM_GUIDE_RUNS"] = str(models)
     if fresh:
         env.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="", ROCR_VISIBLE_DEVICES="")
         env.update(TRITON_CACHE_DIR=str(scratch / "triton"), TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"))
@@ -165,8 +165,8 @@ class Pool:
                 shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _start(self, job: Job, scratch: Path) -> None:
-        kept = job.out.resolve().parent
-        env = child_environment(scratch, self.mark, one_thread=self.one_thread, fresh=self.fresh, kept=kept)
+        models = job.out.resolve().parent
+        env = child_environment(scratch, self.mark, one_thread=self.one_thread, fresh=self.fresh, models=models)
         if self._sockets:
             env["JUPYTER_RUNTIME_DIR"] = str(self._sockets / job.number)
             Path(env["JUPYTER_RUNTIME_DIR"]).mkdir()

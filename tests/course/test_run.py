@@ -364,7 +364,9 @@ def test_a_model_that_travels_lies_beside_the_results(tmp_path, monkeypatch):
 
     def folder(**options):
         scratch = tmp_path / str(len(list(tmp_path.iterdir())))
-        return child_environment(scratch, "m", one_thread=True, kept=tmp_path / "out", **options).get("ROCM_GUIDE_RUNS")
+        return child_environment(scratch, "m", one_thread=True, models=tmp_path / "out", **options).get(
+            "ROCM_GUIDE_RUNS"
+        )
 
     monkeypatch.delenv("ROCM_GUIDE_RUNS", raising=False)
     assert folder() == str(tmp_path / "out")
