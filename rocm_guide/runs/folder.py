@@ -99,10 +99,11 @@ class RunFolder:
         """One line: what an earlier notebook has left here.
 
         >>> open_run("", model="tiny").summary()
-        'a temporary folder, which goes away with this notebook: nothing kept yet'
+        'a temporary folder, which goes away with this process: nothing kept yet'
         """
         kept = sorted(p.name for p in self.folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-        return f"{self.label}: {', '.join(kept) + ' kept by an earlier run' if kept else 'nothing kept yet'}"
+        label = f"{self.label}, which goes away with this process" if self._owner else self.label
+        return f"{label}: {', '.join(kept) + ' kept by an earlier run' if kept else 'nothing kept yet'}"
 
 
 def runs_folder() -> Path:
@@ -131,8 +132,7 @@ def open_run(name: str, *, model: str = "tiny", dataset: str = "tiny", seed: int
     """
     if not name.strip():
         owner = tempfile.TemporaryDirectory(prefix="rocm-guide-run-", ignore_cleanup_errors=True)
-        label = "a temporary folder, which goes away with this notebook"
-        run = RunFolder(Path(owner.name), label, model, dataset, seed, owner)
+        run = RunFolder(Path(owner.name), "a temporary folder", model, dataset, seed, owner)
         write_passport(run.folder, new_passport("temporary", model, dataset, seed))
         return run
     bare = "/" not in name and os.sep not in name and name not in (".", "..")
