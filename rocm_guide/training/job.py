@@ -78,12 +78,16 @@ def adapter_size(model: str, rank: int = 0, alpha: int = 0) -> tuple[int, int]:
     return rank or usual[0], alpha or usual[1]
 
 
-def training_figures(trainer: Any) -> FineTuned:
+def training_figures(trainer: Any, resumed_from: str | None = None) -> FineTuned:
     """What an ``SFTTrainer`` has written down about its last ``train()``: losses, steps, seconds, tokens, memory.
 
     Everything comes from ``trainer.state.log_history``, so it works for a trainer that you wrote yourself. Tokens per
     second are those of the whole call, the first slow steps included. A call that only resumed a finished run has no
     speed: 0.
+
+    Args:
+        trainer: after ``train()``.
+        resumed_from: the checkpoint that it went on from, as ``…/checkpoint-204``; its tokens were not computed now.
     """
     import torch
 
@@ -92,13 +96,11 @@ def training_figures(trainer: Any) -> FineTuned:
     history = trainer.state.log_history
     logged = [row for row in history if "loss" in row]
     result.losses, result.loss_steps = [row["loss"] for row in logged], [row["step"] for row in logged]
-    ends = [i for i, row in enumerate(history) if "train_runtime" in row]
-    before = history[: ends[-2] + 1] if len(ends) > 1 else []
-    tokens = [row["num_tokens"] for row in history if "num_tokens" in row]
-    earlier = [row["num_tokens"] for row in before if "num_tokens" in row]
-    result.tokens = int(max(tokens, default=0))
-    fresh = result.tokens - int(max(earlier, default=0))
-    result.seconds = float(history[ends[-1]]["train_runtime"]) if ends else 0.0
+    start = int(str(resumed_from).rsplit("-", 1)[1]) if resumed_from else 0
+    tokens = {row["step"]: row["num_tokens"] for row in history if "num_tokens" in row}
+    result.tokens = int(max(tokens.values(), default=0))
+    fresh = result.tokens - int(max((n for step, n in tokens.items() if step <= start), default=0))
+    result.seconds = float(next((row["train_runtime"] for row in reversed(history) if "train_runtime" in row), 0.0))
     result.tokens_per_second = fresh / result.seconds if fresh > 0 and result.seconds > 0 else 0.0
     if trainer.args.use_cpu or not torch.cuda.is_available():
         unit = 1 if sys.platform == "darwin" else 1024

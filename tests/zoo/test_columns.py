@@ -6,7 +6,7 @@ from datasets import Dataset, DatasetDict
 
 from rocm_guide.base import GuideError
 from rocm_guide.quantization.calibration import calibration_set
-from rocm_guide.training import adapter_size, whole_job
+from rocm_guide.training import adapter_size, training_figures, whole_job
 from rocm_guide.zoo import held_out_pair, load_tokenizer, training_rows
 
 TURNS = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
@@ -70,3 +70,21 @@ def test_the_usual_settings_are_the_guides_and_each_can_be_changed():
     assert (given["num_train_epochs"], given["learning_rate"], given["max_length"]) == (2, 1e-4, 99)
     with pytest.raises(GuideError, match="batch=-1"):
         whole_job("tiny", "lora", batch=-1)
+
+
+def test_the_figures_of_a_trainer_are_those_of_its_last_call():
+    from types import SimpleNamespace as Some
+
+    import torch
+
+    def trainer(*history):
+        return Some(model=torch.nn.Linear(2, 2), state=Some(log_history=list(history)), args=Some(use_cpu=True))
+
+    logged = [{"step": 5, "loss": 2.0, "num_tokens": 500.0}, {"step": 10, "loss": 1.0, "num_tokens": 1000.0}]
+    found = training_figures(trainer(*logged, {"step": 10, "train_runtime": 4.0, "num_tokens": 1000.0}))
+    assert (found.tokens, found.seconds, found.tokens_per_second) == (1000, 4.0, 250.0)
+    assert (found.losses, found.loss_steps, found.trainable) == ([2.0, 1.0], [5, 10], 6)
+    half = training_figures(trainer(*logged, {"step": 10, "train_runtime": 4.0}), "log/checkpoint-5")
+    assert half.tokens_per_second == 125.0
+    over = training_figures(trainer(*logged, {"step": 10, "train_runtime": 0.01}), "log/checkpoint-10")
+    assert over.tokens_per_second == 0.0
