@@ -48,9 +48,8 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """What a client asks for: the last part of the folder; of a run's merged model the name of the run."""
-        run = self.folder.parent
-        return run.name if self.folder.name == _MERGED and (run / _PASSPORT).is_file() else self.folder.name
+        """What a client asks for: the last part of the folder."""
+        return self.folder.name
 
 
 def _fields(file: Path) -> dict[str, Any]:
