@@ -2,7 +2,9 @@
 """Run the code cells of notebooks in plain Python, on a machine without Jupyter (a GPU machine, for example).
 
     PYTHONPATH=. python -m benchmarks.run_cells notebooks/23_profiling.ipynb ...
+    PYTHONPATH=. python -m benchmarks.run_cells notebooks/02_lora_fine_tuning.ipynb MODEL=random:llama-3-8b RANK=64
 
+Words with an equals sign set parameters, in the notebooks that have them.
 Plots are drawn and thrown away. Exit code 1 when a cell of any notebook raised; its number and traceback are printed.
 """
 
@@ -17,15 +19,20 @@ import types
 from pathlib import Path
 
 
-def run(path: Path) -> bool:
+def run(path: Path, given: list[tuple[str, str]]) -> bool:
     import matplotlib
+
+    from rocm_guide.course.parameters import parameters_of, parse_value
 
     matplotlib.use("Agg")
     # A module of its own, so that classes defined in cells can be found by name.
     module = types.ModuleType("cells")
     sys.modules["cells"] = module
     begin = time.perf_counter()
-    for number, cell in enumerate(json.loads(path.read_text())["cells"], 1):
+    nb = json.loads(path.read_text())
+    known = parameters_of(nb)
+    values = {name: parse_value(name, text, known[name].default) for name, text in given if name in known}
+    for number, cell in enumerate(nb["cells"], 1):
         if cell["cell_type"] != "code":
             continue
         source = "".join(cell["source"])
@@ -37,10 +44,13 @@ def run(path: Path) -> bool:
             traceback.print_exc()
             print(f"FAILED {path.stem}, cell {number}", flush=True)
             return False
+        if "parameters" in cell.get("metadata", {}).get("tags", []):
+            module.__dict__.update(values)
     print(f"OK {path.stem}: {time.perf_counter() - begin:.1f} s", flush=True)
     return True
 
 
 if __name__ == "__main__":
-    results = [run(Path(p)) for p in sys.argv[1:]]
+    options = [tuple(word.split("=", 1)) for word in sys.argv[1:] if "=" in word]
+    results = [run(Path(word), options) for word in sys.argv[1:] if "=" not in word]  # type: ignore[arg-type]
     sys.exit(0 if all(results) else 1)

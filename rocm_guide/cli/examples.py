@@ -12,6 +12,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "run": [
         ("rocm-guide run 01 02 --jobs 2", "two notebooks at a time"),
         ("rocm-guide run 02 -p MODEL random:llama-2-7b --out runs/7b", "with a parameter of your own"),
+        ("rocm-guide run 02 03 06 12 --jobs 1 -p MODEL random:llama-3-8b -p RUN 8b", "one model from start to server"),
         ("rocm-guide run --resume", "only what is missing, failed or stale"),
     ],
     "lab": [("rocm-guide lab", "open the course"), ("rocm-guide lab -- --no-browser --port 9000", "on a server")],
@@ -25,6 +26,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide fit llama-3-70b --gpu MI300X --count 8 --fsdp", "full training on eight GPUs"),
         ("rocm-guide fit llama-3-8b --method lora --batch 4 --seq 4096", "LoRA on one"),
         ("rocm-guide fit llama-3-70b --method serve --batch 32 --json", "serving, for a program"),
+    ],
+    "passport": [
+        ("rocm-guide passport my-model", "figures of every stage, and what it says before and after"),
+        ("rocm-guide passport runs/my-model --out passport.png", "and a picture"),
+        ("rocm-guide passport my-model --json", "for a program"),
     ],
     "serve": [
         ("rocm-guide serve runs/my-model", "on a free port of this machine"),

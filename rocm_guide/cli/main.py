@@ -36,6 +36,7 @@ COMMANDS = {
     "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
     "copy": ("copy", "Print one helper as a file that works on its own."),
     "fit": ("fit.command", "Will this model fit on these GPUs?"),
+    "passport": ("serving.passport", "What a model of yours learnt, its size and its speed."),
     "serve": ("serving.serve", "A server for a saved model, until Ctrl-C."),
     "bench": ("serving.bench", "What users of a server get, at several loads."),
     "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),

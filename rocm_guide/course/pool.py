@@ -56,12 +56,16 @@ def default_jobs(notebooks: int) -> int:
     return 1 if gpu_nodes() else max(1, min(cores, notebooks))
 
 
-def child_environment(scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False) -> dict[str, str]:
+def child_environment(
+    scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False, models: Path | None = None
+) -> dict[str, str]:
     """The environment of one notebook's processes.
 
     Its temporary files, Jupyter's connection files and IPython's history all go below ``scratch``, which is deleted
     afterwards, so that even a killed notebook leaves nothing behind. ``fresh``: as on a CPU machine that has run
     nothing before, GPUs hidden and the compilers' caches empty, so that the time is that of a reader's first run.
+    ``models``: where a model travels from notebook to notebook, beside the results; two calls with result folders of
+    their own, as tests make them, do not meet there.
     """
     env = dict(os.environ, **{_MARK: mark})
     for name, folder in (("TMPDIR", "tmp"), ("JUPYTER_RUNTIME_DIR", "j"), ("IPYTHONDIR", "ipython")):
@@ -74,6 +78,8 @@ def child_environment(scratch: Path, mark: str, *, one_thread: bool, fresh: bool
         env.setdefault("OMP_NUM_THREADS", "1")
     if kept := _inductor_folder():
         env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
+    if models is not None and (fresh or not env.get("ROCM_GUIDE_RUNS")):
+        env["ROCM_GUIDE_RUNS"] = str(models)
     if fresh:
         env.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="", ROCR_VISIBLE_DEVICES="")
         env.update(TRITON_CACHE_DIR=str(scratch / "triton"), TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"))
@@ -159,7 +165,8 @@ class Pool:
                 shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _start(self, job: Job, scratch: Path) -> None:
-        env = child_environment(scratch, self.mark, one_thread=self.one_thread, fresh=self.fresh)
+        models = job.out.resolve().parent
+        env = child_environment(scratch, self.mark, one_thread=self.one_thread, fresh=self.fresh, models=models)
         if self._sockets:
             env["JUPYTER_RUNTIME_DIR"] = str(self._sockets / job.number)
             Path(env["JUPYTER_RUNTIME_DIR"]).mkdir()

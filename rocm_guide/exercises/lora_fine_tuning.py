@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rocm_guide.exercises.common import say
 
-__all__ = ["check_masked", "check_settings", "check_smallest"]
+__all__ = ["check_masked", "check_settings", "check_split"]
 
 
 def check_settings(settings: Any) -> bool:
@@ -48,15 +49,26 @@ def check_masked(labels: Any, ids: Any, prompt_tokens: int) -> bool:
     return say(True, f"{prompt_tokens} prompt tokens ignored, {len(ids) - prompt_tokens} tokens learnt")
 
 
-def check_smallest(trainable: Any, score: Any, total: int) -> bool:
-    """Exercise 3: train fewer than 1 % of the parameters and still answer 80 % of the held-out questions.
+def check_split(split: Callable[[str], tuple[str, str]]) -> bool:
+    """Exercise 3: cut a chat of several turns, as Guanaco's ``text`` has them, into a prompt and its last answer.
 
-    >>> check_smallest(8_064, 0.95, 1_619_136)
-    [OK]   0.50% of the parameters, 95.0% of the questions
-    True
+    >>> check_split(lambda text: ("", text))
+    [HINT] the prompt is empty: it ends with the last [/INST], and the completion is what follows
+    False
     """
-    if not 0 < trainable < 0.01 * total:
-        return say(False, f"{trainable:,} of {total:,} parameters is {trainable / total:.2%}; try a lower rank")
-    if score < 0.8:
-        return say(False, f"{score:.1%} of the questions; a lower rank may want one more epoch")
-    return say(True, f"{trainable / total:.2%} of the parameters, {score:.1%} of the questions")
+    one = "<s>[INST] What is LDS? [/INST] Local data share. </s>"
+    two = f"{one}<s>[INST] How large? [/INST] 64 KiB per CU. </s>"
+    for text, answer in ((one, " Local data share. </s>"), (two, " 64 KiB per CU. </s>")):
+        try:
+            prompt, completion = split(text)
+        except (TypeError, ValueError) as e:
+            return say(False, f"it should give two texts, prompt and completion ({e})")
+        if not prompt:
+            return say(False, "the prompt is empty: it ends with the last [/INST], and the completion is what follows")
+        if prompt + completion not in (text, text.removeprefix("<s>")):
+            return say(False, f"prompt and completion together are {prompt + completion!r}; no character may be lost")
+        if completion != answer:
+            return say(False, f"of {text!r} the completion should be {answer!r}, yours is {completion!r}")
+        if prompt.startswith("<s>"):
+            return say(False, "the tokenizer adds the first <s> on its own; leave it out of the prompt")
+    return say(True, "the last answer is learnt, everything before it is given")

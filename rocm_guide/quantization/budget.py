@@ -62,16 +62,19 @@ def serving_bytes(shape: str, bits: float, *, rows: int = 1, length: int = 4096)
     }
 
 
-def decode_bound(shape: str, bits: float, bandwidth_tb_s: float) -> float:
+def decode_bound(shape: str, bits: float, bandwidth_tb_s: float, length: int = 0) -> float:
     """Tokens per second that one row cannot exceed: every new token reads all linear layers and the head once.
 
     Args:
         bandwidth_tb_s: of the memory, in 10^12 bytes per second.
+        length: tokens of the text so far; their keys and values, in 16 bits, are read for every new token too.
 
-    >>> round(decode_bound("llama-2-7b", 16, 5.3))
-    401
+    >>> round(decode_bound("llama-2-7b", 16, 5.3)), round(decode_bound("llama-2-7b", 16, 5.3, length=4096))
+    (401, 345)
     """
     sizes = _sizes(shape)
     read = sizes.over_layers(lambda layer: layer.linear + layer.top_k * layer.expert) * bits / 8
     read += sizes.vocab * sizes.hidden * 2
+    if length:
+        read += sizes.kv_cache_bytes(length, batch=1)
     return bandwidth_tb_s * 1e12 / read

@@ -12,7 +12,7 @@ import torch
 from rocm_guide.quantization.grid import QuantizationError, output_error
 from rocm_guide.quantization.packing import PackedLinear
 
-__all__ = ["joined_samples", "layer_inputs", "linear_errors"]
+__all__ = ["calibration_set", "joined_samples", "layer_inputs", "linear_errors"]
 
 
 def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
@@ -66,6 +66,39 @@ def joined_samples(samples: Sequence[Mapping[str, Any]], length: int) -> list[di
         raise QuantizationError(f"length={length}: the calibration set has {len(tokens)} tokens; give 1 to that many")
     starts = range(0, len(tokens) - length + 1, length)
     return [{"input_ids": tokens[i : i + length], "attention_mask": [1] * length} for i in starts]
+
+
+def calibration_set(rows: Any, tokenizer: Any, count: int, length: int) -> tuple[list[str], list[dict[str, list[int]]]]:
+    """Texts of a data set, and ``count`` samples of ``length`` tokens cut from them.
+
+    Rows are taken evenly from the whole set, as many as are needed; a set that is too small gives fewer samples.
+
+    Args:
+        rows: training rows with columns that :func:`rocm_guide.zoo.columns.training_rows` knows.
+        count, length: 128 samples of 2,048 tokens are usual for large models. GPTQ needs more tokens in all than a
+            layer has columns.
+
+    Raises:
+        QuantizationError: no sample fills ``length`` tokens, or numbers that are not positive.
+    """
+    from rocm_guide.zoo.columns import held_out_pair, training_rows
+
+    if count < 1 or length < 1:
+        raise QuantizationError(f"count={count}, length={length}: give positive numbers, for example 128 and 2048")
+    rows = training_rows(rows, tokenizer)
+    step = max(1, len(rows) // count)
+    texts: list[str] = []
+    encoded: list[dict[str, list[int]]] = []
+    tokens = 0
+    # Every step-th row first, then the ones between them: a spread of the whole set, however many are needed.
+    for i in (i for first in range(step) for i in range(first, len(rows), step)):
+        texts.append("".join(held_out_pair(rows[i], tokenizer)))
+        ids = tokenizer(texts[-1]).input_ids
+        encoded.append({"input_ids": ids, "attention_mask": [1] * len(ids)})
+        tokens += len(ids)
+        if tokens >= count * length:
+            break
+    return texts, joined_samples(encoded, length)[:count]
 
 
 @contextmanager

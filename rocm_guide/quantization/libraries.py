@@ -27,7 +27,7 @@ from rocm_guide.quantization.calibration import calibration_samples
 from rocm_guide.quantization.grid import QuantizationError, check_grid
 from rocm_guide.zoo.trust import refuse_remote_code
 
-__all__ = ["add_libraries", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet"]
+__all__ = ["add_libraries", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet", "small_rows"]
 
 _FILLED_BY = "run `make course` once, or pip install --no-deps -r rocm_guide/data/quantization.txt"
 
@@ -103,7 +103,7 @@ def _backend(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _small_rows() -> Iterator[None]:
+def small_rows() -> Iterator[None]:
     """Let GPTQModel's AWQ clip layers whose rows are not a multiple of 64.
 
     Its search goes through the rows 64 at a time and asserts that they come out even, which any large model does and
@@ -173,7 +173,7 @@ def gptqmodel_quantize(
         stack.enter_context(_own_folder())
         if silent:
             stack.enter_context(quiet())
-        stack.enter_context(_small_rows())
+        stack.enter_context(small_rows())
         try:
             model = GPTQModel.load(
                 source, QuantizeConfig(**fields), dtype=dtype or torch.float16, trust_remote_code=False

@@ -17,6 +17,8 @@ from rocm_guide.zoo.trust import LARGEST_CONFIG, refuse_remote_code
 __all__ = ["Checkpoint", "ServingError", "merge_adapter", "read_checkpoint"]
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+#: A run of the course (room runs) has a passport, and its merged model lies below it.
+_PASSPORT, _MERGED = "passport.json", "merged"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -79,6 +81,8 @@ def _one(fields: dict[str, Any], name: str, kind: type, file: str) -> Any:
 def read_checkpoint(folder: str | Path) -> Checkpoint:
     """Look at a folder before a server loads it: only small text files are read, no weights and no code.
 
+    Of a run of the course (``runs/my-model``) the merged model is taken.
+
     Raises:
         ServingError: nothing there that a server could load; the message says what is missing and how to save it.
         GuideError: it names Python code of its own (see :func:`rocm_guide.zoo.trust.refuse_remote_code`).
@@ -88,6 +92,10 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         fix = "name the folder that save_pretrained wrote (notebook 03 saves an adapter and a merged model)"
         raise ServingError(f"{shown(folder) or repr('')}: no such folder; {fix}")
     path = path.resolve()
+    if (path / _PASSPORT).is_file() and not (path / "config.json").exists():
+        if not (path / _MERGED).is_dir():
+            raise ServingError(f"{shown(path)}: a run without a merged model; notebook 03 makes it from the adapter")
+        path /= _MERGED
     refuse_remote_code(path)
     tokenizer = any((path / name).exists() for name in _TOKENIZERS)
     chat = (path / "chat_template.jinja").exists()

@@ -8,6 +8,8 @@ In reading order:
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
 - ``step_clock``: When training began, was warm, and ended: the clock behind
   :func:`rocm_guide.training.sft.fine_tune`.
+- ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has
+  written down.
 - ``evaluation``: What a model answers, and how often that is right word for word.
 """
 
@@ -17,8 +19,20 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.training.evaluation import answer, exact_match
+    from rocm_guide.training.job import adapter_size, training_figures, whole_job
     from rocm_guide.training.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
 
-__all__ = ["answer", "exact_match", "fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
+__all__ = [
+    "adapter_size",
+    "answer",
+    "exact_match",
+    "fine_tune",
+    "folder_bytes",
+    "recipe",
+    "sft_settings",
+    "trainable_parameters",
+    "training_figures",
+    "whole_job",
+]
 
-__getattr__, __dir__ = face(__name__, "sft", "evaluation")
+__getattr__, __dir__ = face(__name__, "sft", "job", "evaluation")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_guide.base import GuideError
 from rocm_guide.device import accelerator, peak_memory, pick_dtype, seed_all
 from rocm_guide.training.step_clock import WARM_UP, step_meter
+from rocm_guide.zoo.columns import TRAINED_ON, kind_of, training_rows
 
 if TYPE_CHECKING:
     import torch
@@ -169,7 +170,8 @@ def fine_tune(
     Args:
         model: a freshly loaded model. It is trained in place, so comparing two methods takes two loads.
         tokenizer: the model's tokenizer.
-        rows: columns ``prompt`` and ``completion`` (only the completion is learnt), ``text``, or ``messages``.
+        rows: columns ``prompt`` and ``completion`` (only the completion is learnt), ``text``, ``messages``, or others
+            that :func:`rocm_guide.zoo.columns.training_rows` maps to these.
         settings: an ``SFTConfig``, for example from :func:`sft_settings`.
         adapter: a PEFT configuration such as ``LoraConfig``; None trains every weight.
         adapter_dtype: type of the adapter's weights; PEFT's choice (float32 under a 16-bit model) when None. Adapters
@@ -204,12 +206,13 @@ def fine_tune(
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = step_meter()
-    columns = [c for c in ("prompt", "completion", "text", "messages") if c in rows.column_names]
     with _quiet_preparation():
+        rows = training_rows(rows, tokenizer)
+        columns = TRAINED_ON[kind_of(rows.column_names)]
         trainer = SFTTrainer(
             model=model,
             args=settings,
-            train_dataset=rows.select_columns(columns),
+            train_dataset=rows.select_columns(list(columns)),
             processing_class=tokenizer,
             peft_config=adapter,
             callbacks=[meter, *callbacks],

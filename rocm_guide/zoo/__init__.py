@@ -9,6 +9,7 @@ In reading order:
   adapt.
 - ``load``: Models and data sets by one word: ``tiny``, ``random:SHAPE`` (true size, random weights), a hub id, or a
   path.
+- ``columns``: The columns of a data set: the usual names are mapped to those that TRL trains on.
 - ``data``: The course's own question-answer data: facts about MI300X and its software, asked in many ways, in Llama-2
   format.
 - ``tiny``: The tiny model of the course: a real Llama and its BPE tokenizer, trained on this machine in well under a
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.base import face
 
 if TYPE_CHECKING:
+    from rocm_guide.zoo.columns import held_out_pair, training_rows
     from rocm_guide.zoo.config_json import config_fields
     from rocm_guide.zoo.data import chat
     from rocm_guide.zoo.load import load_data, load_model, load_tokenizer, meta_model
@@ -38,12 +40,14 @@ __all__ = [
     "chat",
     "config_fields",
     "config_of",
+    "held_out_pair",
     "load_data",
     "load_model",
     "load_tokenizer",
     "lora_parameters",
     "meta_model",
     "sizes_of",
+    "training_rows",
 ]
 
-__getattr__, __dir__ = face(__name__, "shapes", "sizes", "load", "data", "config_json")
+__getattr__, __dir__ = face(__name__, "shapes", "sizes", "load", "columns", "data", "config_json")

@@ -363,3 +363,19 @@ print(meter.peak)
 """
     peak = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert 300 << 20 < peak < 450 << 20
+
+
+def test_a_model_that_travels_lies_beside_the_results(tmp_path, monkeypatch):
+    """Two runs with result folders of their own, as tests make them, do not meet; a reader's own choice counts."""
+
+    def folder(**options):
+        scratch = tmp_path / str(len(list(tmp_path.iterdir())))
+        return child_environment(scratch, "m", one_thread=True, models=tmp_path / "out", **options).get(
+            "ROCM_GUIDE_RUNS"
+        )
+
+    monkeypatch.delenv("ROCM_GUIDE_RUNS", raising=False)
+    assert folder() == str(tmp_path / "out")
+    monkeypatch.setenv("ROCM_GUIDE_RUNS", "/elsewhere")
+    assert folder() == "/elsewhere"
+    assert folder(fresh=True) == str(tmp_path / "out")  # what is stored begins with an empty folder

@@ -6,8 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rocm_guide.exercises.lora_fine_tuning import check_masked, check_settings, check_smallest
+from rocm_guide.exercises.lora_fine_tuning import check_masked, check_settings, check_split
 from rocm_guide.exercises.lora_from_scratch import check_all_linear, check_largest_rank, check_merge
+
+
+def cut(text):
+    before, mark, after = text.removeprefix("<s>").rpartition("[/INST]")
+    return before + mark, after
 
 
 def settings(rows, steps):
@@ -22,7 +27,7 @@ def settings(rows, steps):
         lambda: check_largest_rank(256),
         lambda: check_settings(settings(8, 8)),
         lambda: check_masked(torch.tensor([-100, -100, 7, 2]), [5, 6, 7, 2], 2),
-        lambda: check_smallest(8_064, 0.8, 1_619_136),
+        lambda: check_split(cut),
     ],
 )
 def test_right_answers(call, capsys):
@@ -56,8 +61,11 @@ def test_right_answers(call, capsys):
         (lambda: check_masked([-100] * 4, [5, 6, 7, 2], 2), "the token itself"),
         (lambda: check_masked([-100, -100, 2, -100], [5, 6, 7, 2], 2), "the token itself"),
         (lambda: check_masked([-100], [5, 6, 7, 2], 2), "one for each"),
-        (lambda: check_smallest(32_256, 1.0, 1_643_328), "lower rank"),
-        (lambda: check_smallest(8_064, 0.5, 1_619_136), "one more epoch"),
+        (lambda: check_split(lambda text: ("", text)), "prompt is empty"),
+        (lambda: check_split(lambda text: tuple(text.split("[/INST]", 1))), "no character may be lost"),
+        (lambda: check_split(lambda text: (text[:20], text[20:])), "the completion should be"),
+        (lambda: check_split(lambda text: (text[: text.rindex("[/INST]") + 7], text.rpartition("[/INST]")[2])), "<s>"),
+        (lambda: check_split(lambda text: None), "two texts"),
     ],
 )
 def test_wrong_answers_get_a_hint(call, hint, capsys):

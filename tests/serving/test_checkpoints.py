@@ -94,3 +94,13 @@ def test_no_folder_at_all(tmp_path, monkeypatch, name):
     Path("file.txt").write_text("")
     with pytest.raises(ServingError, match="no such folder; name the folder"):
         read_checkpoint(name)
+
+
+def test_of_a_run_of_the_course_the_merged_model_is_taken(tmp_path, model):
+    run = tmp_path / "my-run"
+    run.mkdir()
+    (run / "passport.json").write_text("{}")
+    with pytest.raises(ServingError, match="my-run: a run without a merged model; notebook 03 makes it"):
+        read_checkpoint(run)
+    model.rename(run / "merged")
+    assert read_checkpoint(run).folder == run / "merged"

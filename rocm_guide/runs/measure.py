@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""The figures of a passport, for any causal language model and any data set that can be trained on."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.device import accelerator, clock
+from rocm_guide.quantization.scores import model_bytes
+from rocm_guide.runs.passport import RunError
+from rocm_guide.training.evaluation import answer
+from rocm_guide.zoo.columns import held_out_pair, training_rows
+
+__all__ = ["held_out_pairs", "measure_stage"]
+
+#: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
+_SHORT = 16
+_PREFILL, _DECODED = 512, 16
+
+
+def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str, str]]:
+    """(prompt, completion) of up to ``most`` held-out rows, spread evenly over them.
+
+    Raises:
+        RunError: there are none.
+    """
+    rows = training_rows(rows, tokenizer)
+    if not len(rows):
+        raise RunError("the held-out part of the data set has 0 rows; give a data set with a split 'test'")
+    step = max(1, -(-len(rows) // most))
+    return [held_out_pair(rows[i], tokenizer) for i in range(0, len(rows), step)]
+
+
+def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
+    """Token ids of a pair, and where the completion begins. Of a long one the end is judged."""
+    prompt = tokenizer(pair[0]).input_ids
+    # Encoded apart, as TRL does, so that the boundary lies between two tokens whatever the tokenizer would join.
+    after = tokenizer(pair[1], add_special_tokens=False).input_ids
+    ids, start = [*prompt, *after], max(1, len(prompt))
+    cut = max(0, len(ids) - longest)
+    return ids[cut:], max(1, start - cut)
+
+
+def completion_loss(
+    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024, batch_tokens: int = 4096
+) -> float:
+    """Mean loss, in nats per token, of the completions; prompts are given, not judged.
+
+    Args:
+        pairs: from :func:`held_out_pairs`.
+        longest: tokens of a sample; of longer ones the end is taken.
+        batch_tokens: tokens computed at once, padding included.
+
+    Raises:
+        RunError: nothing to judge.
+    """
+    import torch
+
+    from rocm_guide.zoo.data import pad_right
+
+    rows = sorted((_encoded(p, tokenizer, longest) for p in pairs), key=lambda r: len(r[0]))
+    loss, count, done = 0.0, 0, 0
+    device = next(model.parameters()).device
+    while done < len(rows):
+        size = 1
+        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= batch_tokens:
+            size += 1
+        part = rows[done : done + size]
+        done += size
+        ids = pad_right([ids for ids, _ in part]).to(device)
+        mask = pad_right([[1] * len(ids) for ids, _ in part]).to(device)
+        with torch.inference_mode():
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
+            each = torch.nn.functional.cross_entropy(logits.transpose(1, 2).float(), ids[:, 1:], reduction="none")
+        place = torch.arange(1, ids.shape[1], device=device)
+        judged = (place >= torch.tensor([s for _, s in part], device=device)[:, None]) & (mask[:, 1:] == 1)
+        loss += each[judged].double().sum().item()
+        count += int(judged.sum())
+    if not count:
+        raise RunError("no held-out row has a completion of a token or more; check the columns of the data set")
+    return loss / count
+
+
+def word_for_word(
+    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], batch: int = 64
+) -> tuple[float | None, list[str]]:
+    """Share of the answers that are exactly right, and the answers; (None, []) where the right ones are long."""
+    special = set(tokenizer.all_special_tokens)
+    wanted = []
+    for _, completion in pairs:
+        text = completion
+        for token in special:
+            text = text.replace(token, "")
+        wanted.append(text.strip())
+    lengths = [len(tokenizer(w, add_special_tokens=False).input_ids) for w in wanted]
+    if not all(p for p, _ in pairs) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
+        return None, []
+    given = answer(model, tokenizer, [p for p, _ in pairs], batch=batch)
+    return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted), given
+
+
+def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
+    """Tokens per second of one row: ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` of what follows.
+
+    The median of ``runs``, after one that is thrown away; random tokens, greedy decoding with the KV cache.
+    """
+    import torch
+
+    config = model.config
+    prompt = min(prompt, max(8, (getattr(config, "max_position_embeddings", 0) or prompt) - new - 1))
+    device = next(model.parameters()).device
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, min(config.vocab_size, 1000), (1, prompt), generator=generator).to(device)
+    kind = device.type
+    first, rest = [], []
+    with torch.inference_mode():
+        for run in range(runs + 1):
+            began = clock(kind)
+            out = model(input_ids=ids, use_cache=True)
+            token = out.logits[:, -1:].argmax(-1)
+            middle = clock(kind)
+            for _ in range(new):
+                out = model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
+                token = out.logits[:, -1:].argmax(-1)
+            if run:
+                first.append(middle - began)
+                rest.append(clock(kind) - middle)
+    return {
+        "prefill_tokens_per_s": prompt / statistics.median(first),
+        "decode_tokens_per_s": new / statistics.median(rest),
+    }
+
+
+def weight_bytes(folder: str | Path) -> int:
+    """Bytes of the weight files in a folder.
+
+    >>> weight_bytes("no-such-folder")
+    0
+    """
+    return sum(p.stat().st_size for p in Path(folder).glob("*") if p.suffix in (".safetensors", ".bin"))
+
+
+def measure_stage(
+    model: Any,
+    tokenizer: Any,
+    rows: Any,
+    *,
+    folder: str | Path | None = None,
+    most: int = 64,
+    training: Any = None,
+    new_tokens: int = 32,
+) -> dict[str, Any]:
+    """Everything that the passport says of a stage, as :func:`rocm_guide.runs.passport.add_stage` takes it.
+
+    Args:
+        model: loaded, in evaluation mode; of PEFT, quantised, or plain.
+        rows: the held-out rows of the data set.
+        folder: where the stage was saved, for its size on disk.
+        most: held-out rows that are judged.
+        training: what :func:`rocm_guide.training.sft.fine_tune` gave back, for its speed.
+        new_tokens: of each of the three generations.
+
+    Raises:
+        RunError: nothing to judge.
+        GuideError: a data set with unknown columns.
+    """
+    pairs = held_out_pairs(rows, tokenizer, most)
+    positions = getattr(model.config, "max_position_embeddings", 0) or 1024
+    loss = completion_loss(model, tokenizer, pairs, longest=min(1024, positions))
+    exact, _ = word_for_word(model, tokenizer, pairs)
+    three = pairs[:: max(1, len(pairs) // 3)][:3]
+    prompts = [p or c[:80] for p, c in three]
+    texts = answer(model, tokenizer, prompts, new_tokens=new_tokens, batch=len(prompts))
+    held_out = {"rows": len(pairs), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
+    size: Mapping[str, Any] = {
+        "disk_bytes": weight_bytes(folder) if folder else None,
+        "memory_bytes": model_bytes(model),
+    }
+    speed: dict[str, float | None] = {"training_tokens_per_s": getattr(training, "tokens_per_second", None)}
+    return {
+        "folder": Path(folder).name if folder else None,
+        "held_out": held_out,
+        "size": dict(size),
+        "speed": speed | speeds(model),
+        "generations": [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)],
+        "hardware": accelerator().label(),
+    }
