@@ -11,11 +11,13 @@ returns the compiled kernel, which can be launched by itself, as in Triton's tut
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
+import triton
 from triton import knobs
 from triton.runtime import driver
 
@@ -93,6 +95,22 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
     return plan
 
 
+@contextlib.contextmanager
+def sound_schedule() -> Iterator[None]:
+    """Compile without AMD's block ping-pong where Triton is older than 3.9; a setting of the user's own is kept.
+
+    In the loops of eight waves with two groups, Triton up to 3.8 lets one group of waves store into LDS while the loads
+    of the other may still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
+    (https://github.com/triton-lang/triton/issues/11696, mended in 3.9), and rocm_guide.mi300x.run names the race.
+    """
+    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9) or knobs.amd.use_block_pingpong is not None:
+        yield
+        return
+    with knobs.amd.scope():
+        knobs.amd.use_block_pingpong = False
+        yield
+
+
 class Launch:
     """A launch of which everything is known but the tensors and some floats.
 
@@ -142,7 +160,8 @@ class Launch:
         if plain and self.run is not None and not self.kernel.pre_run_hooks:
             self.run(*arguments)
             return
-        compiled = self.kernel[self.grid](*arguments, **self.options)
+        with sound_schedule():
+            compiled = self.kernel[self.grid](*arguments, **self.options)
         if plain and hasattr(compiled, "packed_metadata"):  # neither the interpreter's None nor a tool's own
             hip = compiled.metadata.target.backend == "hip"
             if not hip or is_small(tensors):
