@@ -83,10 +83,12 @@ test:
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
-	@echo "mypy: types"
-	@$(PY) -m mypy --no-error-summary
-	@echo "pytest: examples in the docstrings of the library"
-	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS)
+# mypy takes one core: the examples run beside it. Both are waited for, whatever one of them says.
+	@echo "mypy: types; pytest: examples in the docstrings of the library"
+	@$(PY) -m mypy --no-error-summary > $(STATE)/types 2>&1 & types=$$!; \
+	trap 'kill $$types 2>/dev/null || true' EXIT; \
+	wrong=0; $(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS) || wrong=$$?; \
+	wait $$types || wrong=$$?; cat $(STATE)/types; exit $$wrong
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 	@echo "ran in $$(($$(date +%s) - $$(cat $(STATE)/began))) s"

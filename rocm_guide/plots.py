@@ -128,12 +128,14 @@ def stacked_bars(
     unit: str,
     title: str,
     limit: tuple[str, float] | None = None,
+    top: float | None = None,
     hardware: str = "",
     ax: Axes | None = None,
 ) -> Axes:
     """One column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
 
-    ``limit`` draws a dashed line, for example ``("one MI300X, 192 GB", 192.0)``.
+    ``limit`` draws a dashed line with its name in the right margin, for example ``("one MI300X: 192 GB", 192.0)``.
+    ``top`` ends the axis there, so that one tall column does not flatten the others; a total above it gets an arrow.
     """
     ax = _axes(ax, title, hardware)
     names = list(parts)
@@ -145,15 +147,22 @@ def stacked_bars(
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     for i, total in enumerate(bottom):
         text = f"{total:,.0f}" if total >= 10 else f"{total:.2g}"
+        place = total
+        if top is not None and total > 0.94 * top:
+            text, place = f"{text} ↑" if total > top else text, 0.94 * top
         # On white, so that the line of the limit does not run through it.
         white = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
-        ax.annotate(text, (i, total), (0, 2), textcoords="offset points", ha="center", fontsize=9, bbox=white, zorder=3)
+        ax.annotate(text, (i, place), (0, 2), textcoords="offset points", ha="center", fontsize=9, bbox=white, zorder=3)
     if limit is not None:
         ax.axhline(limit[1], color="#333333", linestyle="--", linewidth=1.2)
-        ax.text(-0.5, limit[1], limit[0], ha="left", va="bottom", fontsize=8.5)
+        # In the margin, where no column and no total can be.
+        margin = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+        ax.annotate(limit[0].replace(": ", ":\n"), (1, limit[1]), (4, 0), va="center", fontsize=8.5, **margin)
     ax.set_ylabel(unit)
     ax.yaxis.set_major_formatter("{x:,.10g}")
     ax.margins(y=0.12)
+    if top is not None:
+        ax.set_ylim(0, top)
     ax.grid(axis="x", visible=False)
     ax.legend(ncols=2)
     return ax

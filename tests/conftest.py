@@ -53,6 +53,30 @@ def pytest_terminal_summary(terminalreporter, config):
         )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Each worker begins with its share of the notebooks, the longest first, so that both end with short tests.
+
+    pytest-xdist gives every worker a run of equally many tests, and later those that another has not begun.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    notebooks = sorted((i for i in items if i.get_closest_marker("notebooks")), key=_seconds, reverse=True)
+    rest, ordered = [i for i in items if not i.get_closest_marker("notebooks")], []
+    for worker in range(workers if workers > 1 else 0):
+        first = notebooks[worker::workers]
+        more = max(0, (len(items) - len(ordered)) // (workers - worker) - len(first))
+        ordered += [*first, *rest[:more]]
+        rest = rest[more:]
+    if ordered and not rest:
+        items[:] = ordered
+
+
+def _seconds(item):
+    """How long a notebook took when its outputs were stored; a minute if nobody knows."""
+    lesson = item.callspec.params.get("lesson") if hasattr(item, "callspec") else None
+    return getattr(lesson, "seconds", None) or 60.0
+
+
 @pytest.fixture(autouse=True)
 def same_numbers():
     """Every test starts from the same seed, whatever ran before it: a failure must come back when the test is run."""

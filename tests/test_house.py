@@ -29,8 +29,9 @@ ALLOWED = {
     "installation": set(),
     "device": {"host"},
     "plots": set(),
+    "schematics": {"plots"},
     "mi300x": {"children"},
-    "hardware": {"mi300x", "plots"},
+    "hardware": {"mi300x", "plots", "schematics"},
     "hip": {"mi300x"},
     "ck": {"hardware", "hip", "mi300x", "plots"},
     "system": {"checks"},
@@ -54,6 +55,7 @@ ALLOWED = {
     "runs": {"device", "plots", "quantization", "training", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "dojo": {"checks", "device", "mi300x"},
+    "measure": {"device", "hardware", "kernels", "mi300x", "plots"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything

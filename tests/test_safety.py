@@ -151,6 +151,7 @@ def test_a_full_disk_at_standard_output_is_one_line(tmp_path):
 ALLOWED = {
     "base.py": "the one place",
     "children.py": "a call for a child, in a temporary folder",
+    "cli/main.py": "/dev/null, where standard error is closed",
     "device.py": "/proc/self/clear_refs",
     "distributed/elastic.py": "a log, line by line",
     "distributed/nodes.py": "a child's output, as it comes",
@@ -238,6 +239,75 @@ def test_a_name_cannot_forge_a_line_of_ours(kind, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "\\x1b[2K" in done.stdout and "\x1b" not in done.stdout and "\x07" not in done.stdout
     assert not any(line.startswith("[OK]") for line in done.stdout.splitlines())
+
+
+def test_a_file_name_cannot_forge_a_line_of_ours(tmp_path, monkeypatch, capsys):
+    """The names that commands repeat: files read and written, a model's folder, words passed on."""
+    from rocm_guide.cli.main import main
+
+    samples, name = ROOT / "tests" / "samples", "x\x1b[2K\n[OK]   all is well\x07\x9b2J"
+
+    def linked(target, suffix):
+        (tmp_path / f"{name}{suffix}").symlink_to(target)
+        return f"{name}{suffix}"
+
+    results = linked(samples / "tunableop" / "results_torch2.11_blaslog.csv", ".csv")
+    trace = linked(ROOT / "notebooks" / "recorded" / "decode_b32.json.gz", ".json.gz")
+    (tmp_path / name).mkdir()
+    small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 64}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 64, **small}
+    (tmp_path / name / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["tunable", "check", results],
+        ["tunable", "merge", results, "-o", f"{name}.out"],
+        ["trace", "summary", trace],
+        ["copy", "base.shown", "-o", f"{name}.py"],
+        ["launch", "slurm", "-o", f"{name}.sh", "--", f"{name}.py"],
+        ["fit", name],
+        ["fit", f"./{name}/config.json"],
+        ["system", "reset", "--state", f"{name}.state", "--root", str(tmp_path)],
+        ["faults", "read", f"{name}.txt"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["rocm-guide", *words])
+        with pytest.raises(SystemExit):
+            main()
+        seen = capsys.readouterr()
+        said = seen.out + seen.err
+        assert "\\x1b[2K" in said, (words, said)
+        assert not any(line.startswith("[OK]   all") for line in said.splitlines()), (words, said)
+        assert all(line.isprintable() for line in said.split("\n")), (words, said)
+
+
+def test_what_goes_to_a_terminal_is_escaped_and_what_goes_to_a_pipe_is_not(monkeypatch, capsys):
+    from rocm_guide.cli.output import say, write_or_print
+
+    text = "tab\there\n\x1b[2Jgone\n"
+    write_or_print(text, None)
+    assert capsys.readouterr().out == text
+    say(f"{'x' * 500}\t{text}", err=True)
+    assert capsys.readouterr().err == "x" * 500 + " " * 4 + "tab     here\n\\x1b[2Jgone\n\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    write_or_print(text, None)
+    assert capsys.readouterr().out == "tab     here\n\\x1b[2Jgone\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_titles_of_notebooks_are_text_while_they_run(terminal):
+    import io
+    from types import SimpleNamespace
+
+    from rich.console import Console
+
+    from rocm_guide.cli.course_progress import RunDisplay
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=120)
+    lesson = SimpleNamespace(number="01", title="a [/red]\x1b[2K\n[OK]")
+    with RunDisplay([lesson], console) as display:
+        display("01", {"event": "start"})
+        display("01", {"event": "cell", "index": 1, "heading": "h[/b]\x1b[2Kx"}) if terminal else None
+    assert "a [/red]\\x1b[2K\\n[OK]" in screen.getvalue()
 
 
 def test_markup_in_a_title_is_text(make_notebook):
@@ -700,6 +770,40 @@ def test_a_damaged_notebook_is_named(tmp_path):
 
 
 # ---- poor places ----------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_standard_output_is_one_line():
+    command = f"exec {sys.executable} -m rocm_guide.cli.main list >&-"
+    one_line(subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=ROOT), "output is closed")
+
+
+def test_a_current_folder_that_is_gone_is_one_line(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {gone} && exec {sys.executable} -m rocm_guide.cli.main list"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=gone, env=env)
+    one_line(done, "has been removed")
+
+
+def test_kernels_are_compiled_without_a_home_that_can_be_written(tmp_path, monkeypatch):
+    from rocm_guide.mi300x.compiler_key import writable_compiler_cache
+
+    (tmp_path / "file").touch()
+    for name in ("TRITON_HOME", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    with writable_compiler_cache():
+        folder = Path(os.environ["TRITON_CACHE_DIR"])
+        (folder / "written").touch()
+    assert not folder.exists() and "TRITON_CACHE_DIR" not in os.environ
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
+    with writable_compiler_cache():
+        assert Path(os.environ["TRITON_CACHE_DIR"]).is_dir()
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "file" / "below")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "mine"))
+    with writable_compiler_cache():
+        assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "mine")
 
 
 def test_the_cache_has_a_place_without_a_home(monkeypatch):

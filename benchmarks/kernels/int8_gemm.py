@@ -34,14 +34,28 @@ TOKENS = (32, 128, 512, 2048, 8192)
 LAYER = {"q, k, v": (12288, 4096), "o": (4096, 4096), "gate, up": (22016, 4096), "down": (4096, 11008)}
 #: What --search tries: BM, BN, BK, warps, stages, descriptors.
 TILES = (
+    (16, 32, 256, 4, 5, False),
     (16, 64, 256, 4, 4, False),
     (16, 128, 256, 4, 4, False),
+    (32, 32, 128, 4, 6, False),
+    (32, 32, 256, 4, 5, False),
+    (32, 32, 512, 4, 3, False),
+    (32, 64, 128, 4, 6, False),
     (32, 64, 256, 4, 4, False),
+    (32, 64, 256, 8, 4, False),
     (32, 128, 128, 4, 4, False),
+    (64, 32, 128, 4, 6, False),
+    (64, 32, 256, 4, 4, False),
     (64, 64, 128, 4, 4, False),
+    (64, 64, 128, 4, 6, False),
+    (64, 64, 256, 4, 3, False),
+    (64, 64, 256, 4, 4, True),
     (64, 128, 128, 4, 4, True),
     (64, 256, 128, 4, 3, True),
+    (128, 32, 128, 4, 5, True),
+    (128, 32, 256, 4, 3, True),
     (128, 64, 128, 4, 4, True),
+    (128, 64, 256, 4, 3, True),
     (128, 128, 128, 8, 3, True),
     (128, 128, 128, 4, 4, True),
     (128, 256, 128, 8, 3, True),
@@ -111,14 +125,16 @@ def measure():
     return {"turns": TURNS, "shapes": found, "median": median}
 
 
-def search():
-    """For each shape the fastest tiles of :data:`TILES`, beside the one that the wrapper picks."""
+def search(tokens):
+    """For each shape of ``tokens`` rows the fastest tiles of :data:`TILES`, beside the one that the wrapper picks."""
     from rocm_guide.kernels.arguments import architecture, unit_count
     from rocm_guide.kernels.gemm.configs import GemmTile
     from rocm_guide.kernels.int8.configs import pick_int8_tile
     from rocm_guide.kernels.int8.operators import linear_scaled
 
     for label, m, n, k in shapes():
+        if m not in tokens:
+            continue
         a, w, rows, columns = operands(m, n, k)
         picked = pick_int8_tile(m, n, 1, architecture(a), unit_count(a))
         us = {}
@@ -133,7 +149,7 @@ def search():
                 us[tile] = time_graph(make, m * k + n * k, replays=3, at_least_us=1).us
             except (RuntimeError, triton.runtime.errors.OutOfResources) as e:  # a tile too large must not end it
                 print(f"  {tile}: {str(e).splitlines()[0][:100]}")
-        best = sorted(us, key=us.__getitem__)[:2]
+        best = sorted(us, key=us.__getitem__)[:3]
         text = "; ".join(
             f"{t.bm}x{t.bn}x{t.bk} w{t.warps} s{t.stages} d{int(t.descriptors)}: {us[t]:.1f}" for t in best
         )
@@ -162,10 +178,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plot", action="store_true", help="draw the stored result")
     parser.add_argument("--search", action="store_true", help="try other tiles")
+    parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS, help="with --search: only these rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.search:
-        search()
+        search(options.tokens)
     elif options.plot:
         plot(json.loads((options.out / "int8_gemm.json").read_text()), options.out)
     else:

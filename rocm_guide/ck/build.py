@@ -43,6 +43,9 @@ _FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdin
           "-D__HIPCC_RTC__", "-DCK_CODE_GEN_RTC", "-DCK_USE_XDL",
           "-Wno-c++20-extensions", "-ferror-limit=1")  # fmt: skip
 
+#: Options for CK's verdict alone: no code, and nothing after the first refusal.
+VERDICT_ONLY = ("-fsyntax-only", "-Wfatal-errors")
+
 #: The problems that the notebook and the tests use, whose assembly is shipped: name -> (instance, problem).
 SHIPPED: Mapping[str, tuple[GemmInstance, Problem]] = {
     "one_wave": (PRESETS["one_wave"], Problem(50, 64, 96)),
@@ -76,17 +79,26 @@ def _builtin_headers(clang: list[str]) -> str:
     return str(Path(done.stdout.strip()) / "include")
 
 
-def _compile(source: str, arch: str, *options: str) -> str:
+def compile_command(folder: Path, arch: str) -> list[str]:
+    """The compiler and its options for a source that includes CK's headers; what they need is written to ``folder``.
+
+    Raises:
+        HipError: no compiler; CkError: no headers.
+    """
     clang = find_clang()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        write_text(place / "shim" / "ck" / "config.h", _CONFIG)
-        write_text(place / "shim" / "cassert", "")
-        prelude, text = write_text(place / "rtc.h", _prelude()), write_text(place / "gemm.hip", source)
-        out = place / "gemm.s"
-        command = [*clang, *_FLAGS, f"--offload-arch={arch}", "-isystem", _builtin_headers(clang), "-include",
-                   str(prelude), f"-I{place / 'shim'}", f"-I{ck_headers()}", *options, str(text),
-                   "-o", str(out)]  # fmt: skip
+    write_text(folder / "shim" / "ck" / "config.h", _CONFIG)
+    write_text(folder / "shim" / "cassert", "")
+    write_text(folder / "rtc.h", _prelude())
+    return [*clang, *_FLAGS, f"--offload-arch={arch}", "-isystem", _builtin_headers(clang), f"-I{folder / 'shim'}",
+            f"-I{ck_headers()}"]  # fmt: skip
+
+
+def _compile(source: str, arch: str, *options: str) -> str:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        command = compile_command(folder, arch)
+        text, out = write_text(folder / "gemm.hip", source), folder / "gemm.s"
+        command += ["-include", str(folder / "rtc.h"), *options, str(text), "-o", str(out)]
         run_clang(command, f"Composable Kernel for {arch}")
         return out.read_text() if out.is_file() else ""
 
@@ -143,14 +155,14 @@ def assemble(instance: GemmInstance, problem: Problem, *, fresh: bool = False) -
 def ck_refuses(instance: GemmInstance, problem: Problem) -> str:
     """CK's own verdict, from its ``static_assert`` and ``IsValid()`` while it is compiled; "" if it accepts.
 
-    Nothing is generated (``-fsyntax-only``), which takes a third of the time or less.
+    Nothing is generated (``-fsyntax-only``), and the first refusal ends it: a third of the time or less.
 
     Raises:
         HipError: no compiler.
     """
     find_clang()  # what is missing is not CK's verdict
     try:
-        _compile(kernel_source(instance, problem), "gfx942", "-fsyntax-only")
+        _compile(kernel_source(instance, problem), "gfx942", *VERDICT_ONLY)
     except HipError as e:
         return str(e)
     return ""

@@ -183,7 +183,11 @@ class GemmInstance:
 
         Source: CK, device/device_base.hpp, GetNXdlPerWave2.
         """
-        waves = self.BlockSize // WAVE // self.MWaves if self.MWaves else 0
+        return self.NXdlPerWave_for(self.BlockSize)
+
+    def NXdlPerWave_for(self, threads: int) -> int:
+        """What CK would use instead of NXdlPerWave if BlockSize were ``threads``."""
+        waves = threads // WAVE // self.MWaves if self.MWaves else 0
         if not waves or self.NPerBlock % (self.NPerXDL * waves):
             return 0
         return self.NPerBlock // (self.NPerXDL * waves)

@@ -9,10 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from rocm_guide.ck.instance import GemmInstance
 
-__all__ = ["PRESETS"]
+__all__ = ["PRESETS", "b_by_rows"]
+
+
+def transfer(x: str, along_k: bool, tile: int, threads: int, k: int, k1: int, vector: int) -> dict[str, Any]:
+    """Cluster, orders, widths and extra rows that copy a tile of A or B to LDS, under CK's names.
+
+    Args:
+        x: "A" or "B".
+        along_k: the matrix is contiguous along K, so each load is a part of a row of K. Otherwise a load takes
+            neighbours along M or N.
+        tile, k, k1: MPerBlock or NPerBlock, KPerBlock, AK1 or BK1.
+        threads: BlockSize.
+        vector: elements of one load.
+    """
+    names = "AK0_M_AK1" if x == "A" else "BK0_N_BK1"
+    k0 = k // k1
+    if along_k:
+        lengths, order, dim = (min(k0, threads), max(1, threads // k0), 1), (1, 0, 2), 2
+    else:
+        across = max(1, min(tile // vector, threads))
+        lengths, order, dim = (max(1, threads // across), across, 1), (0, 2, 1), 1
+    return {
+        f"{x}BlockTransferThreadClusterLengths_{names}": lengths,
+        f"{x}BlockTransferThreadClusterArrangeOrder": order,
+        f"{x}BlockTransferSrcAccessOrder": order,
+        f"{x}BlockTransferSrcVectorDim": dim,
+        f"{x}BlockTransferSrcScalarPerVector": vector,
+        f"{x}BlockTransferDstScalarPerVector_{x}K1": k1,
+        f"{x}BlockLdsExtra{'M' if x == 'A' else 'N'}": 1 if along_k else 0,
+    }
+
+
+def b_by_rows(instance: GemmInstance, vector: int = 4) -> GemmInstance:
+    """``instance`` with B by rows, contiguous along N: ``vector`` columns a load, two rows of K together in LDS.
+
+    >>> b_by_rows(GemmInstance()).BBlockTransferThreadClusterLengths_BK0_N_BK1
+    (8, 32, 1)
+    """
+    i = instance
+    return i.but(BLayout="Row", BK1=2, **transfer("B", False, i.NPerBlock, i.BlockSize, i.KPerBlock, 2, vector))
+
 
 _NO_D = {"DsLayout": (), "DsDataType": (), "CDEElementwiseOperation": "PassThrough"}
 
@@ -22,21 +63,14 @@ DOCUMENT_PROSE = GemmInstance()
 
 #: The run that it shows: DeviceGemm_Xdl_CShuffle<Default, 256, 256, 128, 32, 8, 2, 32, 32, 4, 2, 8, 4, 1, 2>, with
 #: B by rows. CK's gemm_xdl_fp16.cpp of October 2024 has what the printed line leaves out.
-DOCUMENT_RUN = GemmInstance(
-    **_NO_D,  # type: ignore[arg-type]
-    BLayout="Row",
-    GemmSpec="Default",
-    BK1=2,
-    BBlockTransferThreadClusterLengths_BK0_N_BK1=(8, 32, 1),
-    BBlockTransferThreadClusterArrangeOrder=(0, 2, 1),
-    BBlockTransferSrcAccessOrder=(0, 2, 1),
-    BBlockTransferSrcVectorDim=1,
-    BBlockTransferSrcScalarPerVector=4,
-    BBlockTransferDstScalarPerVector_BK1=2,
-    BBlockLdsExtraN=0,
-    CShuffleNXdlPerWavePerShuffle=2,
-    CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(1, 16, 1, 16),
-    LoopSched="Interwave",
+DOCUMENT_RUN = b_by_rows(
+    GemmInstance(
+        **_NO_D,  # type: ignore[arg-type]
+        GemmSpec="Default",
+        CShuffleNXdlPerWavePerShuffle=2,
+        CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(1, 16, 1, 16),
+        LoopSched="Interwave",
+    )
 )
 
 #: CK's example/01_gemm/gemm_xdl_fp16.cpp of November 2025: 16 x 16 matrix instructions, 8 x 4 of them for each wave.

@@ -122,8 +122,7 @@ def _tile(i: GemmInstance) -> Iterator[Refusal]:
                       f"{_GRID}:341", str(i.MWaves * i.MPerXDL * i.MXdlPerWave))  # fmt: skip
     used = i.NXdlPerWave64
     if not used:
-        good = _nearest(i.BlockSize, lambda n: n % WAVE == 0 and i.but(BlockSize=n).NXdlPerWave64 > 0,
-                        [WAVE * w for w in range(1, 17)])  # fmt: skip
+        good = _nearest(i.BlockSize, lambda n: i.NXdlPerWave_for(n) > 0, [WAVE * w for w in range(1, 17)])  # fmt: skip
         yield Refusal("BlockSize", i.BlockSize, f"the waves that are left for N ({i.waves} // {i.MWaves} along M) do "
                       f"not share NPerBlock={i.NPerBlock} in pieces of NPerXDL={i.NPerXDL}",
                       f"{_BASE}:60", good)  # fmt: skip

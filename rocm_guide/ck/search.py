@@ -15,6 +15,7 @@ from typing import Any
 
 from rocm_guide.ck.grid import Launch, Prediction, launch, predict
 from rocm_guide.ck.instance import BYTES, CkError, DataType, GemmInstance, Layout, Problem
+from rocm_guide.ck.presets import PRESETS, transfer
 from rocm_guide.ck.rules import check
 
 __all__ = ["Candidate", "candidates", "search"]
@@ -27,27 +28,6 @@ class Candidate:
     instance: GemmInstance
     launch: Launch
     prediction: Prediction
-
-
-def _transfer(x: str, along_k: bool, tile: int, threads: int, k: int, k1: int, vector: int) -> dict[str, Any]:
-    """Cluster, order and widths that cover a tile: along K each thread one K1, else a piece of each K1 row."""
-    names = "AK0_M_AK1" if x == "A" else "BK0_N_BK1"
-    k0 = k // k1
-    if along_k:
-        lengths = (min(k0, threads), max(1, threads // k0), 1)
-        write, order, dim = k1, (1, 0, 2), 2
-    else:
-        across = max(1, min(tile // vector, threads))
-        lengths, write, order, dim = (max(1, threads // across), across, 1), k1, (0, 2, 1), 1
-    return {
-        f"{x}BlockTransferThreadClusterLengths_{names}": lengths,
-        f"{x}BlockTransferThreadClusterArrangeOrder": order,
-        f"{x}BlockTransferSrcAccessOrder": order,
-        f"{x}BlockTransferSrcVectorDim": dim,
-        f"{x}BlockTransferSrcScalarPerVector": vector,
-        f"{x}BlockTransferDstScalarPerVector_{x}K1": write,
-        f"{x}BlockLdsExtra{'M' if x == 'A' else 'N'}": 1 if along_k else 0,
-    }
 
 
 def _vector(size: int, most: int) -> int:
@@ -100,8 +80,8 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
                     across,
                 ),
                 CDEBlockTransferScalarPerVector_NPerBlock=store,
-                **_transfer("A", along_k["A"], m, threads, k, k1["A"], vectors["A"]),
-                **_transfer("B", along_k["B"], n, threads, k, k1["B"], vectors["B"]),
+                **transfer("A", along_k["A"], m, threads, k, k1["A"], vectors["A"]),
+                **transfer("B", along_k["B"], n, threads, k, k1["B"], vectors["B"]),
             )
             if not check(one, problem):
                 yield one
@@ -113,8 +93,6 @@ def base_for(dtype: str, layout: Layout = "Col") -> GemmInstance:
     Raises:
         CkError: another type.
     """
-    from rocm_guide.ck.presets import PRESETS
-
     if dtype == "I8":
         return PRESETS["int8_large"].but(BLayout=layout)
     if dtype in ("F16", "BF16"):

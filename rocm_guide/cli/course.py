@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, shown
 from rocm_guide.cli.options import JSON, between, notebook_numbers, out_folder
 
 if TYPE_CHECKING:
@@ -85,9 +85,8 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
             }
             for x in lessons
         ]
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(rows, indent=1))
         return
-    from rocm_guide.base import shown
     from rocm_guide.cli.output import print_table
 
     table: list[tuple[str, ...]] = [("NN", "notebook", "time", "memory", "covers", "outputs")]
@@ -130,6 +129,7 @@ def run(
     from rich.console import Console
 
     from rocm_guide.cli.course_progress import RunDisplay
+    from rocm_guide.cli.output import PlainConsole, say
     from rocm_guide.course.lessons import catalogue, find_lessons
     from rocm_guide.course.report import times_of
     from rocm_guide.course.run import run_course
@@ -144,19 +144,19 @@ def run(
     entries = [report["notebooks"][x.number] for x in lessons]
     failed = [e for e in entries if e["status"] == "failed"]
     refused = [e for e in entries if e["status"] == "refused"]
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    errors = PlainConsole(stderr=True)
     for entry in failed:
-        errors.print(f"\n{_headline(entry)}", style="red", markup=False)
-        errors.print(entry["failure"].get("traceback", ""), markup=False)
+        errors.print(f"\n{_headline(entry)}", style="red")
+        errors.print(entry["failure"].get("traceback", ""))
     for entry in refused:
-        errors.print(_headline(entry), style="red", markup=False)
+        errors.print(_headline(entry), style="red")
     if report["interrupted"]:
         left = [e["number"] for e in entries if e["status"] in ("stopped", "missing")]
         again = resume_line(numbers, jobs, parameter, out, notebooks)
-        errors.print(f"stopped; not done: {', '.join(left) or 'nothing'}; go on with: {again}", markup=False)
+        errors.print(f"stopped; not done: {', '.join(left) or 'nothing'}; go on with: {shown(again, 4000)}")
         raise typer.Exit(130)
-    console.print(times_of(report), markup=False)
-    console.print(f"report: {out / 'report.html'}", markup=False)
+    say(times_of(report))
+    say(f"report: {shown(out / 'report.html')}")
     raise typer.Exit(1 if failed else 2 if refused else 0)
 
 
@@ -183,7 +183,7 @@ def _headline(entry: dict[str, Any]) -> str:
     failure = entry["failure"]
     where = f", cell {failure['cell']} ({failure['heading']})" if failure.get("cell") else ""
     message = " ".join(failure["message"].split())
-    return f"notebook {entry['number']}{where}: {failure['error']}: {message}"
+    return shown(f"notebook {entry['number']}{where}: {failure['error']}: {message}", 1500)
 
 
 def store(
@@ -200,6 +200,7 @@ def store(
     from rich.console import Console
 
     from rocm_guide.cli.course_progress import RunDisplay
+    from rocm_guide.cli.output import PlainConsole
     from rocm_guide.course.lessons import catalogue, find_lessons, notebooks_folder
     from rocm_guide.course.lint import lint_notebook
     from rocm_guide.course.run import check_runnable
@@ -212,12 +213,12 @@ def store(
     signal.signal(signal.SIGTERM, _terminated)
     with RunDisplay(lessons, console) as display:
         failed = store_course(lessons, jobs=jobs, listener=display)
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    errors = PlainConsole(stderr=True)
     for error in failed:
-        errors.print(str(error), style="red", markup=False)
+        errors.print(str(error), style="red")
     for lesson in lessons:
         for finding in lint_notebook(lesson.path):
-            errors.print(str(finding), style="yellow", markup=False)
+            errors.print(str(finding), style="yellow")
     update_readme(folder.resolve().parent / "README.md")
     raise typer.Exit(1 if failed else 0)
 

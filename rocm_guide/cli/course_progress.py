@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from rocm_guide.base import shown
 from rocm_guide.course.lessons import Lesson
 
 __all__ = ["RunDisplay"]
@@ -22,11 +23,11 @@ class RunDisplay:
 
     def __init__(self, lessons: Sequence[Lesson], console: Console) -> None:
         self.console = console
-        self.titles = {x.number: x.title for x in lessons}
+        self.titles = {x.number: shown(x.title) for x in lessons}
         self.live = console.is_terminal
         self.tasks: dict[str, TaskID] = {}
         self.progress = Progress(
-            TextColumn("{task.fields[label]}"),
+            TextColumn("{task.fields[label]}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -63,7 +64,8 @@ class RunDisplay:
             case "plan":
                 self.progress.update(task, total=event["total"], completed=0)
             case "cell":
-                self.progress.update(task, completed=event["index"], heading=event["heading"][:40].replace("[", "("))
+                heading = shown(event["heading"], 40).replace("[", "(")
+                self.progress.update(task, completed=event["index"], heading=heading)
             case "kept":
                 self.progress.update(task, total=1, completed=1, heading="kept from the earlier run")
             case "done":

@@ -23,8 +23,7 @@ def doctor(
 
     Exit code 1 if anything is [FAIL], else 0.
     """
-    from rich.console import Console
-
+    from rocm_guide.cli.output import PlainConsole
     from rocm_guide.doctor.diagnosis import checks_as_dict, diagnose
 
     checks = diagnose(timeout=timeout)
@@ -32,8 +31,8 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
     else:
-        console = Console(soft_wrap=True, highlight=False)
-        colours = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
+        console = PlainConsole()
+        colours = {"OK": None, "WARN": "yellow", "FAIL": "red"}
         for check in checks:
-            console.print(str(check), style=None if check.status == "OK" else colours[check.status], markup=False)
+            console.print(check, style=colours[check.status])
     raise typer.Exit(1 if summary["status"] == "FAIL" else 0)

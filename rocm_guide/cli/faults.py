@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.base import shown
 from rocm_guide.cli.options import JSON, existing_folder, out_file
+from rocm_guide.cli.output import say
 
 __all__ = ["app"]
 
@@ -27,7 +29,7 @@ def read(
     from rocm_guide.debugging.faults.verdict import explain_report
 
     found = explain_report(read_report(report), folder=code)
-    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found.text())
+    say(json.dumps(found.to_dict(), indent=1) if as_json else found.text())
 
 
 @app.command()
@@ -48,9 +50,9 @@ def log(
         at = f" at {fault.address:#x}" if fault.address is not None else ""
         access = "" if fault.write is None else (" (a write)" if fault.write else " (a read)")
         who = f", {fault.process} pid {fault.pid}" if fault.process else ""
-        typer.echo(f"line {fault.line}: {fault.kind}{at}{access}{who}: {fault.meaning}")
+        say(f"line {fault.line}: {fault.kind}{at}{access}{who}: {fault.meaning}")
     if not found:
-        typer.echo("no GPU fault in it")
+        say("no GPU fault in it")
 
 
 @app.command()
@@ -82,10 +84,10 @@ def code(
         typer.echo(json.dumps(found, indent=1))
         return
     if written is not None:
-        typer.echo(f"{written}: {len(data):,} bytes")
-    typer.echo("functions: " + ", ".join(listing.functions))
+        say(f"{shown(written)}: {len(data):,} bytes")
+    say("functions: " + ", ".join(listing.functions))
     everything = "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
-    typer.echo(listing.around() if at is not None else everything)
+    say(listing.around() if at is not None else everything)
 
 
 @app.command()

@@ -78,6 +78,7 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
 
     from rocm_guide.cli.output import announced
     from rocm_guide.kernels.table_cache import measure_modules
+    from rocm_guide.mi300x.compiler_key import writable_compiler_cache
 
     console = Console(stderr=True)
     columns = (
@@ -88,7 +89,8 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
         TextColumn("{task.description}"),
     )
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with announced(f"compiling {', '.join(names) if len(names) < 4 else f'{len(names)} modules'} for gfx942"), bar:
+    what = ", ".join(names) if len(names) < 4 else f"{len(names)} modules"
+    with announced(f"compiling {what} for gfx942"), bar, writable_compiler_cache():
         task = bar.add_task("", total=None)
         return measure_modules(
             names,

@@ -44,6 +44,7 @@ COMMANDS = {
     "step": ("step.command", "Step through a wave of a kernel's MI300X code, without one."),
     "ck": ("ck", "Composable Kernel: search, check and write instances."),
     "kernels": ("kernels", "Triton kernels of the course, compiled for MI300X."),
+    "measure": ("measure.command", "Time the course's kernels on this GPU; predicted against measured."),
     "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
     "profile": ("profile", "Profile a script, on any machine."),
     "trace": ("profile", "Read a profiler trace."),
@@ -60,6 +61,7 @@ NEEDS = {
     "step": ("numpy", "torch", "triton"),
     "ck": ("numpy",),
     "kernels": ("torch", "triton"),
+    "measure": ("matplotlib", "torch", "triton"),
     "tunable": ("torch", "transformers"),
     "profile": ("torch",),
 }
@@ -169,6 +171,10 @@ def main() -> None:
         from typer.completion import completion_init
 
         completion_init()
+    if sys.stderr is None:  # closed by the caller: there is nobody to tell
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    if sys.stdout is None:
+        _refuse("standard output is closed; send it to a file, or to /dev/null")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
@@ -185,6 +191,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as e:
+        if isinstance(e, FileNotFoundError) and _folder_is_gone():
+            _refuse("the folder that you are in has been removed; cd to one that exists")
         if e.errno not in (errno.ENOSPC, errno.EDQUOT) or e.filename is not None:
             raise
         _disk_full(e)
@@ -208,6 +216,15 @@ def main() -> None:
     finally:
         gc.set_threshold(*before)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _folder_is_gone() -> bool:
+    """Whether the current folder was removed while this process, or its shell, was in it."""
+    try:
+        os.getcwd()  # noqa: PTH109 - no path is wanted
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _disk_full(error: OSError) -> NoReturn:

@@ -4,30 +4,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rocm_guide.base import shown, write_text
 
-if TYPE_CHECKING:
-    from rich.console import Console
+__all__ = ["PlainConsole", "announced", "print_table", "say", "working", "write_or_print"]
 
-__all__ = ["announced", "plain_console", "print_table", "working", "write_or_print"]
+
+def say(text: object, err: bool = False) -> None:
+    """Print lines of ours that may hold names from outside: what cannot be printed is shown escaped.
+
+    >>> say("kernel\x1b[2J.py: 2 lines")
+    kernel\\x1b[2J.py: 2 lines
+    """
+    typer.echo(_visible(str(text)), err=err)
 
 
 def write_or_print(text: str, out: Path | None) -> None:
-    """To the file, and say so; or to the screen if there is none."""
+    """To the file, and say so; or to the screen if there is none.
+
+    A file or a pipe gets the text as it is; a terminal gets what cannot be printed escaped.
+    """
     if out is None:
-        typer.echo(text, nl=False)
+        # With color=True nothing is taken out of the text on its way to a pipe.
+        typer.echo(_visible(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         write_text(out, text)
-        typer.echo(f"{shown(out)}: {len(text.splitlines())} lines")
+        say(f"{shown(out)}: {len(text.splitlines())} lines")
 
 
 @contextlib.contextmanager
@@ -133,17 +143,34 @@ def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), fol
             typer.echo("  ".join(shown_cells).rstrip())
 
 
-def plain_console() -> Console:
-    """A console for text that holds names from outside: no markup, and what cannot be printed is shown escaped."""
-    from rich.console import Console as RichConsole
+_CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
-    class Plain(RichConsole):
-        def print(self, *objects: Any, **options: Any) -> None:
-            super().print(*(_visible(str(o)) for o in objects), **options)
 
-    return Plain(highlight=False, soft_wrap=True, markup=False, emoji=False)
+class PlainConsole:
+    """Prints text that holds names from outside: no markup, and what cannot be printed is shown escaped.
+
+    Written without rich, whose import takes a short command longer than its own work. Styles are for a terminal only,
+    and NO_COLOR switches them off.
+    """
+
+    def __init__(self, stderr: bool = False) -> None:
+        self.stderr = stderr
+        stream = sys.stderr if stderr else sys.stdout
+        self.styled = stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+    def print(self, text: object = "", style: str | None = None) -> None:
+        """One text, perhaps of several lines, in one of the styles ``bold``, ``red``, ``green``, ``yellow``, ``cyan``.
+
+        >>> PlainConsole().print("gemm\x1b[2J", style="red")
+        gemm\\x1b[2J
+        """
+        words = _visible(str(text))
+        if self.styled and style:
+            words = f"\x1b[{_CODES[style]}m{words}\x1b[0m"
+        typer.echo(words, err=self.stderr)
 
 
 def _visible(text: str) -> str:
     """:func:`shown` for each line."""
-    return text if text.isprintable() else "\n".join(shown(line.expandtabs(), len(text)) for line in text.split("\n"))
+    lines = [line.expandtabs() for line in text.split("\n")]
+    return text if text.isprintable() else "\n".join(shown(line, len(line)) for line in lines)

@@ -46,6 +46,8 @@ def _plain(value: Any, kind: Any) -> Any:
             except UnicodeEncodeError:
                 raise _NotPlain from None
         return value
+    if kind is float and type(value) is int:  # a default written without its point
+        return float(value)
     if kind is int and isinstance(value, str) and _INT.fullmatch(value):
         return int(value)
     if kind is float and isinstance(value, str) and _FLOAT.fullmatch(value):

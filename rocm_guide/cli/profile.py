@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocm_guide.base import shown
 from rocm_guide.cli.options import JSON, Top, choice, out_file
-from rocm_guide.cli.output import working
+from rocm_guide.cli.output import say, working
 
 if TYPE_CHECKING:
     from rocm_guide.profiling.torch_trace.summary import TraceSummary
@@ -64,7 +65,7 @@ def profile(
     finally:
         sys.argv, sys.path[:] = before
     _summary(summarize(out), 10)
-    typer.echo(f"{out}: open it at https://ui.perfetto.dev")
+    say(f"{shown(out)}: open it at https://ui.perfetto.dev")
     raise typer.Exit(code)
 
 
@@ -136,18 +137,18 @@ def summary(
 
 def _summary(s: TraceSummary, top: int) -> None:
     steps = max(1, s.steps)
-    typer.echo(f"{s.file}: {s.device_name or s.device}, {s.launches:,} kernels in {steps} step(s)")
-    typer.echo(
+    say(f"{shown(s.file)}: {s.device_name or s.device}, {s.launches:,} kernels in {steps} step(s)")
+    say(
         f"per step: {s.span_us / steps / 1e3:,.2f} ms, busy {s.busy_us / steps / 1e3:,.2f} ms, idle "
         f"{s.idle_share:.0%}" + (", mostly waiting for the CPU to launch" if s.launch_bound else "")
     )
     for name, us in s.slices.items():
-        typer.echo(f"  {name:<22} {us / steps / 1e3:>10,.3f} ms  {us / s.work_us if s.work_us else 0:>6.1%}")
-    typer.echo(f"{'ms/step':>10} {'share':>6} {'calls':>7}  kernel")
+        say(f"  {name:<22} {us / steps / 1e3:>10,.3f} ms  {us / s.work_us if s.work_us else 0:>6.1%}")
+    say(f"{'ms/step':>10} {'share':>6} {'calls':>7}  kernel")
     for k in s.kernels[:top]:
-        typer.echo(f"{k.total_us / steps / 1e3:>10,.3f} {k.share:>6.1%} {k.count / steps:>7,.0f}  {k.name[:90]}")
+        say(f"{k.total_us / steps / 1e3:>10,.3f} {k.share:>6.1%} {k.count / steps:>7,.0f}  {k.name[:90]}")
     if s.skipped:
-        typer.echo(f"{s.skipped:,} events without usable times were left out")
+        say(f"{s.skipped:,} events without usable times were left out")
 
 
 @trace.command()
@@ -169,9 +170,9 @@ def compare(
     if as_json:
         typer.echo(json.dumps([asdict(r) | {"saved_us": r.saved_us} for r in rows], indent=1))
         return
-    typer.echo(f"{'A ms':>10} {'B ms':>10} {'saved ms':>10}")
+    say(f"{'A ms':>10} {'B ms':>10} {'saved ms':>10}")
     for r in rows[:top]:
-        typer.echo(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
+        say(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
 
 
 def _check_roofline(name: str, dtype: str) -> None:
@@ -201,17 +202,17 @@ def kernels(
         data.pop("dispatches")
         typer.echo(json.dumps(data | {"roofline": [asdict(p) for p in points]}, indent=1))
         return
-    typer.echo(f"{found.file}: {found.kind} of {found.tool}, {len(found.dispatches):,} dispatches")
+    say(f"{shown(found.file)}: {found.kind} of {found.tool}, {len(found.dispatches):,} dispatches")
     for name, (value, unit, peak) in found.metrics.items():
-        typer.echo(f"  {name:<34} {value if value is not None else 'N/A':>12} {unit}" + (f" of {peak}" if peak else ""))
+        say(f"  {name:<34} {value if value is not None else 'N/A':>12} {unit}" + (f" of {peak}" if peak else ""))
     if found.totals:
-        typer.echo(f"{'total us':>12} {'share':>6} {'calls':>7} {'mean us':>10}  kernel")
+        say(f"{'total us':>12} {'share':>6} {'calls':>7} {'mean us':>10}  kernel")
     for t in found.totals[:top]:
         row = f"{t.total_ns / 1e3:>12,.1f} {t.share:>6.1%} {t.calls:>7,} {t.average_ns / 1e3:>10,.2f}"
-        typer.echo(f"{row}  {t.name[:80]}")
+        say(f"{row}  {t.name[:80]}")
     for p in points:
         at = f"{p.intensity:.3g} FLOPs/byte, {p.tflops:.3g} TFLOPS, {p.tb_s:.3g} TB/s"
-        typer.echo(f"  {p.name[:50]}: {at}: {p.bound}-bound, {p.share:.0%} of what {p.gpu} allows")
+        say(f"  {p.name[:50]}: {at}: {p.bound}-bound, {p.share:.0%} of what {p.gpu} allows")
 
 
 def _counter_names(incomplete: str) -> list[str]:
@@ -235,4 +236,4 @@ def counters(
         typer.echo(json.dumps(found, indent=1))
         return
     for name, meaning in found.items():
-        typer.echo(f"{name}: {meaning}")
+        say(f"{name}: {meaning}")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocm_guide.base import shown
 from rocm_guide.cli.options import JSON, between, choice, existing_folder, out_file
+from rocm_guide.cli.output import say
 
 if TYPE_CHECKING:
     from rocm_guide.system.apply import Outcome
@@ -47,7 +49,7 @@ def check(as_json: JSON = False, root: Annotated[Path, _ROOT] = Path("/")) -> No
         typer.echo(json.dumps({"status": worst, "checks": [asdict(r) for r in rows]}, indent=1))
     else:
         for row in rows:
-            typer.echo(str(row))
+            say(str(row))
     raise typer.Exit(1 if worst == "FAIL" else 0)
 
 
@@ -107,7 +109,7 @@ def reset(
     machine = Machine(root)
     where = state or state_path(machine)
     done = reset_settings(every_setting(machine), machine, where, dry_run=dry_run, force=force)
-    _show(done, as_json, f"nothing to reset: {where} is not there")
+    _show(done, as_json, f"nothing to reset: {shown(where)} is not there")
 
 
 def _show(outcomes: Sequence[Outcome], as_json: bool, nothing: str) -> None:
@@ -115,7 +117,7 @@ def _show(outcomes: Sequence[Outcome], as_json: bool, nothing: str) -> None:
         typer.echo(json.dumps([asdict(o) for o in outcomes], indent=1))
     else:
         for outcome in outcomes:
-            typer.echo(str(outcome))
+            say(outcome)
         if not outcomes:
-            typer.echo(nothing)
+            say(nothing)
     raise typer.Exit(1 if any(o.result in ("failed", "changed since") for o in outcomes) else 0)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
@@ -103,11 +104,13 @@ def measure_knobs(
     device: str = "cpu",
     progress: Callable[[str], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Toggle each knob alone: compile afresh, check the result against the first row, and time it.
+    """Toggle each knob alone: compile afresh, check the result against the first row, and time all rows in turns.
 
     ``make()`` returns a function without arguments to compile; ``base`` are settings that hold in every row. The
-    choice of backends is toggled together with ``max_autotune_gemm``, without which nothing reads it.
-    Returns dicts: knob, ms (one per run), compile_s, kernels, max_error (against the first row), or error (one line).
+    choice of backends is toggled together with ``max_autotune_gemm``, without which nothing reads it. A machine that
+    drifts would pass for a knob if one row were timed after the other; so a round calls each row once, timed on the
+    device. Name a knob twice for a control: how far its rows differ is what a difference means.
+    Returns dicts: knob, ms (one per round), compile_s, kernels, max_error (against the first row), or error (one line).
     A knob that needs something this machine lacks (a compiler, a GPU) yields a row with ``error``, not an exception.
     """
     import torch
@@ -117,29 +120,45 @@ def measure_knobs(
     quiet = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
     quiet = {name: value for name, value in quiet.items() if hasattr(config, name)}
     rows: list[dict[str, Any]] = []
+    ready: list[tuple[dict[str, Any], dict[str, Any], Callable[[], Any]]] = []
     first: torch.Tensor | None = None
-    for knob in knobs:
+    torch._dynamo.reset()
+    for number, knob in enumerate(knobs):
         row: dict[str, Any] = {"knob": knob.name or "(none)", "set": knob.value}
-        torch._dynamo.reset()
         extra = {"max_autotune_gemm": True} if knob.name == "max_autotune_gemm_backends" else {}
         # Without the cache each row pays its own compilation, and two rows never share a kernel.
         settings = {"force_disable_caches": True, **quiet, **(base or {}), **extra, **knob.options}
         try:
             with torch.no_grad(), config.patch(settings), _few_words(), count_compilation() as report:
-                compiled = torch.compile(make())
+                compiled = torch.compile(_with_own_code(make(), number))
                 result = compiled()
                 clock(device)  # compiled and run, not only queued
             row |= {"compile_s": report.seconds, "kernels": report.kernels}
             first = result.clone() if first is None else first
             row["max_error"] = float((result.float() - first.float()).abs().max())
-            with torch.no_grad(), config.patch(settings):
-                row["ms"] = _times(compiled, runs, device)
+            ready.append((row, settings, compiled))
         except (RuntimeError, ImportError, OSError, AttributeError, ValueError, TypeError) as e:
             row["error"] = f"{type(e).__name__}: {str(e).strip()}".splitlines()[0][:160]
         rows.append(row)
         if progress:
             progress(row["knob"])
+    for turn in range(runs + 3):  # three rounds to warm up
+        for row, settings, compiled in ready:
+            with torch.no_grad(), config.patch(settings):
+                ms = _milliseconds(compiled, device)
+            if turn >= 3:
+                row.setdefault("ms", []).append(ms)
     return rows
+
+
+def _with_own_code(fn: Callable[[], Any], number: int) -> Callable[[], Any]:
+    """``fn`` behind a function whose code no other has: torch.compile finds what it compiled by the code object."""
+
+    def call() -> Any:
+        return fn()
+
+    code = call.__code__.replace(co_name=f"row_{number}")
+    return FunctionType(code, call.__globals__, f"row_{number}", None, call.__closure__)
 
 
 @contextmanager
@@ -151,12 +170,17 @@ def _few_words() -> Iterator[None]:
         yield
 
 
-def _times(fn: Callable[[], Any], runs: int, device: str) -> list[float]:
-    for _ in range(3):
-        fn()
-    times = []
-    for _ in range(runs):
+def _milliseconds(fn: Callable[[], Any], device: str) -> float:
+    """One call, by the GPU's own events where there is one, else by the clock."""
+    import torch
+
+    if not device.startswith("cuda"):
         started = clock(device)
         fn()
-        times.append((clock(device) - started) * 1e3)
-    return times
+        return (clock(device) - started) * 1e3
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before.record()
+    fn()
+    after.record()
+    after.synchronize()
+    return float(before.elapsed_time(after))

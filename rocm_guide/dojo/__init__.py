@@ -5,7 +5,7 @@ In reading order:
 
 - ``puzzle``: What a puzzle is: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and
   what the compiled code is to look like.
-- ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles.
+- ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles; ``repairs``: those that begin with a slow kernel.
 - ``catalogue``: All puzzles by name.
 - ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
 - ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.

@@ -21,7 +21,7 @@ def _attend(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
 
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
     if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, float("-inf"))
     return scores.softmax(-1) @ v
 
@@ -42,6 +42,43 @@ def _by_token(heads: int, tokens: int, size: int) -> tuple[Any, ...]:
 def _one_query(heads: int, keys: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
     q, k, v = _heads(heads, 1, keys, size, scale)
     return q[:, 0], k, v
+
+
+def _gathered(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
+    """Attention over the tokens that the table names, in its order."""
+    keys, values = (x[table.long()].flatten(0, 1)[:length].transpose(0, 1) for x in (k, v))
+    return _attend(q[:, None], keys, values)[:, 0]
+
+
+def _paged(heads: int, length: int, page: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
+    """A cache of twice as many pages as the sequence has, in any order; what is not the sequence's is NaN."""
+    import torch
+
+    count = -(-length // page)
+    table = torch.randperm(2 * count, generator=torch.Generator().manual_seed(7))[:count].int()
+    tensors = []
+    for seed in (1, 2):
+        pool = torch.full((2 * count, page, heads, size), float("nan"), dtype=torch.float16)
+        pool[table.long()] = normal(count, page, heads, size, seed=seed, scale=scale if seed == 1 else 1.0)
+        pool[int(table[-1]), length - (count - 1) * page :] = float("nan")
+        tensors.append(pool)
+    return normal(heads, size, scale=scale), *tensors, table, length
+
+
+def _pages_far_apart() -> tuple[Any, ...]:
+    import torch
+
+    pool = torch.empty_strided((3, 4, 1, 16), (1 << 30, 16, 16, 1), dtype=torch.float16)
+    for i in (0, 2):
+        pool[i] = normal(4, 1, 16, seed=i)
+    return normal(1, 16, seed=5), pool, pool, torch.tensor([0, 2], dtype=torch.int32), 8
+
+
+def _paged_meta(device: str) -> tuple[Any, ...]:
+    import torch
+
+    pool = _meta(device, (1024, 16, 32, 128), (1024, 16, 32, 128))
+    return *_meta(device, (32, 128)), *pool, torch.arange(1024, dtype=torch.int32, device=device), 16384
 
 
 def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
@@ -116,6 +153,26 @@ ATTENTION = (
             Case("one token", lambda: _one_query(1, 1, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
         ),
         shape=lambda device: _meta(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
+        expect=Expect(load_bits=128, workgroups=304, traffic=1.3),
+        absolute=2e-3,
+        relative=4e-3,
+    ),
+    Puzzle(
+        name="paged_decode",
+        task="paged_decode(q, k, v, table, length): decode for a cache in pages: k and v are [pages, P, heads, D], and "
+        "token t lies at position t % P of page table[t // P]; P is a power of two, table is int32",
+        formula="decode(q, k[table].flatten(0, 1)[:length].transpose(0, 1), the same of v)",
+        reference=_gathered,
+        cases=(
+            Case("2 heads, 128 tokens in pages of 16", lambda: _paged(2, 128, 16, 32), "the page is table[t // P]"),
+            Case("2 heads, 1,024 tokens", lambda: _paged(2, 1024, 16, 32), "each page in one part", traffic=True),
+            Case("75 tokens", lambda: _paged(2, 75, 16, 32), _KEYS + ", and 0 times NaN is NaN: mask the loads too"),
+            Case("large scores", lambda: _paged(1, 200, 8, 32, 6.0), _MAXIMUM + "; the merge as well"),
+            Case("one token", lambda: _paged(1, 1, 16, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
+            Case("pages 2^30 elements apart", _pages_far_apart, "the page's offset overflows 32 bits: .to(tl.int64)"),
+        ),
+        shape=_paged_meta,
+        # The pool of the counted case has pages that nobody reads.
         expect=Expect(load_bits=128, workgroups=304, traffic=1.3),
         absolute=2e-3,
         relative=4e-3,

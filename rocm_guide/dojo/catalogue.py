@@ -7,11 +7,12 @@ from rocm_guide.dojo.attention import ATTENTION
 from rocm_guide.dojo.elementwise import ELEMENTWISE
 from rocm_guide.dojo.products import PRODUCTS
 from rocm_guide.dojo.puzzle import DojoError, Puzzle
+from rocm_guide.dojo.repairs import REPAIRS
 from rocm_guide.dojo.rows import ROWS
 
 __all__ = ["PUZZLES", "find_puzzle"]
 
-PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION)}
+PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION, *REPAIRS)}
 
 
 def find_puzzle(name: str) -> Puzzle:

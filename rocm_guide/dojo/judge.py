@@ -13,6 +13,7 @@ from rocm_guide.dojo.puzzle import Case, Puzzle
 from rocm_guide.mi300x.guard import watch_memory
 from rocm_guide.mi300x.interpret import explain_error, time_limit
 from rocm_guide.mi300x.kernel_source import unpack_objects
+from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 from rocm_guide.mi300x.rounding import exact_conversions
 from rocm_guide.mi300x.run.launches import poison_mode
 
@@ -25,6 +26,10 @@ _UNDEFINED = (
 )
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
+_NO_FNUZ = (
+    "the interpreter of this Triton does not know FNUZ types (3.9 does): judge this puzzle there, or on an MI300X"
+)
+_NOT_BY_KERNELS = "the result stays the same when the kernels store nothing: something else has computed it"
 _LARGE = 1 << 24  # bytes; a larger storage is not copied to see whether it was changed
 
 
@@ -37,12 +42,14 @@ class Verdict:
         found: what is wrong, with the first wrong element; empty if all are right.
         hint: the probable mistake.
         traffic: bytes moved over the floor, where a case counts them; else 0.
+        stored: whether any kernel stored anything.
     """
 
     cases: int
     found: str = ""
     hint: str = ""
     traffic: float = 0.0
+    stored: bool = False
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -117,6 +124,8 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
             got = _as_list(call(*arguments))
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises
         said = explain_error(e, files)
+        if "fp8e4b8 to ir type" in said:
+            return Verdict(0, f"{case.name}: {said}", _NO_FNUZ)
         # A wrong address is what the case was planted for; any other error speaks for itself.
         return Verdict(0, f"{case.name}: {said}", case.hint if "outside its tensor" in said else "")
     for tensor, kept in zip(tensors, before, strict=True):
@@ -140,18 +149,35 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
             said += "; NaN stands where nothing was written"
         return Verdict(0, f"{case.name}: {said}", hint)
     floor = sum(t.numel() * t.element_size() for t in (*tensors, *got))
-    return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)
+    traffic = (watch.loaded + watch.stored) / floor if case.traffic else 0.0
+    return Verdict(1, traffic=traffic, stored=watch.stored > 0)
+
+
+def _comes_from_kernels(call: Callable[..., Any], puzzle: Puzzle) -> bool:
+    """Whether the result of the plainest case changes when no kernel stores anything."""
+    arguments = puzzle.cases[0].arguments()
+    wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
+    try:
+        with time_limit(_SECONDS), exact_conversions(), watch_memory(discard=True), poison_mode():
+            got = _as_list(call(*arguments))
+    except Exception:  # noqa: BLE001  a kernel that waits for what was stored shows that it depends on it
+        return True
+    dtypes = _dtypes(puzzle) * len(wanted)
+    parts = zip(got, wanted, dtypes, strict=False)
+    return any(compare_output(g, w, d, puzzle.absolute, puzzle.relative)[0] for g, w, d in parts)
 
 
 def judge_call(call: Callable[..., Any], name: str, files: list[str]) -> Verdict:
     """All cases of a puzzle, up to the first wrong one; needs ``TRITON_INTERPRET=1``."""
     puzzle = find_puzzle(name)
-    right, traffic = 0, 0.0
+    right, traffic, stored = 0, 0.0, False
     for case in puzzle.cases:
         verdict = _run_case(call, puzzle, case, files)
         if verdict.found:
             return Verdict(right, verdict.found, verdict.hint)
-        right, traffic = right + 1, max(traffic, verdict.traffic)
+        right, traffic, stored = right + 1, max(traffic, verdict.traffic), stored or verdict.stored
+    if stored and not _comes_from_kernels(call, puzzle):
+        return Verdict(right, _NOT_BY_KERNELS, "return what your kernel has written, not what PyTorch computed")
     return Verdict(right, traffic=traffic)
 
 
@@ -161,4 +187,5 @@ def judge_packed(packed: dict[str, Any], name: str) -> Verdict:
         (call,) = unpack_objects(packed)
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises
         return Verdict(0, explain_error(e, list(packed["lines"])), "restart the kernel and run the cells in order")
-    return judge_call(call, name, list(packed["lines"]))
+    with quick_interpreter():
+        return judge_call(call, name, list(packed["lines"]))

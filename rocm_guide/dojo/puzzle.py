@@ -69,6 +69,7 @@ class Puzzle:
         cases: small ones for the interpreter, the plainest first.
         shape: makes arguments of a realistic size on a device; used for the compiled code and for timing.
         expect: of the compiled code.
+        starter: the code of a kernel that is right and is to be made better, where the puzzle is a repair.
         absolute, relative: the error that is allowed: ``absolute + relative * abs(reference)``.
     """
 
@@ -81,6 +82,7 @@ class Puzzle:
     expect: Expect
     absolute: float = 1e-3
     relative: float = 2e-3
+    starter: str = ""
 
 
 def rows_far_apart(columns: int) -> Any:

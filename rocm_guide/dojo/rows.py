@@ -37,6 +37,17 @@ def _with_infinity() -> Any:
     return x
 
 
+def _norm_grad(x: Any, w: Any, dy: Any, eps: float) -> Any:
+    """What RMSNorm passes back to x."""
+    r, g = (x.square().mean(1, keepdim=True) + eps).rsqrt(), dy * w
+    return r * (g - x * r * r * (g * x).mean(1, keepdim=True))
+
+
+def _grad_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5) -> tuple[Any, ...]:
+    x, w, eps = _norm_case(rows, columns, scale, eps)
+    return x, w, normal(rows, columns, seed=2), eps
+
+
 def _softmax_cases(columns: int) -> tuple[Case, ...]:
     """The same cases for softmax in one pass and online."""
     return (
@@ -115,5 +126,36 @@ ROWS = (
         shape=lambda device: (_matrix(device, 4096, 8192), _matrix(device, 1, 8192)[0], 1e-5),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5),
         absolute=1e-4,
+    ),
+    Puzzle(
+        name="rms_norm_backward",
+        task="rms_norm_backward(x, w, dy, eps): the gradient of RMSNorm for x, given that of its output, all fp16; "
+        "each tensor is read once",
+        formula="r * (dy * w - x * r * r * (dy * w * x).mean(1, keepdim=True)), r = (x.square().mean(1) + eps).rsqrt()",
+        reference=_norm_grad,
+        cases=(
+            Case("4 x 512", lambda: _grad_case(4, 512), "two sums for each row: of x * x and of dy * w * x", True),
+            Case("3 x 100", lambda: _grad_case(3, 100), "both means divide by the columns of x, not by the block"),
+            Case("values near 300", lambda: _grad_case(3, 100, 300), "squares overflow fp16: .to(tl.float32) first"),
+            Case("a large eps", lambda: _grad_case(3, 64, 1.0, 0.5), "eps belongs under the root, added to the mean"),
+            Case(
+                "rows of 40 in matrices of 64 columns",
+                lambda: (normal(5, 64)[:, :40], normal(40, seed=1), normal(5, 48, seed=2)[:, :40], 1e-5),
+                STRIDE + "; x and dy have one each",
+            ),
+            Case(
+                "rows 2^30 elements apart",
+                lambda: (rows_far_apart(50), normal(50, seed=1), normal(3, 50, seed=2), 1e-5),
+                OFFSET,
+            ),
+        ),
+        shape=lambda device: (
+            _matrix(device, 4096, 8192),
+            _matrix(device, 1, 8192)[0],
+            _matrix(device, 4096, 8192),
+            1e-5,
+        ),
+        expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5),
+        absolute=2e-3,
     ),
 )

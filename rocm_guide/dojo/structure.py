@@ -68,7 +68,9 @@ def judge_launches(launches: list[Launch], expect: Expect) -> Iterator[Check]:
     if expect.lds is not None:
         size = max(r.lds for r in reports)
         good = (size > 0) is expect.lds
-        fix = "" if good else "a two-dimensional block, loaded along its rows and stored along its columns"
+        through = "a two-dimensional block, loaded along its rows and stored along its columns"
+        beside = "no element needs to change lanes: load, compute and store in one order, and broadcast vectors"
+        fix = "" if good else through if expect.lds else beside
         yield Check("OK" if good else "FAIL", "LDS", f"{size:,} bytes for each workgroup", fix)
     if expect.workgroups:
         most = max(math.prod(r.grid or (0,)) for r in reports)

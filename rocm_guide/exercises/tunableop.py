@@ -51,8 +51,8 @@ def check_line(line: str) -> bool:
 def check_settings(pad: int, cache: str) -> bool:
     """Exercise 2: padding and cache with at most 30 products for eager attention, at most 12 % padding tokens.
 
-    >>> check_settings(1, "dynamic")  # doctest: +ELLIPSIS
-    [HINT] 2... products to tune with pad=1, cache=dynamic: allowed are 30
+    >>> check_settings(8, "static")
+    [HINT] 32 products to tune with pad=8, cache=static: allowed are 30
     False
     """
     from transformers import LlamaConfig

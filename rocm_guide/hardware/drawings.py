@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocm_guide.hardware.specs import GpuSpec
 from rocm_guide.plots import PALETTE, house_style
+from rocm_guide.schematics.drawing import box, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,39 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["draw_compute_unit", "draw_gpu", "draw_owners", "draw_wave"]
 
 
-def _canvas(ax: Axes | None, width: float, height: float, title: str) -> Axes:
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        house_style()
-        _, ax = plt.subplots(figsize=(width, height))
-    ax.set_title(title)
-    ax.set_axis_off()
-    return ax
-
-
-def _box(ax: Axes, x: float, y: float, w: float, h: float, text: str, colour: str, size: float = 8.5) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y), w, h, facecolor=colour + "33", edgecolor=colour, linewidth=1.1))
-    ax.text(x + w / 2, y + h / 2, text, ha="center", va="center", fontsize=size)
-
-
 def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
     """One wave: its lanes side by side, vector registers below each lane, and the scalar registers that all share."""
     most = 512 if spec.arch.startswith("gfx9") else 255
-    ax = _canvas(ax, 7.2, 3.0, f"One wave of {spec.name}: {spec.lanes} lanes, one instruction at a time")
+    ax = canvas(ax, 7.2, 3.0, f"One wave of {spec.name}: {spec.lanes} lanes, one instruction at a time")
     shown = 16
     for lane in range(shown):
         x = lane if lane < shown - 1 else lane + 0.9
         label = str(lane) if lane < shown - 1 else str(spec.lanes - 1)
-        _box(ax, x, 3.2, 0.86, 0.8, label, PALETTE[0])
+        box(ax, x, 3.2, 0.86, 0.8, label, PALETTE[0])
         for row in range(3):
-            _box(ax, x, 2.2 - row * 0.75, 0.86, 0.65, ("v0", "v1", "…")[row], PALETTE[1], 7)
+            box(ax, x, 2.2 - row * 0.75, 0.86, 0.65, ("v0", "v1", "…")[row], PALETTE[1], 7)
     ax.text(shown - 0.55, 3.6, "…", ha="center", va="center")
     ax.text(-0.25, 3.6, "lane", ha="right", va="center", fontsize=9)
     ax.text(-0.25, 1.75, f"vector\nregisters\n(32 bits,\nup to {most}\nper lane)", ha="right", va="center", fontsize=8)
-    _box(
+    box(
         ax,
         0,
         -0.75,
@@ -66,18 +49,18 @@ def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
 
 def draw_compute_unit(spec: GpuSpec, ax: Axes | None = None) -> Axes:
     """One compute unit: its SIMDs with their wave slots and registers, and the LDS and L1 that they share."""
-    ax = _canvas(ax, 7.2, 3.6, f"One compute unit of {spec.name}: {spec.simds} SIMDs x {spec.max_waves} wave slots")
+    ax = canvas(ax, 7.2, 3.6, f"One compute unit of {spec.name}: {spec.simds} SIMDs x {spec.max_waves} wave slots")
     for simd in range(spec.simds):
         x = simd * 3
-        _box(ax, x, 1.1, 2.8, 4.2, "", PALETTE[6])
+        box(ax, x, 1.1, 2.8, 4.2, "", PALETTE[6])
         ax.text(x + 1.4, 5.05, f"SIMD {simd}", ha="center", va="center", fontsize=9, fontweight="bold")
         for slot in range(spec.max_waves):
-            _box(ax, x + 0.15 + (slot % 4) * 0.63, 4.05 - (slot // 4) * 0.62, 0.58, 0.55, f"w{slot}", PALETTE[0], 7)
-        _box(ax, x + 0.15, 2.35, 2.5, 0.95, f"registers\n{spec.register_kib // spec.simds} KiB", PALETTE[1], 8)
-        _box(ax, x + 0.15, 1.25, 2.5, 0.95, "vector ALU +\nmatrix core", PALETTE[3], 8)
+            box(ax, x + 0.15 + (slot % 4) * 0.63, 4.05 - (slot // 4) * 0.62, 0.58, 0.55, f"w{slot}", PALETTE[0], 7)
+        box(ax, x + 0.15, 2.35, 2.5, 0.95, f"registers\n{spec.register_kib // spec.simds} KiB", PALETTE[1], 8)
+        box(ax, x + 0.15, 1.25, 2.5, 0.95, "vector ALU +\nmatrix core", PALETTE[3], 8)
     width = spec.simds * 3 - 0.2
-    _box(ax, 0, 0, width * 0.62, 0.95, f"LDS {spec.lds_kib} KiB (shared by a workgroup, yours to use)", PALETTE[2])
-    _box(ax, width * 0.64, 0, width * 0.36, 0.95, f"L1 {spec.l1_kib} KiB (automatic)", PALETTE[4])
+    box(ax, 0, 0, width * 0.62, 0.95, f"LDS {spec.lds_kib} KiB (shared by a workgroup, yours to use)", PALETTE[2])
+    box(ax, width * 0.64, 0, width * 0.36, 0.95, f"L1 {spec.l1_kib} KiB (automatic)", PALETTE[4])
     ax.set_xlim(-0.2, width + 0.2)
     ax.set_ylim(-0.2, 5.6)
     return ax
@@ -85,24 +68,22 @@ def draw_compute_unit(spec: GpuSpec, ax: Axes | None = None) -> Axes:
 
 def draw_gpu(spec: GpuSpec, ax: Axes | None = None) -> Axes:
     """The whole GPU: dies with their compute units and L2, the last cache, and the memory."""
-    ax = _canvas(
-        ax, 7.2, 4.2, f"{spec.name}: {spec.dies} dies x {spec.units // spec.dies} compute units = {spec.units}"
-    )
+    ax = canvas(ax, 7.2, 4.2, f"{spec.name}: {spec.dies} dies x {spec.units // spec.dies} compute units = {spec.units}")
     columns = -(-spec.dies // 2) if spec.dies > 2 else spec.dies
     per_die = spec.units // spec.dies
     for die in range(spec.dies):
         x, y = (die % columns) * 4.2, 4.6 - (die // columns) * 2.9
-        _box(ax, x, y, 4.0, 2.7, "", PALETTE[6])
+        box(ax, x, y, 4.0, 2.7, "", PALETTE[6])
         ax.text(x + 0.15, y + 2.45, f"die {die} (XCD)" if spec.arch.startswith("gfx") else f"die {die}", fontsize=8)
         for unit in range(per_die):
             _square(ax, x + 0.15 + (unit % 13) * 0.285, y + 1.75 - (unit // 13) * 0.42)
-        _box(ax, x + 0.15, y + 0.1, 3.7, 0.5, f"L2 {spec.l2_mib / spec.dies:g} MiB", PALETTE[4], 8)
+        box(ax, x + 0.15, y + 0.1, 3.7, 0.5, f"L2 {spec.l2_mib / spec.dies:g} MiB", PALETTE[4], 8)
     width = columns * 4.2 - 0.2
     top = 4.6 - (-(-spec.dies // columns) - 1) * 2.9
     if spec.l3_mib:
-        _box(ax, 0, top - 0.9, width, 0.7, f"Infinity Cache {spec.l3_mib} MiB, shared by all dies", PALETTE[2])
+        box(ax, 0, top - 0.9, width, 0.7, f"Infinity Cache {spec.l3_mib} MiB, shared by all dies", PALETTE[2])
     memory = f"memory {spec.memory_gib} GiB, {spec.bandwidth_tb_s:g} TB/s"
-    _box(ax, 0, top - (1.8 if spec.l3_mib else 0.9), width, 0.7, memory, PALETTE[1])
+    box(ax, 0, top - (1.8 if spec.l3_mib else 0.9), width, 0.7, memory, PALETTE[1])
     ax.set_xlim(-0.2, width + 0.2)
     ax.set_ylim(top - 2.0, 7.5)
     return ax

@@ -56,10 +56,10 @@ def model_time(result: Result, spec: GpuSpec | None = None) -> ModelTime:
         raise HardwareError("the launch was executed with count=False, so its bytes are not known: leave that out")
     units = min(spec.units, machine.total)
     _, mhz = spec.flops["fp32"]
-    code = [o for o in machine.code if o.count]
+    code = [(o, n) for o, n in zip(machine.code, machine.counts, strict=True) if n]
     cycles = {
-        "matrix cores": sum(o.count * mfma_cycles(o.op) for o in code if o.kind == "mfma") / spec.simds,
-        "vector ALU": sum(o.count * valu_cycles(o.op) for o in code if o.kind == "valu") / spec.simds,
+        "matrix cores": sum(n * mfma_cycles(o.op) for o, n in code if o.kind == "mfma") / spec.simds,
+        "vector ALU": sum(n * valu_cycles(o.op) for o, n in code if o.kind == "valu") / spec.simds,
         "LDS": counters.lds_cycles,
         "vector L1": counters.lines * Costs().line_cycles,
     }

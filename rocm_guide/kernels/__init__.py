@@ -6,6 +6,11 @@ In reading order:
 
 - ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of
   arguments.
+- ``launch``: A cheap way into a kernel: what a wrapper checks and chooses is done once for each kind of call, then
+  remembered.
+- ``ops``: The kernels as operators of PyTorch, ``torch.ops.rocm_guide.…``: what torch.compile and torch.export keep in
+  a graph.
+- ``ops_model``: SwiGLU and the loss as operators of PyTorch, beside those of :mod:`rocm_guide.kernels.ops`.
 - ``anywhere``: Call a kernel's wrapper on any machine: on the GPU if its tensors are there, else in Triton's
   interpreter.
 - ``bandwidth``: Four streams through memory: read, write, copy, triad. What they reach is the ceiling of every kernel

@@ -223,6 +223,8 @@ def check_number(name: str, value: float, low: float = -math.inf, high: float = 
         ...
     rocm_guide.kernels.arguments.KernelError: scale=nan: give a finite number
     """
+    if value.__class__ is float and low <= value <= high and -FP32_MAX <= value <= FP32_MAX:
+        return value  # what nearly every call gives
     good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FP32_MAX
     if not good or not low <= value <= high:
         limits = f" of {low:g} or more" if low > -math.inf else ""

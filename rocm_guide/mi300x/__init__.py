@@ -3,7 +3,7 @@
 
 The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
 what an ordinary launch would run, ``suggest`` says what to change, ``run`` executes gfx942 code, ``step`` shows a wave
-at work, ``examples`` are kernels to try it on.
+at work, ``explain`` puts machine code into words and pictures, ``examples`` are kernels to try it on.
 
 In reading order:
 
@@ -27,6 +27,6 @@ In reading order:
 - ``rounding``: Conversions and products of narrow types as the hardware computes them, in Triton's interpreter.
 - ``interpret``: Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of
   its own.
-- ``compiler_key``: Name Triton's build by its files' sizes and times: Triton itself reads 400 MB of its own library
-  to name it.
+- ``compiler_key``: Triton's cache: where it lies, and a name for Triton's build that is found without reading 400 MB of
+  its library.
 """

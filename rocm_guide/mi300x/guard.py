@@ -227,13 +227,15 @@ def _poison(pointers: Any) -> Any:
 
 
 @contextlib.contextmanager
-def watch_memory(strict: bool = False, undefined: bool = True) -> Iterator[Watch]:
+def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = False) -> Iterator[Watch]:
     """Watch every kernel that is interpreted inside the ``with`` block; needs ``TRITON_INTERPRET=1``.
 
     Args:
         strict: refuse races too, and give NaN (-1 for whole numbers) to lanes that are masked off in a load without
             ``other``: Triton does not say what they hold.
         undefined: False leaves 0 in such lanes, as the interpreter does by itself.
+        discard: True judges stores and atomic operations and then leaves them out: what comes out all the same was not
+            computed by a kernel.
     """
     from triton.runtime import interpreter
 
@@ -253,6 +255,8 @@ def watch_memory(strict: bool = False, undefined: bool = True) -> Iterator[Watch
 
     def guarded_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         watch.access("tl.store", pointers, mask, value)
+        if discard:
+            return None
         return store(pointers, value, mask, *rest)
 
     def guarded_cas(pointer: Any, *rest: Any) -> Any:
@@ -261,6 +265,8 @@ def watch_memory(strict: bool = False, undefined: bool = True) -> Iterator[Watch
 
     def guarded_rmw(operation: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         watch.access("tl.atomic_rmw", pointers, mask)
+        if discard:
+            mask = interpreter.TensorHandle(mask.data & False, mask.dtype)
         return rmw(operation, pointers, value, mask, *rest)
 
     def guarded_prepare(grid: Any, arguments: Any, keywords: Any) -> Any:

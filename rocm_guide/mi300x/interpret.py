@@ -20,6 +20,7 @@ from rocm_guide.children import ChildError, run_child
 from rocm_guide.mi300x.compile_errors import name_line
 from rocm_guide.mi300x.guard import watch_memory
 from rocm_guide.mi300x.kernel_source import SourceError, pack_objects, unpack_objects
+from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
 __all__ = ["InterpretError", "interpret", "launch_anywhere"]
 
@@ -91,7 +92,7 @@ def run_entries(source: str, target: str) -> None:
             inner = getattr(function, "fn", function)
             code = getattr(getattr(inner, "fn", inner), "__code__", None)
             files += [code.co_filename] if code is not None else []
-            with time_limit(seconds), watch_memory():
+            with time_limit(seconds), quick_interpreter(), watch_memory():
                 answer = function(*arguments, **options) if grid is None else function[grid](*arguments, **options)
             answers.append(answer if grid is None else [a for a in arguments if isinstance(a, torch.Tensor)])
     except Exception as e:

@@ -18,7 +18,7 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.torchtune.config import lora_config, model_on_disk, write_config, write_rows
     from rocm_guide.torchtune.results import split_epoch
-    from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune
+    from rocm_guide.torchtune.run import TuneError, gloo_recipe, processes_for, run_recipe, tune, tune_line
     from rocm_guide.torchtune.tokenizer import ChatTokenizer
 
 __all__ = [
@@ -27,9 +27,11 @@ __all__ = [
     "gloo_recipe",
     "lora_config",
     "model_on_disk",
+    "processes_for",
     "run_recipe",
     "split_epoch",
     "tune",
+    "tune_line",
     "write_config",
     "write_rows",
 ]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from rocm_guide.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
 from rocm_guide.torchtune.config import write_config
 from rocm_guide.torchtune.results import read_metrics
 
-__all__ = ["TuneError", "gloo_recipe", "run_recipe", "tune"]
+__all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "tune", "tune_line"]
 
 
 class TuneError(GuideError):
@@ -111,7 +112,8 @@ def run_recipe(
         require_loopback()
     folder = Path(folder)
     write_config(folder / "config.yaml", config)
-    launcher = ["--nnodes", "1", "--nproc_per_node", str(processes)] if processes > 1 else []
+    launched = processes > 1 or recipe.endswith("_distributed")  # such a recipe refuses to start without a launcher
+    launcher = ["--nnodes", "1", "--nproc_per_node", str(processes)] if launched else []
     changes = [f"{k}={v}" for k, v in (overrides or {}).items()]
     arguments = ["run", *launcher, recipe, "--config", "config.yaml", *changes]
     output = folder / str((overrides or {}).get("output_dir", config["output_dir"]))
@@ -135,6 +137,55 @@ def run_recipe(
     run.metrics = read_metrics(metrics)
     run.epochs = sorted(output.glob("epoch_*"), key=lambda p: int(p.name.partition("_")[2]))
     return run
+
+
+def tune_line(line: str, folder: str | Path = ".", config: Mapping[str, Any] | None = None) -> Any:
+    """A line that begins with ``tune``, as a reader would type it in ``folder``.
+
+    ``tune run`` needs ``config``, which is written to the file that the line names after ``--config``, and gives what
+    :func:`run_recipe` gives. Any other line gives its output as text.
+
+    Raises:
+        TuneError: another command, ``tune run`` without recipe, ``--config`` or ``config``, or as :func:`run_recipe`.
+
+    >>> tune_line("torchrun train.py")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.torchtune.run.TuneError: 'torchrun train.py': a line begins with tune, for example 'tune ls'
+    """
+    words = shlex.split(line)
+    if words[:1] != ["tune"]:
+        raise TuneError(f"{line!r}: a line begins with tune, for example 'tune ls'")
+    if words[1:2] != ["run"]:
+        return tune(*words[1:], folder=folder)
+    options: dict[str, str] = {}
+    rest = words[2:]
+    while rest and rest[0].startswith("--"):
+        options[rest[0]] = rest[1] if len(rest) > 1 else ""
+        rest = rest[2:]
+    if len(rest) < 3 or rest[1:3] != ["--config", "config.yaml"] or config is None:
+        raise TuneError(f"{line!r}: give 'tune run RECIPE --config config.yaml' and the configuration")
+    if unknown := set(options) - {"--nnodes", "--nproc_per_node"}:
+        raise TuneError(f"{line!r}: {', '.join(sorted(unknown))}: use --nnodes 1 and --nproc_per_node N")
+    processes = options.get("--nproc_per_node", "1")
+    if options.get("--nnodes", "1") != "1" or not processes.isdigit() or processes == "0":
+        raise TuneError(f"{line!r}: one machine and a number of processes are run here")
+    changes = dict(word.partition("=")[::2] for word in rest[3:])
+    return run_recipe(rest[0], config, folder, processes=int(processes), overrides=changes)
+
+
+def processes_for(gpus: int, tiny: bool) -> tuple[int, str]:
+    """How many processes a distributed recipe gets here, and on which device.
+
+    One for each GPU. The tiny model on a machine without several GPUs shows the exchange between two processes on the
+    CPU instead; any other model stays on the one GPU that there is.
+
+    >>> processes_for(4, tiny=False), processes_for(1, tiny=False), processes_for(1, tiny=True), processes_for(0, True)
+    ((4, 'cuda'), (1, 'cuda'), (2, 'cpu'), (2, 'cpu'))
+    """
+    if gpus > 1 or (gpus == 1 and not tiny):
+        return gpus, "cuda"
+    return 2, "cpu"
 
 
 def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:

@@ -54,7 +54,7 @@ def tuning_seconds(
     Every candidate is called once and then 2 + 3 times; one that is 1.5x slower than the best so far stops there
     (lowest). One that survives is called 2 + 10 and 2 times more, and then for ``iterations`` calls or ``budget_ms``
     milliseconds, whichever is less (highest). The number of candidates is an assumption: TunableOp's own logs show
-    1,068 and 4,454 for one float32 product on an MI250.
+    1,068 and 4,454 for one float32 product on gfx90a.
     Source: PyTorch, aten/src/ATen/cuda/tunable/TunableOp.h; "Accelerating models on ROCm using PyTorch TunableOp".
 
     >>> from rocm_guide.tunableop.gemm import parse_gemm

@@ -5,7 +5,7 @@ import itertools
 import random
 
 from rocm_guide.ck.instance import GemmInstance, Problem
-from rocm_guide.ck.presets import PRESETS
+from rocm_guide.ck.presets import PRESETS, b_by_rows
 
 ONE = PRESETS["one_wave"]
 BASES = (
@@ -30,17 +30,7 @@ BASES = (
     ),
     ONE.but(DsLayout=(), DsDataType=(), CDEElementwiseOperation="PassThrough", GemmSpec="Default"),
     # B by rows, four columns at a time.
-    ONE.but(
-        BLayout="Row",
-        BK1=2,
-        BBlockTransferThreadClusterLengths_BK0_N_BK1=(8, 8, 1),
-        BBlockTransferThreadClusterArrangeOrder=(0, 2, 1),
-        BBlockTransferSrcAccessOrder=(0, 2, 1),
-        BBlockTransferSrcVectorDim=1,
-        BBlockTransferSrcScalarPerVector=4,
-        BBlockTransferDstScalarPerVector_BK1=2,
-        BBlockLdsExtraN=0,
-    ),
+    b_by_rows(ONE),
 )
 CLUSTER_A, CLUSTER_B = "ABlockTransferThreadClusterLengths_AK0_M_AK1", "BBlockTransferThreadClusterLengths_BK0_N_BK1"
 STORE = "CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock"

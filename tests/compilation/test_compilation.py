@@ -155,6 +155,25 @@ def test_knobs_are_toggled_one_at_a_time_and_failures_are_rows():
     assert "error" in rows[0] and "\n" not in rows[0]["error"]
 
 
+def test_knobs_are_timed_in_turns(monkeypatch):
+    """One row after the other would take a drift of the machine for a knob."""
+    monkeypatch.setattr(torch, "compile", lambda fn: fn)  # who is called when, not what is compiled
+    calls, names = [], iter("abc")
+
+    def make():
+        name = next(names)
+
+        def fn():
+            calls.append(name)
+            return torch.ones(2)
+
+        return fn
+
+    rows = measure_knobs(make, knobs=[KNOBS[0]] * 3, runs=4)
+    assert "".join(calls) == "abc" + "abc" * (3 + 4), "each once to compile it; then rounds of all rows"
+    assert [len(row["ms"]) for row in rows] == [4, 4, 4] and rows[1]["max_error"] == 0
+
+
 def _bf16(*shape):
     return torch.empty(*shape, dtype=torch.bfloat16, device="meta")
 

@@ -364,3 +364,135 @@ def decode(q, k, v):
     merge_kernel[(heads,)](parts, tops, sums, out, PARTS=count, D=D)
     return out
 """
+
+SOLUTIONS["rms_norm_backward"] = """
+@triton.jit
+def rms_grad_kernel(x, w, dy, dx, cols, x_stride, dy_stride, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    j = tl.arange(0, BLOCK)
+    v = tl.load(x + row * x_stride + j, mask=j < cols, other=0.0).to(tl.float32)
+    g = tl.load(dy + row * dy_stride + j, mask=j < cols, other=0.0).to(tl.float32)
+    g *= tl.load(w + j, mask=j < cols, other=0.0).to(tl.float32)
+    r = tl.rsqrt(tl.sum(v * v, 0) / cols + eps)
+    back = r * (g - v * (r * r * tl.sum(g * v, 0) / cols))
+    tl.store(dx + row * cols + j, back.to(tl.float16), mask=j < cols)
+
+
+def rms_norm_backward(x, w, dy, eps):
+    rows, cols = x.shape
+    dx = torch.empty(rows, cols, dtype=x.dtype, device=x.device)
+    block = triton.next_power_of_2(cols)
+    rms_grad_kernel[(rows,)](x, w, dy, dx, cols, x.stride(0), dy.stride(0), eps, BLOCK=block, num_warps=8)
+    return dx
+"""
+
+SOLUTIONS["paged_decode"] = """
+@triton.jit
+def paged_kernel(q, k, v, table, parts, tops, sums, M, PART, page_stride, token_stride, head_stride, scale,
+                 P: tl.constexpr, D: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+    head, part = tl.program_id(1), tl.program_id(0)
+    d = tl.arange(0, D)
+    query = tl.load(q + head * D + d).to(tl.float32)
+    top, total = float("-inf"), 0.0
+    result = tl.zeros((D,), tl.float32)
+    last = tl.minimum((part + 1) * PART, M)
+    for start in range(part * PART, last, BN):
+        j = start + tl.arange(0, BN)
+        page = tl.load(table + j // P, mask=j < last, other=0).to(tl.int64)
+        place = page * page_stride + j % P * token_stride + head * head_stride
+        inside = j[:, None] < last
+        key = tl.load(k + place[:, None] + d[None, :], mask=inside, other=0.0)
+        score = tl.sum(key.to(tl.float32) * query[None, :], 1) * scale
+        score = tl.where(j < last, score, float("-inf"))
+        new = tl.maximum(top, tl.max(score, 0))
+        weight, shrink = tl.exp(score - new), tl.exp(top - new)
+        value = tl.load(v + place[:, None] + d[None, :], mask=inside, other=0.0)
+        result = result * shrink + tl.sum(weight[:, None] * value.to(tl.float32), 0)
+        total = total * shrink + tl.sum(weight, 0)
+        top = new
+    at = head * tl.num_programs(0) + part
+    tl.store(parts + at * D + d, result)
+    tl.store(tops + at, top)
+    tl.store(sums + at, total)
+
+
+@triton.jit
+def merge_kernel(parts, tops, sums, out, PARTS: tl.constexpr, D: tl.constexpr):
+    head, p, d = tl.program_id(0), tl.arange(0, PARTS), tl.arange(0, D)
+    tops_here = tl.load(tops + head * PARTS + p)
+    weight = tl.exp(tops_here - tl.max(tops_here, 0))
+    total = tl.sum(tl.load(sums + head * PARTS + p) * weight, 0)
+    tile = tl.load(parts + (head * PARTS + p[:, None]) * D + d[None, :])
+    tl.store(out + head * D + d, (tl.sum(tile * weight[:, None], 0) / total).to(tl.float16))
+
+
+def paged_decode(q, k, v, table, length):
+    (heads, D), P, count = q.shape, k.shape[1], 16
+    parts = torch.empty(heads, count, D, dtype=torch.float32, device=q.device)
+    tops, sums = torch.empty_like(parts[..., 0]), torch.empty_like(parts[..., 0])
+    out = torch.empty(heads, D, dtype=q.dtype, device=q.device)
+    part = triton.cdiv(length, count)
+    strides = k.stride()[:3]
+    paged_kernel[(count, heads)](q, k, v, table, parts, tops, sums, length, part, *strides, D**-0.5,
+                                 P=P, D=D, BN=32)  # fmt: skip
+    merge_kernel[(heads,)](parts, tops, sums, out, PARTS=count, D=D)
+    return out
+"""
+
+SOLUTIONS["pair_sums"] = """
+@triton.jit
+def pairs_kernel(x, y, m, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.program_id(0) * 2 * BLOCK + tl.arange(0, 2 * BLOCK)
+    both = tl.load(x + j, mask=j < 2 * m, other=0.0)
+    even, odd = tl.split(tl.reshape(both, (BLOCK, 2)))
+    tl.store(y + i, even + odd, mask=i < m)
+
+
+def pair_sums(x):
+    y = torch.empty(x.numel() // 2, dtype=x.dtype, device=x.device)
+    pairs_kernel[(triton.cdiv(y.numel(), 1024),)](x, y, y.numel(), BLOCK=1024)
+    return y
+"""
+
+SOLUTIONS["lean_matmul"] = """
+@triton.jit
+def product_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        x = tl.load(a + i[:, None].to(tl.int64) * K + k[None, :], mask=(i[:, None] < M) & (k[None, :] < K), other=0.0)
+        y = tl.load(b + k[:, None].to(tl.int64) * N + j[None, :], mask=(k[:, None] < K) & (j[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+    place = c + i[:, None].to(tl.int64) * N + j[None, :]
+    tl.store(place, total, mask=(i[:, None] < M) & (j[None, :] < N))
+
+
+def lean_matmul(a, b):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty(M, N, dtype=torch.float32, device=a.device)
+    grid = (triton.cdiv(M, 128), triton.cdiv(N, 128))
+    product_kernel[grid](a, b, c, M, N, K, BM=128, BN=128, BK=32)
+    return c
+"""
+
+SOLUTIONS["scale_columns"] = """
+@triton.jit
+def scale_kernel(x, s, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    place = i[:, None].to(tl.int64) * N + j[None, :]
+    inside = (i[:, None] < M) & (j[None, :] < N)
+    tile = tl.load(x + place, mask=inside, other=0.0)
+    scales = tl.load(s + j, mask=j < N, other=0.0)
+    tl.store(y + place, tile * scales[None, :], mask=inside)
+
+
+def scale_columns(x, s):
+    M, N = x.shape
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(M, 32), triton.cdiv(N, 64))](x, s, y, M, N, BM=32, BN=64)
+    return y
+"""

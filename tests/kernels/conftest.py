@@ -2,9 +2,9 @@
 """Where kernel tests run, and how close is close.
 
 A test that takes the fixture ``device`` runs on the GPU if there is one. Otherwise it runs in Triton's interpreter,
-which must be on before the kernel is decorated; so its file is run once in a child process (all selected tests of the
-file), and the outcome of every test is reported here under its own name. Tests without ``device`` run as usual, for
-example those that compile for gfx942.
+which must be on before the kernel is decorated; so its folder is run once in a child process (all selected tests of
+the folder, because PyTorch's import takes longer than some files), and the outcome of every test is reported here under
+its own name. Tests without ``device`` run as usual, for example those that compile for gfx942.
 
 ``close(actual, expected, length=n)`` compares with a float64 reference. ``guarded`` makes what a wrapper allocates
 tell on elements that are never written, and on writes beside them.
@@ -12,6 +12,7 @@ tell on elements that are never written, and on writes beside them.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -21,6 +22,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
 OUTCOMES = "ROCM_GUIDE_KERNEL_OUTCOMES"  # set in the child: where it writes what became of each test
 SECONDS = 3500  # below the limit of one test (pyproject.toml): the test that starts the child waits for all of it
@@ -48,24 +51,24 @@ def _run_child(config, ids: list[str], folder: Path, name: str) -> dict:
 
 
 def _outcomes(item) -> dict:
-    """What became of the tests of the item's file, run once whatever the number of pytest workers."""
+    """What became of the tests of the item's folder, run once whatever the number of pytest workers."""
     session = item.session
     known = session.stash.setdefault(KNOWN, {})
-    file = str(item.path)
-    if file not in known:
+    room = item.path.parent
+    if room not in known:
         factory = item.config._tmp_path_factory
         base = factory.getbasetemp()
         # Workers of pytest-xdist have sibling folders: what they share lies one higher.
         folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-        name = f"interpreter-{item.path.stem}"
+        name = f"interpreter-{room.name}"
         with (folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = folder / f"{name}.done"
             if not done.exists():
-                ids = [i.nodeid for i in session.items if i.path == item.path and i.stash.get(IN_CHILD, False)]
+                ids = [i.nodeid for i in session.items if i.path.parent == room and i.stash.get(IN_CHILD, False)]
                 done.write_text(json.dumps(_run_child(item.config, ids, folder, name)))
-            known[file] = json.loads(done.read_text())
-    return known[file]
+            known[room] = json.loads(done.read_text())
+    return known[room]
 
 
 @pytest.hookimpl(trylast=True)
@@ -107,6 +110,13 @@ def pytest_sessionfinish(session):
     """In the child: hand the outcomes over."""
     if OUTCOMES in os.environ:
         Path(os.environ[OUTCOMES]).write_text(json.dumps(_CHILD_SAID))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpreter():
+    """In the child: as if a reader ran the kernel in the interpreter, in half the time."""
+    with quick_interpreter() if os.environ.get("TRITON_INTERPRET") == "1" else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture

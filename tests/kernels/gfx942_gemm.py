@@ -53,10 +53,14 @@ def case(product, m, n, k, dtype, weight=True, bias=False, activation="none", **
     return run
 
 
+# Types of one size share their tiles: every type meets every tile and both layouts, and every tile both layouts. The
+# layouts alternate from tile to tile and from type to type; fp32, which shares with none, has all of its pairs.
+SAME_SIZE = {t: [x for x in TYPES if x.itemsize == t.itemsize].index(t) for t in TYPES}
 for _dtype in TYPES:
     _name = str(_dtype).removeprefix("torch.")
     for _i, _tile in enumerate(CONFIGS["gfx942"][8 * _dtype.itemsize]):
-        for _weight in (False, True):
+        _one = bool((_i + SAME_SIZE[_dtype]) % 2)
+        for _weight in (_one,) if _dtype.itemsize < 4 else (False, True):
             CASES[f"gemm {_name} {'A B^T' if _weight else 'A B'} {_tile.bm}x{_tile.bn}x{_tile.bk}"] = Case(
                 ("gemm_kernel",), case(gemm, 48, 80, _tile.bk * 3, _dtype, _weight, tile=_tile)
             )

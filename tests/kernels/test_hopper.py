@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rocm_guide.kernels.attention import forward as attention_forward
+from rocm_guide.kernels.attention import forward_launch as attention_forward_launch
 from rocm_guide.kernels.attention import quantized as attention_quantized
 from rocm_guide.kernels.gemm import skinny as gemm_skinny
 from rocm_guide.kernels.int8 import operators as int8_operators
@@ -18,8 +19,8 @@ from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
 from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
 MODULES = (
-    attention_forward, attention_quantized, gemm_skinny, int8_operators, layer_norm, layer_norm_grad, norm_weight_grad,
-    softmax,
+    attention_forward_launch, attention_quantized, gemm_skinny, int8_operators, layer_norm, layer_norm_grad,
+    norm_weight_grad, softmax,
 )  # fmt: skip
 READS_AND_WRITES = ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom")
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100

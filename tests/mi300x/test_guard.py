@@ -63,7 +63,8 @@ def convert(x, bf, fp8, product):
 @triton.jit
 def masked(x, y, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    tl.store(y, tl.sum(tl.load(x + i, mask=i < n), 0))
+    v = tl.load(x + i, mask=i < n)
+    tl.store(y, tl.sum(v, 0) + tl.max(v, 0))
 """
 )
 
@@ -107,9 +108,28 @@ def judged():
     return said
 
 
+def judged_twice():
+    """The same in the quick interpreter, how often each replaced Triton's language, and whether it was put back."""
+    from unittest import mock
+
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    from rocm_guide.mi300x.quick_interpreter import quick_interpreter
+
+    before, replace = (tl.load, tl.sum, tl.tensor.__add__), interpreter._patch_lang
+    with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as plainly:
+        plain = judged()
+    with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as quickly, quick_interpreter():
+        quick = judged()
+    same = before == (tl.load, tl.sum, tl.tensor.__add__) and interpreter.interpreter_builder.options.sanitize_overflow
+    return plain, quick, plainly.call_count, quickly.call_count, same
+
+
 def test_what_the_guard_says(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    said = call_in_child(judged)
+    said, quick, plainly, quickly, put_back = call_in_child(judged_twice)
+    assert quick == said and put_back and quickly == 10 < plainly, "one for each launch, and one for tl.sum and tl.max"
     assert "programs 0 and 1 write different values to element 0 of y" in said["same_place"]
     assert "program 1 reads element 0 of y, which program 0 writes" in said["neighbour"]
     assert "program 2 reads element 2 of x, which program 1 writes" in said["reverse_in_place"]

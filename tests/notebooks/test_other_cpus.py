@@ -21,9 +21,7 @@ LEVEL = {"default": "x86-64-v2", "avx2": "x86-64-v3"}
 
 
 def run(cpu: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment(cpu), capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment(cpu), capture_output=True, text=True)
 
 
 @pytest.fixture(params=CPUS)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from rocm_guide.quantization.grid import QuantizationError
 from rocm_guide.quantization.int8 import smoothing_scales
 from rocm_guide.quantization.libraries import add_libraries, quiet
-from rocm_guide.smoothquant.checkpoint import load_compressed, save_compressed
+from rocm_guide.smoothquant.checkpoint import load_compressed, quantization_config, save_compressed
 from rocm_guide.smoothquant.folding import input_ranges, smooth_model
 from rocm_guide.smoothquant.linear import SCHEMES, W8A8Linear, quantize_model, quantize_weight
 from rocm_guide.zoo.load import load_model
@@ -141,3 +141,28 @@ def test_libraries_are_looked_for_if_any_is_missing(monkeypatch):
     with pytest.raises(QuantizationError, match="nowhere is not installed"):
         add_libraries("torch", "nowhere")
     assert looked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["per channel, static", "per tensor, static", "per token, per channel"])
+def test_the_library_reads_every_key_as_it_was_meant(name):
+    """compressed-tensors is what llm-compressor writes with, and what vLLM's loader reads config.json with."""
+    add_libraries("compressed_tensors")
+    with quiet():
+        from compressed_tensors.quantization import QuantizationConfig
+    ours = quantization_config(SCHEMES[name])
+    read = json.loads(QuantizationConfig.model_validate(ours).model_dump_json())
+
+    def same(mine, theirs):
+        if isinstance(mine, dict):
+            return all(key in theirs and same(value, theirs[key]) for key, value in mine.items())
+        return mine == theirs
+
+    unknown = set(ours) - set(read)
+    assert unknown == {"version"}, "a key that the library does not know"  # its writer adds the version itself
+    assert same({key: ours[key] for key in read if key in ours}, read), (ours, read)
+    group = ours["config_groups"]["group_0"]
+    weights, inputs = group["weights"], group["input_activations"]
+    # What vLLM's loader asks of W8A8 in int8.
+    assert weights["symmetric"] and not weights["dynamic"] and weights["strategy"] in ("tensor", "channel")
+    assert inputs["strategy"] == ("token" if inputs["dynamic"] else "tensor")

@@ -13,9 +13,10 @@ from rocm_guide.base import GuideError
 from rocm_guide.doctor.diagnosis import PreflightError, diagnose, preflight
 from rocm_guide.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
 from rocm_guide.exercises.torchtune import check_config, check_elastic, check_translation
+from rocm_guide.torchtune import run
 from rocm_guide.torchtune.config import lora_config, model_on_disk, write_rows
 from rocm_guide.torchtune.results import read_metrics, split_epoch
-from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune
+from rocm_guide.torchtune.run import TuneError, gloo_recipe, run_recipe, tune, tune_line
 from rocm_guide.torchtune.tokenizer import ChatTokenizer
 from rocm_guide.zoo.load import load_data, load_tokenizer
 from rocm_guide.zoo.tiny import tiny_folder
@@ -97,6 +98,33 @@ def test_a_role_without_a_place_and_a_folder_without_tokenizer(tmp_path):
         ChatTokenizer(tiny_folder()).tokenize_messages([message])
     with pytest.raises(GuideError, match=r"tokenizer\.json"):
         ChatTokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun x.py",
+        "tune run",
+        "tune run a_recipe",
+        "tune run a_recipe --config other.yaml",
+        "tune run --standalone 1 a_recipe --config config.yaml",
+        "tune run --nnodes 2 a_recipe --config config.yaml",
+        "tune run --nproc_per_node none a_recipe --config config.yaml",
+    ],
+)
+def test_a_line_that_is_not_run_here_is_refused(line, tmp_path):
+    with pytest.raises(TuneError, match=r"^'t"):
+        tune_line(line, tmp_path, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_line_says_what_is_run(monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr(run, "run_recipe", lambda *a, **k: seen.update(given=a, **k))
+    line = "tune run --nnodes 1 --nproc_per_node 4 a_recipe --config config.yaml optimizer.lr=3e-4 output_dir=x"
+    tune_line(line, tmp_path, {"epochs": 1})
+    assert seen["given"] == ("a_recipe", {"epochs": 1}, tmp_path) and seen["processes"] == 4
+    assert seen["overrides"] == {"optimizer.lr": "3e-4", "output_dir": "x"}
 
 
 def test_rows_without_a_column_and_no_rows(tmp_path):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocm_guide.base import shown
 from rocm_guide.cli.fit.advice import advice_for
+from rocm_guide.cli.output import say
 
 if TYPE_CHECKING:
     from rocm_guide.memory.planner import Fit
@@ -139,26 +141,26 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
     many = f"{plan.count} x " if plan.count > 1 else ""
     how = [work.method] + [f"{work.precision} states"] * (work.method == "full") + ["FSDP"] * plan.fsdp
     how += ["checkpointing"] * work.checkpointing + [f"weights: {plan.stored_as}"] * (plan.stored_as != "bf16")
-    typer.echo(f"{model} on {many}{plan.gpu}: {', '.join(how)}; batch {work.batch} x {work.seq} tokens on each GPU")
+    say(f"{shown(model)} on {many}{plan.gpu}: {', '.join(how)}; batch {work.batch} x {work.seq} tokens on each GPU")
     for name, size in {**plan.parts, **plan.overhead}.items():
         bar = "#" * round(BAR * size / max(plan.total, plan.budget))
-        typer.echo(f"  {name:<16}{size / 1e9:9.2f} GB  {bar}".rstrip())
-    typer.echo(
+        say(f"  {name:<16}{size / 1e9:9.2f} GB  {bar}".rstrip())
+    say(
         f"  {'total':<16}{plan.total / 1e9:9.2f} GB of {plan.budget / 1e9:.2f} GB ({plan.budget / 2**30:.2f} GiB); "
         f"the peak is at: {plan.moment}"
     )
-    typer.echo(f"  torch: {plan.peak / 1e9:.2f} GB allocated at the peak, {plan.reserved / 1e9:.2f} GB reserved")
+    say(f"  torch: {plan.peak / 1e9:.2f} GB allocated at the peak, {plan.reserved / 1e9:.2f} GB reserved")
     rows = "sequences at once" if work.method == "serve" else "rows"
     most = f"at most {plan.largest_batch} {rows} of {work.seq} tokens"
     if plan.fits:
-        typer.echo(f"[OK]   fits; {most}")
+        say(f"[OK]   fits; {most}")
     else:
         advice = most if plan.largest_batch else advice_for(plan, fields)
-        typer.echo(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
+        say(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
     if placement:
         from rocm_guide.placement.reasons import explain_placement
 
-        typer.echo("\n".join([f"device map {placement.strategy!r}:", *explain_placement(placement)]))
+        say("\n".join([f"device map {placement.strategy!r}:", *explain_placement(placement)]))
 
 
 def _draw(plan: Fit, model: str, path: Path) -> None:

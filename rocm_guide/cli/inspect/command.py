@@ -82,8 +82,8 @@ def inspect(
     comes from --call, else from --arg and --const, else from a function example() in the file. With --run the code of
     the first launch is also executed, on this machine's CPU, and what it did is counted.
     """
-    from rocm_guide.base import GuideError
-    from rocm_guide.cli.output import plain_console, working
+    from rocm_guide.base import GuideError, shown
+    from rocm_guide.cli.output import PlainConsole, working
 
     name, _, kernel = target.partition("::")
     path = Path(name)
@@ -123,14 +123,14 @@ def inspect(
     if as_json:
         import json
 
-        shown = [one.to_dict() for one in found]
+        rows = [one.to_dict() for one in found]
         if executed:
-            shown[0]["executed"] = executed
-        typer.echo(json.dumps(shown, indent=1))
+            rows[0]["executed"] = executed
+        typer.echo(json.dumps(rows, indent=1))
         return
     from rocm_guide.cli.inspect.text import print_inspection, print_overview
 
-    console = plain_console()
+    console = PlainConsole()
     if len(found) > 1:
         print_overview(console, found)
     for one in found[:_FULL]:
@@ -143,7 +143,7 @@ def inspect(
     if len(found) > _FULL:
         console.print(f"{len(found) - _FULL} more kernels: --json or --html OUT has them all, ::KERNEL shows one.")
     if html is not None:
-        console.print(f"written: {html}")
+        console.print(f"written: {shown(html)}")
 
 
 def _missing(path: Path, kernel: str, found: list[Inspection]) -> list[Inspection]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_guide.cli.inspect.python_file import HowTo
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rocm_guide.cli.output import PlainConsole
 
 __all__ = ["executed_counts", "print_executed"]
 
@@ -48,7 +48,7 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
     }
 
 
-def print_executed(console: Console, counts: dict[str, Any]) -> None:
+def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
     """The counts as a section of an inspection."""
     console.print("Executed on this machine's CPU (counts of gfx942 code, not times)", style="bold")
     for name, text in _WORDS.items():

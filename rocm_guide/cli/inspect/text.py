@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.mi300x.isa.sources import lines_of_code
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from rocm_guide.cli.output import PlainConsole
     from rocm_guide.mi300x.inspection import Inspection
 
 __all__ = ["print_inspection", "print_overview", "source_lines"]
@@ -25,11 +24,11 @@ def source_lines(one: Inspection, folder: Path | None) -> dict[str, str]:
     return lines_of_code(places, folder)
 
 
-def _head(console: Console, title: str) -> None:
+def _head(console: PlainConsole, title: str) -> None:
     console.print(f"\n{title}", style="bold")
 
 
-def _resources(console: Console, one: Inspection) -> None:
+def _resources(console: PlainConsole, one: Inspection) -> None:
     r, o = one.resources, one.occupancy
     if r is None:
         return
@@ -52,7 +51,7 @@ def _resources(console: Console, one: Inspection) -> None:
         console.print(f"              workgroups per CU by resource: {admits}")
 
 
-def _instructions(console: Console, one: Inspection) -> None:
+def _instructions(console: PlainConsole, one: Inspection) -> None:
     k = one.kernel
     if k is None or not k.instructions:
         return
@@ -86,7 +85,7 @@ def _instructions(console: Console, one: Inspection) -> None:
             )
 
 
-def _ir(console: Console, one: Inspection) -> None:
+def _ir(console: PlainConsole, one: Inspection) -> None:
     p = one.program
     if p is None:
         return
@@ -111,7 +110,7 @@ def _ir(console: Console, one: Inspection) -> None:
         console.print("  none")
 
 
-def _advice(console: Console, one: Inspection, code: dict[str, str]) -> None:
+def _advice(console: PlainConsole, one: Inspection, code: dict[str, str]) -> None:
     if one.findings:
         _head(console, "Limits")
     colours = {"error": "red", "warning": "yellow"}
@@ -137,7 +136,7 @@ def _advice(console: Console, one: Inspection, code: dict[str, str]) -> None:
         console.print(f"  none: {looked} was found")
 
 
-def print_inspection(console: Console, one: Inspection, folder: Path | None = None) -> None:
+def print_inspection(console: PlainConsole, one: Inspection, folder: Path | None = None) -> None:
     """Print one inspection; ``folder`` is where the user's file lies, so that its lines can be quoted."""
     grid = f", grid {' x '.join(map(str, one.grid))}" if one.grid else ""
     version = f" with triton {one.triton}" if one.triton else ""
@@ -150,7 +149,7 @@ def print_inspection(console: Console, one: Inspection, folder: Path | None = No
     _advice(console, one, source_lines(one, folder))
 
 
-def print_overview(console: Console, found: list[Inspection]) -> None:
+def print_overview(console: PlainConsole, found: list[Inspection]) -> None:
     """One line per kernel, when there are several."""
     head = f"{'kernel':<28} {'waves/WG':>8} {'VGPRs':>9} {'LDS B':>7} {'spills':>6} {'waves/SIMD':>10}  suggestions"
     console.print(head, style="bold")

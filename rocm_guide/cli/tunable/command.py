@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from rocm_guide.base import shown
 from rocm_guide.cli.options import JSON, OutFile, Top, between, choice, model_names, out_file
+from rocm_guide.cli.output import say
 from rocm_guide.cli.tunable.contents import contents, print_file
 from rocm_guide.cli.tunable.options import (
     Attention,
@@ -60,7 +62,7 @@ def plan_command(
     as_json: JSON = False,
 ) -> None:
     """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
-    from rocm_guide.base import GuideError, shown, write_text
+    from rocm_guide.base import GuideError, write_text
     from rocm_guide.cli.output import announced
     from rocm_guide.tunableop.cost import tuning_seconds
     from rocm_guide.tunableop.planner import plan
@@ -96,20 +98,20 @@ def plan_command(
         summary |= {"untunable": found.untunable, "assumed": found.assumed}
         typer.echo(json.dumps({**summary, "gemms": rows}))
         return
-    typer.echo(f"{'prefill':>9} {'decode':>9} {'share':>6}  product")
+    say(f"{'prefill':>9} {'decode':>9} {'share':>6}  product")
     total = max(found.flops, 1)
     for e in entries[:60]:
-        typer.echo(f"{e.prefill:>9} {e.decode:>9} {e.flops / total:>6.1%}  {e.gemm.op},{e.gemm.params}  {e.modules[0]}")
+        say(f"{e.prefill:>9} {e.decode:>9} {e.flops / total:>6.1%}  {e.gemm.op},{e.gemm.params}  {e.modules[0]}")
     if len(entries) > 60:
-        typer.echo(f"  … and {len(entries) - 60} more (--out FILE writes all)")
-    typer.echo(f"{len(entries)} products to tune, {found.flops / 1e12:.2f} TFLOP in all")
-    typer.echo(f"tuning on an MI300X: {span(low, high)} (computed, for {candidates} candidates per product)")
+        say(f"  … and {len(entries) - 60} more (--out FILE writes all)")
+    say(f"{len(entries)} products to tune, {found.flops / 1e12:.2f} TFLOP in all")
+    say(f"tuning on an MI300X: {span(low, high)} (computed, for {candidates} candidates per product)")
     for words in found.assumed:
-        typer.echo(f"assumed: {words}")
+        say(f"assumed: {words}")
     for name, count in found.untunable.items():
-        typer.echo(f"{count} calls of {name}: outside TunableOp")
+        say(f"{count} calls of {name}: outside TunableOp")
     if out is not None:
-        typer.echo(f"{out}: {len(entries)} lines for torch.cuda.tunable.tune_gemm_in_file")
+        say(f"{shown(out)}: {len(entries)} lines for torch.cuda.tunable.tune_gemm_in_file")
 
 
 @app.command()
@@ -143,15 +145,15 @@ def check(file: Annotated[Path, _FILE], as_json: JSON = False) -> None:
             )
         )
     else:
-        typer.echo(f"{file}: {len(parsed.gemms)} products, {len(parsed.tuned)} tuned")
+        say(f"{shown(file)}: {len(parsed.gemms)} products, {len(parsed.tuned)} tuned")
         for name, value in parsed.validators.items():
-            typer.echo(f"  {name} = {value}")
+            say(f"  {name} = {value}")
         for line in parsed.problems:
-            typer.echo(f"  [WARN] {line}")
+            say(f"  [WARN] {line}")
         for line in refused:
-            typer.echo(f"  [FAIL] {line}")
+            say(f"  [FAIL] {line}")
         if here is None and parsed.validators:
-            typer.echo("  no GPU here: the validators were not compared")
+            say("  no GPU here: the validators were not compared")
     if refused or any("skipped" in p for p in parsed.problems):
         raise typer.Exit(1)
 
@@ -185,7 +187,7 @@ def explain_command(
         )
         return
     for gemm, text in told:
-        typer.echo(f"{gemm.line()}\n{text}\n")
+        say(f"{gemm.line()}\n{text}\n")
 
 
 @app.command("merge")
@@ -243,17 +245,14 @@ def compare_command(
         return
     for x, y, n, speed_up in c.rows[:top]:
         times = f"{speed_up:>6.2f}x  {x.time_ms:>9.5f} -> {y.time_ms:>9.5f} ms"
-        typer.echo(f"{times}  {f'{n:>8} calls  ' if model else ''}{x.params}  {x.solution} -> {y.solution}")
+        say(f"{times}  {f'{n:>8} calls  ' if model else ''}{x.params}  {x.solution} -> {y.solution}")
     if not c.after_ms:
-        typer.echo(
-            f"nothing to compare: no product with a time is in both files{' and called by ' + model if model else ''}"
-        )
+        caller = f" and called by {shown(model)}" if model else ""
+        say(f"nothing to compare: no product with a time is in both files{caller}")
         return
-    how = f"weighted by the calls of {model}" if model else "each counted once"
-    typer.echo(
-        f"{len(c.rows)} products in both, {how}: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all"
-    )
-    typer.echo(f"only in the first: {c.only_before}; only in the second: {c.only_after}")
+    how = f"weighted by the calls of {shown(model)}" if model else "each counted once"
+    say(f"{len(c.rows)} products in both, {how}: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all")
+    say(f"only in the first: {c.only_before}; only in the second: {c.only_after}")
 
 
 @app.command("tune")
@@ -265,7 +264,7 @@ def tune_command(
     as_json: JSON = False,
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
-    from rocm_guide.base import GuideError, shown
+    from rocm_guide.base import GuideError
     from rocm_guide.cli.output import announced
     from rocm_guide.host import gpu_possible
     from rocm_guide.tunableop.file_tools import missing
@@ -299,6 +298,6 @@ def tune_command(
     if as_json:
         typer.echo(json.dumps({"file": str(results), **contents(done), "left": [g.line() for g in left.values()]}))
         return
-    typer.echo(f"{results}: {len(done.tuned)} tuned products")
+    say(f"{shown(results)}: {len(done.tuned)} tuned products")
     if left:
-        typer.echo(f"{len(left)} left: PyTorch tunes some products with a size of 1 only online, in a run of the model")
+        say(f"{len(left)} left: PyTorch tunes some products with a size of 1 only online, in a run of the model")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rocm_guide.base import write_text
-from rocm_guide.cli.output import write_or_print
+from rocm_guide.cli.output import say, write_or_print
 
 if TYPE_CHECKING:
     from rocm_guide.tunableop.files import TuningFile
@@ -34,7 +34,7 @@ def print_file(file: TuningFile, out: Path | None, as_json: bool) -> None:
     """The file's text to ``out`` or the screen, with what was odd on stderr; with ``as_json`` what it holds."""
     if not as_json:
         for line in file.problems:
-            typer.echo(f"[WARN] {line}", err=True)
+            say(f"[WARN] {line}", err=True)
         write_or_print(file.text(), out)
         return
     if out is not None:

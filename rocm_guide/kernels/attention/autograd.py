@@ -13,6 +13,7 @@ import torch
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.launch import needs_gradient, traced
 
 __all__ = ["attention"]
 
@@ -76,5 +77,8 @@ def attention(
     if dropout and seed is None:
         seed = int(torch.randint(1 << 62, ()))
     options = options | {"dropout": dropout, "seed": seed or 0}
-    out, lse = AttentionFunction.apply(q, k, v, bias, options)
+    if needs_gradient(q, k, v, bias) and not traced():
+        out, lse = AttentionFunction.apply(q, k, v, bias, options)
+    else:
+        out, lse = attention_forward(q, k, v, bias=bias, **options)
     return (out, lse) if return_lse else out

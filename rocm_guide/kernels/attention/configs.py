@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -164,22 +163,32 @@ def triton_type(dtype: torch.dtype) -> Any:
     return getattr(tl, {f"float8_{f.name}": f.triton for f in FP8.values()}.get(name, name))
 
 
-@contextmanager
-def descriptor_memory(device: torch.device) -> Iterator[None]:
+class descriptor_memory:
     """Inside, a launch finds the few bytes in which each program builds its TMA descriptors; Triton asks for them then.
 
     Triton's allocator belongs to the caller (another library may have set one), so it is put back.
     """
-    import torch
-    import triton
-    from triton.runtime import _allocation
 
-    before = _allocation._allocator.get()
-    triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device=device))
-    try:
-        yield
-    finally:
-        triton.set_allocator(before)
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        import triton
+        from triton.runtime import _allocation
+
+        self.before = _allocation._allocator.get()
+        triton.set_allocator(self.allocate)
+
+    def __exit__(self, *_: object) -> None:
+        import triton
+
+        triton.set_allocator(self.before)
+
+    def allocate(self, size: int, _align: int, _stream: int | None) -> torch.Tensor:
+        """What Triton calls."""
+        import torch
+
+        return torch.empty(size, dtype=torch.int8, device=self.device)
 
 
 def fits_tma(x: torch.Tensor) -> bool:

@@ -16,22 +16,13 @@ document's flash-attention.py.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
-from rocm_guide.kernels.attention.configs import (
-    FORWARD_CONFIGS,
-    check_tile,
-    descriptor_memory,
-    fits_tma,
-    pick_config,
-    triton_type,
-)
-from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem
+from rocm_guide.kernels.attention.problem import attention_problem
 from rocm_guide.kernels.attention.tile import (
     head_start,
     hint_multiple,
@@ -41,6 +32,7 @@ from rocm_guide.kernels.attention.tile import (
     log2_scores,
     mask_scores,
 )
+from rocm_guide.kernels.launch import planned, traced
 
 if TYPE_CHECKING:
     import torch
@@ -218,61 +210,6 @@ def attention_forward_kernel(
                 tile += tl.num_programs(0)
 
 
-def launch_forward(
-    problem: AttentionProblem,
-    out_dtype: torch.dtype,
-    *,
-    scales: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-    p_bits: float = 0.0,
-    math: torch.dtype | None = None,
-    schedule: str = "grid",
-    config: dict[str, Any] | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Launch on checked arguments; ``math`` is the type of the second product, ``2 ** p_bits`` the factor on p."""
-    import torch
-
-    if schedule not in ("grid", "fixed", "dynamic"):
-        raise KernelError(f"schedule={schedule!r}: give 'grid', 'fixed' or 'dynamic'")
-    q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
-    sequences, heads, _, max_q, _ = sizes
-    given, out = problem.new(q.shape[2], heads, out_dtype)
-    lse = torch.empty((q.shape[0], heads, q.shape[2]), dtype=torch.float32, device=q.device)
-    arch = architecture(q)
-    persistent = schedule != "grid" or scales is not None
-    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, persistent=persistent)
-    tiles = -(-max_q // tile.m) * sequences * heads
-    if tiles and d:
-        aligned = fits_tma(k) and fits_tma(v)
-        tma = tile.tma and aligned
-        programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
-        counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
-        with descriptor_memory(q.device) if tma else nullcontext():
-            attention_forward_kernel[(programs,)](
-                (q, k, v, out, lse),
-                problem.extras[:3],
-                scales,
-                (q.stride(), k.stride(), v.stride(), out.stride(), lse.stride(), problem.extras[3]),
-                problem.launch_sizes,
-                problem.scale,
-                problem.drop,
-                counter,
-                D=d,
-                COLUMNS=problem.columns,
-                BLOCK_M=tile.m,
-                BLOCK_N=tile.n,
-                CAUSAL=problem.causal,
-                P_BITS=p_bits,
-                MATH=triton_type(math or v.dtype),
-                TMA=tma,
-                UNIT=16 // k.element_size() if aligned else 1,
-                HEADS_FIRST=tile.heads_first,
-                STAGES=tile.stages,
-                SCHEDULE=schedule,
-                **tile.options(arch),
-            )
-    return given, lse[0] if problem.layout == "thd" else lse
-
-
 def attention_forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -306,5 +243,65 @@ def attention_forward(
 
     Example, in the interpreter or on a GPU: ``out, lse = attention_forward(q, k, v, causal=True)``.
     """
-    problem = attention_problem(q, k, v, **options)
-    return launch_forward(problem, q.dtype, schedule=schedule, config=config)
+    if traced():
+        return traced_attention(q, k, v, **options)
+    from rocm_guide.kernels.attention.forward_launch import launch_forward
+
+    bias, alibi_slopes = options.get("bias"), options.get("alibi_slopes")
+    dropout, cu = options.get("dropout", 0.0), options.get("cu_seqlens_q")
+    if dropout or cu is not None or options.get("cu_seqlens_k") is not None:
+        # A new seed for each call, or starts of sequences that have to be looked at.
+        return launch_forward(attention_problem(q, k, v, **options), q.dtype, schedule=schedule, config=config)
+    names = tuple(name for name in options if name not in ("bias", "alibi_slopes"))
+    values = (options[name] for name in names)
+    return planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, names, *values)(q, k, v, bias, alibi_slopes)
+
+
+def traced_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    layout: str = "bhsd",
+    scale: float | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    seed: int = 0,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operator of a traced call, differentiable."""
+    import torch
+
+    masks, longest = (bias, alibi_slopes, cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
+    return torch.ops.rocm_guide.attention_forward(q, k, v, *masks, layout, scale, causal, dropout, seed, *longest)
+
+
+def _plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    slopes: torch.Tensor | None,
+    schedule: str,
+    config: dict[str, Any] | None,
+    names: tuple[str, ...],
+    *values: Any,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    from rocm_guide.kernels.attention.forward_launch import plan_forward
+
+    options = dict(zip(names, values, strict=True))
+    problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
+    launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
+
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, slopes: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
+        slopes = None if slopes is None else slopes.expand(rows).contiguous()
+        return launch((q, k, v), (bias, slopes, None), None, None)
+
+    return run

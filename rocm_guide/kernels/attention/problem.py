@@ -74,14 +74,32 @@ class AttentionProblem:
         """
         return (*self.sizes[:3], 2 * self.sizes[3], 2 * self.sizes[4])
 
+    def output(self, rows: int, heads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shape of a tensor in the caller's layout, and the strides of its (batch, heads, rows, D) view."""
+        batch, d = self.q.shape[0], self.d
+        if self.layout == "bhsd":
+            return (batch, heads, rows, d), contiguous_strides((batch, heads, rows, d))
+        across, step, head, one = contiguous_strides((batch, rows, heads, d))
+        return (batch, rows, heads, d)[self.layout == "thd" :], (across, head, step, one)
+
     def new(self, rows: int, heads: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """An empty tensor in the caller's layout, and its (batch, heads, rows, D) view."""
         import torch
 
-        batch = self.q.shape[0]
-        shape = {"bhsd": (batch, heads, rows, self.d), "bshd": (batch, rows, heads, self.d)}
-        given = torch.empty(shape.get(self.layout, (rows, heads, self.d)), dtype=dtype, device=self.q.device)
+        given = torch.empty(self.output(rows, heads)[0], dtype=dtype, device=self.q.device)
         return given, heads_second(given, self.layout)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a new tensor.
+
+    >>> contiguous_strides((2, 3, 4)), contiguous_strides((2, 0, 4))
+    ((12, 4, 1), (4, 4, 1))
+    """
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides))
 
 
 def heads_second(x: torch.Tensor, layout: str) -> torch.Tensor:

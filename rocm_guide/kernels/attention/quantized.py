@@ -25,7 +25,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, check_same_device
-from rocm_guide.kernels.attention.forward import launch_forward
+from rocm_guide.kernels.attention.forward_launch import launch_forward
 from rocm_guide.kernels.attention.problem import attention_problem
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 

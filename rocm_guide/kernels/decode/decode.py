@@ -17,7 +17,8 @@ document's 06-attention-decode.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
@@ -35,6 +36,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
+from rocm_guide.kernels.launch import Launch, planned, traced
 
 if TYPE_CHECKING:
     import torch
@@ -147,57 +149,50 @@ def block_rows(group: int, heads: int) -> tuple[int, int]:
     return rows, heads * -(-group // rows)
 
 
-def launch_decode(
+def plan_decode(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     tokens: int,
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
-    scale: float,
     parts: int | None = None,
     config: DecodeTile | None = None,
-) -> torch.Tensor:
-    """Launch both kernels on checked arguments: ``k`` and ``v`` are (batch or page, key, KV head, feature)."""
+) -> Callable[..., torch.Tensor]:
+    """Choose both launches for checked arguments: ``k`` and ``v`` are (batch or page, key, KV head, feature).
+
+    What is returned takes (q, k, v, lengths, table, scale) of that kind.
+    """
     import torch
 
-    (batch, q_heads, width), heads, arch = q.shape, k.shape[2], architecture(q)
+    (batch, q_heads, width), heads, arch, device = q.shape, k.shape[2], architecture(q), q.device
+    shape, dtype = q.shape, q.dtype
     config = config or choose(DECODE_CONFIGS, arch)
     block_m, tiles = block_rows(q_heads // heads, heads)
     parts = parts or parts_for(q, tokens, tiles, config)
-    out = torch.empty_like(q)
-    if not out.numel():
-        return out
     block_d = max(16, next_power_of_2(width))
-    lse = torch.empty((batch, q_heads, parts), dtype=torch.float32, device=q.device)
-    part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=q.device) if parts > 1 else out
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
-    _decode_part[(tiles, parts, batch)](
-        q,
-        k,
-        v,
-        lengths,
-        table,
-        part,
-        lse,
-        tokens,
-        scale * _LOG2E,
-        k.stride(0),
-        k.stride(1),
-        k.stride(2),
-        table_width,
-        GROUP=q_heads // heads,
-        D=width,
-        PAGE=page,
-        BLOCK_M=block_m,
-        BLOCK_N=keys_per_step(config, width),
-        BLOCK_D=block_d,
-        **config.options(arch),
-    )
-    if parts > 1:
-        block_p = next_power_of_2(parts)
-        _combine[(batch * q_heads,)](part, lse, out, parts, D=width, BLOCK_D=block_d, BLOCK_P=block_p, num_warps=4)
-    return out
+    constants = {"GROUP": q_heads // heads, "D": width, "PAGE": page, "BLOCK_M": block_m, "BLOCK_D": block_d}
+    constants |= {"BLOCK_N": keys_per_step(config, width)}
+    fixed = *k.stride()[:3], table_width
+    decode = Launch(_decode_part, (tiles, parts, batch), fixed, constants, config.options(arch))
+    widths = {"D": width, "BLOCK_D": block_d, "BLOCK_P": next_power_of_2(parts)}
+    combine = Launch(_combine, (batch * q_heads,), (parts,), widths, {"num_warps": 4})
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Any, table: Any, scale: float) -> torch.Tensor:
+        q = q.contiguous()
+        out = torch.empty(shape, dtype=dtype, device=device)
+        if not out.numel():
+            return out
+        lse = torch.empty((batch, q_heads, parts), dtype=torch.float32, device=device)
+        part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=device) if parts > 1 else out
+        tensors = q, k, v, lengths, table, part, lse
+        decode.with_arguments(tensors, (*tensors, tokens, scale * _LOG2E, *fixed, *decode.last))
+        if parts > 1:
+            combine(part, lse, out)
+        return out
+
+    return run
 
 
 def check_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None) -> None:
@@ -263,12 +258,24 @@ def attention_decode(
     >>> call(attention_decode, q, k, v)[0, :, 0].tolist()  # equal scores: the mean of the values
     [3.0, 3.0, 3.0, 3.0]
     """
+    if scale is not None:
+        scale = check_number("scale", scale)
+    if traced():
+        import torch
+
+        return torch.ops.rocm_guide.attention_decode(q, k, v, lengths, scale)
+    return planned(_plan, (q, k, v, lengths), parts)(q, k, v, lengths, scale)
+
+
+def _plan(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None, parts: int | None
+) -> Callable[..., torch.Tensor]:
     check_decode(q, k, v, lengths)
     check_dtype("k", k, (q.dtype,))
     check_dtype("v", v, (q.dtype,))
     check_shape("k", k, (q.shape[0], None, None, q.shape[2]))
-    scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
-    return launch_decode(q.contiguous(), k, v, k.shape[1], lengths, None, scale, check_parts(parts))
+    launch, usual = plan_decode(q, k, v, k.shape[1], lengths, None, check_parts(parts)), q.shape[2] ** -0.5
+    return lambda q, k, v, lengths, scale: launch(q, k, v, lengths, None, usual if scale is None else scale)
 
 
 def reference_attention_decode(

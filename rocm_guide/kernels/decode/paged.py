@@ -11,7 +11,8 @@ https://arxiv.org/abs/2309.06180.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import (
     KernelError,
@@ -21,9 +22,10 @@ from rocm_guide.kernels.arguments import (
     check_same_device,
     check_shape,
 )
-from rocm_guide.kernels.decode.decode import check_decode, check_parts, launch_decode, reference_attention_decode
+from rocm_guide.kernels.decode.decode import check_decode, check_parts, plan_decode, reference_attention_decode
 from rocm_guide.kernels.decode.integer import check_decode_int, launch_decode_int
 from rocm_guide.kernels.decode.kv_quant import dequantize_kv
+from rocm_guide.kernels.launch import planned
 
 if TYPE_CHECKING:
     import torch
@@ -83,17 +85,32 @@ def attention_paged(
     Example, in the interpreter or on a GPU:
     ``out = attention_paged(q, k_pages, v_pages, table, lengths)``.
     """
-    import torch
-
     if lengths is None:
         raise KernelError("lengths is None: a page table does not say how many keys a sequence has")
-    if grids is None:
+    if scale is not None:
+        scale = check_number("scale", scale)
+    plan = planned(_plan, (q, k_pages, v_pages, table, lengths, *(grids or ())), parts)
+    return plan(q, k_pages, v_pages, table, lengths, grids, scale)
+
+
+def _plan(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    *grids_and_parts: Any,
+) -> Callable[..., torch.Tensor]:
+    import torch
+
+    *grids, parts = grids_and_parts
+    if grids:
+        check_decode_int(q, (k_pages, v_pages), (grids[0], grids[1]), lengths)
+    else:
         check_decode(q, k_pages, v_pages, lengths)
         check_dtype("k_pages", k_pages, (q.dtype,))
         check_dtype("v_pages", v_pages, (q.dtype,))
         check_shape("k_pages", k_pages, (None, None, None, q.shape[2]))
-    else:
-        check_decode_int(q, (k_pages, v_pages), grids, lengths)
     check_dtype("table", table, (torch.int32, torch.int64))
     check_shape("table", table, (q.shape[0], None))
     check_last_contiguous("table", table)
@@ -101,8 +118,15 @@ def attention_paged(
     page = k_pages.shape[1]
     if page < 1:
         raise KernelError("pages of 0 keys: a page holds at least one")
-    scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
-    tokens, parts = table.shape[1] * page, check_parts(parts)
-    if grids is None:
-        return launch_decode(q.contiguous(), k_pages, v_pages, tokens, lengths, table, scale, parts)
-    return launch_decode_int(q.contiguous(), (k_pages, v_pages), grids, tokens, lengths, table, scale, parts)
+    tokens, parts, usual = table.shape[1] * page, check_parts(parts), q.shape[2] ** -0.5
+    launch = None if grids else plan_decode(q, k_pages, v_pages, tokens, lengths, table, parts)
+
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: Any, lengths: Any, grids: Any, scale: float | None
+    ) -> torch.Tensor:
+        scale = usual if scale is None else scale
+        if launch is not None:
+            return launch(q, k, v, lengths, table, scale)
+        return launch_decode_int(q.contiguous(), (k, v), grids, tokens, lengths, table, scale, parts)
+
+    return run

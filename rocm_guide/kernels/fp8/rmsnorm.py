@@ -15,6 +15,7 @@ equations leave out; B. Zhang, R. Sennrich, "Root Mean Square Layer Normalizatio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,7 +33,8 @@ from rocm_guide.kernels.arguments import (
     choose,
     next_power_of_2,
 )
-from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
+from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
+from rocm_guide.kernels.launch import Launch, planned, traced
 
 __all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
@@ -170,43 +172,42 @@ def rmsnorm_fp8(
         ...
     rocm_guide.kernels.arguments.KernelError: scale=nan: give a finite number of 1e-37 or more and 1e+37 or less
     """
+    if traced():
+        q, updated, scales = torch.ops.rocm_guide.rmsnorm_fp8(x, residual, weight, scale, eps)
+        return q, residual.copy_(updated) if in_place else updated, scales if scale is None else None
+    # 1 / scale must be a normal fp32 number too.
+    inverse = 1.0 if scale is None else 1.0 / check_number("scale", scale, 1e-37, 1e37)
+    eps = check_number("eps", eps, 0.0)
+    plan = planned(_plan, (x, residual, weight), scale is None, bool(in_place), warps)
+    return plan(x, residual, weight, eps, inverse)
+
+
+def _plan(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dynamic: bool, in_place: bool, warps: int | None
+) -> Callable[..., Any]:
     _check(x, residual, weight)
-    rows, columns = x.shape
-    if scale is not None:
-        # 1 / scale must be a normal fp32 number too.
-        scale = check_number("scale", scale, 1e-37, 1e37)
-    check_number("eps", eps, 0.0)
+    shape, dtype, device = x.shape, x.dtype, x.device
+    rows, columns = shape
     if in_place and not residual.is_contiguous():
         raise KernelError(f"residual has strides {residual.stride()}: in_place needs a contiguous one")
     arch = architecture(x)
-    config = choose(CONFIGS, arch)
-    out, fmt = new_fp8(x, x.shape, arch)
-    updated = residual if in_place else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device) if scale is None else None
-    if rows:
-        one_pass = columns <= config["one_pass"]
-        block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
-        rmsnorm_fp8_kernel[(rows,)](
-            x,
-            residual,
-            weight,
-            updated,
-            out,
-            scales,
-            columns,
-            x.stride(0),
-            residual.stride(0),
-            float(eps),
-            1.0 / scale if scale else 1.0,
-            FMAX=fmt.maximum,
-            BLOCK=block,
-            ONE_PASS=one_pass,
-            DYNAMIC=scale is None,
-            EVEN=columns % block == 0,
-            num_warps=warps or next(n for size, n in config["warps"] if block <= size),
-            num_stages=1,
-        )
-    return finish_fp8(out, fmt), updated, scales
+    config, fp8 = choose(CONFIGS, arch), Fp8Output(arch, shape, device)
+    one_pass = columns <= config["one_pass"]
+    block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
+    flags = {"FMAX": fp8.format.maximum, "BLOCK": block, "ONE_PASS": one_pass}
+    flags |= {"DYNAMIC": dynamic, "EVEN": columns % block == 0}
+    options = {"num_warps": warps or next(n for size, n in config["warps"] if block <= size), "num_stages": 1}
+    launch = Launch(rmsnorm_fp8_kernel, (rows,), (columns, x.stride(0), residual.stride(0)), flags, options)
+
+    def run(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, inverse: float) -> Any:
+        out = fp8.new()
+        updated = residual if in_place else torch.empty(shape, dtype=dtype, device=device)
+        scales = torch.empty((rows, 1), dtype=torch.float32, device=device) if dynamic else None
+        if rows:
+            launch(x, residual, weight, updated, out, scales, floats=(eps, inverse))
+        return fp8.finished(out), updated, scales
+
+    return run
 
 
 def reference_rmsnorm_fp8(

@@ -33,19 +33,27 @@ def inside(at, columns, EVEN: tl.constexpr):
     return tl.full(at.shape, 1, tl.int1) if EVEN else at < columns
 
 
-def new_fp8(like: torch.Tensor, shape: Sequence[int], arch: str) -> tuple[torch.Tensor, Fp8Format]:
-    """An output for a kernel that stores e4m3 in the form of ``arch``, and that form.
+class Fp8Output:
+    """What a kernel stores e4m3 in, in the form of an architecture: ``new`` before the launch, ``finished`` after it.
 
-    In the interpreter it is float32: its own conversion to fp8 loses carries, so :func:`finish_fp8` converts.
+    In the interpreter the kernel stores float32, because the interpreter's own conversion to fp8 loses carries;
+    ``finished`` then converts by torch, bit for bit our model of it.
     """
-    import torch
 
-    fmt = fp8_format("e4m3", arch)
-    dtype = torch.float32 if arch == "interpreter" else fp8_dtype(fmt)
-    return torch.empty(tuple(shape), dtype=dtype, device=like.device), fmt
+    def __init__(self, arch: str, shape: Sequence[int], device: torch.device) -> None:
+        import torch
 
+        self.format: Fp8Format = fp8_format("e4m3", arch)
+        self.dtype = fp8_dtype(self.format)
+        self.stored = torch.float32 if arch == "interpreter" else self.dtype
+        self.shape, self.device = tuple(shape), device
 
-def finish_fp8(out: torch.Tensor, fmt: Fp8Format) -> torch.Tensor:
-    """``out`` as FP8: unchanged from a GPU, converted by torch (bit for bit our model of it) from the interpreter."""
-    dtype = fp8_dtype(fmt)
-    return out if out.dtype == dtype else out.to(dtype)
+    def new(self) -> torch.Tensor:
+        """Room for the kernel to write."""
+        import torch
+
+        return torch.empty(self.shape, dtype=self.stored, device=self.device)
+
+    def finished(self, out: torch.Tensor) -> torch.Tensor:
+        """What was written, as FP8."""
+        return out if self.stored is self.dtype else out.to(self.dtype)

@@ -12,6 +12,7 @@ and the sigmoid put right; N. Shazeer, "GLU Variants Improve Transformer", https
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +28,8 @@ from rocm_guide.kernels.arguments import (
     choose,
     next_power_of_2,
 )
-from rocm_guide.kernels.fp8.store import finish_fp8, inside, new_fp8, saturate
+from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
+from rocm_guide.kernels.launch import Launch, planned, traced
 
 __all__ = ["swiglu_fp8"]
 
@@ -156,54 +158,50 @@ def swiglu_fp8(
         ...
     rocm_guide.kernels.arguments.KernelError: x has shape (2, 7): give (rows, 2 * columns), gate and up side by side
     """
+    if traced():
+        q, scales = torch.ops.rocm_guide.swiglu_fp8(x, scale)
+        return q, scales if scale is None else None
+    inverse = None if scale is None else 1.0 / check_number("scale", scale, 1e-37, 1e37)
+    return planned(_plan, (x,), inverse is None, tile, warps)(x, inverse)
+
+
+def _plan(x: torch.Tensor, dynamic: bool, tile: int | None, warps: int | None) -> Callable[..., Any]:
     check_dtype("x", x, FLOATS)
     if x.ndim != 2 or x.shape[1] < 2 or x.shape[1] % 2:
         raise KernelError(f"x has shape {tuple(x.shape)}: give (rows, 2 * columns), gate and up side by side")
     check_last_contiguous("x", x)
-    if scale is not None:
-        scale = check_number("scale", scale, 1e-37, 1e37)
-    half = tile is not None if scale is None else (tile is None) != (warps is None)
+    half = tile is not None if dynamic else (tile is None) != (warps is None)
     if half:
         raise KernelError(f"tile={tile}, warps={warps}: give both with a scale, and no tile without one")
-    arch = architecture(x)
+    arch, device = architecture(x), x.device
     config = choose(CONFIGS, arch)
     rows, columns = x.shape[0], x.shape[1] // 2
-    out, fmt = new_fp8(x, (rows, columns), arch)
-    if scale is not None:
+    fp8 = Fp8Output(arch, (rows, columns), device)
+    flags: dict[str, Any] = {"FMAX": fp8.format.maximum}
+    if not dynamic:
         block, n = next((t, w) for most, t, w in config["static"] if most is None or rows * columns <= most)
         block, n = (tile, warps) if tile and warps else (block, n)
-        if rows:
-            # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
-            swiglu_fp8_kernel[(rows * triton.cdiv(columns, block),)](
-                x,
-                out,
-                x.stride(0),
-                1.0 / scale,
-                COLUMNS=columns,
-                FMAX=fmt.maximum,
-                BLOCK=block,
-                CLAMP=not arch.startswith("sm_"),
-                num_warps=n,
-            )
-        return finish_fp8(out, fmt), None
-    scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
-    one_pass = columns <= config["one_pass"]
-    block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
-    if rows:
-        swiglu_fp8_rows_kernel[(rows,)](
-            x,
-            out,
-            scales,
-            columns,
-            x.stride(0),
-            FMAX=fmt.maximum,
-            BLOCK=block,
-            ONE_PASS=one_pass,
-            EVEN=columns % block == 0,
-            num_warps=warps or next(n for size, n in config["warps"] if block <= size),
-            num_stages=1,
-        )
-    return finish_fp8(out, fmt), scales
+        # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
+        flags |= {"COLUMNS": columns, "BLOCK": block, "CLAMP": not arch.startswith("sm_")}
+        grid = (rows * triton.cdiv(columns, block),)
+        launch = Launch(swiglu_fp8_kernel, grid, (x.stride(0),), flags, {"num_warps": n})
+    else:
+        one_pass = columns <= config["one_pass"]
+        block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
+        flags |= {"BLOCK": block, "ONE_PASS": one_pass, "EVEN": columns % block == 0}
+        options = {"num_warps": warps or next(n for size, n in config["warps"] if block <= size), "num_stages": 1}
+        launch = Launch(swiglu_fp8_rows_kernel, (rows,), (columns, x.stride(0)), flags, options)
+
+    def run(x: torch.Tensor, inverse: float | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        out = fp8.new()
+        scales = torch.empty((rows, 1), dtype=torch.float32, device=device) if inverse is None else None
+        if rows and scales is None:
+            launch(x, out, floats=(inverse,))
+        elif rows:
+            launch(x, out, scales)
+        return fp8.finished(out), scales
+
+    return run
 
 
 def reference_swiglu_fp8(x: torch.Tensor) -> torch.Tensor:

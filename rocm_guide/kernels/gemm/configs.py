@@ -125,7 +125,7 @@ def transpose_for_hopper(tile: GemmTile, arch: str, bits: int, weight: bool) -> 
 def is_aligned(*matrices: torch.Tensor) -> bool:
     """Whether 128-bit loads are possible: one stride is 1, the other and the address are multiples of 16 bytes."""
     return all(
-        min(x.stride()) == 1 and max(x.stride()) * x.element_size() % 16 == 0 and x.storage_offset() % 16 == 0
+        min(x.stride()) == 1 and max(x.stride()) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0
         for x in matrices
     )
 

@@ -14,6 +14,7 @@ import torch
 
 from rocm_guide.kernels.arguments import check_dtype, check_shape
 from rocm_guide.kernels.gemm.tiled import gemm
+from rocm_guide.kernels.launch import needs_gradient, traced
 
 __all__ = []
 
@@ -64,4 +65,10 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
         check_dtype("bias", bias, (x.dtype,))
     check_shape("weight", weight, (None, x.shape[-1]))
     flat = x.reshape(-1, x.shape[-1])
-    return LinearFunction.apply(flat, weight, bias).reshape(*x.shape[:-1], weight.shape[0])
+    if traced():
+        y = torch.ops.rocm_guide.linear(flat, weight, bias)
+    elif needs_gradient(x, weight, bias):
+        y = LinearFunction.apply(flat, weight, bias)
+    else:
+        y = gemm(flat, weight.T, bias)
+    return y.reshape(*x.shape[:-1], weight.shape[0])

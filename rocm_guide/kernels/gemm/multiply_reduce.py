@@ -11,6 +11,7 @@ https://github.com/ROCm/triton/tree/main_perf/python/perf-kernels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, choose, next_power_of_2
 from rocm_guide.kernels.gemm.tiled import check_operands
+from rocm_guide.kernels.launch import Launch, planned
 
 if TYPE_CHECKING:
     import torch
@@ -131,44 +133,40 @@ def gemm_multiply_reduce(
     Raises:
         KernelError: shapes, types or devices that do not fit, or alpha not finite.
     """
+    alpha = check_number("alpha", alpha)
+    return planned(_plan, (a, b), out_dtype, tile)(a, b, alpha)
+
+
+def _plan(
+    a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None, tile: MultiplyReduceTile | None
+) -> Callable[..., torch.Tensor]:
     import torch
 
     arch = architecture(a)
     check_operands(a, b, None, arch)
-    alpha, integer = check_number("alpha", alpha), a.dtype == torch.int8
-    if integer and alpha != 1.0:
-        raise KernelError(f"alpha={alpha}: int8 sums stay whole numbers, so alpha must be 1")
+    integer, device = a.dtype == torch.int8, a.device
     if out_dtype is None:
         out_dtype = torch.int32 if integer else a.dtype if a.element_size() > 1 else torch.bfloat16
     (m, k), n = a.shape, b.shape[1]
-    c = torch.empty(m, n, dtype=out_dtype, device=a.device)
-    check_dtype("out", c, (torch.int32,) if integer else (torch.float16, torch.bfloat16, torch.float32))
-    if c.numel() == 0:
-        return c
+    allowed = (torch.int32,) if integer else (torch.float16, torch.bfloat16, torch.float32)
+    check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
+    if m == 0 or n == 0:
+        return lambda *_: torch.empty(m, n, dtype=out_dtype, device=device)
     side = "k" if b.stride(0) == 1 or n == 1 else "n"
-    tile = tile or choose(CONFIGS, arch)[side, 8 * b.element_size()]
-    rows = min(next_power_of_2(m), tile.rows)
-    gemm_multiply_reduce_kernel[(triton.cdiv(n, tile.bn), triton.cdiv(m, rows))](
-        a,
-        b,
-        c,
-        m,
-        n,
-        k,
-        a.stride(0),
-        a.stride(1),
-        b.stride(0),
-        b.stride(1),
-        alpha,
-        BM=rows,
-        BN=tile.bn,
-        BK=tile.bk,
-        EVEN_K=k % tile.bk == 0,
-        INT=integer,
-        num_warps=tile.warps,
-        num_stages=2,
-    )
-    return c
+    t = tile or choose(CONFIGS, arch)[side, 8 * b.element_size()]
+    rows = min(next_power_of_2(m), t.rows)
+    constants = {"BM": rows, "BN": t.bn, "BK": t.bk, "EVEN_K": k % t.bk == 0, "INT": integer}
+    grid, fixed = (triton.cdiv(n, t.bn), triton.cdiv(m, rows)), (m, n, k, *a.stride(), *b.stride())
+    launch = Launch(gemm_multiply_reduce_kernel, grid, fixed, constants, {"num_warps": t.warps, "num_stages": 2})
+
+    def run(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
+        if integer and alpha != 1.0:
+            raise KernelError(f"alpha={alpha}: int8 sums stay whole numbers, so alpha must be 1")
+        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        launch(a, b, c, floats=(alpha,))
+        return c
+
+    return run
 
 
 def reference_multiply_reduce(a: torch.Tensor, b: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:

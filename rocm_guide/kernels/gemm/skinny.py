@@ -13,6 +13,7 @@ reasons).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import wait_for_stores
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
+from rocm_guide.kernels.launch import Launch, planned, scratch, traced
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +63,28 @@ class SkinnyWorkspace:
         counters = torch.zeros(tiles, dtype=torch.int32, device=device)
         empty = torch.full((size if slots is None else slots,), -1, dtype=torch.int32, device=device)
         return cls(torch.empty(size, device=device), counters, empty.view(torch.float32))
+
+    @classmethod
+    def of_stream(cls, device: torch.device, *need: int) -> SkinnyWorkspace:
+        """The current stream's workspace on ``device``, for as many partial sums, tiles and slots, or a larger one.
+
+        While a graph is being captured it is a new one: a graph may be replayed on another stream.
+        """
+        import torch
+
+        stream = 0
+        if device.type == "cuda":
+            if torch.cuda.is_current_stream_capturing():
+                return cls.on(device, *need)
+            stream = torch.cuda.current_stream(device).cuda_stream
+        key = cls, device, stream
+        found: SkinnyWorkspace | None = scratch.get(key)
+        have = (
+            (-1, -1, -1) if found is None else tuple(t.numel() for t in (found.partials, found.counters, found.slots))
+        )
+        if found is None or any(h < n for h, n in zip(have, need, strict=True)):
+            found = scratch[key] = cls.on(device, *map(max, have, need))
+        return found
 
 
 @triton.jit
@@ -184,7 +208,7 @@ def gemm_skinny(
         weight: (N, K) in x's type, contiguous rows: the layout of ``torch.nn.Linear``.
         scale_x, scale_w: what a stored value must be multiplied by, one number per tensor.
         out_dtype: float16, bfloat16 (default) or float32.
-        workspace: see :class:`SkinnyWorkspace`; without one, each call makes its own.
+        workspace: see :class:`SkinnyWorkspace`; without one, the calls of a stream share one.
         tile: a launch configuration of your own.
 
     Returns:
@@ -194,46 +218,72 @@ def gemm_skinny(
         KernelError: shapes, types, devices or strides that do not fit, more than 32 rows, a scale that is not finite,
             a workspace too small.
     """
+    scale = check_number("scale_x * scale_w", check_number("scale_x", scale_x) * check_number("scale_w", scale_w))
+    if traced():
+        import torch
+
+        return torch.ops.rocm_guide.gemm_skinny(x, weight, scale_x, scale_w, out_dtype)
+    own = (None,) * 3 if workspace is None else (workspace.partials, workspace.counters, workspace.slots)
+    return planned(_plan, (x, weight, *own), out_dtype, tile)(x, weight, scale, *own)
+
+
+def _plan(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    partials: torch.Tensor | None,
+    counters: torch.Tensor | None,
+    slots: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    tile: SkinnyTile | None,
+) -> Callable[..., torch.Tensor]:
     import torch
 
     arch = architecture(x)
-    scale = check_number("scale_x * scale_w", check_number("scale_x", scale_x) * check_number("scale_w", scale_w))
     check_types(x, weight, arch)
     check_shape("x", x, (None, None))
-    (m, k), n = x.shape, weight.shape[0]
+    (m, k), n, device = x.shape, weight.shape[0], x.device
     check_shape("weight", weight, (None, k))
     check_same_device(x=x, weight=weight)
     check_last_contiguous("x", x)
     check_last_contiguous("weight", weight)
     if not 1 <= m <= 32:
         raise KernelError(f"x has {m} rows: a skinny GEMM takes 1 to 32; use gemm() for more")
-    out = torch.empty(m, n, dtype=out_dtype or torch.bfloat16, device=x.device)
-    check_dtype("out", out, (torch.float16, torch.bfloat16, torch.float32))
+    out_dtype = out_dtype or torch.bfloat16
+    allowed = torch.float16, torch.bfloat16, torch.float32
+    check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
     if n == 0 or k == 0:
-        return out.zero_()
-    tile = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
-    split, tiles = pick_split(n, k, tile, unit_count(x)), triton.cdiv(n, tile.bn)
-    bm = 32 if m > 16 else 16 if m > 8 or tile.chunks == 1 else 8  # the product takes 16 columns at least
-    size = split * tiles * tile.bn * bm
-    need = (0, 0, 0) if split == 1 else (0, 0, size) if tile.direct else (size, tiles, 0)
-    workspace = workspace or SkinnyWorkspace.on(x.device, *need)
-    room = {"workspace": workspace.partials, "counters": workspace.counters, "slots": workspace.slots}
+        return lambda *_: torch.zeros(m, n, dtype=out_dtype, device=device)
+    t = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
+    split, tiles = pick_split(n, k, t, unit_count(x)), triton.cdiv(n, t.bn)
+    bm = 32 if m > 16 else 16 if m > 8 or t.chunks == 1 else 8  # the product takes 16 columns at least
+    size = split * tiles * t.bn * bm
+    need = (0, 0, 0) if split == 1 else (0, 0, size) if t.direct else (size, tiles, 0)
+    room = {"workspace": partials, "counters": counters, "slots": slots}
     check_same_device(x=x, **room)
-    if any(t.numel() < n for t, n in zip(room.values(), need, strict=True)):
+    if any(r is not None and r.numel() < least for r, least in zip(room.values(), need, strict=True)):
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
-    partials = workspace.slots if tile.direct else workspace.partials
-    options = compiler_options(arch, {"num_warps": tile.warps, "num_stages": tile.stages}, matrix=True)
-    options |= {"launch_pdl": True} if tile.overlap and not arch.startswith("gfx") else {}
-    step = tile.bk * tile.chunks
-    even = k % step == 0 and all(t.stride(0) * t.element_size() % 16 == t.data_ptr() % 16 == 0 for t in (x, weight))
-    gemm_skinny_kernel[(tiles, split)](
-        x, weight, out, partials, workspace.counters, m, n, k, x.stride(0), weight.stride(0), scale,
-        BM=bm, BN=tile.bn, BK=tile.bk, CHUNKS=tile.chunks, SPLIT=split, EVEN_K=k % step == 0, EXACT=tile.exact,
-        DIRECT=tile.direct, PDL=tile.overlap,
-        PREFETCH=tile.prefetch if even and k // step // split >= tile.prefetch else 0, EARLY=tile.early,
-        AMD=arch.startswith("gfx"), **options,
-    )  # fmt: skip
-    return out
+    options = compiler_options(arch, {"num_warps": t.warps, "num_stages": t.stages}, matrix=True)
+    options |= {"launch_pdl": True} if t.overlap and not arch.startswith("gfx") else {}
+    step = t.bk * t.chunks
+    even = k % step == 0 and all(y.stride(0) * y.element_size() % 16 == y.data_ptr() % 16 == 0 for y in (x, weight))
+    ahead = t.prefetch if even and k // step // split >= t.prefetch else 0
+    constants = {
+        "BM": bm, "BN": t.bn, "BK": t.bk, "CHUNKS": t.chunks, "SPLIT": split, "EVEN_K": k % step == 0,
+        "EXACT": t.exact, "DIRECT": t.direct, "PDL": t.overlap, "PREFETCH": ahead, "EARLY": t.early,
+        "AMD": arch.startswith("gfx"),
+    }  # fmt: skip
+    launch = Launch(gemm_skinny_kernel, (tiles, split), (m, n, k, x.stride(0), weight.stride(0)), constants, options)
+
+    def run(x: torch.Tensor, weight: torch.Tensor, scale: float, *own: torch.Tensor | None) -> torch.Tensor:
+        out = torch.empty(m, n, dtype=out_dtype, device=device)
+        partials, counters, slots = own
+        if partials is None:
+            kept = SkinnyWorkspace.of_stream(device, *need)
+            partials, counters, slots = kept.partials, kept.counters, kept.slots
+        launch(x, weight, out, slots if t.direct else partials, counters, floats=(scale,))
+        return out
+
+    return run
 
 
 def reference_skinny(x: torch.Tensor, weight: torch.Tensor, scale_x: float = 1.0, scale_w: float = 1.0) -> torch.Tensor:

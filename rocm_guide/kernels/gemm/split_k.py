@@ -10,6 +10,7 @@ Source: "Creating custom kernels for the AMD MI300", https://huggingface.co/blog
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -25,8 +26,9 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
-from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand, reference_gemm
+from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, reference_gemm
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
+from rocm_guide.kernels.launch import Launch, planned
 
 if TYPE_CHECKING:
     import torch
@@ -155,76 +157,70 @@ def gemm_split_k(
     Raises:
         KernelError: what does not fit, a split outside 1 to 64, or an epilogue together with ``atomic``.
     """
+    alpha = check_number("alpha", alpha)
+    options = split, bool(atomic), activation, alpha == 1.0, out_dtype, tf32, tile
+    return planned(_plan, (a, b, bias), *options)(a, b, bias, alpha)
+
+
+def _plan(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    split: int | None,
+    atomic: bool,
+    activation: str,
+    no_factor: bool,
+    out_dtype: torch.dtype | None,
+    tf32: bool,
+    tile: GemmTile | None,
+) -> Callable[..., torch.Tensor]:
     import torch
 
     arch = architecture(a)
     check_operands(a, b, bias, arch)
-    alpha = check_number("alpha", alpha)
     if activation not in ACTIVATIONS:
         raise KernelError(f"activation={activation!r}: give one of {', '.join(ACTIVATIONS)}")
     if split is not None and (isinstance(split, bool) or not isinstance(split, int) or not 1 <= split <= 64):
         raise KernelError(f"split={split!r}: give a whole number from 1 to 64")
-    (m, k), n, integer = a.shape, b.shape[1], a.dtype == torch.int8
-    plain = activation == "none" and bias is None and alpha == 1.0
+    (m, k), n, integer, device = a.shape, b.shape[1], a.dtype == torch.int8, a.device
+    plain = activation == "none" and bias is None and no_factor
     sums = torch.int32 if integer else torch.float32
     if atomic and (not plain or out_dtype not in (None, sums)):
         raise KernelError(f"atomic=True writes plain {sums} sums: leave bias, activation, alpha and out_dtype alone")
     if out_dtype is None:
         out_dtype = sums if atomic or (integer and plain) else a.dtype if a.element_size() > 1 else torch.bfloat16
-    c = torch.empty(m, n, dtype=out_dtype, device=a.device)
-    check_dtype(
-        "out", c, (torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ()))
-    )
-    if c.numel() == 0:
-        return c
+    allowed = torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ())
+    check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
+    if m == 0 or n == 0:
+        return lambda *_: torch.empty(m, n, dtype=out_dtype, device=device)
     if tile is None:
         bits = 8 * a.element_size()
         tile = choose(CONFIGS, arch)[bits] if is_aligned(a, b) or arch not in RAGGED else RAGGED[arch][bits]
-    tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
-    split = min(split or choose_split(tiles, triton.cdiv(k, tile.bk), unit_count(a)), max(1, triton.cdiv(k, tile.bk)))
-    target = c.zero_() if atomic else torch.empty(split, m, n, dtype=sums, device=a.device)
-    a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
-    b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
-    gemm_split_k_kernel[(tiles, split)](
-        a_arg,
-        b_arg,
-        target,
-        m,
-        n,
-        k,
-        a.stride(0),
-        a.stride(1),
-        b.stride(0),
-        b.stride(1),
-        BM=tile.bm,
-        BN=tile.bn,
-        BK=tile.bk,
-        GROUP=tile.group,
-        XCDS=8 if arch == "gfx942" and split == 1 else 1,
-        A_DESC=a_kind,
-        B_DESC=b_kind,
-        EVEN_K=k % tile.bk == 0,
-        INT=integer,
-        PRECISION="tf32" if tf32 else "ieee",
-        EXACT=promotion_interval(a, arch, tile),
-        ATOMIC=atomic,
-        **tile.options(arch),
+    tiles, steps = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn), triton.cdiv(k, tile.bk)
+    parts = min(split or choose_split(tiles, steps, unit_count(a)), max(1, steps))
+    (as_a, a_kind), (as_b, b_kind) = (
+        operand_maker(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
     )
-    if not atomic:
-        add_parts_kernel[(triton.cdiv(m * n, REDUCE_BLOCK),)](
-            target,
-            c,
-            c if bias is None else bias,
-            m * n,
-            n,
-            alpha,
-            PARTS=split,
-            BLOCK=REDUCE_BLOCK,
-            EPILOGUE=not plain,
-            BIAS=bias is not None,
-            ACT=activation,
-        )
-    return c
+    constants = {
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group,
+        "XCDS": 8 if arch == "gfx942" and parts == 1 else 1, "A_DESC": a_kind, "B_DESC": b_kind,
+        "EVEN_K": k % tile.bk == 0, "INT": integer, "PRECISION": "tf32" if tf32 else "ieee",
+        "EXACT": promotion_interval(a, arch, tile), "ATOMIC": atomic,
+    }  # fmt: skip
+    fixed = m, n, k, *a.stride(), *b.stride()
+    multiply = Launch(gemm_split_k_kernel, (tiles, parts), fixed, constants, tile.options(arch))
+    ends = {"PARTS": parts, "BLOCK": REDUCE_BLOCK, "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
+    add = Launch(add_parts_kernel, (triton.cdiv(m * n, REDUCE_BLOCK),), (m * n, n), ends)
+
+    def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
+        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        target = c.zero_() if atomic else torch.empty(parts, m, n, dtype=sums, device=device)
+        multiply.with_arguments((a, b, target), (as_a(a), as_b(b), target, *multiply.fixed, *multiply.last))
+        if not atomic:
+            add(target, c, c if bias is None else bias, floats=(alpha,))
+        return c
+
+    return run
 
 
 def reference_split_k(

@@ -16,6 +16,7 @@ GPU", https://arxiv.org/abs/2301.03598.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,9 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, choose, unit_count
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
-from rocm_guide.kernels.gemm.tiled import check_operands, operand
+from rocm_guide.kernels.gemm.tiled import check_operands, operand_maker
 from rocm_guide.kernels.gemm.tiles import tile_dot, tile_order, to_int64, wait_for_stores
+from rocm_guide.kernels.launch import Launch, planned
 
 if TYPE_CHECKING:
     import torch
@@ -190,38 +192,62 @@ def gemm_stream_k(
     Raises:
         KernelError: shapes, types or devices that do not fit, or a workspace too small.
     """
+    own = (None, None) if workspace is None else (workspace.partials, workspace.flags)
+    return planned(_plan, (a, b, *own), out_dtype, tf32, tile, workers)(a, b, *own)
+
+
+def _plan(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    partials: torch.Tensor | None,
+    flags: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    tf32: bool,
+    tile: GemmTile | None,
+    workers: int | None,
+) -> Callable[..., torch.Tensor]:
     import torch
 
     arch = architecture(a)
     if a.dtype == torch.int8:
         raise KernelError("a is int8: stream-K adds floating-point sums; use gemm() or gemm_split_k()")
     check_operands(a, b, None, arch)
-    (m, k), n = a.shape, b.shape[1]
-    c = torch.empty(m, n, dtype=out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16), device=a.device)
-    check_dtype("out", c, (torch.float16, torch.bfloat16, torch.float32))
-    if c.numel() == 0 or k == 0:
-        return c.zero_()
+    (m, k), n, device = a.shape, b.shape[1], a.device
+    out_dtype = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
+    allowed = torch.float16, torch.bfloat16, torch.float32
+    check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
+    if m == 0 or n == 0 or k == 0:
+        return lambda *_: torch.zeros(m, n, dtype=out_dtype, device=device)
     if tile is None:
         bits = 8 * a.element_size()
         tile = choose(CONFIGS, arch)[bits] if is_aligned(a, b) or arch not in RAGGED else RAGGED[arch][bits]
-    tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
+    tiles, area = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn), tile.bm * tile.bn
     plan = stream_plan(tiles, triton.cdiv(k, tile.bk), workers or unit_count(a))
-    workspace = workspace or StreamWorkspace.on(a.device, plan.workers, tile.bm * tile.bn)
-    check_same_device(a=a, workspace=workspace.partials, flags=workspace.flags)
-    if workspace.partials.numel() < plan.workers * tile.bm * tile.bn or workspace.flags.numel() < plan.workers:
-        raise KernelError(
-            f"the workspace is too small: make it StreamWorkspace.on(device, {plan.workers}, {tile.bm * tile.bn})"
-        )
-    a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
-    b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
-    gemm_stream_k_kernel[(plan.workers,)](
-        a_arg, b_arg, c, workspace.partials, workspace.flags, m, n, k,
-        a.stride(0), a.stride(1), b.stride(0), b.stride(1), plan.shared_tiles,
-        BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" else 1,
-        A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, PRECISION="tf32" if tf32 else "ieee",
-        EXACT=promotion_interval(a, arch, tile), AMD=arch.startswith("gfx"), **tile.options(arch),
-    )  # fmt: skip
-    return c
+    check_same_device(a=a, workspace=partials, flags=flags)
+    small = ((partials, plan.workers * area), (flags, plan.workers))
+    if any(room is not None and room.numel() < least for room, least in small):
+        raise KernelError(f"the workspace is too small: make it StreamWorkspace.on(device, {plan.workers}, {area})")
+    (as_a, a_kind), (as_b, b_kind) = (
+        operand_maker(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
+    )
+    constants = {
+        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group, "XCDS": 8 if arch == "gfx942" else 1,
+        "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % tile.bk == 0, "PRECISION": "tf32" if tf32 else "ieee",
+        "EXACT": promotion_interval(a, arch, tile), "AMD": arch.startswith("gfx"),
+    }  # fmt: skip
+    fixed = m, n, k, *a.stride(), *b.stride(), plan.shared_tiles
+    launch = Launch(gemm_stream_k_kernel, (plan.workers,), fixed, constants, tile.options(arch))
+
+    def run(a: torch.Tensor, b: torch.Tensor, partials: Any, flags: Any) -> torch.Tensor:
+        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        if partials is None:
+            fresh = StreamWorkspace.on(device, plan.workers, area)
+            partials, flags = fresh.partials, fresh.flags
+        rest = c, partials, flags
+        launch.with_arguments((a, b, *rest), (as_a(a), as_b(b), *rest, *launch.fixed, *launch.last))
+        return c
+
+    return run
 
 
 def reference_stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

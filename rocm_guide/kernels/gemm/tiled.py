@@ -11,6 +11,7 @@ optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/infe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -27,6 +28,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
+from rocm_guide.kernels.launch import Launch, planned, traced
 
 if TYPE_CHECKING:
     import torch
@@ -66,16 +68,23 @@ def gemm_kernel(
     tl.store(c_ptr + rm[:, None] * stride_cm + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask=inside)
 
 
+def operand_maker(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Callable[[torch.Tensor], Any], int]:
+    """What turns a matrix like ``x`` into the kernel's argument: itself (0), a descriptor (1) or one of x.T (2)."""
+    if wanted and x.data_ptr() % 16 == 0 and min(x.shape) > 0:
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        for kind, view, size in ((1, x, list(block)), (2, x.T, list(reversed(block)))):
+            if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
+                # A descriptor asks its tensor for the address and the type only, so x stands for x.T too.
+                shape, strides = list(view.shape), list(view.stride())
+                return partial(TensorDescriptor, shape=shape, strides=strides, block_shape=size), kind
+    return lambda tensor: tensor, 0
+
+
 def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
     """What the kernel gets for a matrix: the tensor (0), or a descriptor of it (1) or of its transpose (2)."""
-    if not wanted or x.data_ptr() % 16 or min(x.shape) == 0:
-        return x, 0
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    for kind, view, size in ((1, x, list(block)), (2, x.T, list(reversed(block)))):
-        if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
-            return TensorDescriptor(view, list(view.shape), list(view.stride()), size), kind
-    return x, 0
+    make, kind = operand_maker(x, block, wanted)
+    return make(x), kind
 
 
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
@@ -138,40 +147,60 @@ def gemm(
     Raises:
         KernelError: shapes, types or devices that do not fit, an unknown activation, alpha not finite.
     """
+    alpha = check_number("alpha", alpha)
+    if traced():
+        import torch
+
+        return torch.ops.rocm_guide.gemm(a, b, bias, activation, alpha, out_dtype, tf32)
+    return planned(_plan, (a, b, bias), activation, alpha == 1.0, out_dtype, tf32, tile)(a, b, bias, alpha)
+
+
+def _plan(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str,
+    no_factor: bool,
+    out_dtype: torch.dtype | None,
+    tf32: bool,
+    tile: GemmTile | None,
+) -> Callable[..., torch.Tensor]:
     import torch
 
     arch = architecture(a)
     check_operands(a, b, bias, arch)
-    alpha = check_number("alpha", alpha)
     if activation not in ACTIVATIONS:
         raise KernelError(f"activation={activation!r}: give one of {', '.join(ACTIVATIONS)}")
-    (m, k), n, integer = a.shape, b.shape[1], a.dtype == torch.int8
-    plain = activation == "none" and bias is None and alpha == 1.0
+    (m, k), n, integer, device = a.shape, b.shape[1], a.dtype == torch.int8, a.device
+    plain = activation == "none" and bias is None and no_factor
     if out_dtype is None:
         out_dtype = a.dtype if a.element_size() > 1 else torch.int32 if integer and plain else torch.bfloat16
-    c = torch.empty(m, n, dtype=out_dtype, device=a.device)
-    check_dtype(
-        "out", c, (torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ()))
-    )
+    allowed = torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ())
+    check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
     if m == 0 or n == 0:
+        return lambda *_: torch.empty(m, n, dtype=out_dtype, device=device)
+    bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
+    t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), aligned=aligned, weight=weight, activation=activation)
+    (as_a, a_kind), (as_b, b_kind) = (
+        operand_maker(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
+    )
+    constants = {
+        "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
+        "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0, "INT": integer,
+        "PRECISION": "tf32" if tf32 else "ieee", "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation,
+        "EXACT": promotion_interval(a, arch, t),
+    }  # fmt: skip
+    grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
+    launch = Launch(gemm_kernel, grid, sizes, constants, t.options(arch))
+
+    def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
+        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        rest = c if bias is None else bias
+        arguments = (as_a(a), as_b(b), c, rest, *launch.fixed, alpha, *launch.last)
+        launch.with_arguments((a, b, c, rest), arguments)
         return c
-    if tile is None:
-        bits, aligned = 8 * a.element_size(), is_aligned(a, b)
-        tile = pick_gemm_tile(
-            m, n, bits, arch, unit_count(a), aligned=aligned, weight=b.stride(0) == 1, activation=activation
-        )
-    a_arg, a_kind = operand(a, (tile.bm, tile.bk), tile.descriptors)
-    b_arg, b_kind = operand(b, (tile.bk, tile.bn), tile.descriptors)
-    gemm_kernel[(triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn),)](
-        a_arg, b_arg, c, c if bias is None else bias, m, n, k,
-        a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0), alpha,
-        BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" else 1,
-        A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0, INT=integer,
-        PRECISION="tf32" if tf32 else "ieee", EPILOGUE=not plain, BIAS=bias is not None, ACT=activation,
-        EXACT=promotion_interval(a, arch, tile),
-        **tile.options(arch),
-    )  # fmt: skip
-    return c
+
+    return run
 
 
 def reference_gemm(

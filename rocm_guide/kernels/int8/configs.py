@@ -10,6 +10,12 @@ from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, transpose_for_hop
 
 __all__ = ["pick_int8_tile"]
 
+#: sm_90, instead of the GEMM's smallest tile: few rows wait for memory, and many small workgroups wait together.
+#: Measured (benchmarks/kernels/int8_gemm.py --search --tokens 32 128).
+_FEW_ROWS = (GemmTile(64, 64, 128, 4, 4, speed=0.62), GemmTile(32, 32, 128, 4, 6, speed=0.25))
+#: The same where each unit has one workgroup at most: nobody else is there to wait with, so each step takes more of K.
+_ALONE = {64: GemmTile(64, 64, 256, 4, 4, descriptors=True), 32: GemmTile(32, 32, 256, 4, 5)}
+
 
 def pick_int8_tile(m: int, n: int, batch: int, arch: str, units: int, *, weight: bool = True) -> GemmTile:
     """The tile with the highest speed times the share of its grid that works, and of its elements that are wanted.
@@ -21,11 +27,16 @@ def pick_int8_tile(m: int, n: int, batch: int, arch: str, units: int, *, weight:
     [32, 128, 256]
     """
 
+    def grid(tile: GemmTile) -> int:
+        return triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn) * batch
+
     def rate(tile: GemmTile) -> float:
-        down, across = triton.cdiv(m, tile.bm), triton.cdiv(n, tile.bn)
-        tiles = down * across * batch
-        wanted = m * n / (down * tile.bm * across * tile.bn)
+        tiles = grid(tile)
+        wanted = m * n * batch / (tiles * tile.bm * tile.bn)
         return float(tile.speed * wanted * tiles / (triton.cdiv(tiles, units) * units))
 
     tiles = [transpose_for_hopper(tile, arch, 8, weight) for tile in choose(CONFIGS, arch)[8]]
-    return max(tiles, key=rate)
+    if arch == "sm_90":
+        tiles = [*(tile for tile in tiles if tile.bm > 64), *_FEW_ROWS]
+    best = max(tiles, key=rate)
+    return _ALONE[best.bm] if best in _FEW_ROWS and grid(best) <= units else best

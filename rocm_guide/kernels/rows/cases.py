@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 
 import torch
 
+from rocm_guide.kernels.rows.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from rocm_guide.kernels.rows.layer_norm import layer_norm_forward
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.rms_norm import rms_norm_backward, rms_norm_forward
+from rocm_guide.kernels.rows.silu_mul import swiglu_backward, swiglu_forward
 from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
 from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.rows.weight_grad import norm_weight_grad
@@ -64,6 +66,24 @@ def softmax_cases() -> Cases:
             name = f"{cols} columns, {str(dtype).removeprefix('torch.')}"
             yield f"forward, {name}", partial(softmax_forward, x)
             yield f"backward, {name}", partial(softmax_backward, x, x)
+
+
+def silu_mul_cases() -> Cases:
+    """(label, launch) for the resource table, forward and backward; for a dry run."""
+    for dtype in FLOATS:
+        x = torch.empty(2048, 11008, dtype=dtype, device="cuda")
+        yield f"forward, {str(dtype).removeprefix('torch.')}", partial(swiglu_forward, x, x)
+        yield f"backward, {str(dtype).removeprefix('torch.')}", partial(swiglu_backward, x, x, x)
+
+
+def cross_entropy_cases() -> Cases:
+    """(label, launch) for the resource table: vocabularies of Llama 2 and 3 and an odd one; for a dry run."""
+    for cols in (32000, 128256, 50257):
+        x = torch.empty(2048, cols, dtype=torch.bfloat16, device="cuda")
+        labels = torch.empty(2048, dtype=torch.int64, device="cuda")
+        row = torch.empty(2048, dtype=torch.float32, device="cuda")
+        yield f"forward, {cols} columns", partial(cross_entropy_forward, x, labels)
+        yield f"backward, {cols} columns", partial(cross_entropy_backward, x, labels, row, row)
 
 
 def weight_grad_cases() -> Cases:

@@ -10,6 +10,7 @@ variance by the update of T. Chan et al., "Updating formulae and a pairwise algo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,18 +19,16 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import (
     architecture,
-    check_contiguous,
-    check_dtype,
     check_number,
     check_same_device,
-    check_shape,
     next_power_of_2,
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
+from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
-from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
+from rocm_guide.kernels.rows.tile import RowTile, as_rows, check_vectors, pick_row_tile
 
 __all__ = ["layer_norm", "layer_norm_forward"]
 
@@ -145,14 +144,6 @@ def layer_norm_blocked(
         tl.store(y_ptr + row * cols + start + lane, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-def _check_vectors(cols: int, **vectors: torch.Tensor | None) -> None:
-    for name, v in vectors.items():
-        if v is not None:
-            check_dtype(name, v, FLOATS)
-            check_shape(name, v, (cols,))
-            check_contiguous(name, v)
-
-
 def layer_norm_forward(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -176,28 +167,43 @@ def layer_norm_forward(
 
         y, mean, rstd = layer_norm_forward(x, weight, bias)
     """
+    eps = check_number("eps", eps, 0.0)
+    if traced():
+        return torch.ops.rocm_guide.layer_norm_forward(x, weight, bias, eps)
+    return planned(_plan_forward, (x, weight, bias), tile)(x, weight, bias, eps)
+
+
+def _plan_forward(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, tile: RowTile | None
+) -> Callable[..., Any]:
     flat = as_rows("x", x)
     rows, cols = flat.shape
     check_same_device(x=x, weight=weight, bias=bias)
-    _check_vectors(cols, weight=weight, bias=bias)
-    eps, arch = check_number("eps", eps, 0.0), architecture(x)
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
-    if rows == 0:
-        return y, mean, rstd
+    check_vectors(cols, weight=weight, bias=bias)
+    arch, shape, dtype, device = architecture(x), x.shape, x.dtype, x.device
     t = tile or pick_row_tile(LAYER_NORM_FORWARD, arch, rows, cols, flat.stride(0))
-    flags = {"WEIGHT": weight is not None, "BIAS": bias is not None, **t.options}
-    vectors = (flat if v is None else v for v in (weight, bias))
-    arguments = flat, *vectors, y, mean, rstd, flat.stride(0)
+    flags: dict[str, Any] = {"WEIGHT": weight is not None, "BIAS": bias is not None}
     if t.blocked:
-        layer_norm_blocked[(rows,)](*arguments, cols, eps, BLOCK=t.columns, **flags)
+        flags |= {"BLOCK": t.columns}
+        launch = Launch(layer_norm_blocked, (rows,), (flat.stride(0), cols), flags, t.options)
     else:
-        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
+        flags |= {"DEFER_WEIGHT": t.defer_weight, "ROWS": t.rows, "COLS": next_power_of_2(cols)}
         flags["PREFETCH"] = t.prefetch * unit_count(x) if t.fetches(flat) else 0
-        layer_norm_rows[grid](
-            *arguments, rows, cols, eps, DEFER_WEIGHT=t.defer_weight, ROWS=t.rows, COLS=padded, **flags
-        )
-    return y, mean, rstd
+        launch = Launch(layer_norm_rows, (triton.cdiv(rows, t.rows),), (flat.stride(0), rows, cols), flags, t.options)
+
+    def run(
+        x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, statistics: bool = True
+    ) -> Any:
+        y = torch.empty(shape, dtype=dtype, device=device)
+        rstd = torch.empty(rows, dtype=torch.float32, device=device)
+        # Nobody reads what is written where no gradient is wanted: room for one of them will do.
+        mean = torch.empty(rows, dtype=torch.float32, device=device) if statistics else rstd
+        if rows:
+            vectors = x if weight is None else weight, x if bias is None else bias
+            launch(x, *vectors, y, mean, rstd, floats=(eps,))
+        return y, mean, rstd
+
+    return run
 
 
 class LayerNorm(torch.autograd.Function):
@@ -234,7 +240,12 @@ def layer_norm(
 
         y = layer_norm(x, weight, bias)
     """
-    return LayerNorm.apply(x, weight, bias, eps)
+    if needs_gradient(x, weight, bias) and not traced():
+        return LayerNorm.apply(x, weight, bias, eps)
+    if traced():
+        return layer_norm_forward(x, weight, bias, eps)[0]
+    eps = check_number("eps", eps, 0.0)
+    return planned(_plan_forward, (x, weight, bias), None)(x, weight, bias, eps, False)[0]
 
 
 def reference_layer_norm(

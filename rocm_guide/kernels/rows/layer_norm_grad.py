@@ -9,13 +9,15 @@ All arithmetic is fp32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import (
     architecture,
-    check_contiguous,
     check_dtype,
     check_same_device,
     check_shape,
@@ -23,8 +25,9 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, to_float32, wait_for_kernel_before
+from rocm_guide.kernels.launch import Launch, planned
 from rocm_guide.kernels.rows.configs import LAYER_NORM_BACKWARD
-from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
 __all__ = ["layer_norm_backward"]
@@ -178,64 +181,63 @@ def layer_norm_backward(
 
         dx, dw, db = layer_norm_backward(x, weight, dy, mean, rstd)
     """
+    return planned(_plan, (x, weight, dy, mean, rstd), bias, tile)(x, weight, dy, mean, rstd)
+
+
+def _plan(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    dy: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    bias: bool,
+    tile: RowTile | None,
+) -> Callable[..., Any]:
     flat = as_rows("x", x)
     rows, cols = flat.shape
     check_same_device(x=x, weight=weight, dy=dy, mean=mean, rstd=rstd)
-    if weight is not None:
-        check_dtype("weight", weight, FLOATS)
-        check_shape("weight", weight, (cols,))
-        check_contiguous("weight", weight)
+    check_vectors(cols, weight=weight)
     check_shape("dy", dy, x.shape)
     check_dtype("dy", dy, FLOATS)
-    for name, statistic in (("mean", mean), ("rstd", rstd)):
-        check_shape(name, statistic, (rows,))
-        check_dtype(name, statistic, (torch.float32,))
-        check_contiguous(name, statistic)
-    arch, dy = architecture(x), dy.contiguous()
+    check_vectors(rows, (torch.float32,), mean=mean, rstd=rstd)
+    arch, stride = architecture(x), flat.stride(0)
     has, dtype = weight is not None, x.dtype if weight is None else weight.dtype
-    dx, tables = torch.empty(x.shape, dtype=x.dtype, device=x.device), has + bias
-    if rows == 0:
-        sums = torch.zeros(tables, cols, dtype=dtype, device=x.device)
-        return dx, sums[0] if has else None, sums[-1] if bias else None
-    t = tile or pick_row_tile(LAYER_NORM_BACKWARD, arch, rows, cols, flat.stride(0), 8 * x.element_size())
-    ahead = not t.blocked and t.fetches(flat, dy.view(rows, cols))
-    arguments = flat, flat if weight is None else weight, dy, mean, rstd, dx
+    shape, kind, device, tables = x.shape, x.dtype, x.device, has + bias
+    t = tile or pick_row_tile(LAYER_NORM_BACKWARD, arch, rows, cols, stride, 8 * x.element_size())
+    ahead = rows > 0 and not t.blocked and t.fetches(flat, dy.contiguous().view(rows, cols))
+    own, programs = not (t.split or t.blocked) and tables > 0, rows if t.blocked else triton.cdiv(rows, t.rows)
+    programs = min(programs, t.per_unit * unit_count(x)) if own else programs
+    # A single program's part is the whole sum.
+    part = dtype if own and programs == 1 else torch.float32
     if t.blocked:
-        layer_norm_backward_blocked[(rows,)](*arguments, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options)
+        flags: dict[str, Any] = {"WEIGHT": has, "BLOCK": t.columns}
+        launch = Launch(layer_norm_backward_blocked, (programs,), (stride, cols), flags, t.options)
     else:
-        own = not t.split and tables > 0
-        programs = triton.cdiv(rows, t.rows)
-        programs = min(programs, t.per_unit * unit_count(x)) if own else programs
+        flags = {"WEIGHT": has, "DW": own and has, "DB": own and bias, "RELOAD": t.reload, "STAGES": t.stages}
         padded = next_power_of_2(cols)
-        full = t.rows == 1 and padded == cols
-        # A single program's part is the whole sum.
-        kind = dtype if programs == 1 else torch.float32
-        parts = torch.empty(tables, programs if own else 0, cols, dtype=kind, device=x.device)
-        layer_norm_backward_rows[(programs,)](
-            *arguments,
-            parts,
-            flat.stride(0),
-            rows,
-            cols,
-            WEIGHT=has,
-            DW=own and has,
-            DB=own and bias,
-            RELOAD=t.reload,
-            ROWS=t.rows,
-            COLS=padded,
-            STAGES=t.stages,
-            FULL=full,
-            PREFETCH=ahead,
-            **t.options,
-            **({"launch_pdl": True} if ahead else {}),
-        )
-    if tables == 0:
-        return dx, None, None
-    if t.blocked or t.split:
-        sums = norm_weight_grad(flat, dy.view(rows, cols), rstd, mean, bias=bias, dtype=dtype)
-    else:
-        sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True, overlap=ahead)
-    return dx, sums[0] if has else None, sums[-1] if bias else None
+        flags |= {"ROWS": t.rows, "COLS": padded, "FULL": t.rows == 1 and padded == cols, "PREFETCH": ahead}
+        options = t.options | ({"launch_pdl": True} if ahead else {})
+        launch = Launch(layer_norm_backward_rows, (programs,), (stride, rows, cols), flags, options)
+
+    def run(x: torch.Tensor, weight: torch.Tensor | None, dy: torch.Tensor, *statistics: torch.Tensor) -> Any:
+        dx = torch.empty(shape, dtype=kind, device=device)
+        if rows == 0:
+            sums = torch.zeros(tables, cols, dtype=dtype, device=device)
+            return dx, sums[0] if has else None, sums[-1] if bias else None
+        dy = dy.contiguous()
+        tensors = x, x if weight is None else weight, dy, *statistics, dx
+        parts = None if t.blocked else torch.empty(tables, programs if own else 0, cols, dtype=part, device=device)
+        launch(*tensors) if parts is None else launch(*tensors, parts)
+        if tables == 0:
+            return dx, None, None
+        if parts is None or not own:
+            mean, rstd = statistics
+            sums = norm_weight_grad(as_rows("x", x), dy.view(rows, cols), rstd, mean, bias=bias, dtype=dtype)
+        else:
+            sums = parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True, overlap=ahead)
+        return dx, sums[0] if has else None, sums[-1] if bias else None
+
+    return run
 
 
 def reference_layer_norm_backward(

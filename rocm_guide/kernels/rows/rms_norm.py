@@ -9,6 +9,7 @@ All arithmetic is fp32, rounded once at the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import (
     architecture,
-    check_contiguous,
     check_dtype,
     check_number,
     check_same_device,
@@ -25,8 +25,9 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
+from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
-from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
 
 __all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
@@ -179,13 +180,6 @@ def rms_norm_backward_blocked(
         tl.store(dx_ptr + row * cols + start + lane, dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 
-def _check_weight(weight: torch.Tensor | None, cols: int) -> None:
-    if weight is not None:
-        check_dtype("weight", weight, FLOATS)
-        check_shape("weight", weight, (cols,))
-        check_contiguous("weight", weight)
-
-
 def rms_norm_forward(
     x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6, *, tile: RowTile | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -199,30 +193,37 @@ def rms_norm_forward(
 
     Raises:
         KernelError: shape, type, layout or device that does not fit; eps negative or not finite.
-
-    Example::
-
-        y, rstd = rms_norm_forward(x, weight)
     """
+    eps = check_number("eps", eps, 0.0)
+    if traced():
+        return torch.ops.rocm_guide.rms_norm_forward(x, weight, eps)
+    return planned(_plan_forward, (x, weight), tile)(x, weight, eps)
+
+
+def _plan_forward(x: torch.Tensor, weight: torch.Tensor | None, tile: RowTile | None) -> Callable[..., Any]:
     flat = as_rows("x", x)
     rows, cols = flat.shape
     check_same_device(x=x, weight=weight)
-    _check_weight(weight, cols)
-    eps, arch = check_number("eps", eps, 0.0), architecture(x)
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
-    if rows == 0:
-        return y, rstd
+    check_vectors(cols, weight=weight)
+    arch, shape, dtype, device = architecture(x), x.shape, x.dtype, x.device
     t = tile or pick_row_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
-    arguments = flat, flat if weight is None else weight, y, rstd, flat.stride(0)
-    has = weight is not None
+    flags = {"WEIGHT": weight is not None}
     if t.blocked:
-        rms_norm_blocked[(rows,)](*arguments, cols, eps, WEIGHT=has, BLOCK=t.columns, **t.options)
+        flags |= {"BLOCK": t.columns}
+        launch = Launch(rms_norm_blocked, (rows,), (flat.stride(0), cols), flags, t.options)
     else:
-        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        flags = {"WEIGHT": has, "DEFER_WEIGHT": t.defer_weight, **t.options}
-        rms_norm_rows[grid](*arguments, rows, cols, eps, ROWS=t.rows, COLS=padded, **flags)
-    return y, rstd
+        flags |= {"DEFER_WEIGHT": t.defer_weight, "ROWS": t.rows, "COLS": next_power_of_2(cols)}
+        sizes = flat.stride(0), rows, cols
+        launch = Launch(rms_norm_rows, (triton.cdiv(rows, t.rows),), sizes, flags, t.options)
+
+    def run(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.empty(shape, dtype=dtype, device=device)
+        rstd = torch.empty(rows, dtype=torch.float32, device=device)
+        if rows:
+            launch(x, x if weight is None else weight, y, rstd, floats=(eps,))
+        return y, rstd
+
+    return run
 
 
 def rms_norm_backward(
@@ -237,47 +238,51 @@ def rms_norm_backward(
 
     Raises:
         KernelError: see :func:`rms_norm_forward`.
-
-    Example::
-
-        dx, dw = rms_norm_backward(x, weight, dy, rstd)
     """
+    return planned(_plan_backward, (x, weight, dy, rstd), tile)(x, weight, dy, rstd)
+
+
+def _plan_backward(
+    x: torch.Tensor, weight: torch.Tensor | None, dy: torch.Tensor, rstd: torch.Tensor, tile: RowTile | None
+) -> Callable[..., Any]:
     flat = as_rows("x", x)
     rows, cols = flat.shape
     check_same_device(x=x, weight=weight, dy=dy, rstd=rstd)
-    _check_weight(weight, cols)
+    check_vectors(cols, weight=weight)
     check_shape("dy", dy, x.shape)
     check_dtype("dy", dy, FLOATS)
-    check_shape("rstd", rstd, (rows,))
-    check_dtype("rstd", rstd, (torch.float32,))
-    check_contiguous("rstd", rstd)
-    arch, dy = architecture(x), dy.contiguous()
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if rows == 0:
-        return dx, None if weight is None else torch.zeros_like(weight)
-    has, t = weight is not None, tile or pick_row_tile(RMS_NORM_BACKWARD, arch, rows, cols, flat.stride(0))
-    w = flat if weight is None else weight
+    check_vectors(rows, (torch.float32,), rstd=rstd)
+    shape, dtype, device = x.shape, x.dtype, x.device
+    t = tile or pick_row_tile(RMS_NORM_BACKWARD, architecture(x), rows, cols, flat.stride(0))
+    has, kind = weight is not None, None if weight is None else weight.dtype
+    own = has and not (t.split or t.blocked)
+    programs = rows if t.blocked else triton.cdiv(rows, t.rows)
+    programs = min(programs, t.per_unit * unit_count(x)) if own else programs
     if t.blocked:
-        rms_norm_backward_blocked[(rows,)](
-            flat, w, dy, rstd, dx, flat.stride(0), cols, WEIGHT=has, BLOCK=t.columns, **t.options
-        )
+        flags, sizes = {"WEIGHT": has, "BLOCK": t.columns}, (flat.stride(0), cols)
+        launch = Launch(rms_norm_backward_blocked, (programs,), sizes, flags, t.options)
     else:
-        own = has and not t.split
-        programs = triton.cdiv(rows, t.rows)
-        programs = min(programs, t.per_unit * unit_count(x)) if own else programs
-        # A single program's part is the whole sum.
-        kind = w.dtype if own and programs == 1 else torch.float32
-        parts = torch.empty(1, programs if own else 0, cols, dtype=kind, device=x.device)
-        rms_norm_backward_rows[(programs,)](
-            flat, w, dy, rstd, dx, parts, flat.stride(0), rows, cols,
-            WEIGHT=has, DW=own, RELOAD=t.reload,
-            ROWS=t.rows, COLS=next_power_of_2(cols), STAGES=t.stages, **t.options,
-        )  # fmt: skip
-    if weight is None:
-        return dx, None
-    if t.blocked or t.split:
-        return dx, norm_weight_grad(flat, dy.view(rows, cols), rstd, dtype=weight.dtype)[0]
-    return dx, parts[0, 0] if programs == 1 else column_sum(parts, weight.dtype, last_use=True)[0]
+        sizes, flags = (flat.stride(0), rows, cols), {"WEIGHT": has, "DW": own, "RELOAD": t.reload}
+        flags |= {"ROWS": t.rows, "COLS": next_power_of_2(cols), "STAGES": t.stages}
+        launch = Launch(rms_norm_backward_rows, (programs,), sizes, flags, t.options)
+    # A single program's part is the whole sum.
+    part = kind if own and programs == 1 else torch.float32
+
+    def run(x: torch.Tensor, weight: torch.Tensor | None, dy: torch.Tensor, rstd: torch.Tensor) -> Any:
+        dx = torch.empty(shape, dtype=dtype, device=device)
+        if rows == 0:
+            return dx, None if weight is None else torch.zeros_like(weight)
+        dy = dy.contiguous()
+        tensors = x, x if weight is None else weight, dy, rstd, dx
+        parts = None if t.blocked else torch.empty(1, programs if own else 0, cols, dtype=part, device=device)
+        launch(*tensors) if parts is None else launch(*tensors, parts)
+        if kind is None:
+            return dx, None
+        if parts is None or not own:
+            return dx, norm_weight_grad(as_rows("x", x), dy.view(rows, cols), rstd, dtype=kind)[0]
+        return dx, parts[0, 0] if programs == 1 else column_sum(parts, kind, last_use=True)[0]
+
+    return run
 
 
 class RmsNorm(torch.autograd.Function):
@@ -303,12 +308,10 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
 
     Raises:
         KernelError: see :func:`rms_norm_forward`.
-
-    Example::
-
-        y = rms_norm(x, weight)
     """
-    return RmsNorm.apply(x, weight, eps)
+    if needs_gradient(x, weight) and not traced():
+        return RmsNorm.apply(x, weight, eps)
+    return rms_norm_forward(x, weight, eps)[0]
 
 
 def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:

@@ -8,6 +8,7 @@ and N. Gimelshein, "Online normalizer calculation for softmax", https://arxiv.or
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +16,9 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
+from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
-from rocm_guide.kernels.rows.tile import RowTile, as_rows, pick_row_tile
+from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 
 __all__ = ["softmax", "softmax_backward", "softmax_forward"]
 
@@ -114,18 +116,29 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
 
         y = softmax_forward(x)
     """
+    if traced():
+        return torch.ops.rocm_guide.softmax_forward(x)
+    return planned(_plan_forward, (x,), tile)(x)
+
+
+def _plan_forward(x: torch.Tensor, tile: RowTile | None) -> Callable[..., Any]:
     flat, arch = as_rows("x", x), architecture(x)
     rows, cols = flat.shape
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if rows == 0:
-        return y
+    shape, dtype, device = x.shape, x.dtype, x.device
     t = tile or pick_row_tile(SOFTMAX_FORWARD, arch, rows, cols, flat.stride(0))
     if t.blocked:
-        softmax_blocked[(rows,)](flat, y, flat.stride(0), cols, BLOCK=t.columns, **t.options)
+        launch = Launch(softmax_blocked, (rows,), (flat.stride(0), cols), {"BLOCK": t.columns}, t.options)
     else:
-        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        softmax_rows[grid](flat, y, flat.stride(0), rows, cols, ROWS=t.rows, COLS=padded, **t.options)
-    return y
+        grid, flags = (triton.cdiv(rows, t.rows),), {"ROWS": t.rows, "COLS": next_power_of_2(cols)}
+        launch = Launch(softmax_rows, grid, (flat.stride(0), rows, cols), flags, t.options)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty(shape, dtype=dtype, device=device)
+        if rows:
+            launch(x, y)
+        return y
+
+    return run
 
 
 def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None = None) -> torch.Tensor:
@@ -138,24 +151,30 @@ def softmax_backward(y: torch.Tensor, dy: torch.Tensor, *, tile: RowTile | None 
 
         dx = softmax_backward(y, dy)
     """
+    return planned(_plan_backward, (y, dy), tile)(y, dy)
+
+
+def _plan_backward(y: torch.Tensor, dy: torch.Tensor, tile: RowTile | None) -> Callable[..., Any]:
     check_same_device(y=y, dy=dy)
     check_shape("dy", dy, y.shape)
-    check_dtype("dy", dy, (torch.float16, torch.bfloat16, torch.float32))
-    y, dy = y.contiguous(), dy.contiguous()
-    flat, arch = as_rows("y", y), architecture(y)
+    check_dtype("dy", dy, FLOATS)
+    flat, arch = as_rows("y", y.contiguous()), architecture(y)
     rows, cols = flat.shape
-    dx = torch.empty_like(y)
-    if rows == 0:
-        return dx
     t = tile or pick_row_tile(SOFTMAX_BACKWARD, arch, rows, cols)
     if t.blocked:
-        softmax_backward_blocked[(rows,)](y, dy, dx, cols, BLOCK=t.columns, **t.options)
+        launch = Launch(softmax_backward_blocked, (rows,), (cols,), {"BLOCK": t.columns}, t.options)
     else:
-        grid, padded = (triton.cdiv(rows, t.rows),), next_power_of_2(cols)
-        softmax_backward_rows[grid](
-            y, dy, dx, rows, cols, ROWS=t.rows, COLS=padded, LAST_FIRST=t.last_first, **t.options
-        )
-    return dx
+        flags = {"ROWS": t.rows, "COLS": next_power_of_2(cols), "LAST_FIRST": t.last_first}
+        launch = Launch(softmax_backward_rows, (triton.cdiv(rows, t.rows),), (rows, cols), flags, t.options)
+
+    def run(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+        y, dy = y.contiguous(), dy.contiguous()
+        dx = torch.empty_like(y)
+        if rows:
+            launch(y, dy, dx)
+        return dx
+
+    return run
 
 
 class Softmax(torch.autograd.Function):
@@ -188,7 +207,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
         y = softmax(x)
     """
-    return Softmax.apply(x)
+    if needs_gradient(x) and not traced():
+        return Softmax.apply(x)
+    return softmax_forward(x)
 
 
 def reference_softmax(x: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,20 @@ is walked through in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from rocm_guide.kernels.arguments import KernelError, check_dtype, check_last_contiguous, choose, next_power_of_2
+from rocm_guide.kernels.arguments import (
+    KernelError,
+    check_contiguous,
+    check_dtype,
+    check_last_contiguous,
+    check_shape,
+    choose,
+    next_power_of_2,
+)
 
 __all__ = ["RowTile"]
 
@@ -96,6 +104,19 @@ def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
         return x.view(-1, x.shape[-1]) if x.numel() else x.new_empty(0, x.shape[-1])
     except RuntimeError as e:
         raise KernelError(f"{name} with strides {x.stride()} is no list of rows: call .contiguous()") from e
+
+
+def check_vectors(count: int, allowed: Sequence[torch.dtype] = FLOATS, **vectors: torch.Tensor | None) -> None:
+    """Each vector (None is skipped) has ``count`` neighbouring elements of an allowed type.
+
+    Raises:
+        KernelError: one has not; it is named.
+    """
+    for name, v in vectors.items():
+        if v is not None:
+            check_dtype(name, v, allowed)
+            check_shape(name, v, (count,))
+            check_contiguous(name, v)
 
 
 def pick_row_tile(

@@ -8,6 +8,9 @@ Source: the derivative of torch.nn.functional.layer_norm / rms_norm by their wei
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -22,7 +25,8 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import drop_lines, let_next_kernel_start, wait_for_kernel_before
-from rocm_guide.kernels.rows.tile import as_rows
+from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.rows.tile import FLOATS, as_rows, check_vectors
 
 __all__ = ["column_sum"]
 
@@ -36,7 +40,6 @@ CONFIGS: dict[str, dict[str, tuple[int, int, int]]] = {
 FEW_ROWS = 64
 #: Smaller tables are read before memory could have been busy with them, and dropping lines takes time too.
 DROP_BYTES = 1 << 23
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @triton.jit
@@ -131,29 +134,31 @@ def column_sum(
 
         dw, db = column_sum(partials, torch.bfloat16)
     """
+    return planned(_plan_sum, (parts,), dtype, last_use, overlap)(parts)
+
+
+def _plan_sum(parts: torch.Tensor, dtype: torch.dtype, last_use: bool, overlap: bool) -> Callable[..., Any]:
     check_shape("parts", parts, (None, None, None))
     check_dtype("parts", parts, (torch.float32,))
     check_contiguous("parts", parts)
     tables, count, cols = parts.shape
-    arch = architecture(parts)
+    arch, device = architecture(parts), parts.device
     rows, width, warps = choose(CONFIGS, arch)["sum"]
-    out = torch.empty(tables, cols, dtype=dtype, device=parts.device)
-    check_dtype("the sum", out, FLOATS)
+    check_dtype("the sum", torch.empty(0, dtype=dtype, device=device), FLOATS)
     overlap, drop = overlap and arch == "sm_90", last_use and arch == "sm_90" and 4 * parts.numel() >= DROP_BYTES
-    drop = drop and cols % width == 0 and parts.data_ptr() % 128 == 0
-    column_sums[(triton.cdiv(cols, width), tables)](
-        parts,
-        out,
-        count,
-        cols,
-        ROWS=rows,
-        COLS=width,
-        DROP=triton.next_power_of_2(count) if drop else 0,
-        PDL=overlap,
-        num_warps=warps,
-        **({"launch_pdl": True} if overlap else {}),
-    )
-    return out
+    grid, flags = (triton.cdiv(cols, width), tables), {"ROWS": rows, "COLS": width, "PDL": overlap}
+    options = {"num_warps": warps, **({"launch_pdl": True} if overlap else {})}
+    keep = Launch(column_sums, grid, (count, cols), flags | {"DROP": 0}, options)
+    most = triton.next_power_of_2(count) if drop and cols % width == 0 else 0
+    forget = Launch(column_sums, grid, (count, cols), flags | {"DROP": most}, options)
+
+    def run(parts: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(tables, cols, dtype=dtype, device=device)
+        whole_lines = most and parts.data_ptr() % 128 == 0
+        (forget if whole_lines else keep)(parts, out)
+        return out
+
+    return run
 
 
 def norm_weight_grad(
@@ -181,40 +186,40 @@ def norm_weight_grad(
 
         dw = norm_weight_grad(x, dy, rstd)[0]
     """
+    return planned(_plan_grad, (x, dy, rstd, mean), bias, dtype)(x, dy, rstd, mean)
+
+
+def _plan_grad(
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    rstd: torch.Tensor,
+    mean: torch.Tensor | None,
+    bias: bool,
+    dtype: torch.dtype | None,
+) -> Callable[..., Any]:
     flat = as_rows("x", x)
     rows, cols = flat.shape
     check_same_device(x=x, dy=dy, rstd=rstd, mean=mean)
     check_shape("dy", dy, (rows, cols))
     check_dtype("dy", dy, FLOATS)
     check_contiguous("dy", dy)
-    for name, t in (("rstd", rstd), ("mean", mean)):
-        if t is not None:
-            check_shape(name, t, (rows,))
-            check_dtype(name, t, (torch.float32,))
-            check_contiguous(name, t)
+    check_vectors(rows, (torch.float32,), rstd=rstd, mean=mean)
     # Few rows are added up by one program for each narrow strip of columns, and there is nothing left to sum.
-    few, dtype = rows <= FEW_ROWS, dtype or x.dtype
+    few, kind, device = rows <= FEW_ROWS, dtype or x.dtype, x.device
     tile, width, warps = choose(CONFIGS, architecture(x))["few" if few else "many"]
     strips = triton.cdiv(cols, width)
     programs = 1 if few else max(1, min(triton.cdiv(rows, tile), triton.cdiv(4 * unit_count(x), strips)))
-    kind = dtype if programs == 1 else torch.float32
-    parts = torch.empty(2 if bias else 1, programs, cols, dtype=kind, device=x.device)
-    weight_grad_partials[(strips, programs)](
-        flat,
-        dy,
-        mean if mean is not None else rstd,
-        rstd,
-        parts,
-        flat.stride(0),
-        rows,
-        cols,
-        CENTRED=mean is not None,
-        BIAS=bias,
-        ROWS=tile,
-        COLS=width,
-        num_warps=warps,
-    )
-    return parts[:, 0] if programs == 1 else column_sum(parts, dtype, last_use=True)
+    part = kind if programs == 1 else torch.float32
+    flags = {"CENTRED": mean is not None, "BIAS": bias, "ROWS": tile, "COLS": width}
+    fixed = flat.stride(0), rows, cols
+    launch = Launch(weight_grad_partials, (strips, programs), fixed, flags, {"num_warps": warps})
+
+    def run(x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None) -> torch.Tensor:
+        parts = torch.empty(2 if bias else 1, programs, cols, dtype=part, device=device)
+        launch(x, dy, rstd if mean is None else mean, rstd, parts)
+        return parts[:, 0] if programs == 1 else column_sum(parts, kind, last_use=True)
+
+    return run
 
 
 def reference_norm_weight_grad(

@@ -8,6 +8,7 @@ In reading order:
   unhinted GEMM.
 - ``rows``: The first rung of notebook 17: a softmax that is correct, reads its row three times, one element per lane
   and load.
+- ``gemm_ladder``: One matrix product as a ladder of kernels, from naive to persistent, each rung complete; notebook 18.
 - ``inside_a_wave``: The two kernels of notebook 27: a sum of squares over rows with a ragged end, and one small matrix
   product.
 """

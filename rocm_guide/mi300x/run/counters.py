@@ -18,13 +18,23 @@ import numpy as np
 
 from rocm_guide.mi300x.run.errors import RunError
 
-__all__ = ["Counters", "bank_cycles"]
+__all__ = ["Counters", "bank_cycles", "lanes_together"]
 
 LINE = 128  # bytes that the memory system moves together
 
 _B128_READ = np.array([*range(4), *range(20, 24), *range(4, 8), *range(16, 20), *range(8, 12), *range(28, 32),
                        *range(12, 16), *range(24, 28)])  # fmt: skip
 _B128_READ = np.concatenate([_B128_READ, _B128_READ + 32])
+
+
+def lanes_together(size: int, write: bool) -> Any:
+    """Lanes of an LDS access in the groups that go together: ``[cycle without conflicts, lane]``.
+
+    >>> lanes_together(16, True)[1].tolist()
+    [8, 9, 10, 11, 12, 13, 14, 15]
+    """
+    order = _B128_READ if size == 16 and not write else np.arange(64)
+    return order.reshape(-1, {16: 8, 12: 8, 8: 16}.get(size, 32))
 
 
 def bank_cycles(at: Any, size: int, lanes: Any, write: bool) -> tuple[int, int]:
@@ -34,12 +44,9 @@ def bank_cycles(at: Any, size: int, lanes: Any, write: bool) -> tuple[int, int]:
     >>> bank_cycles(lanes * 4, 4, lanes, False), bank_cycles(lanes * 128, 4, lanes, False)
     ((2, 2), (64, 2))
     """
-    per = {16: 8, 12: 8, 8: 16}.get(size, 32)
     place = np.full(64, -1, np.int64)
     place[lanes] = at
-    if size == 16 and not write:
-        place = place[_B128_READ]
-    groups = place.reshape(-1, per)
+    groups = place[lanes_together(size, write)]
     used = (groups >= 0).any(axis=1)
     words = groups[used] >> 2
     if not len(words):

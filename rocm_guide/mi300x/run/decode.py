@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 from rocm_guide.mi300x.isa.mnemonics import matrix_shape, meaning, wait_counts
 from rocm_guide.mi300x.isa.text import Raw
-from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
-from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.memory.global_ops import decode_global
 from rocm_guide.mi300x.run.memory.in_flight import wait
 from rocm_guide.mi300x.run.memory.lds_ops import decode_lds
@@ -45,7 +43,6 @@ class Operation:
         copies: only moves values, so an undefined source makes an undefined result instead of an error.
         lane_reads: vector registers of which single lanes are read.
         flops: of a matrix instruction.
-        count: how often it was executed.
         weak: registers that only reach the last register written: undefined ones leave that one undefined.
         private: touches nothing but registers of its wave, and not EXEC.
         lanewise, uniform: can be executed for several waves at once, if these scalar registers are the same in all.
@@ -68,7 +65,6 @@ class Operation:
     copies: bool = False
     lane_reads: tuple[int, ...] = ()
     flops: int = 0
-    count: int = 0
     weak: tuple[int, ...] = ()
     private: bool = False
     lanewise: bool = False
@@ -191,22 +187,22 @@ def _literals(p: Program, i: int, args: str) -> str:
     return f"{head}, {(value >> 32 if high else value) & 0xFFFFFFFF}"
 
 
-def _family(p: Program, i: int, a: Access, kind: str, memory: Memory, count: Counters) -> Run | None:
+def _family(p: Program, i: int, a: Access, kind: str) -> Run | None:
     line = p.body[i].line
     if kind in ("lds", "permute"):
-        return decode_lds(a, line, count)
+        return decode_lds(a, line)
     if kind in ("global", "scratch") or a.base.startswith("buffer_"):
-        return decode_global(a, line, memory, count)
+        return decode_global(a, line)
     if kind == "mfma":
         return decode_matrix(a)
     if kind == "smem":
-        return decode_scalar_memory(a, line, memory)
+        return decode_scalar_memory(a, line)
     if kind == "valu":
         return decode_vector(a) or decode_special(a) or decode_packed(a)
     return _control(p, i, a) or decode_scalar(a)
 
 
-def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation:
+def decode_one(p: Program, i: int) -> Operation:
     """Decode instruction ``i``.
 
     Raises:
@@ -219,7 +215,7 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
         if raw.op in ("s_waitcnt", *_CONDITIONS, "s_branch", *_NOTHING):
             args = ""
         a = Access(raw.op, args, p.flushes)
-        run = _family(p, i, a, kind, memory, count)
+        run = _family(p, i, a, kind)
         if run is None:
             raise RunError(f"{raw.op} is not an instruction that this interpreter knows", rule="unknown")
         a.leftovers()
@@ -240,15 +236,18 @@ def decode_one(p: Program, i: int, memory: Memory, count: Counters) -> Operation
     weak, lane_reads, uniform = tuple(a.weak), tuple(a.lane_reads), tuple({*a.sreads} - {*a.own})
     return Operation(i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
                      tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, lane_reads,
-                     shape.flops if shape else 0, 0, weak, private, a.lanewise, uniform,
+                     shape.flops if shape else 0, weak, private, a.lanewise, uniform,
                      (*writes, *lane_reads, *weak))  # fmt: skip
 
 
-def decode_program(p: Program, memory: Memory, count: Counters) -> list[Operation]:
-    """Decode all instructions."""
-    code = [decode_one(p, i, memory, count) for i in range(len(p.body))]
-    mark_stretches(code, {*p.labels.values(), *(resolve(p, i) for i, o in enumerate(code) if _branches(o.op)), p.entry})
-    return code
+def decode_program(p: Program) -> list[Operation]:
+    """Decode all instructions, once for all launches of a program: what they act on, they find through the wave."""
+    if p.decoded is None:
+        code = [decode_one(p, i) for i in range(len(p.body))]
+        targets = {resolve(p, i) for i, o in enumerate(code) if _branches(o.op)}
+        mark_stretches(code, {*p.labels.values(), *targets, p.entry})
+        p.decoded = code
+    return p.decoded
 
 
 def _branches(op: str) -> bool:

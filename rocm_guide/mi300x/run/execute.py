@@ -22,6 +22,7 @@ class Executor:
     """The part of a machine that executes instructions; see :class:`rocm_guide.mi300x.run.machine.Machine`."""
 
     code: list[Operation]
+    counts: list[int]
     groups: list[Group]
     observer: Observer | None
     executed: int
@@ -56,7 +57,7 @@ class Executor:
             fit = [w for w in waves if stretch.fits(w)]
             if fit:
                 try:
-                    stretch.execute(fit, group.together(fit))
+                    stretch.execute(fit, group.together(fit), self.counts)
                 except RunError as e:
                     raise self._where(next((w for w in fit if w.pc != stretch.end), fit[0]), e) from None
                 done = len(stretch.operations) * len(fit)
@@ -74,6 +75,7 @@ class Executor:
         After the first ``free`` ones it also stops where a stretch begins.
         """
         code, s, valid, flight, observer = self.code, w.s, w.valid, w.flight, self.observer
+        counts = self.counts
         done = 0
         try:
             while done < budget:
@@ -106,7 +108,7 @@ class Executor:
                             self._scalar_written(w, r)
                     w.pc += 1
                     done += 1
-                    o.count += 1
+                    counts[o.index] += 1
                     o.run(w)
                     if o.copies:
                         self._copied(w, o, lanes)
@@ -168,7 +170,7 @@ class Executor:
     def _copy_nothing(self, w: Wave, o: Operation, lanes: int) -> None:
         """A move of an undefined scalar leaves its target undefined."""
         w.pc += 1
-        o.count += 1
+        self.counts[o.index] += 1
         if o.kind == "salu":
             n = len(o.swrites)
             if o.op.startswith("s_cselect"):

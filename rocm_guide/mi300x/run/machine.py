@@ -14,11 +14,12 @@ from functools import lru_cache
 import numpy as np
 
 from rocm_guide.mi300x.run.counters import Counters
-from rocm_guide.mi300x.run.decode import decode_program
+from rocm_guide.mi300x.run.decode import Operation, decode_program
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.execute import Executor, Observer
 from rocm_guide.mi300x.run.memory.allocations import Memory
 from rocm_guide.mi300x.run.memory.lds import Group, Lds
+from rocm_guide.mi300x.run.memory.races import Races
 from rocm_guide.mi300x.run.program import Program
 from rocm_guide.mi300x.run.wave import ALL_LANES, Wave, registers
 
@@ -32,7 +33,9 @@ class Machine(Executor):
 
     Attributes:
         program, code: the kernel, and its decoded instructions (``code[wave.pc]`` comes next).
+        counts: how often each of them was executed.
         memory: all allocations.
+        races: what orders the workgroups; None if there is only one.
         counters: what was executed; call :meth:`tally` to fill in the sums by class.
         groups: workgroups that have started and not ended.
         executed: instructions of all waves so far.
@@ -46,9 +49,11 @@ class Machine(Executor):
         self.program, self.grid, self.block, self.memory = program, grid, block, memory
         self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
         self.counters = Counters(enabled=count)
-        self.code = decode_program(program, memory, self.counters)
+        self.code = decode_program(program)
+        self.counts = [0] * len(self.code)
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
         self.copies, self.copied = copies, dict[int, int]()
+        self.races = Races(grid, _narrowest(self.code)) if self.total > 1 else None
         self.groups: list[Group] = []
         self.executed = 0
         self._next = 0
@@ -82,7 +87,8 @@ class Machine(Executor):
         threads = self.block[0] * self.block[1] * self.block[2]
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
-        group = Group(number, place, Lds(self.lds_bytes, self._granule, self.copies, self.copied), block)
+        lds = Lds(self.lds_bytes, self._granule, self.copies, self.copied, self.program.places)
+        group = Group(number, place, lds, block, self.memory, self.counters, self.races)
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)
@@ -183,13 +189,21 @@ class Machine(Executor):
         c = self.counters
         c.instructions = {}
         c.lanes = c.mfma_flops = 0
-        for o in self.code:
-            if o.count:
-                c.instructions[o.kind] = c.instructions.get(o.kind, 0) + o.count
-                c.mfma_flops += o.flops * o.count
+        for o, n in zip(self.code, self.counts, strict=True):
+            if n:
+                c.instructions[o.kind] = c.instructions.get(o.kind, 0) + n
+                c.mfma_flops += o.flops * n
                 if o.kind in ("valu", "mfma", "lds", "permute", "global", "scratch"):
-                    c.lanes += 64 * o.count
+                    c.lanes += 64 * n
         return c
+
+
+def _narrowest(code: Sequence[Operation]) -> int:
+    """Bytes of the narrowest access to global memory, 4 at most."""
+    ops = [o.op for o in code if o.kind == "global" or o.op.startswith("buffer_")]
+    if any("byte" in op for op in ops):
+        return 1
+    return 2 if any("short" in op for op in ops) else 4
 
 
 @lru_cache(maxsize=16384)

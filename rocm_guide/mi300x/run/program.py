@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocm_guide.mi300x.isa.mnemonics import meaning
 from rocm_guide.mi300x.isa.text import Function, Raw, Scan, scan_text
 from rocm_guide.mi300x.run.arguments import Parameter
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.metadata import number_of, read_parameters
+
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.run.decode import Operation
 
 __all__ = ["Program", "Settings", "load_program"]
 
@@ -62,6 +65,9 @@ class Program:
         labels: index for each label; ``kernel`` first wins.
         addresses, by_address: made-up (or listed) address of each instruction, and the way back.
         flushes: denormal float32 values may have to become zero.
+        decoded: the instructions ready to execute, after the first launch; no launch changes them.
+        waits: whether the wait states have been found right.
+        places: what LDS accesses touch, by their addresses; see :mod:`rocm_guide.mi300x.run.memory.lds`.
     """
 
     name: str
@@ -74,6 +80,9 @@ class Program:
     addresses: list[int] = field(default_factory=list, repr=False)
     by_address: dict[int, int] = field(default_factory=dict, repr=False)
     flushes: bool = False
+    decoded: list[Operation] | None = field(default=None, repr=False)
+    waits: bool = False
+    places: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def listing(self) -> bool:

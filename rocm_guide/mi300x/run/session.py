@@ -167,8 +167,9 @@ def prepare(
     machine = Machine(
         program, places, threads, memory, bound.kernarg, lds, observer=observer, limit=limit, count=count, copies=copies
     )
-    if wait_states:
+    if wait_states and not program.waits:
         check_wait_states(program, machine.code)
+        program.waits = True
     return Session(machine, bound)
 
 

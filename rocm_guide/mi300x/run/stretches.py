@@ -90,15 +90,18 @@ class Stretch:
                 return False
         return all(s[r].__class__ is not Flight for r in self.scalar_writes)
 
-    def execute(self, waves: Sequence[Wave], together: SideBySide | None) -> None:
-        """Execute it for waves that fit; ``together`` are their registers side by side, if they can be had so."""
+    def execute(self, waves: Sequence[Wave], together: SideBySide | None, counts: list[int]) -> None:
+        """Execute it for waves that fit; ``together`` are their registers side by side, if they can be had so.
+
+        ``counts`` are the executions so far of each instruction of the program.
+        """
         n = len(waves)
         for w in waves:
             valid = w.valid
             for r in self.writes:
                 valid[r] = ALL_LANES
         for o in self.operations:
-            o.count += n
+            counts[o.index] += n
             if together is not None and o.lanewise and (not o.uniform or _same(o.uniform, waves)):
                 o.run(together)  # type: ignore[arg-type]  # a wave, for instructions that are lanewise
             else:

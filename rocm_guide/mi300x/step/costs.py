@@ -3,7 +3,8 @@
 
 These are figures of a *model*: cycles that the published rates imply, and round latencies where AMD publishes none.
 Nobody measured them here on an MI300X.
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD; "AMD CDNA 3 Architecture", AMD, white paper, 2023.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD; "AMD CDNA 3 Architecture", AMD, white paper, 2023;
+matrix instructions of several blocks: AMD's table for gfx942 in hipBLASLt (tensilelite, Origami, Hardware.cpp).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class CostError(GuideError):
 #: clock. Source: "AMD CDNA 3 Architecture", AMD, white paper, table of peak rates per compute unit.
 FLOPS_PER_CYCLE = {"f64": 64, "f32": 64, "xf32": 256, "f16": 512, "bf16": 512, "i8": 1024, "fp8": 1024, "bf8": 1024}
 
+#: Cycles of the instructions that multiply several blocks, by rows: they do not reach the peak rate (but for f32).
+_BLOCKS = {32: 64, 16: 32, 4: 8}
 _PASS = 4  # cycles of one pass of the matrix core, and of one vector instruction: 64 lanes on a SIMD of 16
 _QUARTER_RATE = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_", "v_mul_lo_u32", "v_mul_hi_")
 
@@ -60,7 +63,7 @@ _ASSUMED = "an assumption, in round figures: AMD publishes none"
 SOURCES = {
     "issue": "each cycle the scheduler looks at one of the four SIMDs, so a wave's turn comes every 4 (CDNA3 ISA)",
     "vector ALU": "64 lanes on 16 lanes of hardware: 4 cycles; transcendental and 32-bit multiplies at a quarter (ISA)",
-    "matrix core": "operations / peak rate of a SIMD, in passes of 4 cycles, at least 2 passes (CDNA 3 white paper)",
+    "matrix core": "operations / peak rate of a SIMD, at least 2 passes (CDNA 3 white paper); blocks: hipBLASLt",
     "LDS": "128 bytes a cycle for the compute unit, 32 banks; conflicts as counted by the executor (CDNA3 ISA)",
     "line_cycles": "the vector L1 gives 64 bytes a cycle, a line has 128 (CDNA 3 white paper)",
     "lds_latency": _ASSUMED,
@@ -87,6 +90,8 @@ def mfma_cycles(op: str) -> int:
     rate = FLOPS_PER_CYCLE.get(kind)
     if rate is None:
         raise CostError(f"{op!r}: no rate is known for {kind}")
+    if shape.blocks > 1 and kind != "f64":
+        return _BLOCKS[shape.m]
     passes = shape.flops / (rate * (2 if shape.sparse else 1)) / _PASS
     return _PASS * max(4 if kind == "f64" else 2, int(passes))
 

@@ -126,7 +126,7 @@ class Recording:
         return inline(self)
 
 
-class _Watch:
+class Watch:
     """Collects what one instruction does to memory."""
 
     def __init__(self, counters: Counters) -> None:
@@ -226,7 +226,7 @@ def record(
     chosen = g.waves[wave]
     start = _snapshot(chosen)
     now = start.copy()
-    watch = _Watch(machine.counters)
+    watch = Watch(machine.counters)
     places = {o.source.rpartition(":")[0] for o in machine.code}
     out = Recording(machine.program.name, machine.code, group, wave, start, *chosen.rows, machine.lds_bytes,
                     events=[[] for _ in g.waves], sources=lines_of_code(places, folder))  # fmt: skip

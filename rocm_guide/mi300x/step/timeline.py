@@ -96,6 +96,13 @@ class _Model:
         self.seen: set[tuple[int, int]] = set()
         self.counts = {o.index: wait_counts(o.args) for o in code if o.kind == "waitcnt"}
         self.simds = simds
+        self.named = [self._registers(o) for o in code]
+
+    @staticmethod
+    def _registers(o: Operation) -> list[tuple[str, int]]:
+        """All registers that an instruction reads or writes."""
+        vectors = [("v", r) for r in (*o.reads, *o.lane_reads, *o.weak, *o.writes)]
+        return vectors + [("s", r) for r in (*o.sreads, *o.swrites)]
 
     def unit(self, w: _Wave, o: Operation) -> tuple[str, int]:
         """The unit that executes it; -1 for one that all SIMDs share."""
@@ -114,9 +121,8 @@ class _Model:
                 queue = w.vm if name == "vmcnt" else w.lg if name == "lgkmcnt" else []
                 when += [(t, name) for t in queue[: max(0, len(queue) - left)]]
         else:
-            registers = [("v", r) for r in (*o.reads, *o.lane_reads, *o.weak, *o.writes)]
-            registers += [("s", r) for r in (*o.sreads, *o.swrites)]
-            when += [(w.ready[r], "result") for r in registers if r in w.ready]
+            ready = [w.ready[r] for r in self.named[o.index] if r in w.ready]
+            when += [(max(ready), "result")] if ready else []
             when.append((self.busy.get(self.unit(w, o), 0), "unit"))
         best = max(t for t, _ in when)
         return best, next(why for t, why in when if t == best)
@@ -224,6 +230,8 @@ def timeline(recording: Recording, costs: Costs | None = None, *, groups: int = 
             w.at += 1
             if w.at < len(w.events):
                 heapq.heappush(heap, (w.free, n))
+        if kind != "barrier" and w.at < len(w.events):
+            continue  # only a wave that arrives or ends can release the others
         mates = [x for x in waves if x.number // each == n // each and x.at < len(x.events)]
         if mates and all(x.arrived is not None for x in mates):
             for x in _release(mates, model, out):

@@ -91,13 +91,15 @@ def test_values_at_the_edges(device):
 
 
 def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
+    x = torch.ones(4, 32, dtype=torch.float16, device=device)
+    w = torch.ones(32, dtype=torch.float16, device=device)
+    rmsnorm_fp8(x, x, w, 1.0), rmsnorm_fp8(x, x, w)  # what is remembered of good calls lets no bad one pass
+
     class Never:
         def __getitem__(self, grid):
             raise AssertionError("launched")
 
     monkeypatch.setattr(module, "rmsnorm_fp8_kernel", Never())
-    x = torch.ones(4, 32, dtype=torch.float16, device=device)
-    w = torch.ones(32, dtype=torch.float16, device=device)
     for arguments, words in (
         ((x.long(), x, w, 1.0), "x is int64"),
         ((x[0], x, w, 1.0), r"x has shape \(32,\)"),

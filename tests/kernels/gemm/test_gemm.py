@@ -100,6 +100,7 @@ ONE = torch.ones
     ],
 )
 def test_errors_before_launch(device, arguments, text):
+    gemm(ONE(2, 3, device=device), ONE(3, 5, device=device))  # what is remembered of it lets no bad call pass
     with pytest.raises(KernelError, match=text):
         gemm(*arguments(device))
 
@@ -116,8 +117,10 @@ def test_errors_before_launch(device, arguments, text):
     ],
 )
 def test_wrong_options(device, options, text):
+    arguments = ONE(2, 3, device=device), ONE(3, 5, device=device)
+    gemm(*arguments)
     with pytest.raises(KernelError, match=text):
-        gemm(ONE(2, 3, device=device), ONE(3, 5, device=device), **options)
+        gemm(*arguments, **options)
 
 
 def test_cpu_without_the_interpreter():

@@ -44,11 +44,13 @@ def test_infinity_nan_and_empty(device):
     ],
 )
 def test_errors_before_launch(device, b, options, text):
+    gemm_multiply_reduce(torch.ones(2, 3, device=device), torch.ones(3, 5, device=device))
     with pytest.raises(KernelError, match=text):
         gemm_multiply_reduce(torch.ones(2, 3, device=device), torch.ones(b, device=device), **options)
 
 
 def test_int8_takes_no_factor(device):
     a = torch.ones(2, 3, device=device, dtype=torch.int8)
+    gemm_multiply_reduce(a, a.T)
     with pytest.raises(KernelError, match="alpha=2"):
         gemm_multiply_reduce(a, a.T, alpha=2.0)

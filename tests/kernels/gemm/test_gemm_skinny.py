@@ -11,6 +11,7 @@ import torch
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.gemm.skinny import SkinnyWorkspace, gemm_skinny, reference_skinny
 from rocm_guide.kernels.gemm.skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
+from rocm_guide.kernels.launch import forget_plans
 from tests.kernels.gemm.cases import BRAIN, case
 from tests.kernels.this_machine import INTERPRETED, eight_bit
 
@@ -85,13 +86,19 @@ def test_enough_workgroups_on_mi300x(shape, bits):
         (SkinnyTile(32, 32, 4, 2, 9, direct=True), [False, False, True]),
     ],
 )
-def test_a_launch_of_its_own_makes_only_what_it_needs(device, monkeypatch, tile, made):
+def test_a_stream_has_one_workspace_with_what_it_needs(device, monkeypatch, tile, made):
+    forget_plans()
     spaces, on = [], SkinnyWorkspace.on
     monkeypatch.setattr(SkinnyWorkspace, "on", lambda *args: spaces.append(on(*args)) or spaces[-1])
     x, weight = torch.ones(4, 64, dtype=torch.float16, device=device), torch.ones(90, 64, device=device).half()
-    assert (gemm_skinny(x, weight, tile=tile) == 64).all()
+    for _ in range(2):
+        assert (gemm_skinny(x, weight, tile=tile) == 64).all()
     (space,) = spaces
     assert [t.numel() > 0 for t in (space.partials, space.counters, space.slots)] == made
+    more = torch.ones(900, 64, device=device).half()
+    for w in (more, weight, more):
+        assert (gemm_skinny(x, w, tile=tile) == 64).all()
+    assert len(spaces) == (2 if any(made) else 1), "a larger one replaces it, and serves the small calls too"
 
 
 def test_no_more_parts_than_steps():
@@ -114,12 +121,14 @@ def test_no_more_parts_than_steps():
 )
 def test_errors_before_launch(device, x, weight, options, text):
     x, weight = (torch.ones(s, dtype=torch.float16, device=device) for s in (x, weight))
+    gemm_skinny(*(torch.ones(s, dtype=torch.float16, device=device) for s in ((4, 64), (16, 64))))
     with pytest.raises(KernelError, match=text):
         gemm_skinny(x, weight, **options)
 
 
 def test_errors_of_types_strides_and_workspace(device):
     x, weight = torch.ones(4, 64, dtype=torch.float16, device=device), torch.ones(90, 64, device=device).half()
+    gemm_skinny(x, weight)  # what is remembered of it lets no bad call pass
     for args, text in (
         ((x.float(), weight), "x is float32"),
         ((x, weight.float()), "weight is float32"),

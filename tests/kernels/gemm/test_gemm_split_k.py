@@ -64,6 +64,7 @@ def test_choose_split(tiles, steps, units):
         ({"split": 0}, "split=0"),
         ({"split": 65}, "split=65"),
         ({"split": 2.0}, "split=2.0"),
+        ({"split": True}, "split=True"),
         ({"atomic": True, "alpha": 2.0}, "atomic"),
         ({"atomic": True, "out_dtype": torch.float16}, "atomic"),
         ({"activation": "tanh"}, "tanh"),
@@ -71,5 +72,8 @@ def test_choose_split(tiles, steps, units):
     ],
 )
 def test_wrong_options(device, options, text):
+    arguments = torch.ones(2, 3, device=device), torch.ones(3, 5, device=device)
+    gemm_split_k(*arguments, split=2), gemm_split_k(*arguments, split=1)  # remembered, these let no bad call pass
+    gemm_split_k(*arguments, atomic=True)
     with pytest.raises(KernelError, match=text):
-        gemm_split_k(torch.ones(2, 3, device=device), torch.ones(3, 5, device=device), **options)
+        gemm_split_k(*arguments, **options)

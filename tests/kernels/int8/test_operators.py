@@ -141,3 +141,16 @@ def test_what_they_become_on_an_mi300x():
         assert r.mfma.startswith("v_mfma_i32_16x16x32_i8") and "," not in r.mfma, r
         if "2047" not in r.case:
             assert {w.split("x")[0] for w in r.loop_loads.split(",")} == {"128"}, r
+
+
+def test_few_rows_get_a_workgroup_for_almost_every_unit_of_hopper():
+    """As measured for Llama-2-7B: with the GEMM's own tiles 32 or 128 rows left half of the units without work."""
+    from rocm_guide.kernels.int8.configs import pick_int8_tile
+
+    for m in (1, 32, 128):
+        for n in (4096, 12288, 22016):
+            tile = pick_int8_tile(m, n, 1, "sm_90", 132)
+            assert -(-m // tile.bm) * -(-n // tile.bn) >= 128, (m, n, tile)
+    # One workgroup a unit takes more of K at a time; several wait for memory together.
+    assert [pick_int8_tile(32, n, 1, "sm_90", 132).bk for n in (4096, 12288)] == [256, 128]
+    assert pick_int8_tile(8192, 4096, 1, "sm_90", 132).bm == 256

@@ -137,6 +137,9 @@ def test_weight_gradient_alone(device, close):
 def test_bad_arguments_are_named(device):
     x, w = torch.ones(4, 8, device=device), torch.ones(8, device=device)
     nan = float("nan")
+    for good in (rms_norm, lambda x, w: rms_norm_backward(x, w, x, w[:4]), lambda x, w: norm_weight_grad(x, x, w[:4])):
+        good(x, w)  # what is remembered of good calls lets no bad one pass
+    column_sum(x[None], torch.float32)
     for call, words in (
         (lambda: rms_norm(x.int(), w), "x is int32"),
         (lambda: rms_norm(x.t()), "stride 8 in its last dimension"),
@@ -145,6 +148,7 @@ def test_bad_arguments_are_named(device):
         (lambda: rms_norm(x, torch.ones(16, device=device)[::2]), "weight of shape"),
         (lambda: rms_norm(x, torch.ones(8, device="meta")), "weight is on meta"),
         (lambda: rms_norm(x, w, nan), "eps=nan"),
+        (lambda: rms_norm(x, w, True), "eps=True"),
         (lambda: rms_norm(x, w, -1e-6), "eps=-1e-06: give a finite number of 0 or more"),
         (lambda: rms_norm_backward(x, w, x[:2], w), "dy has shape"),
         (lambda: rms_norm_backward(x, w, x, w), "rstd has shape"),

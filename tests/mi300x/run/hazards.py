@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What happens without each wait and each barrier: ``python tests/mi300x/run/hazards.py`` (minutes) prints the figures.
+"""What happens without each wait and each barrier: ``python -m tests.mi300x.run.hazards`` (minutes) prints the figures.
 
 Of five compiled kernels every executed ``s_barrier`` is removed, and every executed ``s_waitcnt`` removed, weakened by
 one operation, and deprived of one of its counters, one change at a time. The changed kernel is executed in several
@@ -16,14 +16,19 @@ orders of its waves. Then the change is
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from rocm_guide.base import write_text
 from rocm_guide.hip.toolchain import compile_hip
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
@@ -175,7 +180,7 @@ def examine(subject: Subject, every: int = 1, first: int = 0) -> tuple[Counter[t
     wanted = _outcome(subject, subject.kernel, subject.orders[0])
     found: Counter[tuple[str, str]] = Counter()
     notes = []
-    executed = {o.line for o in session.machine.code if o.count}
+    executed = {o.line for o, n in zip(session.machine.code, session.machine.counts, strict=True) if n}
     for number, what, text in list(changes(subject.text, executed))[first::every]:
         verdict = ""
         for order in subject.orders:
@@ -201,7 +206,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("kernels", nargs="*", choices=[*SUBJECTS, []], help=f"of {', '.join(SUBJECTS)}")
     parser.add_argument("--every", type=int, default=1, help="one change of so many")
+    parser.add_argument("--out", type=Path, help="write the figures there as JSON")
     options = parser.parse_args()
+    figures: dict[str, Any] = {}
     for key in options.kernels or SUBJECTS:
         subject = SUBJECTS[key]()
         found, notes = examine(subject, options.every)
@@ -211,6 +218,17 @@ def main() -> None:
             print(f"  {n:4}  {what}: {verdict}")
         for note in notes:
             print(f"        {note}")
+        sys.stdout.flush()
+        figures[subject.name] = {
+            "changes": found.total(),
+            "caught": caught,
+            "orders": subject.orders,
+            "outcomes": {f"{what}: {v}": n for (what, v), n in sorted(found.items())},
+        }
+        if options.out:
+            versions = {n: importlib.metadata.version(n) for n in ("numpy", "torch", "triton")}
+            stored = {"every": options.every, "versions": versions, "kernels": figures}
+            write_text(options.out, json.dumps(stored, indent=1) + "\n")
 
 
 if __name__ == "__main__":

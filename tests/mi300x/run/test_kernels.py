@@ -102,7 +102,7 @@ def test_every_removed_wait_and_barrier_is_caught():
     kernel = compile_kernel(matmul, [a, b, torch.zeros(m, n), m, n, k], meta)
     session = prepare(kernel, 1, [a, b, torch.zeros(m, n), m, n, k])
     session.machine.run()
-    executed = {o.line for o in session.machine.code if o.count}
+    executed = {o.line for o, n in zip(session.machine.code, session.machine.counts, strict=True) if n}
     lines = kernel.assembly.split("\n")
     tried = 0
     for number in sorted(executed):

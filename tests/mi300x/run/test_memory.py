@@ -189,11 +189,12 @@ def test_global_atomics_return_what_was_there():
     code = """  v_mov_b32_e32 v5, 0
   v_mov_b32_e32 v6, 3
   global_atomic_add v7, v5, v6, s[6:7] sc0
+  v_lshl_add_u32 v1, s2, 8, v1
   s_waitcnt vmcnt(0)
   global_store_dword v1, v7, s[4:5]
 """
-    x, y, _ = launch(code, grid=3)
-    assert y[0] == 3 * 64 * 3 and len(set(x.tolist())) == 64
+    x, y, _ = launch(code, np.zeros(192, np.uint32), grid=3)
+    assert y[0] == 3 * 64 * 3 and len(set(x.tolist())) == 192
 
 
 def test_compare_and_swap_and_pairs_of_halves():
@@ -292,7 +293,7 @@ def test_workgroups_that_wait_for_each_other():
   s_endpgm
 .L2:
   v_mov_b32_e32 v7, 1
-  global_store_dword v5, v7, s[6:7]
+  global_store_dword v5, v7, s[6:7] sc1
 """
     text = kernel(code).replace("s_load_dwordx4", "s_nop 0\n  s_load_dwordx4", 1)
     x, y = np.zeros(4, np.uint32), np.zeros(4, np.uint32)

@@ -21,6 +21,9 @@ BODIES = {
         "  v_cmp_gt_u32_e64 s[14:15], v0, s10\n  v_cndmask_b32_e64 v3, v2, 1, s[14:15]\n  v_add_u32_e32 v2, v2, v3"
     ),
     "constant comparison": "  v_cmp_eq_u32_e64 s[14:15], 1, s10\n  v_cndmask_b32_e64 v2, 1, 2, s[14:15]",
+    "masks that are no registers": (
+        "  v_cndmask_b32_e64 v2, v0, 3, exec\n  v_cndmask_b32_e64 v3, v0, 4, -1\n  v_add_u32_e32 v2, v2, v0"
+    ),
     "bytes picked": "  v_mov_b32_e32 v3, 0x01020304\n  s_mov_b32 s12, 0x05010700\n  v_perm_b32 v2, v0, v3, s12\n"
     "  v_perm_b32 v3, v2, v0, v3\n  v_sad_u8 v2, v2, v3, 5\n  v_add_u32_e32 v2, v2, v0",
     "packed halves": "  v_cvt_f32_u32_e32 v6, v0\n  v_cvt_f16_f32_e32 v2, v6\n  v_mov_b32_e32 v7, v6\n"
@@ -60,7 +63,7 @@ def test_side_by_side_equals_one_by_one(name):
     assert np.array_equal(one.block, all_.block)
     for a, b in zip(one.waves, all_.waves, strict=True):
         assert a.valid == b.valid and a.s == b.s and a.executed == b.executed and a.scc == b.scc
-    assert [o.count for o in alone.code] == [o.count for o in together.code]
+    assert alone.counts == together.counts
     assert alone.executed == together.executed
     assert len({w.V[2].tobytes() for w in all_.waves}) > 1  # the waves did not all compute one thing
 

@@ -122,7 +122,25 @@ def test_every_matrix_instruction_has_a_cost():
             tail = f"_{blocks}b" if blocks > 1 else ""
             cycles = mfma_cycles(f"{head}_{out}_{m}x{n}x{k}{tail}_{kind}")
             assert cycles % 4 == 0 and 8 <= cycles <= 64, (kind, m, n, k)
-    assert mfma_cycles("v_mfma_f64_16x16x4_f64") == 32
+    for op, cycles in {
+        "f64_16x16x4_f64": 32,
+        "f64_4x4x4_4b_f64": 16,
+        "f32_32x32x2_f32": 64,
+        "f32_32x32x1_2b_f32": 64,
+        "f32_16x16x1_4b_f32": 32,
+        "f32_4x4x1_16b_f32": 8,
+        "f32_32x32x4_xf32": 32,
+        "f32_32x32x8_f16": 32,
+        "f32_16x16x16_bf16": 16,
+        "f32_32x32x4_2b_f16": 64,
+        "f32_16x16x4_4b_bf16": 32,
+        "f32_4x4x4_16b_f16": 8,
+        "f32_16x16x32_fp8_bf8": 16,
+        "i32_32x32x16_i8": 32,
+        "i32_32x32x4_2b_i8": 64,
+        "i32_16x16x4_4b_i8": 32,
+    }.items():  # hipBLASLt's table for gfx942
+        assert mfma_cycles(f"v_mfma_{op}") == cycles, op
     with pytest.raises(CostError):
         mfma_cycles("v_add_f32")
 

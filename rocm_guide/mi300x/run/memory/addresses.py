@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Where the lanes of a vector memory instruction go: global and flat addresses, buffer descriptors, scratch.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Buffer Addressing", "Flat Memory Instructions".
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Buffer Addressing", "Flat Memory Instructions". What
+NUM_RECORDS counts on GFX9 (bytes, or records where an index goes with a stride): Mesa, src/amd/common/ac_descriptors.c.
 """
 
 from __future__ import annotations
@@ -129,16 +130,12 @@ def buffer_place(a: Access, first: int) -> Callable[[Wave], Where]:
         if offen:
             within += w.V[n + idxen][lanes]
         scalar = soffset(w)
-        if not stride:
+        start = base + scalar
+        if not (idxen and stride):  # raw: NUM_RECORDS counts bytes; a stride alone (cache swizzle) bounds nothing
             left = records - scalar
-            if not idxen:
-                return Where(within + (base + scalar), lanes, lambda size: within + size <= left)
-        index = w.V[n][lanes].astype(np.int64) if idxen else np.zeros(len(lanes), np.int64)
+            return Where(within + start, lanes, lambda size: within + size <= left)
+        index = w.V[n][lanes].astype(np.int64)
         inside = index < records
-
-        def allowed(size: int) -> Any:
-            return inside & (within + size <= stride) if stride else within + size <= records - scalar
-
-        return Where(within + index * stride + (base + scalar), lanes, allowed)
+        return Where(within + index * stride + start, lanes, lambda size: inside & (within + size <= stride))
 
     return place

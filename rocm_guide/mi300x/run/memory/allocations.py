@@ -7,6 +7,7 @@ Each argument's array gets a made-up address and guard gaps. Arrays that share m
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from rocm_guide.mi300x.run.errors import RunError
 __all__ = ["Allocation", "Memory"]
 
 _FIRST, _GUARD = 0x7F00_0000_0000, 1 << 20
+
+
+Note = Callable[["Allocation", Any, int], None]
 
 
 class Allocation:
@@ -94,15 +98,20 @@ class Memory:
         verb = "writes" if write else "reads"
         return f"lane {lane} {verb} {size} bytes at 0x{address & (1 << 64) - 1:x}: {where}"
 
-    def read(self, addresses: Any, size: int, lanes: Any) -> Any:
-        """``size`` bytes at each address: uint32 ``[n, size / 4]``, or ``[n, 1]`` for one or two bytes."""
+    def read(self, addresses: Any, size: int, lanes: Any, note: Note | None = None) -> Any:
+        """``size`` bytes at each address: uint32 ``[n, size / 4]``, or ``[n, 1]`` for one or two bytes.
+
+        ``note`` is called with each allocation that is read, the offsets in it and ``size``.
+        """
         try:
             a, at = self.locate(addresses, size, lanes, False)
         except RunError as e:
             if e.rule != "split":
                 raise
-            parts = [self.read(addresses[i : i + 1], size, lanes[i : i + 1]) for i in range(len(addresses))]
+            parts = [self.read(addresses[i : i + 1], size, lanes[i : i + 1], note) for i in range(len(addresses))]
             return np.concatenate(parts)
+        if note is not None:
+            note(a, at, size)
         return gather(a, at, size)
 
     def write(self, addresses: Any, values: Any, size: int, lanes: Any) -> list[tuple[Allocation, Any, Any]]:

@@ -9,36 +9,40 @@ import numpy as np
 
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.addresses import Where
-from rocm_guide.mi300x.run.memory.allocations import Memory
+from rocm_guide.mi300x.run.memory.allocations import Note
 from rocm_guide.mi300x.run.memory.in_flight import overlapping
 from rocm_guide.mi300x.run.wave import Wave
 
 __all__ = ["pieces", "read_global", "write_scratch"]
 
 
-def read_global(w: Wave, memory: Memory, at: Where, size: int) -> Any:
-    """uint32 ``[active lanes, words]``; what the descriptor forbids is 0."""
+def read_global(w: Wave, at: Where, size: int, line: int, shared: bool) -> Any:
+    """uint32 ``[active lanes, words]``; what the descriptor forbids is 0. ``shared`` is a load with sc1."""
     if at.aperture:
-        return _read_aperture(w, memory, at, size)
+        return _read_aperture(w, at, size, line, shared)
+    memory, races = w.group.memory, w.group.races
+    note: Note | None = None
+    if races is not None:
+        note = lambda a, where, n: races.read(w.group, a, where, n, line, shared)  # noqa: E731
     if w.vm and len(at.lanes):
         low = int(at.addresses.min())
         overlapping(w, ("memory", low, int(at.addresses.max()) + size - 1))
     if at.allowed is None:
-        return memory.read(at.addresses, size, at.lanes)
+        return memory.read(at.addresses, size, at.lanes, note)
     words = max(1, size // 4)
     out = np.zeros((len(at.lanes), words), np.uint32)
     whole = at.allowed(size)
     if whole.any():
-        out[whole] = memory.read(at.addresses[whole], size, at.lanes[whole])
+        out[whole] = memory.read(at.addresses[whole], size, at.lanes[whole], note)
     if words > 1 and not whole.all():
         for j in range(words):
             part = at.allowed(4 * j + 4) & ~whole
             if part.any():
-                out[part, j] = memory.read(at.addresses[part] + 4 * j, 4, at.lanes[part])[:, 0]
+                out[part, j] = memory.read(at.addresses[part] + 4 * j, 4, at.lanes[part], note)[:, 0]
     return out
 
 
-def _read_aperture(w: Wave, memory: Memory, at: Where, size: int) -> Any:
+def _read_aperture(w: Wave, at: Where, size: int, line: int, shared: bool) -> Any:
     out = np.zeros((len(at.lanes), max(1, size // 4)), np.uint32)
     for part in at.split():
         if part.aperture == "lds":
@@ -46,7 +50,7 @@ def _read_aperture(w: Wave, memory: Memory, at: Where, size: int) -> Any:
         elif part.aperture == "scratch":
             out[part.chosen] = _read_scratch(w, part, size)
         else:
-            out[part.chosen] = read_global(w, memory, part, size)
+            out[part.chosen] = read_global(w, part, size, line, shared)
     return out
 
 
@@ -84,8 +88,9 @@ def write_scratch(w: Wave, at: Where, values: Any, size: int) -> None:
     w.scratch_valid[at.lanes[:, None], where] = True
 
 
-def pieces(memory: Memory, at: Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
+def pieces(w: Wave, at: Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
     """Where a store goes, checked: allocation, offsets, values, bytes."""
+    memory = w.group.memory
     if at.allowed is None:
         return [(*p, size) for p in memory.write(at.addresses, values, size, at.lanes)]
     out: list[tuple[Any, Any, Any, int]] = []

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.addresses import Where, buffer_place, flat_place, scratch_place
-from rocm_guide.mi300x.run.memory.allocations import Memory, scatter
+from rocm_guide.mi300x.run.memory.allocations import scatter
 from rocm_guide.mi300x.run.memory.atomics import apply_atomic
 from rocm_guide.mi300x.run.memory.global_access import pieces, read_global, write_scratch
 from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store, overlapping
@@ -72,15 +71,15 @@ def _place(a: Access, which: str, first: int) -> Callable[[Wave], Where]:
     return flat_place(a, first, which == "flat")
 
 
-def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None]:
+def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _NARROW[m["s"]] if m["s"] else 4 * int(m["n"] or 1)
     words = max(1, size // 4)
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
-    to_lds = bool(m["lds"]) or "lds" in a.mods
+    to_lds, shared = bool(m["lds"]) or "lds" in a.mods, "sc1" in a.mods
     a.used |= {"lds", "glc", "slc", "scc", "sc0", "sc1", "nt", "offen", "idxen"}
     finish = narrow(m["s"], m["d16"]) if m["s"] else None
     if to_lds:
-        return _load_to_lds(a, m["w"], size, line, memory, count)
+        return _load_to_lds(a, m["w"], size, line)
     first = a.rows(0, words, write=True)
     a.writes.clear()
     regs = tuple(range(first, first + words))
@@ -92,18 +91,16 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counter
             return
         at = place(w)
         w.group.lds.by = line
-        values = read_global(w, memory, at, size)
+        values = read_global(w, at, size, line, shared)
         if not at.aperture:
-            count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
+            w.group.count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
         launch_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
 
     return run
 
 
-def _load_to_lds(
-    a: Access, which: str, size: int, line: int, memory: Memory, count: Counters
-) -> Callable[[Wave], None]:
-    place, op, offset = _place(a, which, 0), a.op, a.number("offset")
+def _load_to_lds(a: Access, which: str, size: int, line: int) -> Callable[[Wave], None]:
+    place, op, offset, shared = _place(a, which, 0), a.op, a.number("offset"), "sc1" in a.mods
     a.sreads.append(M0)
 
     def run(w: Wave) -> None:
@@ -111,8 +108,8 @@ def _load_to_lds(
             launch_load(w, Flight(line, op, "vmcnt", (), 0, None))
             return
         at, lds = place(w), w.group.lds
-        values = read_global(w, memory, at, size)
-        count.memory(at.addresses, size, False)
+        values = read_global(w, at, size, line, shared)
+        w.group.count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
         g = lds.granules(target, size, at.lanes, True).each
         lds.valid[g] = False
@@ -131,12 +128,12 @@ def _load_to_lds(
     return run
 
 
-def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None]:
+def _store(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _NARROW[m["s"]] if m["s"] else 4 * int(m["n"] or 1)
     words, high = max(1, size // 4), bool(m["hi"])
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
     a.used |= {"glc", "slc", "scc", "sc0", "sc1", "nt", "offen", "idxen"}
-    data = 0 if m["w"] == "buffer" else 1
+    data, shared = 0 if m["w"] == "buffer" else 1, "sc1" in a.mods
     first = a.rows(data, words)
     place = _place(a, m["w"], 1 - data if m["w"] != "buffer" else 1)
 
@@ -158,11 +155,18 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
             elif part.aperture == "scratch":
                 write_scratch(w, part, these, size)
             else:
-                parts += pieces(memory, part, these, size)
-                count.memory(part.addresses if part.allowed is None else part.addresses[part.allowed(4)], size, True)
+                parts += pieces(w, part, these, size)
+                within = part.addresses if part.allowed is None else part.addresses[part.allowed(4)]
+                w.group.count.memory(within, size, True)
 
         def done() -> None:
+            group = w.group
             for a_, at_, v, n in parts:
+                if group.races is not None:
+                    try:
+                        group.races.write(group, a_, at_, n, line, shared, v)
+                    except RunError as e:  # it may be another line that waits for the store
+                        raise RunError(f"line {line}: {op} ({group!r}, wave {w.index}): {e}", line, e.rule) from None
                 scatter(a_, at_, v, n)
 
         f = Flight(line, op, counter, (), w.exec, done)
@@ -177,7 +181,7 @@ def _store(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counte
     return run
 
 
-def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Counters) -> Callable[[Wave], None] | None:
+def _atomic(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None] | None:
     kind = _atomic_kind(m["op"], m["t"])
     if kind is None:
         return None
@@ -215,11 +219,13 @@ def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Count
             if not len(part.lanes):
                 continue
             overlapping(w, ("memory", int(part.addresses.min()), int(part.addresses.max()) + size - 1))
-            count.memory(part.addresses, size, True)
+            w.group.count.memory(part.addresses, size, True)
             here = values[chosen]
             split = [here[:, words:], here[:, :words]] if name == "cmpst" else [here]
-            for lanes in memory.one_place(part.addresses, size, part.lanes):
+            for lanes in w.group.memory.one_place(part.addresses, size, part.lanes):
                 a_, offsets, which = lanes
+                if w.group.races is not None:
+                    w.group.races.atomic(w.group, a_, offsets, size, line, returns)
                 old[chosen[which]] = apply_atomic(a_, offsets, name, type_, [s[which] for s in split])
         done = deliver(w, regs, old, w.exec) if regs else None
         launch_load(w, Flight(line, op, counter, regs, w.exec, done))
@@ -227,17 +233,31 @@ def _atomic(a: Access, m: re.Match[str], line: int, memory: Memory, count: Count
     return run
 
 
-def decode_global(a: Access, line: int, memory: Memory, count: Counters) -> Callable[[Wave], None] | None:
+def _cache(name: str, agent: bool, op: str, line: int) -> Callable[[Wave], None]:
+    """Writing back or invalidating caches; with sc1 it is one half of a release or an acquire between workgroups."""
+
+    def run(w: Wave) -> None:
+        races = w.group.races
+        if name == "buffer_wbl2":
+            launch_store(w, Flight(line, op, "vmcnt", (), 0, None))
+            if agent and races is not None:
+                races.write_back(w.group)
+        elif name == "buffer_inv" and agent and races is not None:
+            races.invalidate(w.group)
+
+    return run
+
+
+def decode_global(a: Access, line: int) -> Callable[[Wave], None] | None:
     """The function that executes a global, flat, buffer or scratch instruction, or None."""
     name = a.base
     if name in ("buffer_inv", "buffer_wbl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_invl2"):
         a.used |= {"sc0", "sc1", "nt", "scc"}
-        counted, op = name == "buffer_wbl2", a.op
-        return lambda w: launch_store(w, Flight(line, op, "vmcnt", (), 0, None)) if counted else None
+        return _cache(name, "sc1" in a.mods, a.op, line)
     if m := _LOAD.match(name):
-        return _load(a, m, line, memory, count)
+        return _load(a, m, line)
     if m := _STORE.match(name):
-        return _store(a, m, line, memory, count)
+        return _store(a, m, line)
     if m := _ATOMIC.match(name):
-        return _atomic(a, m, line, memory, count)
+        return _atomic(a, m, line)
     return None

@@ -20,6 +20,9 @@ from rocm_guide.mi300x.run.memory.lds_order import Order
 from rocm_guide.mi300x.run.stretches import SideBySide
 
 if TYPE_CHECKING:
+    from rocm_guide.mi300x.run.counters import Counters
+    from rocm_guide.mi300x.run.memory.allocations import Memory
+    from rocm_guide.mi300x.run.memory.races import Races
     from rocm_guide.mi300x.run.wave import Flight, Wave
 
 __all__ = ["Group", "Lds"]
@@ -46,12 +49,20 @@ class Lds:
         write_lines, read_lines: for each granule, the line that did so last.
         allowed: part by which float32 values may differ that several waves write to one place before a barrier.
         copied: how often that happened, by the line of the write.
+        known: what accesses of earlier workgroups and launches touch, by their addresses.
         granule: bytes that one entry of these stands for: 4, or less if the kernel has narrower accesses.
     """
 
     name = "LDS"
 
-    def __init__(self, size: int, granule: int, allowed: float = 0.0, copied: dict[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        granule: int,
+        allowed: float = 0.0,
+        copied: dict[int, int] | None = None,
+        known: dict[Any, Places] | None = None,
+    ) -> None:
         self.size, self.granule, self.allowed = size, granule, allowed
         self.copied: dict[int, int] = {} if copied is None else copied
         padded = -(-max(size, 16) // 16) * 16
@@ -61,7 +72,7 @@ class Lds:
         self.valid = np.zeros(n, np.bool_)
         self.writers, self.readers, self.atomics = (np.zeros(n, np.uint32) for _ in range(3))
         self.loading: list[tuple[Flight, Any]] = []
-        self._known: dict[Any, Any] = {}
+        self._known = {} if known is None else known
         self._written = self._read = self._updated = False  # since the last barrier
         self.last: Any = None
         self.order: Order | None = None
@@ -70,7 +81,7 @@ class Lds:
 
     def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Places:
         """What an access touches, after the check of its bounds. Loops repeat their addresses."""
-        key = (size, at.tobytes())
+        key = (size, self.size, self.granule, at.tobytes())
         found = self._known.get(key)
         if found is None:
             self.check(at, size, lanes, write)
@@ -233,12 +244,25 @@ class Lds:
 
 
 class Group:
-    """One workgroup: its waves, its LDS, where it is in the grid."""
+    """One workgroup: its waves, its LDS, where it is in the grid, and what it shares with the others of a launch.
 
-    __slots__ = ("block", "ids", "lds", "number", "side_by_side", "waves")
+    ``races`` is None where it is the only one.
+    """
 
-    def __init__(self, number: int, ids: tuple[int, int, int], lds: Lds, block: Any) -> None:
+    __slots__ = ("block", "count", "ids", "lds", "memory", "number", "races", "side_by_side", "waves")
+
+    def __init__(
+        self,
+        number: int,
+        ids: tuple[int, int, int],
+        lds: Lds,
+        block: Any,
+        memory: Memory,
+        count: Counters,
+        races: Races | None,
+    ) -> None:
         self.number, self.ids, self.lds, self.block = number, ids, lds, block
+        self.memory, self.count, self.races = memory, count, races
         self.waves: list[Wave] = []
         self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
 

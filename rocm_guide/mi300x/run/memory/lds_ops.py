@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rocm_guide.mi300x.run.counters import Counters
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.memory.atomics import ATOMICS, apply_atomic
 from rocm_guide.mi300x.run.memory.in_flight import launch_load, launch_store
@@ -34,7 +33,7 @@ def _size(name: str) -> int:
     return int(_BITS.search(name)[0]) // 8  # type: ignore[index]
 
 
-def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[Wave], None]:
+def _read(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _size(m["n"] or m["m"])
     words = max(1, size // 4)
     rows = a.rows(0, words * (1 if m["n"] else 2), write=True)
@@ -62,7 +61,7 @@ def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[
             at = base + offset & 0xFFFFFFFF  # a negative base plus an offset is an address too
             parts.append(lds.read(w, at, size, lanes))
             touched.append(lds.last)
-            count.lds(at, size, lanes, False)
+            w.group.count.lds(at, size, lanes, False)
         values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         f = Flight(line, op, "lgkmcnt", regs, w.exec, deliver(w, regs, values, w.exec, finish))
         f.touched = (touched, "read")
@@ -71,7 +70,7 @@ def _read(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[
     return run
 
 
-def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[Wave], None]:
+def _write(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     size = _size(m["n"] or m["m"])
     words = max(1, size // 4)
     n = a.rows(0, 1)
@@ -98,7 +97,7 @@ def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[
             at = base + offset & 0xFFFFFFFF  # a negative base plus an offset is an address too
             lds.write(w, at, values, size, lanes)
             touched.append(lds.last)
-            count.lds(at, size, lanes, True)
+            w.group.count.lds(at, size, lanes, True)
         f = Flight(line, op, "lgkmcnt", (), w.exec, None)
         f.touched = (touched, "write")
         launch_store(w, f)
@@ -109,7 +108,7 @@ def _write(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[
 _ATOMIC = re.compile(r"ds_(?P<op>\w+?)(?P<rtn>_rtn)?_(?P<t>b32|u32|i32|f32|b64|u64|i64|f64|f16|bf16)$")
 
 
-def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable[[Wave], None] | None:
+def _atomic(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None] | None:
     name, type_ = m["op"], m["t"]
     if (name, type_) not in ATOMICS:
         return None
@@ -148,7 +147,7 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
         old = apply_atomic(lds, where, name, type_, values)
         lds.readers[places.once] &= ~me
         lds.mark(places.once, "atomic", me)
-        count.lds(where, size, lanes, True)
+        w.group.count.lds(where, size, lanes, True)
         done = deliver(w, regs, old, w.exec) if regs else None
         f = Flight(line, op, "lgkmcnt", regs, w.exec, done)
         f.touched = ([places.once], "atomic")
@@ -157,14 +156,14 @@ def _atomic(a: Access, m: re.Match[str], line: int, count: Counters) -> Callable
     return run
 
 
-def decode_lds(a: Access, line: int, count: Counters) -> Callable[[Wave], None] | None:
+def decode_lds(a: Access, line: int) -> Callable[[Wave], None] | None:
     """The function that executes a ``ds_`` instruction, or None."""
     if a.base in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
         return decode_crossbar(a, line)
     if m := _READ.match(a.base):
-        return _read(a, m, line, count)
+        return _read(a, m, line)
     if m := _WRITE.match(a.base):
-        return _write(a, m, line, count)
+        return _write(a, m, line)
     if m := _ATOMIC.match(a.base):
-        return _atomic(a, m, line, count)
+        return _atomic(a, m, line)
     return (lambda w: None) if a.base == "ds_nop" else None

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from rocm_guide.mi300x.run.errors import RunError
 from rocm_guide.mi300x.run.operands import Operand, parse_operand, split_operands
 from rocm_guide.mi300x.run.vector.lanes import Dpp, dpp_control
@@ -166,7 +168,7 @@ class ScalarAccess:
         o = Operand("s", VCC, 2) if i is None else self.take(i)
         if o.kind != "s" or o.index == EXEC:
             get = self.s64(i or 0)
-            return lambda w: lanes_of(get(w))
+            return lambda w: np.resize(lanes_of(get(w)), len(w.mask))  # the same for each of several waves
         n = self._srange(o, 2, o.text)
         self.sreads += [n, n + 1]
         self.own += [n, n + 1]

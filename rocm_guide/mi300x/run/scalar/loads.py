@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rocm_guide.mi300x.run.errors import RunError
-from rocm_guide.mi300x.run.memory.allocations import Memory, gather
+from rocm_guide.mi300x.run.memory.allocations import gather
 from rocm_guide.mi300x.run.memory.in_flight import launch_scalar
 from rocm_guide.mi300x.run.vector.access import Access
 from rocm_guide.mi300x.run.wave import Flight, Wave
@@ -30,7 +30,7 @@ def _deliver(w: Wave, first: int, values: list[int]) -> Callable[[], None]:
     return done
 
 
-def _load(a: Access, m: re.Match[str], line: int, memory: Memory) -> Callable[[Wave], None]:
+def _load(a: Access, m: re.Match[str], line: int) -> Callable[[Wave], None]:
     n, op = int(m["n"] or 1), a.op
     d = a.take(0)
     if d.kind != "s" or d.count != n or d.index >= 108:
@@ -60,11 +60,15 @@ def _load(a: Access, m: re.Match[str], line: int, memory: Memory) -> Callable[[W
         address = (start + at) & ~3
         values = [0] * n
         if size:
+            memory = w.group.memory
             found = memory.find(address)
             if found is None or address + size > found.base + found.size:
                 what = memory.describe(address, size, 0, False).replace("lane 0 reads", "reads")
                 raise RunError(what, line, "bounds")
-            raw = gather(found, np.array([address - found.base]), size).ravel().tolist()
+            at_ = np.array([address - found.base])
+            if w.group.races is not None:
+                w.group.races.read(w.group, found, at_, size, line, False)
+            raw = gather(found, at_, size).ravel().tolist()
             values[: len(raw)] = raw
         launch_scalar(w, Flight(line, op, "lgkmcnt", regs, 0, _deliver(w, regs[0], values), scalar=True))
 
@@ -85,10 +89,10 @@ def _time(a: Access, line: int) -> Callable[[Wave], None]:
     return run
 
 
-def decode_scalar_memory(a: Access, line: int, memory: Memory) -> Callable[[Wave], None] | None:
+def decode_scalar_memory(a: Access, line: int) -> Callable[[Wave], None] | None:
     """The function that executes a scalar memory instruction, or None."""
     if m := _LOAD.match(a.base):
-        return _load(a, m, line, memory)
+        return _load(a, m, line)
     if a.base in ("s_memtime", "s_memrealtime"):
         return _time(a, line)
     if a.base.startswith("s_dcache_"):

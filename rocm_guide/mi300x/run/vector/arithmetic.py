@@ -2,19 +2,32 @@
 """Arithmetic that numpy lacks: multiply-add rounded once, minimum and maximum as AMD defines them, division steps.
 
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, descriptions of V_FMA, V_MAX, V_MED3, V_DIV_SCALE,
-V_DIV_FMAS, V_DIV_FIXUP. Exact addition: T. J. Dekker, "A floating-point technique for extending the available
-precision", 1971; rounding to odd: S. Boldo and G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+V_DIV_FMAS, V_DIV_FIXUP, V_TRIG_PREOP. Exact addition: T. J. Dekker, "A floating-point technique for extending the
+available precision", 1971; rounding to odd: S. Boldo and G. Melquiond, "Emulation of FMA and correctly rounded sums",
+2008.
 """
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["div_fixup", "div_scale", "fma16", "fma32", "fma64", "max_num", "median3", "min_num", "transcendental"]
+__all__ = [
+    "div_fixup",
+    "div_scale",
+    "fma16",
+    "fma32",
+    "fma64",
+    "max_num",
+    "median3",
+    "min_num",
+    "transcendental",
+    "two_over_pi",
+]
 
 _MIDDLE, _LOW29 = np.uint64(0x1000_0000), np.uint64(0x1FFF_FFFF)
 _SMALL = 2.0**-125
@@ -181,3 +194,37 @@ def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
     # Between finite numbers the steps give NaN only when they overflow.
     cases.append((np.isnan(q), sign * t(np.inf)))
     return np.select([c for c, _ in cases], [v for _, v in cases], np.where(negative, -np.abs(q), np.abs(q)))
+
+
+@lru_cache(maxsize=1)
+def _two_over_pi_bits() -> int:
+    """The first 1,201 bits of 2 / pi behind the point; pi by Machin's formula."""
+    one = 1 << 1400
+
+    def arctan_of_inverse(x: int) -> int:
+        term, total, k = one // x, 0, 0
+        while term:
+            total += (-1) ** k * (term // (2 * k + 1))
+            term, k = term // (x * x), k + 1
+        return total
+
+    pi = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
+    return (2 * one << 1201) // pi
+
+
+@lru_cache(maxsize=4096)
+def _segment(exponent: int, which: int) -> float:
+    shift = 53 * which + max(0, exponent - 1077)
+    bits = _two_over_pi_bits() << shift >> 1201 - 53 & (1 << 53) - 1
+    return math.ldexp(bits, -53 - shift + (128 if exponent >= 1968 else 0))
+
+
+def two_over_pi(x: Any, which: Any) -> Any:
+    """V_TRIG_PREOP_F64: 53 bits of 2 / pi, the ``which``-th ones that matter to the argument ``x`` of a sine.
+
+    >>> float(two_over_pi(np.float64([1.0]), np.uint32([0]))[0]) - 2 / math.pi < 2**-53
+    True
+    """
+    x, which = np.broadcast_arrays(x, which)
+    exponents = np.ascontiguousarray(x).view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF)
+    return np.array([_segment(e, n & 31) for e, n in zip(exponents.tolist(), which.tolist(), strict=True)], np.float64)

@@ -56,7 +56,12 @@ def f32_to_f8(x: Any, kind: str, clamp: bool = False) -> Any:
 def stochastic_f8(x: Any, noise: Any, kind: str, clamp: bool = False) -> Any:
     """V_CVT_SR: random bits are added below the last kept bit, then the rest is cut off.
 
-    ``noise`` is uint32; its top bits are used, as many as are cut off.
+    ``noise`` is uint32; its top bits are used, as many as are cut off (20 for fp8, 21 for bf8; the manual's S1[31:12]
+    and S1[31:11]). For results below the smallest normal value AMD does not say which bits count; here the same ones
+    are added below the last bit that is kept, as AMD's conversion in software does it.
+
+    >>> hex(stochastic_f8(np.float32([1.0625]), np.uint32([0x80000000]), "fp8")[0])
+    '0x41'
     """
     mantissa = 3 if kind == "fp8" else 2
     bias = 8 if kind == "fp8" else 16

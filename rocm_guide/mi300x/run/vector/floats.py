@@ -20,6 +20,7 @@ from rocm_guide.mi300x.run.vector.arithmetic import (
     median3,
     min_num,
     transcendental,
+    two_over_pi,
 )
 from rocm_guide.mi300x.run.vector.convert import FLOAT8, round_toward_zero_f16, saturate
 from rocm_guide.mi300x.run.vector.rows import Rows
@@ -80,6 +81,7 @@ def add_float_rows(rows: Rows) -> None:
     add("v_fma_f32", "f32", "f32 f32 f32", fma32)
     add("v_fma_f16", "f16", "f16 f16 f16", fma16, True)
     add("v_fma_f64", "f64", "f64 f64 f64", fma64)
+    add("v_trig_preop_f64", "f64", "f64 u32", two_over_pi)
     add("v_frexp_exp_i32_f32", "i32", "f32", _frexp_exponent)
     add("v_frexp_exp_i32_f64", "i32", "f64", _frexp_exponent)
     add("v_frexp_exp_i16_f16", "i16", "f16", lambda a: _frexp_exponent(a).astype(np.int16))

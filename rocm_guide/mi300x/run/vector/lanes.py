@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
 """DPP: a source operand taken from another lane of the wave.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Data Parallel Processing (DPP)"; row_newbcast: LLVM,
-"Syntax of AMDGPU Instruction Modifiers", https://llvm.org/docs/AMDGPUModifierSyntax.html.
+A lane that EXEC switches off is no source, like one outside of the row. With ``bound_ctrl`` its reader takes 0, without
+it the reader is not written. ``row_mask`` and ``bank_mask`` only choose which lanes are written, not which are read.
+Both spellings, ``bound_ctrl:0`` and ``bound_ctrl:1``, set the bit.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Data Parallel Processing (DPP)"; row_newbcast and
+bound_ctrl: LLVM, "Syntax of AMDGPU Instruction Modifiers", https://llvm.org/docs/AMDGPUModifierSyntax.html; lanes that
+are not written: LLVM's GCNDPPCombine.cpp, whose rules of combining hold only so.
 """
 
 from __future__ import annotations

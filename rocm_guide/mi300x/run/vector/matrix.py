@@ -5,7 +5,8 @@ Products and sums are taken in float64 (exactly, for 8- and 16-bit inputs and in
 of the result. The hardware rounds partial sums in a way that AMD does not publish, so the last bit may differ.
 EXEC is ignored, as on hardware.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Matrix Arithmetic Instructions"; layouts: "AMD Matrix
-Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator.
+Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator (its way from an element of D to
+register and lane is followed for every shape in tests/mi300x/run/test_isa_details.py).
 """
 
 from __future__ import annotations

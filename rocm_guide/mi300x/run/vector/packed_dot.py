@@ -76,7 +76,10 @@ def dot(a: Access) -> Callable[[Wave], None]:
 
 
 def to_f8(a: Access) -> Callable[[Wave], None]:
-    """v_cvt_pk_*: two values into a half (``op_sel`` bit 2); v_cvt_sr_*: one into the byte of op_sel bits 2, 3."""
+    """v_cvt_pk_*: two values into a half (``op_sel`` bit 2); v_cvt_sr_*: one into the byte of op_sel bits 2, 3.
+
+    Clang shows it: __builtin_amdgcn_cvt_sr_fp8_f32(x, r, old, 2) becomes op_sel:[0,0,0,1]. Other bytes stay.
+    """
     kind = "fp8" if "fp8" in a.base else "bf8"
     n = a.take(0)
     if n.kind != "v" or n.count != 1:

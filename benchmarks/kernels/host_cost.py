@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""What a call costs on the host: our wrappers from Python, without a graph, beside torch, torch.compile and Liger.
+
+All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is what
+Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated; "plain
+Triton launch" is a kernel of two tensors and one number, measured again beside every wrapper. Median of rounds of calls
+without a wait in between, all ways in turns, in microseconds. Modes: inference (no gradient wanted), forward (a
+gradient will be wanted), forward+backward.
+
+    python -m benchmarks.kernels.host_cost            # measure, write results/host_cost.json and the figure
+    python -m benchmarks.kernels.host_cost --plot     # only draw the figure again
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+from benchmarks.timing import RESULTS, save, save_plot
+from rocm_guide.device import Timing
+from rocm_guide.kernels import launch
+
+CALLS, ROUNDS = 200, 15
+WAYS = ("ours", "launches alone", "torch eager", "torch.compile", "Liger")
+Case = tuple[str, dict[str, Callable[..., Any]], tuple[Any, ...]]
+
+
+@triton.jit
+def add_one(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """The plain launch."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
+
+
+def host_us(calls: dict[Any, Callable[[], object]]) -> dict[Any, list[float]]:
+    """[median, spread] in microseconds of each call on the host, in turns: what slows the machine slows all of them."""
+    for call in calls.values():
+        for _ in range(20):
+            call()
+    samples: dict[Any, list[float]] = {name: [] for name in calls}
+    gc.disable()
+    try:
+        for _ in range(ROUNDS):
+            for name, call in calls.items():
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(CALLS):
+                    call()
+                samples[name].append((time.perf_counter() - start) / CALLS * 1e6)
+    finally:
+        gc.enable()
+    torch.cuda.synchronize()
+    timings = {name: Timing.of(values) for name, values in samples.items()}
+    return {name: [round(t.median, 2), round(t.spread, 2)] for name, t in timings.items()}
+
+
+def launches_alone(call: Callable[[], object]) -> Callable[[], None]:
+    """What Triton does for the kernels of ``call``, with the arguments that it gave them."""
+    found, real = [], launch.Launch.with_arguments
+
+    def record(self: Any, tensors: Any, arguments: Any, plain: bool = True) -> None:
+        found.append((self.kernel, self.grid, arguments, self.options))
+        real(self, tensors, arguments, plain)
+
+    launch.Launch.with_arguments = record  # type: ignore[method-assign]
+    try:
+        call()
+    finally:
+        launch.Launch.with_arguments = real  # type: ignore[method-assign]
+    if not found:
+        raise RuntimeError("no launch was seen")
+
+    def again() -> None:
+        for kernel, grid, arguments, options in found:
+            kernel[grid](*arguments, **options)
+
+    return again
+
+
+def liger(name: str) -> Callable[..., Any]:
+    """Liger's function; ImportError without it."""
+    from liger_kernel.ops.layer_norm import LigerLayerNormFunction
+    from liger_kernel.ops.rms_norm import LigerRMSNormFunction
+    from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+    return {
+        "softmax": LigerSoftmaxFunction.apply,
+        "rms_norm": lambda x, w: LigerRMSNormFunction.apply(x, w, 1e-6),
+        "layer_norm": lambda x, w, b: LigerLayerNormFunction.apply(x, w, b, 1e-5),
+    }[name]
+
+
+def cases() -> Iterator[Case]:
+    """(name, ways, tensors) of every wrapper."""
+    from rocm_guide.kernels.attention.autograd import attention
+    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
+    from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
+    from rocm_guide.kernels.gemm.linear import linear
+    from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
+    from rocm_guide.kernels.gemm.skinny import gemm_skinny
+    from rocm_guide.kernels.gemm.split_k import gemm_split_k
+    from rocm_guide.kernels.gemm.tiled import gemm
+    from rocm_guide.kernels.rows.layer_norm import layer_norm
+    from rocm_guide.kernels.rows.rms_norm import rms_norm
+    from rocm_guide.kernels.rows.softmax import softmax
+
+    def new(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.randn(shape, device="cuda").to(dtype)
+
+    def norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, x.shape[-1:], w, 1e-6)
+
+    def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[-1:], w, b, 1e-5)
+
+    x, w, b = new(16, 2048), new(2048), new(2048)
+    yield "softmax", {"ours": softmax, "torch eager": partial(torch.softmax, dim=-1)}, (x,)
+    yield "rms_norm", {"ours": rms_norm, "torch eager": norm}, (x, w)
+    yield "layer_norm", {"ours": layer_norm, "torch eager": layer}, (x, w, b)
+    yield "rmsnorm_fp8, a scale per row", {"ours": rmsnorm_fp8}, (x, x.clone(), w)
+    yield "rmsnorm_fp8, one scale", {"ours": lambda x, r, w: rmsnorm_fp8(x, r, w, 0.05)}, (x, x.clone(), w)
+    yield "swiglu_fp8, a scale per row", {"ours": swiglu_fp8}, (x,)
+    yield "swiglu_fp8, one scale", {"ours": lambda x: swiglu_fp8(x, 0.05)}, (x,)
+    square = new(256, 256)
+    yield "gemm", {"ours": gemm, "torch eager": torch.mm}, (square, square.clone())
+    yield "linear", {"ours": linear, "torch eager": F.linear}, (square, square.clone())
+    yield "gemm_split_k", {"ours": gemm_split_k, "torch eager": torch.mm}, (square, square.clone())
+    yield "gemm_multiply_reduce", {"ours": gemm_multiply_reduce, "torch eager": torch.mm}, (square[:4], square.clone())
+    weight, rows = new(1024, 1024), new(16, 1024)
+    eights = tuple(t.to(torch.float8_e4m3fn) for t in (rows, weight)) if torch.version.hip is None else ()
+    if eights:
+        one = torch.ones((), device="cuda")
+        scaled = lambda x, w: torch._scaled_mm(x, w.T, one, one, out_dtype=torch.bfloat16)  # noqa: E731
+        yield "gemm_skinny, fp8", {"ours": gemm_skinny, "torch eager": scaled}, eights
+    yield "gemm_skinny, bf16", {"ours": gemm_skinny, "torch eager": F.linear}, (rows, weight)
+    q, k = new(1, 8, 128, 128), new(1, 8, 128, 128)
+    theirs = partial(F.scaled_dot_product_attention, is_causal=True)
+    yield "attention", {"ours": partial(attention, causal=True), "torch eager": theirs}, (q, k, k.clone())
+    cache = new(1, 256, 8, 128)
+    whole = lambda q, k, v: F.scaled_dot_product_attention(q[:, :, None], *(t.transpose(1, 2) for t in (k, v)))  # noqa: E731
+    yield "attention_decode", {"ours": attention_decode, "torch eager": whole}, (q[:, :, 0].contiguous(), cache, cache)
+
+
+TRAINED = ("softmax", "rms_norm", "layer_norm", "linear", "attention")
+
+
+def modes(function: Callable[..., Any], tensors: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
+    """(mode, a call)."""
+    yield "inference", lambda: function(*tensors)
+    if trained:
+        leaves = [t.detach().clone().requires_grad_() for t in tensors]
+        yield "forward", lambda: function(*leaves)
+        gradient = torch.ones_like(function(*leaves))
+        yield "forward+backward", lambda: torch.autograd.grad(function(*leaves), leaves, gradient)
+
+
+def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: list[str]) -> dict[Any, Any]:
+    """(way, mode) -> a call that works."""
+    ways, found = dict(ways), {}
+    few = name in (
+        "gemm_split_k",
+        "gemm_multiply_reduce",
+        "linear",
+        "gemm_skinny, bf16",
+    )  # compiling takes seconds each
+    if "torch eager" in ways and not few:
+        ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
+    if name in ("softmax", "rms_norm", "layer_norm"):
+        ways["Liger"] = lambda *t: liger(name)(*t)
+    if name not in ("gemm_split_k", "gemm_multiply_reduce"):  # which are no operators
+        ways["ours in torch.compile"] = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
+    for way, function in ways.items():
+        try:
+            for mode, call in modes(function, tensors, name in TRAINED):
+                call()
+                found[way, mode] = call
+                if way == "ours" and mode == "inference":
+                    launch.forget_plans()
+                    found["launches alone", mode] = launches_alone(call)
+        except Exception as e:  # noqa: BLE001 - one that fails must not end the others
+            failed.append(f"{name}, {way}: {type(e).__name__}: {str(e)[:600]}")
+            print(failed[-1], flush=True)
+    return found
+
+
+def measure() -> dict[str, Any]:
+    """Everything, with what does not run named in ``failed``."""
+    x = torch.zeros(4096, device="cuda")
+    y, rows, failed = torch.empty_like(x), [], []
+    triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+    always = {
+        ("plain Triton launch", "inference"): lambda: add_one[(4,)](x, y, 4096, BLOCK=1024),
+        ("torch.empty", "inference"): lambda: torch.empty(4096, device="cuda"),
+    }
+    for name, ways, tensors in cases():
+        torch._dynamo.reset()
+        times = host_us(always | calls_of(name, ways, tensors, failed))
+        plain = times["plain Triton launch", "inference"][0]
+        for (way, mode), us in times.items():
+            row = {"case": name, "way": way, "mode": mode, "us": us, "times_plain": round(us[0] / plain, 2)}
+            rows.append(row)
+            print(*row.values(), flush=True)
+        save("host_cost", {"calls": CALLS, "rounds": ROUNDS, "rows": rows, "failed": failed})
+    return {"calls": CALLS, "rounds": ROUNDS, "rows": rows, "failed": failed}
+
+
+def plot(result: dict[str, Any]) -> None:
+    """Bars: microseconds of a call in inference, and the plain launch as a line."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from rocm_guide.plots import PALETTE, house_style
+
+    house_style()
+    names = list(dict.fromkeys(r["case"] for r in result["rows"]))
+    fig, ax = plt.subplots(figsize=(9, 0.55 * len(names) + 1.6))
+    height = 0.8 / len(WAYS)
+    for i, way in enumerate(WAYS):
+        found = {r["case"]: r["us"][0] for r in result["rows"] if r["way"] == way and r["mode"] == "inference"}
+        at = [names.index(n) + (i - (len(WAYS) - 1) / 2) * height for n in found]
+        ax.barh(at, list(found.values()), height=height, label=way, color=PALETTE[i % len(PALETTE)])
+    plain = [r["us"][0] for r in result["rows"] if r["way"] == "plain Triton launch"]
+    one = sorted(plain)[len(plain) // 2]
+    ax.axvline(one, color="#333333", linestyle="--", linewidth=1.0, label="plain Triton launch (median)")
+    ax.axvline(1.5 * one, color="#333333", linestyle=":", linewidth=1.0, label="1.5 times that")
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.set_xlabel("microseconds of host time per call, no graph, no gradient")
+    ax.set_title("What a call from Python costs", loc="left", weight="bold")
+    fig.legend(loc="outside lower center", ncols=4, frameon=False)
+    stamp = f"{result['hardware']}, torch {result['torch']}, triton {result['triton']}"
+    fig.text(0.99, 0.99, stamp, ha="right", va="top", fontsize=7.5, color="#6B6B6B")
+    save_plot("host_cost", fig)
+
+
+def main() -> None:
+    """Measure and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plot", action="store_true", help="only draw the figure of results/host_cost.json again")
+    if not parser.parse_args().plot:
+        print(save("host_cost", measure()))
+    plot(json.loads((RESULTS / "host_cost.json").read_text()))
+
+
+if __name__ == "__main__":
+    main()

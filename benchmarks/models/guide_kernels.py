@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""``use_guide_kernels`` in a Llama: tokens per second in training and in decoding, beside plain, compiled and Liger.
+
+The widths of Llama 2 7B and Llama 3 8B with LAYERS layers, random weights in bf16. Training: forward and backward of
+one sequence of TOKENS tokens, no optimiser. Decoding: one token after the other with a growing cache, from a prompt of
+PROMPT tokens, called from Python without graphs. Median of repeats; the largest difference of the logits to plain too.
+
+    python -m benchmarks.models.guide_kernels        # measure, write results/guide_kernels.json
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.timing import save
+from rocm_guide.device import Timing
+
+SHAPES = ("llama-2-7b", "llama-3-8b")
+LAYERS, TOKENS, PROMPT, NEW = 8, 4096, 512, 48
+
+
+def new_model(shape: str) -> Any:
+    """A model with random weights on the GPU, the same each time."""
+    from transformers import AutoModelForCausalLM
+
+    from rocm_guide.zoo.shapes import config_of
+
+    torch.manual_seed(0)
+    config = config_of(shape, num_hidden_layers=LAYERS)
+    with torch.device("cuda"):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
+
+
+def rate(tokens: int, call: Callable[[], object], repeats: int = 7) -> dict[str, float]:
+    """Tokens per second, median and half the interquartile range in per cent, and the peak memory in GB."""
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    samples = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        samples.append(time.perf_counter() - start)
+    timing = Timing.of(samples)
+    return {
+        "tokens_per_s": round(tokens / timing.median, 1),
+        "spread_percent": round(100 * timing.spread / timing.median, 2),
+        "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2),
+    }
+
+
+def train(model: Any, step: Any) -> dict[str, float]:
+    """Forward and backward."""
+    ids = torch.arange(TOKENS, device="cuda")[None] % 30000
+
+    def once() -> None:
+        model.zero_grad()
+        step(input_ids=ids, labels=ids).loss.backward()
+
+    return rate(TOKENS, once)
+
+
+def decode(model: Any) -> dict[str, float]:
+    """NEW tokens one by one; the prompt is not timed."""
+    ids = torch.arange(PROMPT, device="cuda")[None] % 30000
+
+    def once() -> float:
+        with torch.inference_mode():
+            out = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(NEW):
+                token = out.logits[:, -1:].argmax(-1)
+                out = model(input_ids=token, past_key_values=out.past_key_values, use_cache=True, logits_to_keep=1)
+            torch.cuda.synchronize()
+            return time.perf_counter() - start
+
+    once()
+    timing = Timing.of([once() for _ in range(5)])
+    return {
+        "tokens_per_s": round(NEW / timing.median, 1),
+        "spread_percent": round(100 * timing.spread / timing.median, 2),
+    }
+
+
+def logits_of(model: Any) -> torch.Tensor:
+    """The logits of a short text."""
+    with torch.inference_mode():
+        return model(input_ids=torch.arange(300, device="cuda")[None]).logits.float()
+
+
+def prepared(way: str, model: Any) -> Any:
+    """What is called for ``way``; the model itself may be changed."""
+    if way.startswith("ours"):
+        from rocm_guide.attention.in_models import use_guide_kernels
+
+        print("swapped", use_guide_kernels(model).swapped, flush=True)
+    if way == "Liger":
+        from liger_kernel.transformers import apply_liger_kernel_to_llama
+
+        apply_liger_kernel_to_llama(rope=False, model=model)
+    return torch.compile(model, dynamic=False) if "torch.compile" in way else model
+
+
+def main() -> None:
+    """Measure and save after each way, so that nothing is lost."""
+    rows, failed = [], []
+    expected: dict[str, torch.Tensor] = {}
+    # Liger changes transformers' classes for good, so it comes last, for all shapes.
+    for way in ("plain", "ours", "torch.compile", "ours in torch.compile", "Liger"):
+        for shape in SHAPES:
+            try:
+                torch._dynamo.reset()
+                model = new_model(shape)
+                step = prepared(way, model)
+                row: dict[str, Any] = {"shape": shape, "way": way}
+                if "torch.compile" not in way:
+                    row["decoding"] = decode(model)
+                    got = logits_of(model)
+                    row["largest_difference"] = float((got - expected.setdefault(shape, got)).abs().max())
+                    row["largest_logit"] = float(expected[shape].abs().max())
+                row["training"] = train(model, step)
+                rows.append(row)
+                print(row, flush=True)
+            except Exception as e:  # noqa: BLE001 - one way that fails must not end the others
+                failed.append(f"{shape}, {way}: {type(e).__name__}: {str(e)[:300]}")
+                print(failed[-1], flush=True)
+            model = step = None
+            gc.collect()
+            torch.cuda.empty_cache()
+            sizes = {"layers": LAYERS, "tokens": TOKENS, "prompt": PROMPT, "new_tokens": NEW}
+            save("guide_kernels", {**sizes, "rows": rows, "failed": failed})
+
+
+if __name__ == "__main__":
+    main()

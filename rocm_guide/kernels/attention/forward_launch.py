@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""How the attention forward kernel is launched: what is chosen once for a kind of arguments, and the rest.
+
+The arguments are checked before (:mod:`rocm_guide.kernels.attention.problem`). Used by the wrappers of the forward
+kernel, for 16 and 32 bits and for 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
+from rocm_guide.kernels.attention.configs import (
+    FORWARD_CONFIGS,
+    check_tile,
+    descriptor_memory,
+    fits_tma,
+    pick_config,
+    triton_type,
+)
+from rocm_guide.kernels.attention.forward import attention_forward_kernel
+from rocm_guide.kernels.attention.problem import AttentionProblem, contiguous_strides
+from rocm_guide.kernels.launch import Launch
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = []
+
+
+def plan_forward(
+    problem: AttentionProblem,
+    out_dtype: torch.dtype,
+    *,
+    scaled: bool = False,
+    p_bits: float = 0.0,
+    math: torch.dtype | None = None,
+    schedule: str = "grid",
+    config: dict[str, Any] | None = None,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Choose the launch for checked arguments.
+
+    ``math`` is the type of the second product, ``2 ** p_bits`` the factor on p, ``scaled``: q, k and v have scales.
+    What is returned takes the tensors of such a problem: (q, k, v), (bias, slopes, cu), scales, and the dropout state.
+    """
+    import torch
+
+    if schedule not in ("grid", "fixed", "dynamic"):
+        raise KernelError(f"schedule={schedule!r}: give 'grid', 'fixed' or 'dynamic'")
+    q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
+    sequences, heads, _, max_q, _ = sizes
+    arch, device, packed = architecture(q), q.device, problem.layout == "thd"
+    persistent = schedule != "grid" or scaled
+    tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, persistent=persistent)
+    tiles = -(-max_q // tile.m) * sequences * heads
+    aligned = fits_tma(k) and fits_tma(v)
+    tma, rows = tile.tma and aligned, (q.shape[0], heads, q.shape[2])
+    programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
+    constants = {
+        "D": d, "COLUMNS": problem.columns, "BLOCK_M": tile.m, "BLOCK_N": tile.n, "CAUSAL": problem.causal,
+        "P_BITS": p_bits, "MATH": triton_type(math or v.dtype), "TMA": tma,
+        "UNIT": 16 // k.element_size() if aligned else 1, "HEADS_FIRST": tile.heads_first, "STAGES": tile.stages,
+        "SCHEDULE": schedule,
+    }  # fmt: skip
+    shape, strides_out = problem.output(q.shape[2], heads)
+    strides = (q.stride(), k.stride(), v.stride(), strides_out, contiguous_strides(rows), problem.extras[3])
+    launch = Launch(attention_forward_kernel, (programs,), (strides, problem.launch_sizes, problem.scale), constants,
+                    tile.options(arch))  # fmt: skip
+
+    def run(qkv: Any, extras: Any, scales: Any, drop: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        out = torch.empty(shape, dtype=out_dtype, device=device)
+        lse = torch.empty(rows, dtype=torch.float32, device=device)
+        if tiles and d:
+            counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
+            arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
+            bias, slopes, cu = extras
+            tensors = (*qkv, out, lse, bias, slopes, counter, *(cu or ()), *(scales or ()))
+            if tma:
+                with descriptor_memory(device):
+                    launch.with_arguments(tensors, arguments, drop is None)
+            else:
+                launch.with_arguments(tensors, arguments, drop is None)
+        return out, lse[0] if packed else lse
+
+    return run
+
+
+def launch_forward(
+    problem: AttentionProblem,
+    out_dtype: torch.dtype,
+    *,
+    scales: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    **choice: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Launch on checked arguments; see :func:`plan_forward`."""
+    run = plan_forward(problem, out_dtype, scaled=scales is not None, **choice)
+    return run((problem.q, problem.k, problem.v), problem.extras[:3], scales, problem.drop)

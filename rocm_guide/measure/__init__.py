@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: MIT
+"""Predicted, then measured by whoever has the GPU: the same cases on any GPU, one stamped file, files side by side.
+
+In reading order:
+
+- ``cases``: The kernels of the course at fixed sizes, with the bytes and operations that each needs at least.
+- ``results``: Time the cases on this machine's GPU and write the stamped file; read such files.
+- ``compare``: Predicted against measured, of one file or several, as a table and a plot.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.measure.cases import CASES
+    from rocm_guide.measure.compare import draw_merged, merged_table
+    from rocm_guide.measure.results import MeasureError, measure, read_result
+
+__all__ = ["CASES", "MeasureError", "draw_merged", "measure", "merged_table", "read_result"]
+
+__getattr__, __dir__ = face(__name__, "cases", "results", "compare")

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""What is remembered of a call, and when: the wrappers' cheap way into a kernel."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rocm_guide.kernels import launch
+from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.rows.rms_norm import rms_norm, rms_norm_forward
+from rocm_guide.kernels.rows.softmax import softmax, softmax_forward
+from rocm_guide.mi300x.dry_run.driver import dry_run
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    launch.forget_plans()
+    yield
+    launch.forget_plans()
+
+
+class Kernel:
+    """Stands for a ``@triton.jit`` function: notes by which way it is launched."""
+
+    arg_names = ("x", "y", "n", "eps", "A", "B")
+    __name__ = "kernel"
+
+    def __init__(self, backend="cuda"):
+        self.pre_run_hooks, self.seen = [], []
+        target = SimpleNamespace(backend=backend)
+        self.compiled = SimpleNamespace(packed_metadata=(), metadata=SimpleNamespace(target=target))
+
+    def __getitem__(self, grid):
+        def run(*arguments, **options):
+            self.seen.append(("Triton", grid, arguments, options))
+            owner = self
+
+            class Compiled(SimpleNamespace):
+                def __getitem__(self, grid):
+                    return lambda *arguments: owner.seen.append(("at once", grid, arguments, {}))
+
+            return Compiled(**vars(self.compiled))
+
+        return run
+
+    @property
+    def ways(self):
+        return [way for way, *_ in self.seen]
+
+
+class Tensor:
+    def __init__(self, address=0, size=64):
+        self.address, self.size = address, size
+
+    def data_ptr(self):
+        return self.address
+
+    def untyped_storage(self):
+        return SimpleNamespace(size=lambda: self.size)
+
+
+def test_the_second_launch_goes_past_triton_with_the_same_arguments():
+    kernel, x, y = Kernel(), Tensor(256), Tensor(512)
+    run = Launch(kernel, (3,), (7,), {"B": 2, "A": 1}, {"num_warps": 4})
+    run(x, y, floats=(0.5,))
+    run(x, y, floats=(0.25,))
+    assert kernel.seen == [
+        ("Triton", (3, 1, 1), (x, y, 7, 0.5, 1, 2), {"num_warps": 4}),
+        ("at once", (3, 1, 1), (x, y, 7, 0.25, 1, 2), {}),
+    ]
+
+
+def test_what_triton_would_find_out_is_left_to_triton():
+    kernel, x, y = Kernel(), Tensor(256), Tensor(512)
+    run = Launch(kernel, (3,), (7,), {"A": 1, "B": 2})
+    run(x, Tensor(8))  # compiled for an odd address
+    run(x, y)
+    run(x, y)
+    run(Tensor(264), y)
+    run(x, None)
+    run.with_arguments((x, y), (x, y, 8, 1, 2), plain=False)
+    kernel.pre_run_hooks.append(print)
+    run(x, y)
+    assert kernel.ways == ["Triton", "Triton", "at once", "Triton", "at once", "Triton", "Triton"]
+
+
+def test_amd_kernels_know_whether_memory_is_below_2_gib():
+    for backend, ways in (("hip", ["Triton", "Triton", "at once", "Triton"]), ("cuda", ["Triton"] + ["at once"] * 3)):
+        kernel, x, large = Kernel(backend), Tensor(256), Tensor(256, 1 << 31)
+        run = Launch(kernel, (1,), (), {})
+        for tensor in (large, x, x, large):
+            run(tensor)
+        assert kernel.ways == ways
+
+
+def test_an_unknown_constant_is_refused():
+    with pytest.raises(TypeError, match="kernel has no parameter C"):
+        Launch(Kernel(), (1,), (), {"A": 1, "C": 2})
+
+
+def test_a_kind_of_call_is_checked_once(device):
+    made = []
+
+    def make(x, y, *options):
+        made.append(options)
+        return lambda: len(made)
+
+    x, w = torch.ones(4, 8, device=device), torch.ones(8, device=device)
+    for tensors, options, count in (
+        ((x, w), (1,), 1),
+        ((x.clone(), w.clone()), (1,), 1),
+        ((x, w), (True,), 2),  # equal to 1, but another type
+        ((x, w), (1.0,), 3),
+        ((x, None), (1,), 4),
+        ((x.double(), w), (1,), 5),
+        ((torch.ones(8, 4, device=device).t(), w), (1,), 6),
+        ((torch.ones(36, device=device)[3:35].view(4, 8), w), (1,), 7),  # another alignment
+        ((x, w), ([1],), 8),
+        ((x, w), ([1],), 9),  # a list cannot be remembered
+        ((x, w), (1,), 9),
+    ):
+        planned(make, tensors, *options)
+        assert len(made) == count, (tensors, options)
+
+
+def test_what_is_remembered_is_bounded(device, monkeypatch):
+    monkeypatch.setattr(launch, "MOST_PLANS", 3)
+    made = []
+    for n in (1, 2, 3, 4, 4, 3, 2, 1):
+        planned(lambda x: made.append(len(x)) or print, (torch.ones(n, device=device),))
+    assert len(launch._plans) == 3 and len(made) == 8  # a new function each time: none is found again
+
+
+def test_no_tensor_is_kept_alive(device):
+    x, w = torch.ones(4, 8, device=device), torch.ones(8, device=device)
+    y = rms_norm(x, w)
+    alive = [weakref.ref(t) for t in (x, w, y)]
+    del x, w, y
+    gc.collect()
+    assert launch._plans and [ref() for ref in alive] == [None] * 3
+
+
+def test_a_misaligned_tensor_after_an_aligned_one(device, close):
+    store = torch.randn(16 * 72 + 8, device=device)
+    for _ in range(2):
+        for offset in (0, 1, 4, 0):
+            x = store[offset : offset + 16 * 72].view(16, 72)
+            close(softmax_forward(x), torch.softmax(x.double(), -1), length=72)
+            close(rms_norm_forward(x)[0], torch.nn.functional.rms_norm(x.double(), (72,), eps=1e-6), length=72)
+
+
+def test_only_what_wants_a_gradient_goes_through_autograd(device):
+    x, w = torch.ones(2, 8, device=device), torch.ones(8, device=device, requires_grad=True)
+    assert rms_norm(x, w).grad_fn is not None and rms_norm(x).grad_fn is None
+    with torch.no_grad():
+        assert rms_norm(x, w).grad_fn is None
+    with torch.autograd.forward_ad.dual_level():  # a derivative that is not there must not be lost silently
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        with pytest.raises(RuntimeError, match="jvp"):
+            softmax(dual)
+
+
+def test_the_interpreter_switched_off_is_noticed(device, monkeypatch):
+    if device != "cpu":
+        pytest.skip("on a GPU nothing is interpreted")
+    from triton import knobs
+
+    x = torch.ones(2, 8)
+    softmax(x)
+    monkeypatch.setattr(knobs.runtime, "interpret", False)
+    with pytest.raises(KernelError, match="TRITON_INTERPRET=1"):
+        softmax(x)
+
+
+def test_dry_runs_share_nothing():
+    for arch in ("gfx942", "gfx90a", "gfx942"):
+        with dry_run(arch, device="meta") as run:
+            x = torch.empty(8, 64, dtype=torch.float16, device="cuda")
+            for _ in range(3):
+                softmax_forward(x)
+        assert [(one.kernel, one.grid) for one in run.launches] == [("softmax_rows", (1, 1, 1))] * 3
+        assert {one.compiled.arch for one in run.launches} == {arch}
+
+
+def test_another_current_gpu_after_a_good_call(monkeypatch):
+    """The refusal of a tensor on another GPU than the current one does not depend on what was called before."""
+    with dry_run("gfx942", device="meta"):
+        x = torch.empty(8, 64, dtype=torch.float16, device="cuda")
+        softmax_forward(x)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+        with pytest.raises(KernelError, match="current GPU, cuda:1"):
+            softmax_forward(x)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""The wrappers inside torch.compile and torch.export: one graph, the same numbers, the same gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rocm_guide.kernels import ops  # noqa: F401 - registers the operators
+from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.kernels.attention.autograd import attention
+from rocm_guide.kernels.decode.decode import attention_decode
+from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
+from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
+from rocm_guide.kernels.gemm.linear import linear
+from rocm_guide.kernels.gemm.skinny import gemm_skinny
+from rocm_guide.kernels.gemm.tiled import gemm
+from rocm_guide.kernels.rows.layer_norm import layer_norm
+from rocm_guide.kernels.rows.rms_norm import rms_norm
+from rocm_guide.kernels.rows.softmax import softmax
+
+
+def leaf(*shape, seed=0, dtype=torch.float32, device="cpu"):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=g).to(device, dtype).requires_grad_()
+
+
+def whole(*shape, seed=0, dtype=torch.float32, device="cpu"):
+    return leaf(*shape, seed=seed, dtype=dtype, device=device).detach()
+
+
+#: A model's functions of tensors with a gradient: all in one graph, so that tracing is paid for once.
+def trained(x, w, b, weight, q, k, bias):
+    h = layer_norm(rms_norm(x, w, 1e-6) + rms_norm(x), w, b)
+    h = softmax(linear(h, weight, b[:8]))
+    mixed = attention(q, k, k, bias=bias, causal=True) + attention(q, k, k, layout="bhsd", scale=0.5)
+    return h.sin().sum() + mixed.cos().sum()
+
+
+def served(x, w, q, k, half):
+    codes, updated, scales = rmsnorm_fp8(x, x, w)
+    fixed, _, none = rmsnorm_fp8(x, x.clone(), w, 0.5, in_place=True)
+    act, act_scales = swiglu_fp8(updated)
+    product = gemm(half, half.T, activation="relu", alpha=0.5, out_dtype=torch.float32)
+    assert none is None
+    return [t.float() for t in (codes, fixed, act, scales, act_scales, product, gemm_skinny(half, half, 2.0))] + [
+        attention_decode(q, k, k)
+    ]
+
+
+def test_one_graph_forward_and_backward(device):
+    shapes = ((2, 3, 16), (16,), (16,), (8, 16), (1, 2, 5, 16), (1, 1, 5, 16), (1, 1, 5, 5))
+    tensors = [leaf(*shape, seed=i, device=device) for i, shape in enumerate(shapes)]
+    expected = trained(*tensors)
+    torch._dynamo.reset()
+    got = torch.compile(trained, fullgraph=True, backend="aot_eager")(*tensors)
+    torch.testing.assert_close(got, expected)
+    for a, b in zip(torch.autograd.grad(got, tensors), torch.autograd.grad(expected, tensors), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_what_serves_in_one_graph_and_exported(device):
+    half = torch.float16
+    tensors = [whole(4, 16, device=device), whole(16, device=device), whole(1, 4, 16, dtype=half, device=device)]
+    tensors += [whole(1, 3, 2, 16, dtype=half, device=device), whole(4, 16, dtype=half, device=device)]
+    expected = served(*tensors)
+    torch._dynamo.reset()
+    for got in torch.compile(served, fullgraph=True, backend="aot_eager")(*tensors), exported(*tensors):
+        for a, b in zip(got, expected, strict=True):
+            assert torch.equal(a, b)
+
+
+def exported(*tensors):
+    class Served(torch.nn.Module):
+        def forward(self, *tensors):
+            return served(*tensors)
+
+    program = torch.export.export(Served(), tensors)
+    names = {str(node.target) for node in program.graph.nodes if "rocm_guide" in str(node.target)}
+    kinds = ("rmsnorm_fp8", "swiglu_fp8", "gemm", "gemm_skinny", "attention_decode")
+    assert names == {f"rocm_guide.{kind}.default" for kind in kinds}
+    return program.module()(*tensors)
+
+
+#: (operator, arguments): tensors by (shape, wants a gradient), everything else as it is.
+CALLS = {
+    "softmax_forward": [((4, 8), True)],
+    "rms_norm_forward": [((4, 8), True), ((8,), True), 1e-6],
+    "layer_norm_forward": [((4, 8), True), None, ((8,), True), 1e-6],
+    "linear": [((4, 16), True), ((8, 16), True), None],
+    "rmsnorm_fp8": [((4, 8), False), ((4, 8), False), ((8,), False), None, 1e-6],
+    "swiglu_fp8": [((4, 16), False), 0.5],
+    "gemm": [((4, 16), False), ((16, 8), False), None, "silu", 2.0, torch.float16, False],
+    "attention_forward": [
+        *[((1, 2, 4, 16), True)] * 3, ((2, 2), True), None, None, None, "bshd", None, False, 0.0, 0, None, None
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_pytorch_finds_nothing_wrong_with_the_operator(device, name):
+    make = lambda a: (leaf if a[1] else whole)(*a[0], device=device)  # noqa: E731
+    arguments = [make(a) if isinstance(a, tuple) else a for a in CALLS[name]]
+    torch.library.opcheck(getattr(torch.ops.rocm_guide, name).default, tuple(arguments))
+
+
+def test_a_traced_call_is_checked_when_it_runs(device):
+    x = torch.ones(2, 8, device=device)
+    torch._dynamo.reset()
+    with pytest.raises(KernelError, match=r"weight has shape \(4,\): give \(8,\)"):
+        torch.compile(lambda x, w: rms_norm(x, w) * 2, fullgraph=True, backend="eager")(x, x[0, :4])

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""Files of `rocm-guide measure`: what is written, read, refused and compared; cases compile for gfx942."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rocm_guide.cli.main import app
+from rocm_guide.hardware.specs import gpu
+from rocm_guide.measure.cases import _RUNGS, CASES, predicted_us
+from rocm_guide.measure.compare import draw_merged, merged_table, shares
+from rocm_guide.measure.results import FORMAT, MeasureError, check_result, measure, read_result
+from rocm_guide.mi300x.dry_run import dry_run
+from rocm_guide.mi300x.examples.gemm_ladder import RUNGS
+
+
+def result(**cases):
+    cases = cases or {"gemm bf16 8192": {"us": 1200.0, "spread_us": 3.0, "runs": 5, "graph": True}}
+    return {
+        "format": FORMAT,
+        "hardware": {"name": "AMD Instinct MI300X", "versions": {"torch": "2.11.0"}},
+        "cases": cases,
+    }
+
+
+def test_the_prediction_is_the_roofline_by_hand():
+    mi300x = gpu("MI300X")
+    assert predicted_us(CASES["stream copy 512 MiB"], mi300x) == pytest.approx(2 * 2**29 / 5.3e6)
+    assert predicted_us(CASES["ladder pipelined fp16 4096"], mi300x) == pytest.approx(2 * 4096**3 / 1307.4e6, rel=1e-3)
+    assert predicted_us(CASES["ladder naive fp16 4096"], mi300x) == pytest.approx(2 * 4096**3 / 163.4e6, rel=1e-3)
+    assert tuple(r.name for r in RUNGS) == _RUNGS
+
+
+@pytest.mark.parametrize(
+    "name", ["stream triad 512 MiB", "skinny fp8 16 x 2304 x 16384", "ladder naive fp16 4096",
+             "decode bf16 16 x 32/8 heads x 8192 x 128"],
+)  # fmt: skip
+def test_a_case_launches_its_kernel(name):
+    with dry_run("gfx942", device="meta") as run:
+        for call in CASES[name].make()[:1]:
+            call()
+    assert run.reports and not run.reports[0].resources.vgpr_spills
+
+
+def test_files_side_by_side(tmp_path):
+    one, other = result(), result(**{"stream copy 512 MiB": {"error": "RuntimeError: no"}})
+    other["hardware"]["name"] = "Some GPU"
+    text = merged_table([one, other])
+    assert "1,200.0 us (70%)" in text and "failed" in text and "841.0 us" in text
+    assert shares(one)["gemm bf16 8192"] == pytest.approx(841.0 / 1200, rel=1e-3) and shares(other) == {}
+    ax = draw_merged([one, other])
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["AMD Instinct MI300X, torch 2.11.0"]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(one))
+    assert read_result(path) == one
+    picture = tmp_path / "a.svg"
+    done = CliRunner().invoke(app, ["measure", "--merge", str(path), "--plot", str(picture)])
+    assert done.exit_code == 0 and "1,200.0 us" in done.output and picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": "other"}, "no file of rocm-guide measure"),
+        ({"hardware": {}}, "does not name its hardware"),
+        ({"cases": {}}, "no cases"),
+        ({"cases": {"x": {"us": float("nan")}}}, "case x has neither"),
+        ({"cases": {"x": {"us": -1}}}, "case x has neither"),
+        ({"cases": {"x": 3}}, "case x has neither"),
+    ],
+)
+def test_a_damaged_file_is_named(change, said):
+    with pytest.raises(MeasureError, match=said):
+        check_result({**result(), **change}, "a.json")
+
+
+def test_what_is_no_file(tmp_path):
+    path = tmp_path / "cut.json"
+    path.write_text(json.dumps(result())[:50])
+    with pytest.raises(MeasureError, match=r"cut\.json: cannot be read"):
+        read_result(path)
+    with pytest.raises(MeasureError, match=r"gone\.json"):
+        read_result(tmp_path / "gone.json")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, so there is nothing to refuse")
+def test_without_a_gpu_one_line_says_so(tmp_path):
+    with pytest.raises(MeasureError, match="no GPU here"):
+        measure(["stream copy 512 MiB"])
+    with pytest.raises(MeasureError, match="case nothing"):
+        measure(["nothing"])
+
+
+def test_the_shipped_result_can_be_read():
+    from pathlib import Path
+
+    shipped = Path(__file__).parents[2] / "benchmarks/results/measure_h200.json"
+    found = read_result(shipped)
+    assert "H200" in found["hardware"]["name"] and set(found["cases"]) == set(CASES)

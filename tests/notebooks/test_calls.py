@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""What a learner came for stands in the notebook's own code, as the library writes it, and is executed there."""
+
+import io
+import json
+import tokenize
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent.parent / "notebooks"
+
+# Notebook -> what a cell that runs must say word for word; neither a comment nor an exercise's solution counts.
+CALLS = {
+    "02_lora_fine_tuning": ("SFTTrainer(", "SFTConfig(", "print_trainable_parameters("),
+    "03_inference": ("PeftModel.from_pretrained(", "merge_and_unload(", "pipeline("),
+    "04_device_maps": ("from_pretrained(", 'device_map="auto"', "infer_auto_device_map(", "hf_device_map"),
+    "05_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
+    "06_gptq": ("GPTQConfig(",),
+    "07_awq": ("QuantizeConfig(",),
+    "08_bitsandbytes": ("BitsAndBytesConfig(",),
+    "09_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
+    "10_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
+    "11_tunableop": (
+        '"PYTORCH_TUNABLEOP_ENABLED": "1"',
+        "torch.cuda.tunable.",
+        '"matmul.py"',
+        "pad_to_multiple_of=",
+        'cache_implementation = "static"',
+    ),
+}
+
+
+def executed(source):
+    """The code of a cell without comments, with its own spacing."""
+    lines = source.splitlines(keepends=True)
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column] + "\n"
+    return "".join(lines)
+
+
+def code_of(notebook):
+    cells = json.loads((FOLDER / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return "\n".join(
+        executed(c["source"] if isinstance(c["source"], str) else "".join(c["source"]))
+        for c in cells
+        if c["cell_type"] == "code" and "solution" not in c["metadata"].get("tags", [])
+    )
+
+
+@pytest.mark.parametrize("notebook", CALLS)
+def test_the_library_is_called_by_its_own_name(notebook):
+    code = code_of(notebook)
+    assert [call for call in CALLS[notebook] if call not in code] == []
+
+
+def test_the_gpu_of_the_tunableop_blog_has_no_name():
+    """Its results file says gfx90a, which is the target of three products; no figure of it is one product's."""
+    cells = json.loads((FOLDER / "11_tunableop.ipynb").read_text(encoding="utf-8"))["cells"]
+    lines = "\n".join(c["source"] if isinstance(c["source"], str) else "".join(c["source"]) for c in cells)
+    named = [line for line in lines.splitlines() if "MI250" in line or "MI210" in line]
+    assert all("MI210, MI250 and MI250X" in line for line in named), named
+
+
+def test_a_comment_is_no_call():
+    assert executed("x = 1  # SFTTrainer(\ny = '# kept'\n") == "x = 1  \ny = '# kept'\n"
