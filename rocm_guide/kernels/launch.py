@@ -99,9 +99,9 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
 def sound_schedule() -> Iterator[None]:
     """Compile without AMD's block ping-pong where Triton is older than 3.9; a setting of the user's own is kept.
 
-    In the loops of eight waves with two groups, Triton up to 3.8 lets one group of waves store into LDS while the loads
-    of the other may still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
-    (https://github.com/triton-lang/triton/issues/11696, mended in 3.9), and rocm_guide.mi300x.run names the race.
+    In its loops of eight waves, older releases let one group of waves store into LDS while the loads of the other may
+    still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
+    (https://github.com/triton-lang/triton/issues/11696); :mod:`rocm_guide.mi300x.run` names the race.
     """
     if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9) or knobs.amd.use_block_pingpong is not None:
         yield
