@@ -159,6 +159,8 @@ ALLOWED = {
     "torchtune/run.py": "a child's output, as it comes",
     "course/pool.py": "a worker's stderr, below its own scratch folder",
     "zoo/tiny.py": "a lock, which stays empty",
+    "runs/folder.py": "a lock, which stays empty",
+    "runs/passport.py": "a lock, which stays empty",
     "dojo/worker.py": "what a judge and its worker tell each other, in a temporary folder",
     "system/saved.py": "a lock, which stays empty",
     "system/pretend.py": "a pretended machine in a temporary folder",

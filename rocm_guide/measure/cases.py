@@ -72,11 +72,13 @@ def _stream(kind: str, n: int) -> Calls:
 
 
 def _rows(kind: str, rows: int, columns: int) -> Calls:
-    from rocm_guide.kernels.rows import layer_norm, rms_norm, softmax
+    from rocm_guide.kernels.rows.layer_norm import layer_norm_forward
+    from rocm_guide.kernels.rows.rms_norm import rms_norm_forward
+    from rocm_guide.kernels.rows.softmax import softmax_forward
 
     x, w = _random(rows, columns), _random(columns, seed=1)
-    call = {"softmax": partial(softmax.softmax_forward, x), "rms_norm": partial(rms_norm.rms_norm_forward, x, w),
-            "layer_norm": partial(layer_norm.layer_norm_forward, x, w, w)}  # fmt: skip
+    call = {"softmax": partial(softmax_forward, x), "rms_norm": partial(rms_norm_forward, x, w),
+            "layer_norm": partial(layer_norm_forward, x, w, w)}  # fmt: skip
     return [call[kind]]
 
 

@@ -274,10 +274,10 @@ def test_a_quantised_checkpoint_is_counted_as_it_is() -> None:
     assert adapters.parts["parameters"] == four.parts["parameters"]
 
 
-def test_the_ten_cases_of_other_families_stay_within_three_percent(benchmark) -> None:
+def test_the_ten_cases_of_other_families_stay_within_three_percent(measured_cases) -> None:
     from benchmarks.memory.report import report
 
-    cases, _ = benchmark
+    cases, _ = measured_cases
     folder = RESULTS / "fit_families"
     rows = cases.read(folder)
     text, missed = report(rows)  # a case of this group is missed beyond 3 %

@@ -118,9 +118,11 @@ class Races:
         except RunError:
             if values is None or not self._same(a, at, size, values):
                 raise
-        if shared:
-            self._release(me, a, g)
-        self._note(marks.written, g, (me, self._now.get(me, 1), line), shared, not shared)
+        time = self._now.get(me, 1)
+        if shared and (mine := self._released.get(me)) is not None:
+            self._release(mine, a, g)
+            time = mine[me]  # who acquires from this access comes after it, too
+        self._note(marks.written, g, (me, time, line), shared, not shared)
         if marks.read is not None:
             marks.read[g] = 0
 
@@ -233,10 +235,7 @@ class Races:
         first = a.base // self.granule
         return [first + k for k in np.unique(g).tolist()]
 
-    def _release(self, me: int, a: Allocation, g: Any) -> None:
-        mine = self._released.get(me)
-        if mine is None:
-            return
+    def _release(self, mine: Clock, a: Allocation, g: Any) -> None:
         made: dict[int, Clock] = {}  # lanes meet the same few clocks
         for key in self._keys(a, g):
             before = self._places.get(key)
