@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
 
 from rocm_guide.kernels.resource_table import read_rows
 from rocm_guide.mi300x.run import RunError
 from rocm_guide.mi300x.run.launches import executed_on_gfx942
 from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
+#: An older Triton lays these sums out without copies.
+HAS_COPIES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 CASES = {**gfx942_rows.CASES, **gfx942_gemm.CASES, **gfx942_attention.CASES}
 
 
@@ -26,9 +29,11 @@ def test_equals_float64(name):
         check = case.run()
     check()
     assert done.kernels == list(case.kernels)
-    assert bool([note for launch in done.launches for note in launch.result.notes]) == bool(case.copies)
+    notes = [note for launch in done.launches for note in launch.result.notes]
+    assert bool(notes) == bool(case.copies) if HAS_COPIES else not notes or case.copies
 
 
+@pytest.mark.skipif(not HAS_COPIES, reason="Triton before 3.9 lays these sums out without copies")
 @pytest.mark.parametrize("name", [n for n in CASES if CASES[n].copies])
 def test_copies_that_differ_are_allowed_only_where_a_case_says_so(name):
     """Two waves store copies of one sum to the same word before one barrier: legal, but to be looked at."""

@@ -193,7 +193,7 @@ def test_the_figures_of_the_passport_are_those_of_the_model(tiny):
     own = {t.untyped_storage().data_ptr(): 4 * t.numel() for t in (*model.parameters(), *model.buffers())}
     assert entry["size"]["memory_bytes"] == sum(own.values())
     assert all(entry["speed"][k] > 0 for k in ("prefill_tokens_per_s", "decode_tokens_per_s"))
-    assert len(entry["generations"]) == 3 and entry["versions"]["torch"] == torch.__version__
+    assert len(entry["generations"]) == 3 and torch.__version__.startswith(entry["versions"]["torch"])
     record(run, "base", model, tokenizer, rows, notebook="02", most=12)
     assert [s["stage"] for s in run.passport()["stages"]] == ["base"]
 

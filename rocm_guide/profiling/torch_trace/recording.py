@@ -153,7 +153,7 @@ def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
     failure = None
     # Opened first: a folder that cannot be written is said before the block runs, not after.
     with _quiet(), whole_file(path) as part:
-        found = profile(activities=activities)
+        found = profile(activities=activities, acc_events=True)  # one cycle; torch 2.11 warns without
         try:
             with found:
                 yield

@@ -82,8 +82,8 @@ def test_enough_workgroups_on_mi300x(shape, bits):
     ("tile", "made"),
     [
         (SkinnyTile(32, 64, 4, 2, 0.01), [False, False, False]),
-        (SkinnyTile(32, 32, 4, 2, 9), [True, True, False]),
-        (SkinnyTile(32, 32, 4, 2, 9, direct=True), [False, False, True]),
+        (SkinnyTile(32, 32, 4, 2, 99), [True, True, False]),
+        (SkinnyTile(32, 32, 4, 2, 99, direct=True), [False, False, True]),
     ],
 )
 def test_a_stream_has_one_workspace_with_what_it_needs(device, monkeypatch, tile, made):
