@@ -87,7 +87,7 @@ def launches_alone(call: Callable[[], object]) -> Callable[[], None]:
     return again
 
 
-def liger(name: str) -> Callable[..., Any]:
+def liger(name: str) -> Any:
     """Liger's function; ImportError without it."""
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
@@ -197,7 +197,9 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
 def measure() -> dict[str, Any]:
     """Everything, with what does not run named in ``failed``."""
     x = torch.zeros(4096, device="cuda")
-    y, rows, failed = torch.empty_like(x), [], []
+    y = torch.empty_like(x)
+    rows: list[Any] = []
+    failed: list[Any] = []
     triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device="cuda"))
     always = {
         ("plain Triton launch", "inference"): lambda: add_one[(4,)](x, y, 4096, BLOCK=1024),

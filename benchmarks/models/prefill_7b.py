@@ -38,7 +38,7 @@ def milliseconds(call: Callable[[], Any], device: str) -> float:
     call()
     last.record()
     last.synchronize()
-    return first.elapsed_time(last)
+    return float(first.elapsed_time(last))
 
 
 def first_token(model: Any, ids: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rocm_guide.kernels.arguments import architecture
 from rocm_guide.kernels.attention.backward import attention_backward
@@ -30,8 +31,6 @@ from rocm_guide.kernels.rows.rms_norm import rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
 
 __all__ = []
-
-Tensor = torch.Tensor
 
 
 def _define(

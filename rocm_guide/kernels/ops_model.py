@@ -6,13 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rocm_guide.kernels.rows.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from rocm_guide.kernels.rows.silu_mul import swiglu_backward, swiglu_forward
 
 __all__ = []
-
-Tensor = torch.Tensor
 
 
 def _new(x: Tensor) -> Tensor:

@@ -132,7 +132,7 @@ def add_stage(run: str | Path, stage: str, notebook: str = "", **entries: Any) -
     2.5
     """
     path = Path(run)
-    entry = {"stage": stage, "notebook": notebook, "date": datetime.date.today().isoformat()}
+    entry: dict[str, Any] = {"stage": stage, "notebook": notebook, "date": datetime.date.today().isoformat()}
     entry |= {k: _plain(v) for k, v in entries.items()}
     entry.setdefault("versions", _versions())
     if not _is_stage(entry):

@@ -49,7 +49,7 @@ def record(
     found = measure_stage(model, tokenizer, rows, folder=folder, most=most, training=training)
     speed = found["speed"]
     if not speed["training_tokens_per_s"]:  # a run that took the stage over has no training to time
-        earlier = next((s for s in run.passport()["stages"] if s["stage"] == stage), {})
+        earlier: dict[str, Any] = next((s for s in run.passport()["stages"] if s["stage"] == stage), {})
         speed["training_tokens_per_s"] = earlier.get("speed", {}).get("training_tokens_per_s") or None
         settings = settings or earlier.get("settings")
     return add_stage(run.folder, stage, notebook, settings=settings or {}, **found)

@@ -5,6 +5,7 @@ compute unit.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocm_guide.base import GuideError
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_attention", "draw_flash_tiles", "draw_heads"]
+
+
+def _on_or_below(colour: str, row: int, column: int) -> str:
+    return colour if column <= row else ""
+
+
+def _in_row(colour: str, wanted: int, row: int, _column: int) -> str:
+    return colour if row == wanted else ""
 
 
 def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axes:
@@ -34,7 +43,7 @@ def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axe
         (4.3, "S: a score for each pair\nn x n", PALETTE[4]),
         (8.0, "P: rows sum to 1\nn x n", PALETTE[3]),
     ):
-        grid(ax, x, 0, 2.4, 2.4, tokens, tokens, lambda row, column, c=colour: c if column <= row else "")
+        grid(ax, x, 0, 2.4, 2.4, tokens, tokens, partial(_on_or_below, colour))
         ax.text(x + 1.2, -0.18, name, ha="center", va="top", fontsize=8)
     arrow(ax, (6.8, 1.2), (7.9, 1.2), "softmax\nof rows", 8)
     ax.text(10.65, 1.2, "·", ha="center", va="center", fontsize=15)
@@ -103,7 +112,7 @@ def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1, ax: Axes | N
     for i, (name, mine) in enumerate((("Q", row), ("K", column), ("V", column), ("O", row))):
         x = 0.05 + 1.1 * i
         own = (PALETTE[0], PALETTE[2], PALETTE[3], PALETTE[5])[i]
-        grid(ax, x, 0, 0.75, 3.3, tiles, 1, lambda r, _, m=mine, o=own: o if r == m else "")
+        grid(ax, x, 0, 0.75, 3.3, tiles, 1, partial(_in_row, own, mine))
         ax.text(x + 0.375, 3.45, name, ha="center", fontsize=9)
     ax.text(2.05, -0.4, "tiles in use are coloured", ha="center", va="center", fontsize=8)
     # The scores: a plan of the work, in no memory.

@@ -182,7 +182,8 @@ class CrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dl: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """The gradient of the logits."""
-        return cross_entropy_backward(*ctx.saved_tensors, dl, ctx.ignored), None, None
+        logits, labels, lse = ctx.saved_tensors
+        return cross_entropy_backward(logits, labels, lse, dl, ctx.ignored), None, None
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100) -> torch.Tensor:

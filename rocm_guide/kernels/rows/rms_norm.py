@@ -207,7 +207,7 @@ def _plan_forward(x: torch.Tensor, weight: torch.Tensor | None, tile: RowTile | 
     check_vectors(cols, weight=weight)
     arch, shape, dtype, device = architecture(x), x.shape, x.dtype, x.device
     t = tile or pick_row_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
-    flags = {"WEIGHT": weight is not None}
+    flags: dict[str, Any] = {"WEIGHT": weight is not None}
     if t.blocked:
         flags |= {"BLOCK": t.columns}
         launch = Launch(rms_norm_blocked, (rows,), (flat.stride(0), cols), flags, t.options)
@@ -258,13 +258,14 @@ def _plan_backward(
     own = has and not (t.split or t.blocked)
     programs = rows if t.blocked else triton.cdiv(rows, t.rows)
     programs = min(programs, t.per_unit * unit_count(x)) if own else programs
+    flags: dict[str, Any] = {"WEIGHT": has}
     if t.blocked:
-        flags, sizes = {"WEIGHT": has, "BLOCK": t.columns}, (flat.stride(0), cols)
-        launch = Launch(rms_norm_backward_blocked, (programs,), sizes, flags, t.options)
+        flags |= {"BLOCK": t.columns}
+        launch = Launch(rms_norm_backward_blocked, (programs,), (flat.stride(0), cols), flags, t.options)
     else:
-        sizes, flags = (flat.stride(0), rows, cols), {"WEIGHT": has, "DW": own, "RELOAD": t.reload}
+        flags |= {"DW": own, "RELOAD": t.reload}
         flags |= {"ROWS": t.rows, "COLS": next_power_of_2(cols), "STAGES": t.stages}
-        launch = Launch(rms_norm_backward_rows, (programs,), sizes, flags, t.options)
+        launch = Launch(rms_norm_backward_rows, (programs,), (flat.stride(0), rows, cols), flags, t.options)
     # A single program's part is the whole sum.
     part = kind if own and programs == 1 else torch.float32
 

@@ -142,7 +142,8 @@ class SwiGlu(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients of gate and up."""
-        return swiglu_backward(*ctx.saved_tensors, dy)
+        gate, up = ctx.saved_tensors
+        return swiglu_backward(gate, up, dy)
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
