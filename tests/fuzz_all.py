@@ -42,11 +42,35 @@ PATIENCE = 30
 TOKENS = (
     *(b'"', b",", b"{", b"}", b"[", b"]", b":", b"\n", b"\r", b"\0", b"-1", b"1e999", b"NaN", b"null", b"true", b"{}"),
     *(b"\xff\xfe", b"0x", b"99999999999999999999", b"9" * 5000, b"4294967295", b"\x1b[2J", b"\n[OK]   fine", b"[/red]"),
-    *(b'"ts": "x"', b'"\\ud800"', b"wave_1: pc=0xffffffffffffffffff", b"=> ", b"[0] ", b"()", b"\xe2\x80\xae", b"[" * 3000),
-    *(b"\\frac", b"\\begin{", b"\\end{", b"\\left", b"\\right", b"^", b"_", b"&", b"\\\\", b"$", b"tl.", b"*fp16", b"=", b"%"),
+    *(
+        b'"ts": "x"',
+        b'"\\ud800"',
+        b"wave_1: pc=0xffffffffffffffffff",
+        b"=> ",
+        b"[0] ",
+        b"()",
+        b"\xe2\x80\xae",
+        b"[" * 3000,
+    ),
+    *(
+        b"\\frac",
+        b"\\begin{",
+        b"\\end{",
+        b"\\left",
+        b"\\right",
+        b"^",
+        b"_",
+        b"&",
+        b"\\\\",
+        b"$",
+        b"tl.",
+        b"*fp16",
+        b"=",
+        b"%",
+    ),
     *(b"\x7fELF", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 40, b"loc(#loc1)", b".amdgpu_metadata\n"),
     *(b"file:///etc/shadow", b"file:///dev/zero", b"memory://self#", b"../", b"%00", b"%2e%2e/", b"&size=2147483648"),
-)  # fmt: skip
+)
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
@@ -334,33 +358,64 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
     "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
     "rocpd": (lambda: [(PROFILING / "rocprofv3_results.db").read_bytes()], profile(".db"), 0.02),
-    "assembly": (lambda: [head(ISA / n, 2500) for n in ("nested_t39.amdgcn", "hip_clang22.s")]
-                 + [(ISA / "softmax_t39.amdgcn").read_bytes()], read_assembly, 0),
+    "assembly": (
+        lambda: (
+            [head(ISA / n, 2500) for n in ("nested_t39.amdgcn", "hip_clang22.s")]
+            + [(ISA / "softmax_t39.amdgcn").read_bytes()]
+        ),
+        read_assembly,
+        0,
+    ),
     "ir": (lambda: [(ISA / "softmax_t39.ttgir").read_bytes(), head(ISA / "int4kv_t31.ttgir", 4000)], read_ir, 0.02),
     "elf": (lambda: [(ISA / n).read_bytes() for n in ("gemm_t39.hsaco", "hip_clang22.co")], read_elf, 0.02),
-    "faults-read": (lambda: [(DATA / "fault_report.txt").read_bytes(),
-                             (HERE / "samples" / "debugging" / "assert_trap.txt").read_bytes()[:5000]], read_faults, 0),
+    "faults-read": (
+        lambda: [
+            (DATA / "fault_report.txt").read_bytes(),
+            (HERE / "samples" / "debugging" / "assert_trap.txt").read_bytes()[:5000],
+        ],
+        read_faults,
+        0,
+    ),
     "faults-log": (lambda: [(HERE / "samples" / "debugging" / "dmesg.txt").read_bytes()], read_fault_log, 0),
-    "tunable-csv": (lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
-                    read_tunable, 0.05),
-    "gemm-line": (lambda: [b"GemmTunableOp_Half_TN,tn_4096_128_4096_ld_4096_4096_4096,Gemm_Hipblaslt_TN_572,0.0123",
-                           b"GemmStridedBatchedTunableOp_BFloat16_NT,nt_8_4_2_B_16_ld_8_4_8,Default,0.01"], read_gemm, 0.05),
-    "state-file": (lambda: [b'{"version": 1, "saved": {"numa_balancing": {"before": "1", "set": "0"}}}'],
-                   read_state, 0.05),
+    "tunable-csv": (
+        lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
+        read_tunable,
+        0.05,
+    ),
+    "gemm-line": (
+        lambda: [
+            b"GemmTunableOp_Half_TN,tn_4096_128_4096_ld_4096_4096_4096,Gemm_Hipblaslt_TN_572,0.0123",
+            b"GemmStridedBatchedTunableOp_BFloat16_NT,nt_8_4_2_B_16_ld_8_4_8,Default,0.01",
+        ],
+        read_gemm,
+        0.05,
+    ),
+    "state-file": (
+        lambda: [b'{"version": 1, "saved": {"numa_balancing": {"before": "1", "set": "0"}}}'],
+        read_state,
+        0.05,
+    ),
     "prompt-lengths": (lambda: [b"1:256", b"5,12,100", b"128"], read_lengths, 0.05),
     "torch-trace": (traces, read_trace, 0.05),
     "rocprof-json": (lambda: [(PROFILING / "rocprofv3_results.json").read_bytes()], profile(".json"), 0.05),
     "notebook-list": (notebook, read_list, 0.05),
-    "inspect-arguments": (lambda: [b"*fp16:16:2g\t4096\t128\twaves_per_eu=2", b"fp16[4096,4096]\ti32:16\t1024\tkpack=2",
-                                   b"*bf16\t2.0\ttl.float16\tmatrix_instr_nonkdim=16", b"*kfp8e4b8\ti64\tTrue\t"],
-                          read_arguments, 0.05),
+    "inspect-arguments": (
+        lambda: [
+            b"*fp16:16:2g\t4096\t128\twaves_per_eu=2",
+            b"fp16[4096,4096]\ti32:16\t1024\tkpack=2",
+            b"*bf16\t2.0\ttl.float16\tmatrix_instr_nonkdim=16",
+            b"*kfp8e4b8\ti64\tTrue\t",
+        ],
+        read_arguments,
+        0.05,
+    ),
     "fault-uri": (lambda: URI, read_uri(only_below=False), 0.5),
     "fault-uri-in-report": (lambda: URI, read_uri(only_below=True), 0.5),
     "latex": (lambda: LATEX, read_latex, 0),
     "checkpoint": (checkpoints, read_checkpoint, 0.05),
     "served-folder": (lambda: SERVED, read_served_folder, 0.05),
     "bench-result": (bench_result, read_bench_result, 0.05),
-}  # fmt: skip
+}
 
 
 def _too_long(*_: object) -> None:

@@ -91,14 +91,14 @@ def test_a_module_says_its_licence_and_can_be_read_in_one_sitting(path):
     assert len(lines) <= 320, f"{len(lines)} lines; split it by subject"
 
 
-# Tables in columns: of the instructions in what runs machine code; elsewhere a third are the rules of ck/rules.py.
-SUPPRESSED = {("fmt: skip", True): 30, ("fmt: skip", False): 88, ("noqa", True): 10, ("noqa", False): 64}
+# Tables in columns: of the instructions in what runs machine code; elsewhere the rules of ck/rules.py and kernels.
+SUPPRESSED = {("fmt: skip", True): 29, ("fmt: skip", False): 61, ("noqa", True): 7, ("noqa", False): 56}
 
 
 @pytest.mark.parametrize(("word", "machine_code"), SUPPRESSED)
 def test_formatter_and_linter_are_seldom_overruled(word, machine_code):
     files = [p for room in ("rocm_guide", "tests", "benchmarks") for p in (PACKAGE.parent / room).rglob("*.py")]
-    files = [p for p in files if ({"run", "step"} & set(p.parts) and "mi300x" in p.parts) == machine_code]
+    files = [p for p in files if ("mi300x" in p.parts and bool({"run", "step"} & set(p.parts))) == machine_code]
     found = {str(p): n for p in files if (n := p.read_text(encoding="utf-8").count(f"# {word}"))}
     found.pop(str(Path(__file__)), None)
     assert sum(found.values()) <= SUPPRESSED[word, machine_code], found

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: E501
 """Shared and hostile places: what another user planted is not loaded, what is no file is not replaced or read."""
 
 import ast
@@ -619,8 +618,21 @@ def test_a_model_with_code_of_its_own_is_refused_by_every_loader(remote):
 
 # ---- words on the command line --------------------------------------------------------------------------------------
 
-WORDS = ["e", "tl.float\x04", "tl.", "*fp3:16", "9999999999999999999999999", "9223372036854775808", "a\nb", "fp32[-1]",
-         "fp16[4294967295,4294967295]", "fp16[1024,9223372036854775808]", "x" * 5000, "{[]}", "fp16[" + "9" * 5000 + "]"]  # fmt: skip
+WORDS = [
+    "e",
+    "tl.float\x04",
+    "tl.",
+    "*fp3:16",
+    "9999999999999999999999999",
+    "9223372036854775808",
+    "a\nb",
+    "fp32[-1]",
+    "fp16[4294967295,4294967295]",
+    "fp16[1024,9223372036854775808]",
+    "x" * 5000,
+    "{[]}",
+    "fp16[" + "9" * 5000 + "]",
+]
 
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda w: ascii(w[:24]))
@@ -640,8 +652,19 @@ def test_odd_arguments_of_inspect_are_one_line(word):
 
 
 @pytest.mark.parametrize(
-    "word", ["waves_per_eu=abc", "waves_per_eu=-1", "matrix_instr_nonkdim=17", "arch=gfx90a", "no_such=1", "kpack=True",
-             "num_stages=-1", "=", "waves_per_eu"])  # fmt: skip
+    "word",
+    [
+        "waves_per_eu=abc",
+        "waves_per_eu=-1",
+        "matrix_instr_nonkdim=17",
+        "arch=gfx90a",
+        "no_such=1",
+        "kpack=True",
+        "num_stages=-1",
+        "=",
+        "waves_per_eu",
+    ],
+)
 def test_options_that_mean_nothing_are_refused(word):
     from rocm_guide.cli.inspect.arguments import InspectError, compile_option
 

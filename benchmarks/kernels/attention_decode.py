@@ -126,14 +126,20 @@ def variants(batch):
     for page in (16, 64):
         table = torch.randperm(batch * LONG // page, device="cuda").int().view(batch, -1)
         pages = [x.view(copies, -1, page, 8, 128) for x in (k, v)]
-        paged = lambda i, p=pages, t=table: lambda: attention_paged(q, p[0][i], p[1][i], t, full)  # noqa: E731
+
+        def paged(i, p=pages, t=table):
+            return lambda: attention_paged(q, p[0][i], p[1][i], t, full)
+
         yield f"pages of {page}", timed(paged, nbytes), nbytes
     for bits in (8, 4):
         kc, kg = quantize_kv(k[0], bits)
         more = range(copies_past_cache(2 * (kc.numel() + 4 * kg.numel())))
         sets = [(kc.clone(), kc.clone(), kg.clone(), kg.clone()) for _ in more]
         nbytes = 2 * (kc.numel() + 4 * kg.numel())
-        stored = lambda i, s=sets: lambda: attention_decode_int(q, *s[i])  # noqa: E731
+
+        def stored(i, s=sets):
+            return lambda: attention_decode_int(q, *s[i])
+
         yield f"int{bits}", timed(stored, nbytes), nbytes
 
 

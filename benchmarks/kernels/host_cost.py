@@ -141,14 +141,20 @@ def cases() -> Iterator[Case]:
     eights = tuple(t.to(torch.float8_e4m3fn) for t in (rows, weight)) if torch.version.hip is None else ()
     if eights:
         one = torch.ones((), device="cuda")
-        scaled = lambda x, w: torch._scaled_mm(x, w.T, one, one, out_dtype=torch.bfloat16)  # noqa: E731
+
+        def scaled(x, w):
+            return torch._scaled_mm(x, w.T, one, one, out_dtype=torch.bfloat16)
+
         yield "gemm_skinny, fp8", {"ours": gemm_skinny, "torch eager": scaled}, eights
     yield "gemm_skinny, bf16", {"ours": gemm_skinny, "torch eager": F.linear}, (rows, weight)
     q, k = new(1, 8, 128, 128), new(1, 8, 128, 128)
     theirs = partial(F.scaled_dot_product_attention, is_causal=True)
     yield "attention", {"ours": partial(attention, causal=True), "torch eager": theirs}, (q, k, k.clone())
     cache = new(1, 256, 8, 128)
-    whole = lambda q, k, v: F.scaled_dot_product_attention(q[:, :, None], *(t.transpose(1, 2) for t in (k, v)))  # noqa: E731
+
+    def whole(q, k, v):
+        return F.scaled_dot_product_attention(q[:, :, None], *(t.transpose(1, 2) for t in (k, v)))
+
     yield "attention_decode", {"ours": attention_decode, "torch eager": whole}, (q[:, :, 0].contiguous(), cache, cache)
 
 

@@ -126,7 +126,10 @@ def measure(batch, heads, copy, matmul):
         "torch absorbed": us(lambda i: lambda: reference_mla_decode(q, q_pe, *halves[i], w), nbytes),
     }
     if batch * heads <= 128:
-        naive = lambda i: lambda: reference_mla_naive(q[:, None], q_pe[:, None], *halves[i], w)  # noqa: E731
+
+        def naive(i):
+            return lambda: reference_mla_naive(q[:, None], q_pe[:, None], *halves[i], w)
+
         found["torch naive"] = us(naive, nbytes, replays=7)
     latent = torch.randn(batch, heads, C, device="cuda").bfloat16()
     attend = us(lambda i: lambda: launch_mla(latent, q_pe, *halves[i], lengths=None, scale=0.07), nbytes)

@@ -202,7 +202,10 @@ def main():
     if not args.plot:
         sizes = [tuple(map(int, s.split("x"))) for s in args.sizes.split(",") if s] or [*WIDE, *HIDDEN]
         old = json.loads(file.read_text()) if file.exists() else {}
-        key = lambda r: (OPS.index(r["op"]), r["mode"], r["cols"], r["rows"])  # noqa: E731
+
+        def key(r):
+            return (OPS.index(r["op"]), r["mode"], r["cols"], r["rows"])
+
         found = {key(r): r for r in (old.get("results", []) if old.get("hardware") == stamp()["hardware"] else [])}
 
         def keep(results):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: E501 (one case, and one row of the table, to a line)
+
 """`fit` against the memory that real training steps took on a GPU: table, plot and errors.
 
     PYTHONPATH=. python -m benchmarks.memory.cases measure --out FOLDER [--only SUBSTRING] [--gpus 1]
@@ -29,7 +29,15 @@ QV = ["q_proj", "v_proj"]
 #: name -> case. Defaults: bf16 weights and AdamW states, Liger's kernels, no checkpointing, one GPU.
 CASES: dict[str, dict] = {
     "tiny-full": {"model": "tinyllama-1.1b", "method": "full", "batch": 8, "seq": 1024},
-    "7b-lora-qv": {"model": "llama-2-7b", "method": "lora", "batch": 4, "seq": 512, "rank": 64, "targets": QV, "dropout": 0.1},
+    "7b-lora-qv": {
+        "model": "llama-2-7b",
+        "method": "lora",
+        "batch": 4,
+        "seq": 512,
+        "rank": 64,
+        "targets": QV,
+        "dropout": 0.1,
+    },
     "7b-full": {"model": "llama-2-7b", "method": "full", "batch": 4, "seq": 512},
     "tiny-full-mixed": {"model": "tinyllama-1.1b", "method": "full", "batch": 4, "seq": 2048, "precision": "mixed"},
     "tiny-full-torch": {"model": "tinyllama-1.1b", "method": "full", "batch": 4, "seq": 2048, "liger": False},
@@ -41,8 +49,23 @@ CASES: dict[str, dict] = {
     "8b-full-ckpt": {"model": "llama-3-8b", "method": "full", "batch": 2, "seq": 2048, "checkpointing": True},
     "13b-lora": {"model": "llama-2-13b", "method": "lora", "batch": 2, "seq": 1024},
     "13b-lora-ckpt": {"model": "llama-2-13b", "method": "lora", "batch": 8, "seq": 2048, "checkpointing": True},
-    "tiny-mixed-ckpt": {"model": "tinyllama-1.1b", "method": "full", "batch": 8, "seq": 1024, "precision": "mixed", "checkpointing": True, "liger": False},
-    "qwen-lora-ckpt": {"model": "qwen2.5-7b", "method": "lora", "batch": 4, "seq": 1024, "checkpointing": True, "targets": QV},
+    "tiny-mixed-ckpt": {
+        "model": "tinyllama-1.1b",
+        "method": "full",
+        "batch": 8,
+        "seq": 1024,
+        "precision": "mixed",
+        "checkpointing": True,
+        "liger": False,
+    },
+    "qwen-lora-ckpt": {
+        "model": "qwen2.5-7b",
+        "method": "lora",
+        "batch": 4,
+        "seq": 1024,
+        "checkpointing": True,
+        "targets": QV,
+    },
     "13b-full-oom": {"model": "llama-2-13b", "method": "full", "batch": 1, "seq": 512, "checkpointing": True},
     "7b-lora-oom": {"model": "llama-2-7b", "method": "lora", "batch": 16, "seq": 2048},
     # At the limit of an 80 GB card (85.0e9 bytes): the largest batch that fit named with a margin of 3 %, and more
@@ -55,27 +78,98 @@ CASES: dict[str, dict] = {
     "tiny-limit": {"model": "tinyllama-1.1b", "method": "full", "batch": 17, "seq": 2048, "liger": False},
     "7b-mixed-oom": {"model": "llama-2-7b", "method": "full", "batch": 1, "seq": 512, "precision": "mixed"},
     "7b-qlora": {"model": "llama-2-7b", "method": "qlora", "batch": 4, "seq": 512},
-    "8b-qlora": {"model": "llama-3-8b", "method": "qlora", "batch": 2, "seq": 2048, "dropout": 0.1, "targets": QV, "rank": 64},
+    "8b-qlora": {
+        "model": "llama-3-8b",
+        "method": "qlora",
+        "batch": 2,
+        "seq": 2048,
+        "dropout": 0.1,
+        "targets": QV,
+        "rank": 64,
+    },
     "13b-qlora-ckpt": {"model": "llama-2-13b", "method": "qlora", "batch": 4, "seq": 1024, "checkpointing": True},
     "7b-generate": {"model": "llama-2-7b", "method": "generate", "batch": 16, "seq": 1024, "new": 16},
     "8b-generate": {"model": "llama-3-8b", "method": "generate", "batch": 16, "seq": 2048, "new": 8},
     "7b-fsdp2": {"model": "llama-2-7b", "method": "full", "batch": 4, "seq": 1024, "precision": "mixed", "gpus": 2},
-    "13b-fsdp4": {"model": "llama-2-13b", "method": "full", "batch": 4, "seq": 1024, "precision": "mixed", "gpus": 4, "checkpointing": True},
-    "7b-fsdp4-limit": {"model": "llama-2-7b", "method": "full", "batch": 9, "seq": 2048, "precision": "mixed", "gpus": 4, "liger": False},  # of an H200; not measured yet
-    "7b-fsdp4-torch": {"model": "llama-2-7b", "method": "full", "batch": 2, "seq": 2048, "precision": "mixed", "gpus": 4, "liger": False},
+    "13b-fsdp4": {
+        "model": "llama-2-13b",
+        "method": "full",
+        "batch": 4,
+        "seq": 1024,
+        "precision": "mixed",
+        "gpus": 4,
+        "checkpointing": True,
+    },
+    "7b-fsdp4-limit": {
+        "model": "llama-2-7b",
+        "method": "full",
+        "batch": 9,
+        "seq": 2048,
+        "precision": "mixed",
+        "gpus": 4,
+        "liger": False,
+    },  # of an H200; not measured yet
+    "7b-fsdp4-torch": {
+        "model": "llama-2-7b",
+        "method": "full",
+        "batch": 2,
+        "seq": 2048,
+        "precision": "mixed",
+        "gpus": 4,
+        "liger": False,
+    },
     # Other families (`--group families`), within 6 minutes on one GPU. "layers" keeps so many of the model's own;
     # "experts" so many experts.
     "qwen3-full": {"model": "qwen3-0.6b", "method": "full", "batch": 8, "seq": 2048, "group": "families"},
-    "qwen3-lora-ckpt": {"model": "qwen3-8b", "method": "lora", "batch": 8, "seq": 2048, "checkpointing": True, "group": "families"},
+    "qwen3-lora-ckpt": {
+        "model": "qwen3-8b",
+        "method": "lora",
+        "batch": 8,
+        "seq": 2048,
+        "checkpointing": True,
+        "group": "families",
+    },
     "phi3-lora": {"model": "phi-3-mini", "method": "lora", "batch": 4, "seq": 2048, "group": "families"},
-    "gemma3-lora": {"model": "gemma-3-1b", "method": "lora", "batch": 8, "seq": 512, "liger": False, "group": "families"},
+    "gemma3-lora": {
+        "model": "gemma-3-1b",
+        "method": "lora",
+        "batch": 8,
+        "seq": 512,
+        "liger": False,
+        "group": "families",
+    },
     "gpt2-full": {"model": "gpt2", "method": "full", "batch": 16, "seq": 1024, "liger": False, "group": "families"},
     "opt-lora": {"model": "opt-1.3b", "method": "lora", "batch": 8, "seq": 1024, "liger": False, "group": "families"},
-    "mixtral-lora": {"model": "mixtral-8x7b", "method": "lora", "batch": 4, "seq": 1024, "layers": 8, "liger": False, "group": "families"},
-    "qwen3moe-lora-ckpt": {"model": "qwen3-30b-a3b", "method": "lora", "batch": 8, "seq": 1024, "layers": 16, "liger": False, "checkpointing": True, "group": "families"},
-    "int8-generate": {"model": "qwen3-8b", "method": "generate", "batch": 8, "seq": 4096, "new": 8, "quantised": "int8", "group": "families"},
+    "mixtral-lora": {
+        "model": "mixtral-8x7b",
+        "method": "lora",
+        "batch": 4,
+        "seq": 1024,
+        "layers": 8,
+        "liger": False,
+        "group": "families",
+    },
+    "qwen3moe-lora-ckpt": {
+        "model": "qwen3-30b-a3b",
+        "method": "lora",
+        "batch": 8,
+        "seq": 1024,
+        "layers": 16,
+        "liger": False,
+        "checkpointing": True,
+        "group": "families",
+    },
+    "int8-generate": {
+        "model": "qwen3-8b",
+        "method": "generate",
+        "batch": 8,
+        "seq": 4096,
+        "new": 8,
+        "quantised": "int8",
+        "group": "families",
+    },
     "qwen3-serve": {"model": "qwen3-8b", "method": "generate", "batch": 64, "seq": 2048, "new": 8, "group": "families"},
-}  # fmt: skip
+}
 
 
 class Child:

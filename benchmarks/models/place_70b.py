@@ -59,8 +59,13 @@ def timeline(model, plan, ids, kind: str) -> list[tuple[int, float, float]]:
         if ".layers." not in name:
             continue
         layer = model.get_submodule(name)
-        before = lambda *_, n=name, d=device: began.__setitem__(n, wait(d))  # noqa: E731
-        after = lambda *_, n=name, d=device: spans.append((d, began[n], wait(d) - began[n]))  # noqa: E731
+
+        def before(*_, n=name, d=device):
+            return began.__setitem__(n, wait(d))
+
+        def after(*_, n=name, d=device):
+            return spans.append((d, began[n], wait(d) - began[n]))
+
         handles += [layer.register_forward_pre_hook(before), layer.register_forward_hook(after)]
     with torch.inference_mode():
         model(ids, logits_to_keep=1)

@@ -122,7 +122,7 @@ def use_guide_kernels(
     >>> model = AutoModelForCausalLM.from_config(config_of("llama-2-7b", **small), trust_remote_code=False)
     >>> with use_guide_kernels(model) as ours:
     ...     print(ours.swapped, model.config._attn_implementation)
-    {'norms': 5, 'mlp': 2, 'attention': 1, 'loss': 1} rocm_guide
+    {'mlp': 2, 'norms': 5, 'attention': 1, 'loss': 1} rocm_guide
     >>> model.config._attn_implementation
     'sdpa'
     """

@@ -39,9 +39,22 @@ _CONFIG = """#pragma once
 #define CK_ENABLE_FP32 "ON"
 #define CK_USE_FNUZ_FP8 1
 """
-_FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-std=c++17", "-O3",
-          "-D__HIPCC_RTC__", "-DCK_CODE_GEN_RTC", "-DCK_USE_XDL",
-          "-Wno-c++20-extensions", "-ferror-limit=1")  # fmt: skip
+_FLAGS = (
+    "-x",
+    "hip",
+    "--cuda-device-only",
+    "-nogpulib",
+    "-nogpuinc",
+    "-nostdinc",
+    "-nostdinc++",
+    "-std=c++17",
+    "-O3",
+    "-D__HIPCC_RTC__",
+    "-DCK_CODE_GEN_RTC",
+    "-DCK_USE_XDL",
+    "-Wno-c++20-extensions",
+    "-ferror-limit=1",
+)
 
 #: Options for CK's verdict alone: no code, and nothing after the first refusal.
 VERDICT_ONLY = ("-fsyntax-only", "-Wfatal-errors")
@@ -89,8 +102,15 @@ def compile_command(folder: Path, arch: str) -> list[str]:
     write_text(folder / "shim" / "ck" / "config.h", _CONFIG)
     write_text(folder / "shim" / "cassert", "")
     write_text(folder / "rtc.h", _prelude())
-    return [*clang, *_FLAGS, f"--offload-arch={arch}", "-isystem", _builtin_headers(clang), f"-I{folder / 'shim'}",
-            f"-I{ck_headers()}"]  # fmt: skip
+    return [
+        *clang,
+        *_FLAGS,
+        f"--offload-arch={arch}",
+        "-isystem",
+        _builtin_headers(clang),
+        f"-I{folder / 'shim'}",
+        f"-I{ck_headers()}",
+    ]
 
 
 def _compile(source: str, arch: str, *options: str) -> str:

@@ -19,9 +19,19 @@ _INT = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?")
 # What typer may be asked to check or to do beside reading the type; each has this value where nothing is asked.
 _UNASKED = {
-    "parser": None, "min": None, "max": None, "clamp": False, "exists": False, "file_okay": True, "dir_okay": True,
-    "writable": False, "readable": True, "resolve_path": False, "allow_dash": False, "path_type": None,
-}  # fmt: skip
+    "parser": None,
+    "min": None,
+    "max": None,
+    "clamp": False,
+    "exists": False,
+    "file_okay": True,
+    "dir_okay": True,
+    "writable": False,
+    "readable": True,
+    "resolve_path": False,
+    "allow_dash": False,
+    "path_type": None,
+}
 
 
 class _NotPlain(Exception):

@@ -58,10 +58,14 @@ class LoopBudget:
         return "memory-bound" if self.limit in ("HBM", "vector L1") else "compute-bound"
 
     def __str__(self) -> str:
-        rows = [f"model: {self.kind}, {self.limit} is the limit, {self.cycles:,.0f} cycles a turn "
-                f"({self.waves:g} waves on each SIMD)"]  # fmt: skip
-        rows += [f"  {part:<18} {cycles:>8,.0f} cycles  {cycles / self.cycles:>5.0%}" for part, cycles in
-                 sorted(self.parts.items(), key=lambda x: -x[1])]  # fmt: skip
+        rows = [
+            f"model: {self.kind}, {self.limit} is the limit, {self.cycles:,.0f} cycles a turn "
+            f"({self.waves:g} waves on each SIMD)"
+        ]
+        rows += [
+            f"  {part:<18} {cycles:>8,.0f} cycles  {cycles / self.cycles:>5.0%}"
+            for part, cycles in sorted(self.parts.items(), key=lambda x: -x[1])
+        ]
         return "\n".join(rows)
 
 

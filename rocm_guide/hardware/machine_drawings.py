@@ -91,5 +91,11 @@ def draw_banks(access: BankAccess, *, title: str = "", ax: Axes | None = None) -
 def draw_budget(budget: LoopBudget, *, title: str, ax: Axes | None = None) -> Axes:
     """The cycles that one turn of a loop keeps each unit busy; the longest bar is the limit."""
     ordered = dict(sorted(budget.parts.items(), key=lambda x: -x[1]))
-    return bars(ordered, unit="cycles of one turn, all waves of a compute unit", title=title, hardware="model, MI300X",
-                fmt="{:,.0f}", ax=ax)  # fmt: skip
+    return bars(
+        ordered,
+        unit="cycles of one turn, all waves of a compute unit",
+        title=title,
+        hardware="model, MI300X",
+        fmt="{:,.0f}",
+        ax=ax,
+    )

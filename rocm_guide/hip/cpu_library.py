@@ -27,9 +27,25 @@ __all__ = []
 _GLIBC = "2.28"
 # -z defs: the linker refuses a symbol that neither the library nor the C library or libm defines. Without it, what is
 # missing would come to light where the library is opened.
-_FLAGS = ("-x", "c++", "-DGUIDE_CPU", "-std=c++17", "-O1", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti",
-          "-fno-threadsafe-statics", "-nostdlib++", "-Wl,-z,defs", "-ffp-contract=off",
-          "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none")  # fmt: skip
+_FLAGS = (
+    "-x",
+    "c++",
+    "-DGUIDE_CPU",
+    "-std=c++17",
+    "-O1",
+    "-shared",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+    "-nostdlib++",
+    "-Wl,-z,defs",
+    "-ffp-contract=off",
+    "-Xclang",
+    "-ffloat16-excess-precision=none",
+    "-Xclang",
+    "-fbfloat16-excess-precision=none",
+)
 _DIGEST = hashlib.sha256
 
 

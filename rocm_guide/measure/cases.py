@@ -77,8 +77,11 @@ def _rows(kind: str, rows: int, columns: int) -> Calls:
     from rocm_guide.kernels.rows.softmax import softmax_forward
 
     x, w = _random(rows, columns), _random(columns, seed=1)
-    call = {"softmax": partial(softmax_forward, x), "rms_norm": partial(rms_norm_forward, x, w),
-            "layer_norm": partial(layer_norm_forward, x, w, w)}  # fmt: skip
+    call = {
+        "softmax": partial(softmax_forward, x),
+        "rms_norm": partial(rms_norm_forward, x, w),
+        "layer_norm": partial(layer_norm_forward, x, w, w),
+    }
     return [call[kind]]
 
 
@@ -137,8 +140,14 @@ def _all() -> Iterator[Case]:
     rows, columns = 32768, 8192
     for kind, each in (("softmax", 5), ("rms_norm", 4), ("layer_norm", 7)):
         nbytes = 4 * rows * columns
-        yield Case(f"{kind} bf16 32768 x 8192", "17", partial(_rows, kind, rows, columns), nbytes,
-                   each * rows * columns, "fp32")  # fmt: skip
+        yield Case(
+            f"{kind} bf16 32768 x 8192",
+            "17",
+            partial(_rows, kind, rows, columns),
+            nbytes,
+            each * rows * columns,
+            "fp32",
+        )
     m = 4096
     for index, name in enumerate(_RUNGS):
         unit = "fp32" if index < 2 else "fp16"
@@ -148,11 +157,23 @@ def _all() -> Iterator[Case]:
         nbytes = (2 * size + (4 if dtype == "int8" else 2)) * side * side
         yield Case(f"gemm {unit} {side}", "18", partial(_gemm, dtype, side), nbytes, 2 * side**3, unit)
     m, k, n = 4864, 8192, 4096
-    yield Case("stream-K bf16 4864 x 4096 x 8192", "18", partial(_stream_k, m, n, k), 2 * (m * k + k * n + m * n),
-               2 * m * n * k, "bf16")  # fmt: skip
+    yield Case(
+        "stream-K bf16 4864 x 4096 x 8192",
+        "18",
+        partial(_stream_k, m, n, k),
+        2 * (m * k + k * n + m * n),
+        2 * m * n * k,
+        "bf16",
+    )
     for rows, (n, k) in ((16, (2304, 16384)), (16, (13312, 16384))):
-        yield Case(f"skinny fp8 {rows} x {n} x {k}", "18", partial(_skinny, rows, n, k), n * k + rows * (k + 2 * n),
-                   2 * rows * n * k, "fp8")  # fmt: skip
+        yield Case(
+            f"skinny fp8 {rows} x {n} x {k}",
+            "18",
+            partial(_skinny, rows, n, k),
+            n * k + rows * (k + 2 * n),
+            2 * rows * n * k,
+            "fp8",
+        )
     heads, tokens, size = 32, 4096, 128
     for causal in (False, True):
         flops = 4 * heads * tokens * tokens * size // (2 if causal else 1)
@@ -161,8 +182,14 @@ def _all() -> Iterator[Case]:
             name, "20", partial(_attention, causal, heads, tokens, size), 8 * heads * tokens * size, flops, "bf16"
         )
     batch, kv = 16, 8
-    yield Case("decode bf16 16 x 32/8 heads x 8192 x 128", "20", partial(_decode, batch, heads, kv, 8192, size),
-               4 * batch * kv * 8192 * size, 4 * batch * heads * 8192 * size, "bf16")  # fmt: skip
+    yield Case(
+        "decode bf16 16 x 32/8 heads x 8192 x 128",
+        "20",
+        partial(_decode, batch, heads, kv, 8192, size),
+        4 * batch * kv * 8192 * size,
+        4 * batch * heads * 8192 * size,
+        "bf16",
+    )
 
 
 #: All cases by name.

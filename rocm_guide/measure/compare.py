@@ -82,6 +82,11 @@ def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Ax
         for factor, style in ((1, "-"), (2, ":")):
             ax.plot(ends, [factor * e for e in ends], style, color=PALETTE[6], lw=1)
         ax.legend(fontsize=8)
-    ax.set(xscale="log", yscale="log", xlabel="predicted by the roofline, microseconds",
-           ylabel="measured (median), microseconds", title="Predicted and measured (dotted: twice)")  # fmt: skip
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="predicted by the roofline, microseconds",
+        ylabel="measured (median), microseconds",
+        title="Predicted and measured (dotted: twice)",
+    )
     return ax

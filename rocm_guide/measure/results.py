@@ -64,9 +64,13 @@ def _stamp() -> dict[str, Any]:
         "memory_gib": round(here.memory_bytes / 2**30, 1),
         "driver": _driver(),
         "runtime": f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}",
-        "versions": {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version(),
-                     "rocm-guide": __version__},
-    }  # fmt: skip
+        "versions": {
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+            "python": platform.python_version(),
+            "rocm-guide": __version__,
+        },
+    }
 
 
 def time_calls(calls: Calls, runs: int, least: float = 2e-3) -> tuple[Timing, bool]:
@@ -167,8 +171,11 @@ def check_result(data: Any, name: str) -> dict[str, Any]:
     if not isinstance(cases, dict) or not cases:
         raise MeasureError(f"{name}: it holds no cases; measure again")
     for case, found in cases.items():
-        timed = isinstance(found, dict) and _positive(found.get("us")) and (
-            found.get("spread_us", 0) == 0 or _positive(found.get("spread_us")))  # fmt: skip
+        timed = (
+            isinstance(found, dict)
+            and _positive(found.get("us"))
+            and (found.get("spread_us", 0) == 0 or _positive(found.get("spread_us")))
+        )
         failed = isinstance(found, dict) and isinstance(found.get("error"), str)
         if not (timed or failed):
             raise MeasureError(

@@ -60,27 +60,62 @@ OPERATORS: dict[str, Operator] = {
     o.name: o
     for o in (
         Operator(
-            "Linear_ABDE_I8", "E = alpha A B + beta D", "I8", "I8", "Bilinear", False, False, False,
+            "Linear_ABDE_I8",
+            "E = alpha A B + beta D",
+            "I8",
+            "I8",
+            "Bilinear",
+            False,
+            False,
+            False,
             "q_proj, k_proj, v_proj (W8A8B8O8Linear)",
         ),
         Operator(
-            "Linear_ReLU_ABDE_I8", "E = ReLU(alpha A B + beta D)", "I8", "I8", "ScaleScaleAddRelu", True, False, True,
+            "Linear_ReLU_ABDE_I8",
+            "E = ReLU(alpha A B + beta D)",
+            "I8",
+            "I8",
+            "ScaleScaleAddRelu",
+            True,
+            False,
+            True,
             "fc1 (W8A8B8O8LinearReLU)",
         ),
         Operator(
-            "Linear_AB_I8_DE_F32", "E = alpha A B + beta D", "F32", "F32", "ScaleScaleAdd", True, False, False,
+            "Linear_AB_I8_DE_F32",
+            "E = alpha A B + beta D",
+            "F32",
+            "F32",
+            "ScaleScaleAdd",
+            True,
+            False,
+            False,
             "out_proj, fc2 (W8A8BFP32OFP32Linear)",
         ),
         Operator(
-            "BMM_ABE_I8", "E = alpha A B", "none", "I8", "Scale", False, True, False,
+            "BMM_ABE_I8",
+            "E = alpha A B",
+            "none",
+            "I8",
+            "Scale",
+            False,
+            True,
+            False,
             "probabilities times values",
         ),
         Operator(
-            "BMM_AB_I8_E_F32", "E = alpha A B", "none", "F32", "Scale", False, True, False,
+            "BMM_AB_I8_E_F32",
+            "E = alpha A B",
+            "none",
+            "F32",
+            "Scale",
+            False,
+            True,
+            False,
             "queries times keys",
         ),
     )
-}  # fmt: skip
+}
 
 
 def operator_table() -> str:
@@ -141,8 +176,12 @@ def _kernel(operator: Operator) -> Callable[..., Any]:
     )
 
     kernels: tuple[Callable[..., Any], ...] = (
-        linear_abde_i8, linear_relu_abde_i8, linear_ab_i8_de_f32, bmm_abe_i8, bmm_ab_i8_e_f32
-    )  # fmt: skip
+        linear_abde_i8,
+        linear_relu_abde_i8,
+        linear_ab_i8_de_f32,
+        bmm_abe_i8,
+        bmm_ab_i8_e_f32,
+    )
     return next(kernel for kernel in kernels if kernel.__name__ == operator.kernel)
 
 

@@ -24,17 +24,38 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "phi3": {"num_key_value_heads": None},
     "gemma": {"num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": True},
     "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096},
-    "gemma3_text": {"num_key_value_heads": 4, "num_attention_heads": 8, "head_dim": 256, "vocab_size": 262208,
-                    "tie_word_embeddings": True, "sliding_window": 4096, "hidden_size": 2304,
-                    "intermediate_size": 9216, "num_hidden_layers": 26},
+    "gemma3_text": {
+        "num_key_value_heads": 4,
+        "num_attention_heads": 8,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "tie_word_embeddings": True,
+        "sliding_window": 4096,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+    },
     "mixtral": {"num_key_value_heads": 8},
     "qwen3_moe": {"num_key_value_heads": 4},
     "deepseek_v3": {},
-    "gpt2": {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
-             "tie_word_embeddings": True},
-    "opt": {"hidden_size": 768, "num_hidden_layers": 12, "ffn_dim": 3072, "num_attention_heads": 12,
-            "max_position_embeddings": 2048, "vocab_size": 50272, "tie_word_embeddings": True},
-}  # fmt: skip
+    "gpt2": {
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+        "tie_word_embeddings": True,
+    },
+    "opt": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "ffn_dim": 3072,
+        "num_attention_heads": 12,
+        "max_position_embeddings": 2048,
+        "vocab_size": 50272,
+        "tie_word_embeddings": True,
+    },
+}
 #: The same layers under another name: Kimi K2 is a DeepSeek-V3, the text of a multimodal Gemma 3 a Gemma 3.
 _SAME = {"kimi_k2": "deepseek_v3", "gemma3": "gemma3_text"}
 FAMILIES = (*_DEFAULTS, *_SAME)

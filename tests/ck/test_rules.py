@@ -56,26 +56,42 @@ BROKEN = [
     ({"MPerXDL": 64, "MXdlPerWave": 2}, "NPerXDL", "xdlops_gemm.hpp:1800", True),
     ({"NPerXDL": 24}, "NPerXDL", "xdlops_gemm.hpp:1842", True),
     ({"AccDataType": "I32"}, "AccDataType", "xdlops_gemm.hpp", True),
-    ({"ABlockTransferThreadClusterLengths_AK0_M_AK1": (4, 48, 1)}, "ABlockTransferThreadClusterLengths_AK0_M_AK1",
-     "v4r1.hpp:75", True),
-    ({"BBlockTransferThreadClusterLengths_BK0_N_BK1": (4, 128, 1)}, "BBlockTransferThreadClusterLengths_BK0_N_BK1",
-     "v4r1.hpp:79", True),
-    ({"ABlockTransferThreadClusterLengths_AK0_M_AK1": (4, 32, 2)}, "ABlockTransferSrcScalarPerVector", "v3r1.hpp:137",
-     True),
+    (
+        {"ABlockTransferThreadClusterLengths_AK0_M_AK1": (4, 48, 1)},
+        "ABlockTransferThreadClusterLengths_AK0_M_AK1",
+        "v4r1.hpp:75",
+        True,
+    ),
+    (
+        {"BBlockTransferThreadClusterLengths_BK0_N_BK1": (4, 128, 1)},
+        "BBlockTransferThreadClusterLengths_BK0_N_BK1",
+        "v4r1.hpp:79",
+        True,
+    ),
+    (
+        {"ABlockTransferThreadClusterLengths_AK0_M_AK1": (4, 32, 2)},
+        "ABlockTransferSrcScalarPerVector",
+        "v3r1.hpp:137",
+        True,
+    ),
     ({"BBlockTransferSrcScalarPerVector": 3}, "BBlockTransferSrcScalarPerVector", "amd_buffer_addressing", True),
     ({"BBlockTransferDstScalarPerVector_BK1": 16}, "BBlockTransferDstScalarPerVector_BK1", "v3r1.hpp", False),
     ({"ABlockTransferSrcVectorDim": 1}, "ABlockTransferSrcVectorDim", "IsSupported", True),
     ({"ABlockTransferSrcAccessOrder": (1, 1, 2)}, "ABlockTransferSrcAccessOrder", "", True),
     ({"CShuffleMXdlPerWavePerShuffle": 3}, "CShuffleMXdlPerWavePerShuffle", "cshuffle.hpp:729", True),
-    ({"CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock": (1, 24, 1, 8)},
-     "CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock", "v7.hpp:80", True),
+    (
+        {"CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock": (1, 24, 1, 8)},
+        "CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock",
+        "v7.hpp:80",
+        True,
+    ),
     ({"CDEBlockTransferScalarPerVector_NPerBlock": 16}, "CDEBlockTransferScalarPerVector_NPerBlock", "v7.hpp:76", True),
     ({"KPerBlock": 128, "AK1": 8}, "KPerBlock", "GetSharedMemoryNumberOfByte", False),
     ({"NumGemmKPrefetchStage": 3}, "NumGemmKPrefetchStage", "pipeline_selector", True),
     ({"DsDataType": ()}, "DsLayout", "", True),
     ({"CDEElementwiseOperation": "Gelu"}, "CDEElementwiseOperation", "", False),
     ({"BlockSize": 0}, "BlockSize", "", True),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "parameter", "file", "by_ck"), BROKEN, ids=[str(b[0])[:60] for b in BROKEN])

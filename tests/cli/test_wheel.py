@@ -78,11 +78,24 @@ def test_the_wheel_carries_every_notebook_and_data_file(wheel):
         (["list"], "Start here"),
         (["copy", "tunableop.plan"], "def plan("),
         (["fit", "llama-2-7b"], "llama-2-7b"),
-        (["inspect", "mine.py::twice", "--arg", "x=*fp32:16", "--arg", "y=*fp32:16", "--arg", "n=i32:16",
-          "--const", "BLOCK=1024"], "twice"),
+        (
+            [
+                "inspect",
+                "mine.py::twice",
+                "--arg",
+                "x=*fp32:16",
+                "--arg",
+                "y=*fp32:16",
+                "--arg",
+                "n=i32:16",
+                "--const",
+                "BLOCK=1024",
+            ],
+            "twice",
+        ),
     ],
     ids=lambda x: x[0] if isinstance(x, list) else "",
-)  # fmt: skip
+)
 def test_a_command_works_anywhere(cli, words, said):
     done = cli(*words)
     assert done.returncode == 0, done.stderr[-2000:]

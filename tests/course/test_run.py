@@ -300,7 +300,10 @@ def test_the_longest_notebook_starts_first(make_notebook, tmp_path, monkeypatch)
         nb["metadata"] = {"rocm_guide": {"seconds": seconds}} if seconds else {}
         path.write_text(json.dumps(nb))
     orders = []
-    nothing = lambda pool, todo: orders.append([job.number for job in todo]) or (x for x in ())  # noqa: E731
+
+    def nothing(pool, todo):
+        return orders.append([job.number for job in todo]) or (x for x in ())
+
     monkeypatch.setattr(Pool, "run", nothing)
     for jobs in (2, 1):
         run_course(catalogue(path.parent), tmp_path / "out", jobs=jobs)

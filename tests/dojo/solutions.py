@@ -171,7 +171,7 @@ def naive_matmul(a, b):
 SOLUTIONS["matmul"] = """
 @triton.jit
 def matmul_kernel(a, b, c, M, N, K, sam, sak, sbk, sbn,
-                  BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+                  BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), tl.float32)
@@ -197,7 +197,7 @@ def matmul(a, b):
 SOLUTIONS["split_k"] = """
 @triton.jit
 def split_kernel(a, b, c, M, N, K, part, sam, sak, sbk, sbn,
-                 BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+                 BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     first = tl.program_id(2) * part
@@ -247,7 +247,7 @@ def skinny_gemv(w, x):
 SOLUTIONS["attention"] = """
 @triton.jit
 def attention_kernel(q, k, v, out, N, M, qh, qn, kh, kn, vh, vn, scale,
-                     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+                     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     head = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     d = tl.arange(0, D)
@@ -282,7 +282,7 @@ def attention(q, k, v):
 SOLUTIONS["causal_attention"] = """
 @triton.jit
 def causal_kernel(q, k, v, out, N, M, qh, qn, kh, kn, vh, vn, scale,
-                     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+                     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     head = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     d = tl.arange(0, D)
@@ -318,7 +318,7 @@ def causal_attention(q, k, v):
 SOLUTIONS["decode"] = """
 @triton.jit
 def part_kernel(q, k, v, parts, tops, sums, M, PART, kh, kn, vh, vn, scale,
-                D: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+                D: tl.constexpr, BN: tl.constexpr):
     head, part = tl.program_id(1).to(tl.int64), tl.program_id(0)
     d = tl.arange(0, D)
     query = tl.load(q + head * D + d).to(tl.float32)
@@ -389,7 +389,7 @@ def rms_norm_backward(x, w, dy, eps):
 SOLUTIONS["paged_decode"] = """
 @triton.jit
 def paged_kernel(q, k, v, table, parts, tops, sums, M, PART, page_stride, token_stride, head_stride, scale,
-                 P: tl.constexpr, D: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+                 P: tl.constexpr, D: tl.constexpr, BN: tl.constexpr):
     head, part = tl.program_id(1), tl.program_id(0)
     d = tl.arange(0, D)
     query = tl.load(q + head * D + d).to(tl.float32)
@@ -434,7 +434,7 @@ def paged_decode(q, k, v, table, length):
     part = triton.cdiv(length, count)
     strides = k.stride()[:3]
     paged_kernel[(count, heads)](q, k, v, table, parts, tops, sums, length, part, *strides, D**-0.5,
-                                 P=P, D=D, BN=32)  # fmt: skip
+                                 P=P, D=D, BN=32)
     merge_kernel[(heads,)](parts, tops, sums, out, PARTS=count, D=D)
     return out
 """

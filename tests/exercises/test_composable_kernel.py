@@ -48,11 +48,21 @@ def test_right_answers_pass(capsys):
     assert check_lds(49376) and check_loads(1509949440) and check_instance(GOOD)
     # Few workgroups: right in everything else.
     few = PRESETS["int8_small"].but(
-        ADataType="F16", BDataType="F16", AccDataType="F32", CShuffleDataType="F16", DsDataType=("F16",),
+        ADataType="F16",
+        BDataType="F16",
+        AccDataType="F32",
+        CShuffleDataType="F16",
+        DsDataType=("F16",),
         EDataType="F16",
-        CDEElementwiseOperation="AddRelu", KPerBlock=32, AK1=8, BK1=8, ABlockTransferSrcScalarPerVector=8,
-        ABlockTransferDstScalarPerVector_AK1=8, BBlockTransferSrcScalarPerVector=8,
-        BBlockTransferDstScalarPerVector_BK1=8)  # fmt: skip
+        CDEElementwiseOperation="AddRelu",
+        KPerBlock=32,
+        AK1=8,
+        BK1=8,
+        ABlockTransferSrcScalarPerVector=8,
+        ABlockTransferDstScalarPerVector_AK1=8,
+        BBlockTransferSrcScalarPerVector=8,
+        BBlockTransferDstScalarPerVector_BK1=8,
+    )
     capsys.readouterr()
     assert not check_instance(few)
     assert "smaller tiles" in capsys.readouterr().out

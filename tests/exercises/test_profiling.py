@@ -47,7 +47,10 @@ def test_idle_share(capsys):
         return 1 - busy / (until - first)
 
     assert profiling.check_idle_share(right)
-    naive = lambda spans: 1 - sum(d for _, d in spans) / (spans[-1][0] + spans[-1][1] - spans[0][0])  # noqa: E731
+
+    def naive(spans):
+        return 1 - sum((d for _, d in spans)) / (spans[-1][0] + spans[-1][1] - spans[0][0])
+
     hinted(capsys, "stream", profiling.check_idle_share(naive))
 
 

@@ -20,8 +20,13 @@ def loop(*code):
 
 
 def test_units_are_charged_by_hand():
-    code = loop("global_load_dwordx4 v[0:3], v4, s[0:1]", "ds_read_b128 v[8:11], v5", "v_exp_f32 v6, v6",
-                "v_add_f32 v7, v7, v7", "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]")  # fmt: skip
+    code = loop(
+        "global_load_dwordx4 v[0:3], v4, s[0:1]",
+        "ds_read_b128 v[8:11], v5",
+        "v_exp_f32 v6, v6",
+        "v_add_f32 v7, v7, v7",
+        "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]",
+    )
     b = loop_budget(code, waves=2)
     assert b.parts["vector ALU"] == 2 * (16 + 4) and b.parts["matrix cores"] == 2 * 32
     assert b.parts["LDS"] == 8 * 1024 / 128 and b.parts["vector L1"] == 8 * 1024 / 64

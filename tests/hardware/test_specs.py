@@ -9,12 +9,28 @@ from rocm_guide.hardware.specs import GPUS, HardwareError, find_gpu, gpu, roofli
 
 # What the data sheets print (TFLOPS, dense), to the digits that they print.
 PUBLISHED = {
-    "MI300X": {"fp64": 81.7, "fp64-matrix": 163.4, "fp32": 163.4, "fp32-matrix": 163.4, "tf32": 653.7, "fp16": 1307.4,
-               "bf16": 1307.4, "fp8": 2614.9, "int8": 2614.9},
+    "MI300X": {
+        "fp64": 81.7,
+        "fp64-matrix": 163.4,
+        "fp32": 163.4,
+        "fp32-matrix": 163.4,
+        "tf32": 653.7,
+        "fp16": 1307.4,
+        "bf16": 1307.4,
+        "fp8": 2614.9,
+        "int8": 2614.9,
+    },
     "MI325X": {"fp64": 81.7, "fp64-matrix": 163.4, "fp32": 163.4, "tf32": 653.7, "fp16": 1307.4, "fp8": 2614.9},
     "MI300A": {"fp64": 61.3, "fp64-matrix": 122.6, "fp32": 122.6, "tf32": 490.3, "fp16": 980.6, "fp8": 1961.2},
-    "MI250X": {"fp64": 47.9, "fp64-matrix": 95.7, "fp32": 47.9, "fp32-matrix": 95.7, "fp16": 383.0, "bf16": 383.0,
-               "int8": 383.0},
+    "MI250X": {
+        "fp64": 47.9,
+        "fp64-matrix": 95.7,
+        "fp32": 47.9,
+        "fp32-matrix": 95.7,
+        "fp16": 383.0,
+        "bf16": 383.0,
+        "int8": 383.0,
+    },
     "MI355X": {"fp64": 78.6, "fp32": 157.3, "fp16": 2516.6, "fp8": 5033.2, "fp4": 10066.3},
     "H100": {"fp64": 33.5, "fp64-matrix": 66.9, "fp32": 66.9, "tf32": 494.7, "fp16": 989.4, "fp8": 1978.9},
     "H200": {"fp16": 989.4, "int8": 1978.9},
@@ -25,7 +41,7 @@ PUBLISHED = {
     "A100-80GB": {"fp16": 311.9},
     "L40S": {"fp32": 91.6, "fp16": 366.4, "fp8": 732.8},
     "RTX4090": {"fp32": 82.6, "fp16": 165.2, "fp8": 330.3},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n, peaks in PUBLISHED.items() for d in peaks])

@@ -28,7 +28,10 @@ def test_another_gpu_than_the_current_one_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.version, "hip", None)
-    on = lambda index: SimpleNamespace(device=torch.device("cuda", index))  # noqa: E731
+
+    def on(index):
+        return SimpleNamespace(device=torch.device("cuda", index))
+
     assert architecture(on(0)) == "sm_90"
     with pytest.raises(KernelError, match=r"cuda:1.*cuda:0.*torch.cuda.device\(1\)"):
         architecture(on(1))

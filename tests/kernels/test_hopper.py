@@ -19,9 +19,15 @@ from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
 from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
 MODULES = (
-    attention_forward_launch, attention_quantized, gemm_skinny, int8_operators, layer_norm, layer_norm_grad,
-    norm_weight_grad, softmax,
-)  # fmt: skip
+    attention_forward_launch,
+    attention_quantized,
+    gemm_skinny,
+    int8_operators,
+    layer_norm,
+    layer_norm_grad,
+    norm_weight_grad,
+    softmax,
+)
 READS_AND_WRITES = ("ld.global", "cp.async.cg", "cp.async.ca", "st.global", "atom")
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
 MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for

@@ -92,14 +92,27 @@ CALLS = {
     "swiglu_fp8": [((4, 16), False), 0.5],
     "gemm": [((4, 16), False), ((16, 8), False), None, "silu", 2.0, torch.float16, False],
     "attention_forward": [
-        *[((1, 2, 4, 16), True)] * 3, ((2, 2), True), None, None, None, "bshd", None, False, 0.0, 0, None, None
+        *[((1, 2, 4, 16), True)] * 3,
+        ((2, 2), True),
+        None,
+        None,
+        None,
+        "bshd",
+        None,
+        False,
+        0.0,
+        0,
+        None,
+        None,
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_pytorch_finds_nothing_wrong_with_the_operator(device, name):
-    make = lambda a: (leaf if a[1] else whole)(*a[0], device=device)  # noqa: E731
+    def make(a):
+        return (leaf if a[1] else whole)(*a[0], device=device)
+
     arguments = [make(a) if isinstance(a, tuple) else a for a in CALLS[name]]
     torch.library.opcheck(getattr(torch.ops.rocm_guide, name).default, tuple(arguments))
 

@@ -34,9 +34,14 @@ def test_the_prediction_is_the_roofline_by_hand():
 
 
 @pytest.mark.parametrize(
-    "name", ["stream triad 512 MiB", "skinny fp8 16 x 2304 x 16384", "ladder naive fp16 4096",
-             "decode bf16 16 x 32/8 heads x 8192 x 128"],
-)  # fmt: skip
+    "name",
+    [
+        "stream triad 512 MiB",
+        "skinny fp8 16 x 2304 x 16384",
+        "ladder naive fp16 4096",
+        "decode bf16 16 x 32/8 heads x 8192 x 128",
+    ],
+)
 def test_a_case_launches_its_kernel(name):
     with dry_run("gfx942", device="meta") as run:
         for call in CASES[name].make()[:1]:

@@ -299,9 +299,24 @@ with contextlib.suppress(ImportError):
 # Losses compute their gradient in the forward kernel, so their backward pass launches nothing when it is scaled by 1.
 IN_FORWARD = {"tvd", "jsd", "cross_entropy", "fused_linear_cross_entropy"}
 NAMES = [
-    "rms_norm", "layer_norm", "group_norm", "swiglu", "geglu", "rope", "softmax", "sparsemax", "kl_div", "tvd", "jsd",
-    "cross_entropy", "fused_linear_cross_entropy", "fused_add_rms_norm", "relu_squared", "poly_norm", "dyt",
-]  # fmt: skip
+    "rms_norm",
+    "layer_norm",
+    "group_norm",
+    "swiglu",
+    "geglu",
+    "rope",
+    "softmax",
+    "sparsemax",
+    "kl_div",
+    "tvd",
+    "jsd",
+    "cross_entropy",
+    "fused_linear_cross_entropy",
+    "fused_add_rms_norm",
+    "relu_squared",
+    "poly_norm",
+    "dyt",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,9 +36,22 @@ def test_object_and_assembly_state_the_same_resources(name):
     assert {k.name for k in found.kernels} == set(from_asm)
     for kernel in found.kernels:
         a, b = kernel.resources, from_asm[kernel.name]
-        for field in ("vgprs", "agprs", "accum_offset", "vgprs_allocated", "sgprs", "sgprs_allocated", "lds_static",
-                      "scratch", "vgpr_spills", "sgpr_spills", "max_workgroup_size", "wavefront_size",
-                      "kernarg_bytes", "code_bytes"):  # fmt: skip
+        for field in (
+            "vgprs",
+            "agprs",
+            "accum_offset",
+            "vgprs_allocated",
+            "sgprs",
+            "sgprs_allocated",
+            "lds_static",
+            "scratch",
+            "vgpr_spills",
+            "sgpr_spills",
+            "max_workgroup_size",
+            "wavefront_size",
+            "kernarg_bytes",
+            "code_bytes",
+        ):
             assert getattr(a, field) == getattr(b, field), (kernel.name, field)
 
 
@@ -166,8 +179,20 @@ def test_msgpack_values(data, value):
     assert decode_msgpack(data) == value
 
 
-@pytest.mark.parametrize("bad", [b"", b"\xdd\xff\xff\xff\xff\x00", b"\xdf\x7f\xff\xff\xff", b"\xdb\xff\xff\xff\xff",
-                                 b"\x91" * 17, b"\xc1", b"\xd4\x00\x00", b"\x81\x90\x00", b"\x92\x01"])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\xdd\xff\xff\xff\xff\x00",
+        b"\xdf\x7f\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\x91" * 17,
+        b"\xc1",
+        b"\xd4\x00\x00",
+        b"\x81\x90\x00",
+        b"\x92\x01",
+    ],
+)
 def test_hostile_msgpack_is_refused_before_memory_is_taken(bad):
     with pytest.raises(MsgpackError):
         decode_msgpack(bad)

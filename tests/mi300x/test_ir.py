@@ -202,17 +202,31 @@ BLOCKED = "#ttg.blocked<{{sizePerThread = {}, threadsPerWarp = {}, warpsPerCTA =
         (BLOCKED.format([1, 8], [4, 16], [4, 1], [1, 0]), (128, 128), [((0, 2),), ((0, 3),)]),
         (BLOCKED.format([1, 8], [4, 16], [2, 2], [1, 0]), (128, 256), [((1, 7),), ((0, 2),)]),
         (BLOCKED.format([4], [64], [4], [0]), (512,), [((0, 8),), None]),
-        ("#ttg.amd_mfma<{version = 3, warpsPerCTA = [2, 2], instrShape = [32, 32, 8], isTransposed = true}>", (128, 64),
-         [((1, 5),), ((0, 5),)]),
-        ("#ttg.linear<{register = [[1, 0]], lane = [[0, 8]], warp = [[8, 0], [16, 0]], block = []}>", (32, 128),
-         [((0, 3),), ((0, 4),)]),
-        ("#ttg.dot_op<{opIdx = 0, parent = #ttg.amd_mfma<{version = 3, warpsPerCTA = [2, 2], "
-         "instrShape = [32, 32, 8], isTransposed = true}>, kWidth = 4}>", (128, 32), [None, ((0, 5),)]),
-        ("#ttg.dot_op<{opIdx = 1, parent = #ttg.amd_mfma<{version = 3, warpsPerCTA = [1, 4], "
-         "instrShape = [16, 16, 16], isTransposed = true}>, kWidth = 4}>", (16, 64), [((1, 4),), ((1, 5),)]),
+        (
+            "#ttg.amd_mfma<{version = 3, warpsPerCTA = [2, 2], instrShape = [32, 32, 8], isTransposed = true}>",
+            (128, 64),
+            [((1, 5),), ((0, 5),)],
+        ),
+        (
+            "#ttg.linear<{register = [[1, 0]], lane = [[0, 8]], warp = [[8, 0], [16, 0]], block = []}>",
+            (32, 128),
+            [((0, 3),), ((0, 4),)],
+        ),
+        (
+            "#ttg.dot_op<{opIdx = 0, parent = #ttg.amd_mfma<{version = 3, warpsPerCTA = [2, 2], "
+            "instrShape = [32, 32, 8], isTransposed = true}>, kWidth = 4}>",
+            (128, 32),
+            [None, ((0, 5),)],
+        ),
+        (
+            "#ttg.dot_op<{opIdx = 1, parent = #ttg.amd_mfma<{version = 3, warpsPerCTA = [1, 4], "
+            "instrShape = [16, 16, 16], isTransposed = true}>, kWidth = 4}>",
+            (16, 64),
+            [((1, 4),), ((1, 5),)],
+        ),
         ("#ttg.swizzled_shared<{vec = 4, perPhase = 1, maxPhase = 16, order = [1, 0]}>", (32, 128), None),
     ],
-)  # fmt: skip
+)
 def test_which_index_bits_choose_the_wave(layout, shape, bits):
     assert wave_bits(parse_layout(layout), shape) == bits
 

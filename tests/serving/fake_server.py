@@ -14,7 +14,10 @@ class Server(ThreadingHTTPServer):
     # Behaviour, which a test changes: seconds before the first word and between two, fields that are refused, answers.
     first = between = 0.0
     refuses = ()
-    fails = lambda self, number: False  # noqa: E731
+
+    def fails(self, number):
+        return False
+
     status = 200
     models = None
     version = None

@@ -22,7 +22,9 @@ def test_with_all_of_the_memory_it_is_fits_largest_batch(shape, count):
 
 
 def test_what_changes_the_number_of_users():
-    users = lambda **how: size_server(SHAPES["llama-3-8b"], **{"length": 4096, **how}).users  # noqa: E731
+    def users(**how):
+        return size_server(SHAPES["llama-3-8b"], **{"length": 4096, **how}).users
+
     assert users(length=8192) == users() // 2 and users(kv_bytes=1) in (2 * users(), 2 * users() + 1)
     assert users(count=2) > 2 * users(), "the weights are shared out, too"
     assert users(length=17) == size_server(SHAPES["llama-3-8b"], length=17).blocks // 2, "whole blocks"

@@ -56,15 +56,31 @@ _RUNTIME = re.compile(
 )
 _QUEUE = re.compile(r"aborting with error\s{0,9}:?\s{0,9}(HSA_STATUS_ERROR_\w+)", re.I)
 _SIMPLE = (
-    (re.compile(r"HW [Ee]xception by GPU node-\d"), "hardware exception", "runtime",
-     "the GPU stopped the process: look for the cause in dmesg, at the same second"),
-    (re.compile(r"ring \S{1,256} timeout", re.I), "hang", "driver",
-     "a kernel did not end in time: an endless loop, a deadlock between workgroups, or a hung engine"),
-    (re.compile(r"GPU reset begin", re.I), "reset", "driver",
-     "the driver restarts the GPU: everything that ran on it is lost, and the fault is in an earlier line"),
-    (re.compile(r"uncorrectable (?:hardware )?error|poison", re.I), "memory error", "driver",
-     "hardware memory error: run the vendor's diagnostics; no change of the program will help"),
-)  # fmt: skip
+    (
+        re.compile(r"HW [Ee]xception by GPU node-\d"),
+        "hardware exception",
+        "runtime",
+        "the GPU stopped the process: look for the cause in dmesg, at the same second",
+    ),
+    (
+        re.compile(r"ring \S{1,256} timeout", re.I),
+        "hang",
+        "driver",
+        "a kernel did not end in time: an endless loop, a deadlock between workgroups, or a hung engine",
+    ),
+    (
+        re.compile(r"GPU reset begin", re.I),
+        "reset",
+        "driver",
+        "the driver restarts the GPU: everything that ran on it is lost, and the fault is in an earlier line",
+    ),
+    (
+        re.compile(r"uncorrectable (?:hardware )?error|poison", re.I),
+        "memory error",
+        "driver",
+        "hardware memory error: run the vendor's diagnostics; no change of the program will help",
+    ),
+)
 _QUEUE_MEANING = {
     "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION": "an address outside every memory: usually a wild or freed pointer",
     "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION": "code for another GPU, or overwritten code: check --offload-arch",

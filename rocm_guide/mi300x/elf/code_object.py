@@ -94,18 +94,32 @@ def _descriptor(raw: bytes, arch: str) -> Descriptor:
 
 # Directive, word of the descriptor (byte offset), lowest bit, bits.
 _FIELDS = (
-    ("group_segment_fixed_size", 0, 0, 32), ("private_segment_fixed_size", 4, 0, 32), ("kernarg_size", 8, 0, 32),
-    ("float_round_mode_32", 48, 12, 2), ("float_round_mode_16_64", 48, 14, 2), ("float_denorm_mode_32", 48, 16, 2),
-    ("float_denorm_mode_16_64", 48, 18, 2), ("dx10_clamp", 48, 21, 1), ("ieee_mode", 48, 23, 1),
-    ("fp16_overflow", 48, 26, 1), ("user_sgpr_count", 52, 1, 5), ("system_sgpr_workgroup_id_x", 52, 7, 1),
-    ("system_sgpr_workgroup_id_y", 52, 8, 1), ("system_sgpr_workgroup_id_z", 52, 9, 1),
-    ("system_sgpr_workgroup_info", 52, 10, 1), ("system_vgpr_workitem_id", 52, 11, 2),
-    ("user_sgpr_private_segment_buffer", 56, 0, 1), ("user_sgpr_dispatch_ptr", 56, 1, 1),
-    ("user_sgpr_queue_ptr", 56, 2, 1), ("user_sgpr_kernarg_segment_ptr", 56, 3, 1),
-    ("user_sgpr_dispatch_id", 56, 4, 1), ("user_sgpr_flat_scratch_init", 56, 5, 1),
-    ("user_sgpr_private_segment_size", 56, 6, 1), ("user_sgpr_kernarg_preload_length", 56, 16, 7),
+    ("group_segment_fixed_size", 0, 0, 32),
+    ("private_segment_fixed_size", 4, 0, 32),
+    ("kernarg_size", 8, 0, 32),
+    ("float_round_mode_32", 48, 12, 2),
+    ("float_round_mode_16_64", 48, 14, 2),
+    ("float_denorm_mode_32", 48, 16, 2),
+    ("float_denorm_mode_16_64", 48, 18, 2),
+    ("dx10_clamp", 48, 21, 1),
+    ("ieee_mode", 48, 23, 1),
+    ("fp16_overflow", 48, 26, 1),
+    ("user_sgpr_count", 52, 1, 5),
+    ("system_sgpr_workgroup_id_x", 52, 7, 1),
+    ("system_sgpr_workgroup_id_y", 52, 8, 1),
+    ("system_sgpr_workgroup_id_z", 52, 9, 1),
+    ("system_sgpr_workgroup_info", 52, 10, 1),
+    ("system_vgpr_workitem_id", 52, 11, 2),
+    ("user_sgpr_private_segment_buffer", 56, 0, 1),
+    ("user_sgpr_dispatch_ptr", 56, 1, 1),
+    ("user_sgpr_queue_ptr", 56, 2, 1),
+    ("user_sgpr_kernarg_segment_ptr", 56, 3, 1),
+    ("user_sgpr_dispatch_id", 56, 4, 1),
+    ("user_sgpr_flat_scratch_init", 56, 5, 1),
+    ("user_sgpr_private_segment_size", 56, 6, 1),
+    ("user_sgpr_kernarg_preload_length", 56, 16, 7),
     ("user_sgpr_kernarg_preload_offset", 56, 23, 9),
-)  # fmt: skip
+)
 
 
 def _directives(raw: bytes) -> dict[str, int]:

@@ -167,8 +167,11 @@ def executed_accesses(
         total = [each[a] for a in accesses]
         worst = max(accesses, key=lambda a: each[a][0])
         o = code[line]
-        found.append(ExecutedAccess(line, o.op, o.source, len(accesses), sum(c for c, _ in total),
-                                    sum(i for _, i in total), worst))  # fmt: skip
+        found.append(
+            ExecutedAccess(
+                line, o.op, o.source, len(accesses), sum(c for c, _ in total), sum(i for _, i in total), worst
+            )
+        )
     return found
 
 

@@ -23,9 +23,16 @@ from rocm_guide.mi300x.step.costs import mfma_cycles, valu_cycles
 __all__ = ["Listing", "explain_loop"]
 
 _COLOURS = {
-    "mfma": "#0072B2", "lds": "#009E73", "permute": "#009E73", "global": "#D55E00", "waitcnt": "#CC79A7",
-    "barrier": "#CC79A7", "valu": "#444444", "salu": "#6B6B6B", "branch": "#6B6B6B",
-}  # fmt: skip
+    "mfma": "#0072B2",
+    "lds": "#009E73",
+    "permute": "#009E73",
+    "global": "#D55E00",
+    "waitcnt": "#CC79A7",
+    "barrier": "#CC79A7",
+    "valu": "#444444",
+    "salu": "#6B6B6B",
+    "branch": "#6B6B6B",
+}
 _VECTOR = (
     (r"v_exp_", "2 to the power of, for each lane"),
     (r"v_(rcp|rsq|sqrt|log|sin|cos)_", "transcendental function"),
@@ -91,10 +98,17 @@ class Listing:
             code = x.code if x.code != last else ""
             last = x.code
             cells = (str(x.line), x.text, x.what + (f" ({x.tensor})" if x.tensor else ""), x.wait, code)
-            styles = ("color:#999", f"color:{colour};font-family:monospace;white-space:pre", "", "", "color:#666;"
-                      "font-family:monospace")  # fmt: skip
-            row = (f'<td style="text-align:left;padding:0 6px;{s}">{html.escape(c)}</td>'
-                   for s, c in zip(styles, cells, strict=True))  # fmt: skip
+            styles = (
+                "color:#999",
+                f"color:{colour};font-family:monospace;white-space:pre",
+                "",
+                "",
+                "color:#666;font-family:monospace",
+            )
+            row = (
+                f'<td style="text-align:left;padding:0 6px;{s}">{html.escape(c)}</td>'
+                for s, c in zip(styles, cells, strict=True)
+            )
             rows.append(f"<tr>{''.join(row)}</tr>")
         head = "".join(f"<th>{h}</th>" for h in ("line", "instruction", "what it does", "wait", "your code"))
         return f'<b>{html.escape(str(self).splitlines()[0])}</b><table style="font-size:80%"><tr>{head}</tr>' + (

@@ -26,7 +26,10 @@ def test_forward_and_gradients(device, close, seed):
     expected.backward(dy.double())
     big = 0.0 if bias is None else bias.abs().max().double().cpu().detach()
     close(y, expected.detach(), length=x.shape[1], magnitude=c.magnitude.cpu() + big)
-    walk = lambda p, q: ((p.detach().double() ** 2) @ (q.detach().double() ** 2)).sqrt()  # noqa: E731
+
+    def walk(p, q):
+        return (p.detach().double() ** 2 @ q.detach().double() ** 2).sqrt()
+
     close(x.grad, inputs[0].grad, length=w.shape[0], magnitude=walk(dy, w))
     close(w.grad, inputs[1].grad, length=x.shape[0], magnitude=walk(dy.T, x))
     if bias is not None:

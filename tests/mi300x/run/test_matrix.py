@@ -83,7 +83,10 @@ def test_every_shape(case):
     want = np.einsum("bik,bjk->bij", a, b)
     words = [max(1, r.shape[1] * r.itemsize // 4) for r in (registers[0], registers[1])]
     wide = values * (2 if kind == "f64" else 1)
-    span = lambda first, count: f"v[{first}:{first + count - 1}]" if count > 1 else f"v{first}"  # noqa: E731
+
+    def span(first, count):
+        return f"v[{first}:{first + count - 1}]" if count > 1 else f"v{first}"
+
     op = "smfmac" if sparse else "mfma"
     many = f"_{blocks}b" if blocks > 1 else ""
     last = "v120" if sparse else f"a[0:{wide - 1}]" if wide > 1 else "a0"

@@ -228,7 +228,10 @@ def test_packed_and_mixed():
         "\n v_pk_add_f16 v7, v1, 1.0 op_sel_hi:[1,0]\n v_pk_fma_f16 v8, v1, v2, v3",
         v,
     )
-    half = lambda n: w.H[n].view(np.float16)  # noqa: E731
+
+    def half(n):
+        return w.H[n].view(np.float16)
+
     same(half(5).copy(), p - q)
     same(half(6).copy(), np.stack([p[:, 1] * q[:, 0], p[:, 0] * q[:, 1]], 1))
     same(half(7).copy(), p + np.float16(1))
