@@ -28,7 +28,7 @@ class Predictions:
 
     A number is right within a share of what came out (``within``); a word and a yes or no must agree, whatever the
     case of the letters. Without a guess nothing is judged, so a run without a reader has no score. A cell that is run
-    again replaces its own prediction. Introduced in notebook 00.
+    again replaces its own prediction.
 
     >>> predict = Predictions()
     >>> predict("H100 that hold as much as one MI300X", guess=2, found=2.4, within=0.25)
