@@ -33,6 +33,12 @@ x = p["optional-dependencies"]; seen = [*p["dependencies"], *x["course"], *x[sys
 own = ("torch>", "triton>", "rocm-guide", "liger"); print("\n".join(r for r in seen if not r.startswith(own)))
 endef
 
+# The pins, without triton's where the build of torch that is installed names its own (those of the package index do).
+define PINNED
+from importlib.metadata import requires; own = any(r.startswith("triton") for r in requires("torch") or []); \
+print(*(x for x in open("rocm_guide/data/constraints.txt") if not (own and x.startswith("triton=="))), sep="", end="")
+endef
+
 IMPORTED := import torch._dynamo, torch._inductor.compile_fx, triton.compiler, trl, peft, matplotlib.pyplot, papermill, \
 	nbconvert, ipykernel.ipkernel, transformers.models.llama.modeling_llama; from trl import SFTTrainer
 
@@ -136,7 +142,8 @@ endif
 $(STATE)/%: $(STATE)/torch $(DEFINED)
 	@echo "installing what $* needs$(if $(OWN_TORCH), beside your torch) (once)"
 ifeq ($(OWN_TORCH),)
-	@$(PIP) $(OWN_BUILD) -c rocm_guide/data/constraints.txt -e ".[$*]"
+	@$(PY) -c '$(PINNED)' > $(STATE)/constraints.txt
+	@$(PIP) $(OWN_BUILD) -c $(STATE)/constraints.txt -e ".[$*]"
 else
 	@grep -vE '^(torch|triton)==' rocm_guide/data/constraints.txt > $(STATE)/constraints.txt
 	@$(PY) -c '$(OTHERS)' $* > $(STATE)/$*.txt

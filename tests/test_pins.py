@@ -3,6 +3,8 @@
 
 import importlib.metadata
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -104,3 +106,20 @@ def test_the_makefile_brings_its_own_pip_and_setuptools():
     assert "^(pip|setuptools)==" in (ROOT / "Makefile").read_text(encoding="utf-8") and {"pip", "setuptools"} <= set(
         PINS
     )
+
+
+@pytest.mark.parametrize(
+    "required, pinned",
+    [("", True), ("triton==3.7.1; platform_system == 'Linux'", False), ("triton-rocm==3.7.1", False)],
+)
+def test_a_torch_that_names_its_triton_keeps_it(tmp_path, required, pinned):
+    """The builds of the package index want another triton than the pinned one: pip found no set at all."""
+    info = tmp_path / "torch-9.dist-info"
+    info.mkdir()
+    line = f"Requires-Dist: {required}\n" * bool(required)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: 9\n{line}", encoding="utf-8")
+    code = re.search(r"define PINNED\n(.+?)\nendef", (ROOT / "Makefile").read_text(encoding="utf-8"), re.S)[1]
+    run = [sys.executable, "-c", code.replace("\\\n", "")]
+    out = subprocess.run(run, cwd=ROOT, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    everything = (ROOT / "rocm_guide/data/constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert out.stdout.splitlines() == [x for x in everything if pinned or not x.startswith("triton==")]
