@@ -11,38 +11,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocm_guide.hardware.limits import ModelTime
 from rocm_guide.hardware.specs import GpuSpec, HardwareError, gpu
 from rocm_guide.mi300x.run.counters import LINE
 from rocm_guide.mi300x.run.session import Result
 from rocm_guide.mi300x.step.costs import Costs, mfma_cycles, valu_cycles
 
-__all__ = ["ModelTime", "model_time"]
+__all__ = ["ExecutedTime", "model_time"]
 
 
 @dataclass(frozen=True)
-class ModelTime:
-    """Least microseconds of one launch, by part of the GPU, in a model.
+class ExecutedTime(ModelTime):
+    """Least microseconds of one launch that was executed, by part of the GPU, in a model.
 
     Attributes:
-        parts: microseconds for which each part is busy.
         units: compute units that share the work.
     """
 
-    parts: dict[str, float]
     units: int
 
-    @property
-    def limit(self) -> str:
-        """The part that is busy longest."""
-        return max(self.parts, key=lambda part: self.parts[part])
 
-    @property
-    def microseconds(self) -> float:
-        """The prediction: no launch can take less, by this model."""
-        return self.parts[self.limit]
-
-
-def model_time(result: Result, spec: GpuSpec | None = None) -> ModelTime:
+def model_time(result: Result, spec: GpuSpec | None = None) -> ExecutedTime:
     """What the launch behind ``result`` takes at least on ``spec`` (an MI300X by default), in a model.
 
     Raises:
@@ -65,4 +54,4 @@ def model_time(result: Result, spec: GpuSpec | None = None) -> ModelTime:
     }
     parts = {name: total / units / mhz for name, total in cycles.items()}
     parts["HBM"] = counters.distinct_lines * LINE / spec.bandwidth_tb_s / 1e6
-    return ModelTime(parts, units)
+    return ExecutedTime(parts, units)

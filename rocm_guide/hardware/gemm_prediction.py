@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rocm_guide.hardware.limits import ModelTime
 from rocm_guide.hardware.loops import loop_budget
 from rocm_guide.hardware.specs import GpuSpec, gpu
 from rocm_guide.mi300x.compile import Compiled
@@ -24,13 +25,13 @@ from rocm_guide.mi300x.examples.gemm_ladder import Rung
 from rocm_guide.mi300x.report import kernel_report
 from rocm_guide.mi300x.step.steady import steady_cycles
 
-__all__ = ["Prediction", "predict_product"]
+__all__ = ["ProductTime", "predict_product"]
 
 CACHE_TB_S = 17.2  # what the Infinity Cache gives all XCDs together at most
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ProductTime(ModelTime):
     """Model microseconds of one product, by what bounds it, and how they came about.
 
     Attributes:
@@ -40,21 +41,10 @@ class Prediction:
         resident: workgroups on a compute unit at a time.
     """
 
-    parts: dict[str, float]
     cycles: float
     workgroups: int
     resident: int
     rounds: int
-
-    @property
-    def limit(self) -> str:
-        """The part that takes longest."""
-        return max(self.parts, key=lambda part: self.parts[part])
-
-    @property
-    def microseconds(self) -> float:
-        """The prediction."""
-        return self.parts[self.limit]
 
 
 def fetched_bytes(order: Sequence[tuple[int, int]], at_once: int, tile: tuple[int, int], k: int, xcds: int = 8) -> int:
@@ -93,7 +83,7 @@ def predict_product(
     lengths: tuple[int, int] = (128, 256),
     cycles: float | None = None,
     spec: GpuSpec | None = None,
-) -> Prediction:
+) -> ProductTime:
     """Predict a product of ``size`` x ``size`` x ``size`` in fp16 by one rung of the ladder.
 
     Args:
@@ -129,4 +119,4 @@ def predict_product(
         "Infinity Cache": fetched_bytes(order, at_once, (bm, bn), size) / CACHE_TB_S / 1e6,
         "HBM": 6 * size * size / spec.bandwidth_tb_s / 1e6,
     }
-    return Prediction(parts, cycles, len(order), resident, rounds)
+    return ProductTime(parts, cycles, len(order), resident, rounds)

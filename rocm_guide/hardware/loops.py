@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from rocm_guide.hardware.limits import BusyParts
 from rocm_guide.hardware.specs import GpuSpec, HardwareError, gpu
 from rocm_guide.mi300x.compile import Compiled
 from rocm_guide.mi300x.isa.body import Instruction, Loop
@@ -25,7 +26,7 @@ _LANES, _LDS_BYTES = 64, 128  # lanes of a wave; bytes that the LDS of a compute
 
 
 @dataclass(frozen=True)
-class LoopBudget:
+class LoopBudget(BusyParts):
     """One turn of a loop by all waves of a compute unit, in a model.
 
     Attributes:
@@ -36,21 +37,15 @@ class LoopBudget:
         counts: instructions of one wave by kind.
     """
 
-    parts: dict[str, float]
     waves: float
     flops: int
     loaded: int
     counts: dict[str, int]
 
     @property
-    def limit(self) -> str:
-        """The unit that is busy longest."""
-        return max(self.parts, key=lambda part: self.parts[part])
-
-    @property
     def cycles(self) -> float:
         """Cycles of one turn at least."""
-        return self.parts[self.limit]
+        return self.longest
 
     @property
     def kind(self) -> str:
