@@ -59,7 +59,8 @@ def check_python() -> Check:
 def check_libraries(names: Iterable[str], pinned: dict[str, str]) -> list[Check]:
     """Compare installed versions with ``pinned``. The local part ("+cpu", "+rocm7.1") does not count.
 
-    Another version than the pinned one is a warning: most will do, and a ROCm image brings its own torch.
+    Another version than the pinned one is a warning: most will do, and a ROCm image brings its own torch. The triton
+    that torch itself names is the right one for that build, whatever is pinned.
 
     >>> check_libraries(["no-such-library"], {})[0].status
     'FAIL'
@@ -74,10 +75,20 @@ def check_libraries(names: Iterable[str], pinned: dict[str, str]) -> list[Check]
             continue
         if want is None or have.split("+")[0] == want.split("+")[0]:
             checks.append(Check("OK", name, have))
+        elif name == "triton" and _named_by_torch(f"triton=={have}"):
+            checks.append(Check("OK", name, f"{have}, which this build of torch names; tested with {want}"))
         else:
             fix = f"if something fails: pip install {name}=={want}"
             checks.append(Check("WARN", name, f"{have}, tested with {want}", fix))
     return checks
+
+
+def _named_by_torch(requirement: str) -> bool:
+    try:
+        required = importlib.metadata.requires("torch") or []
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return any(r.split(";")[0].strip() == requirement for r in required)
 
 
 def torch_facts() -> dict[str, Any]:

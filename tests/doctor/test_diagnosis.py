@@ -53,6 +53,17 @@ def test_versions_are_compared_without_their_local_part(monkeypatch):
     assert other.status == "WARN" and "tested with 2.12.0" in other.found and "pip install torch==2.12.0" in other.fix
 
 
+def test_the_triton_that_torch_names_is_right(monkeypatch):
+    """Advice to install the pinned one would break the CUDA builds of torch, which want another."""
+    monkeypatch.setattr(doctor_probes.importlib.metadata, "version", lambda name: "3.7.1")
+    required = ["filelock", "triton==3.7.1; python_version < '3.15'"]
+    monkeypatch.setattr(doctor_probes.importlib.metadata, "requires", lambda name: required)
+    [triton] = check_libraries(["triton"], {"triton": "3.9.0"})
+    assert triton.status == "OK" and triton.fix == "" and "names" in triton.found
+    monkeypatch.setattr(doctor_probes.importlib.metadata, "requires", lambda name: None)
+    assert check_libraries(["triton"], {"triton": "3.9.0"})[0].status == "WARN"
+
+
 @pytest.mark.parametrize(("free", "status"), [(8, "OK"), (4, "OK"), (3, "WARN"), (1, "FAIL")])
 def test_memory_bounds(free, status):
     check = check_memory(free * GIB, 16 * GIB)
