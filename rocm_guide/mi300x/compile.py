@@ -21,7 +21,7 @@ from rocm_guide.mi300x.isa.kernel import Kernel, parse_asm
 __all__ = ["CompileError", "Compiled", "SignatureError", "TritonVersionError", "compile_kernel", "unwrap_kernel"]
 
 # Releases whose compiler, options and launch path were checked against this module, test by test.
-SUPPORTED_TRITON = ("3.6", "3.9")
+SUPPORTED_TRITON = ("3.6", "3.7", "3.9")
 OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "enable_fp_fusion")
 _VALUES = {
     "num_warps": (1, 2, 4, 8, 16, 32),
@@ -92,7 +92,7 @@ def check_triton() -> str:
         raise TritonVersionError("triton is not installed: pip install 'triton>=3.6,<3.10' (Linux)") from e
     if ".".join(triton.__version__.split(".")[:2]) not in SUPPORTED_TRITON:
         raise TritonVersionError(
-            f"triton {triton.__version__}: figures are checked for {' and '.join(SUPPORTED_TRITON)} only, "
+            f"triton {triton.__version__}: figures are checked for {', '.join(SUPPORTED_TRITON)} only, "
             "and other releases compile differently; install one of those"
         )
     return str(triton.__version__)

@@ -129,7 +129,7 @@ def test_errors_are_one_line_and_name_the_value(call, error, part):
 
 def test_an_unchecked_triton_is_refused(monkeypatch):
     assert check_triton() == triton.__version__
-    for version in ("3.5.1", "3.7.0", "3.10.0", "4.0.0"):
+    for version in ("3.5.1", "3.8.0", "3.10.0", "4.0.0"):
         monkeypatch.setattr(triton, "__version__", version)
         with pytest.raises(TritonVersionError, match=re.escape(version)) as caught:
             compile_kernel(scale_rows, [HALF, HALF, 2.0, 8], {"BLOCK": 8})

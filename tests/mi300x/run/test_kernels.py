@@ -104,15 +104,20 @@ def test_every_removed_wait_and_barrier_is_caught():
     session.machine.run()
     executed = {o.line for o, n in zip(session.machine.code, session.machine.counts, strict=True) if n}
     lines = kernel.assembly.split("\n")
-    tried = 0
+    caught, redundant = 0, []
     for number in sorted(executed):
         if re.match(r"\s*s_(waitcnt|barrier)", lines[number - 1]):
             broken = "\n".join([*lines[: number - 1], "  s_nop 0", *lines[number:]])
-            with pytest.raises(RunError) as e:
-                run(dataclasses.replace(kernel, assembly=broken), 1, [a, b, torch.zeros(m, n), m, n, k])
-            assert e.value.rule in ("wait", "race", "undefined")
-            tried += 1
-    assert tried > 15
+            try:
+                c = torch.zeros(m, n)
+                run(dataclasses.replace(kernel, assembly=broken), 1, [a, b, c, m, n, k])
+                torch.testing.assert_close(c, a.float() @ b.float())
+                redundant.append((number, lines[number - 1].strip()))
+            except RunError as e:
+                assert e.rule in ("wait", "race", "undefined")
+                caught += 1
+    # Triton 3.7 asks for two waits twice; 3.6 and 3.9 write none that is not needed.
+    assert caught > 15 and len(redundant) <= 2 * triton.__version__.startswith("3.7"), redundant
 
 
 def test_a_hip_kernel_equals_its_run_on_the_cpu():
