@@ -217,6 +217,8 @@ def compile_kernel(
     for name, value in chosen.items():  # Triton takes any of these without a word, and compiles something else
         if name in _VALUES and (type(value) is not int or value not in _VALUES[name]):
             raise CompileError(f"{fn.__name__}: {name}={value!r}: use {', '.join(map(str, _VALUES[name]))}")
+    if foreign := foreign_assembly(fn):
+        raise CompileError(f"{fn.__name__} for {row.name}: {foreign}")
     bound, special = _bind(fn, backend, arguments, set(constants or {}), chosen)
     try:
         parsed, types, constexprs, attrs = fn._pack_args(backend, chosen, bound, special, {})

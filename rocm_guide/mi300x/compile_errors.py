@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import linecache
@@ -78,21 +79,34 @@ def explain_compile_error(fn: Any, error: BaseException) -> str:
     return text
 
 
-def foreign_assembly(fn: Any, ttir: str) -> str:
+def _foreign(constraints: str) -> str:
+    """The first constraint that AMD's back end does not know; empty if there is none."""
+    known = (c.strip() for c in constraints.split(","))
+    return next((c for c in known if not _AMD_CONSTRAINT.fullmatch(c)), "")
+
+
+def _literal_constraints(fn: Any) -> Iterator[tuple[Any, int, str]]:
+    """Kernel, line in its source and constraints of each piece of inline assembly that names them as a literal."""
+    for owner in _reachable(fn, {}).values():
+        for node in ast.walk(ast.parse(getattr(owner, "src", ""))):
+            if isinstance(node, ast.Call) and "inline_asm_elementwise" in ast.unparse(node.func):
+                named = [k.value for k in node.keywords if k.arg == "constraints"]
+                for given in (*node.args[1:2], *named):
+                    if isinstance(given, ast.Constant) and isinstance(given.value, str):
+                        yield owner, node.lineno, given.value
+
+
+def foreign_assembly(fn: Any, ttir: str = "") -> str:
     """One line for inline assembly that no AMD GPU has; empty if there is none.
 
-    LLVM reports such a thing on the standard error stream only, and goes on with code that is wrong.
+    LLVM reports such a thing on the standard error stream and goes on with code that is wrong; in Triton before 3.9 it
+    ends the process. So the source is read before it is compiled, and the compiled program for what is no literal.
     """
+    said = "inline assembly for NVIDIA (operand {!r}); AMD's vector registers are 'v'"
+    for owner, line, written in _literal_constraints(fn):
+        if bad := _foreign(written):
+            return f"{_line_of(owner, line)}: {said.format(bad)}"
     for written in re.findall(r'elementwise_inline_asm "(?:[^"\\]|\\.)*" \{[^}]*constraints = "([^"]*)"', ttir):
-        for constraint in written.split(","):
-            if _AMD_CONSTRAINT.fullmatch(constraint.strip()):
-                continue
-            place = fn.__name__
-            for owner in _reachable(fn, {}).values():
-                lines = getattr(owner, "src", "").splitlines()
-                if at := next((i for i, text in enumerate(lines, 1) if "inline_asm" in text), 0):
-                    place = _line_of(owner, at)
-            return (
-                f"{place}: inline assembly for NVIDIA (operand {constraint.strip()!r}); AMD's vector registers are 'v'"
-            )
+        if bad := _foreign(written):
+            return f"{fn.__name__}: {said.format(bad)}"
     return ""
