@@ -336,7 +336,7 @@ def read_served_folder(data: bytes, place: Path) -> None:
 
 
 def read_bench_result(data: bytes, _: Path) -> None:
-    from rocm_guide.serving.bench import read_vllm
+    from rocm_guide.serving.known_clients import read_vllm
     from rocm_guide.serving.load import Plan
 
     read_vllm(data, Plan(), 4)
