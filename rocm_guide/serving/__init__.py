@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocm_guide.serving.results import Limits, draw_levels, level_table, write_results
     from rocm_guide.serving.server import Server, start_server
     from rocm_guide.serving.sizing import serving_table, size_server
-    from rocm_guide.serving.vllm import FROM_TGI, container_command, flag_table, manifest
+    from rocm_guide.serving.vllm import FROM_TGI, container_command, flag_table, manifest, manifest_text
 
 __all__ = [
     "FROM_TGI",
@@ -48,6 +48,7 @@ __all__ = [
     "flag_table",
     "level_table",
     "manifest",
+    "manifest_text",
     "measure_server",
     "merge_adapter",
     "read_checkpoint",

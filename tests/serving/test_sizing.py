@@ -2,6 +2,9 @@
 """Users of a card against `fit`, and the words for vLLM and Kubernetes."""
 
 import json
+import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -9,7 +12,7 @@ from rocm_guide.memory.planner import fit
 from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.serving.checkpoints import ServingError
 from rocm_guide.serving.sizing import serving_table, size_server
-from rocm_guide.serving.vllm import FLAGS, FROM_TGI, container_command, manifest
+from rocm_guide.serving.vllm import FLAGS, FROM_TGI, container_command, manifest, manifest_text
 from rocm_guide.zoo.shapes import SHAPES
 
 
@@ -86,3 +89,27 @@ def test_the_manifest_is_one_object_that_belongs_together():
     for name in ("My-Model", "a_b", "-a", "", "ä"):
         with pytest.raises(ServingError, match="a name in Kubernetes"):
             manifest(name, claim="models")
+
+
+def judged(text, place):
+    """(accepted, what was said) by the validator of Kubernetes objects that is installed here."""
+    file = place / "model.yaml"
+    file.write_text(text)
+    known = {"kubernetes-validate": ["--strict"], "kubeconform": ["-strict", "-summary"]}
+    command = next([name, *words, str(file)] for name, words in known.items() if shutil.which(name))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_manifest_is_a_file_that_kubernetes_takes(tmp_path):
+    import yaml
+
+    objects = manifest("my-model", claim="models", gpus=8, options=("--max-model-len", "8192"))
+    text = manifest_text(objects)
+    assert list(yaml.safe_load_all(text)) == objects, "one document for each; kubectl refuses a list"
+    if shutil.which("kubernetes-validate") or shutil.which("kubeconform"):  # 119 MB of schemas: not in the course's set
+        assert judged(text, tmp_path)[0], judged(text, tmp_path)[1]
+        accepted, said = judged(text.replace("readinessProbe", "readynessProbe"), tmp_path)
+        assert not accepted and "readynessProbe" in said
+    for word in re.findall(r'"image": "([^"]*)"', text):
+        assert word.endswith(":TAG") and "latest" not in word, "a tag that the reader fixes"
