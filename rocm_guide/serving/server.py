@@ -184,15 +184,39 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
     if engine == "vllm":
         return settings | {"VLLM_NO_USAGE_STATS": "1"}
     if found.quantised:
-        from rocm_guide.doctor.own_folders import OWN_FOLDERS
-
-        settings["PYTHONPATH"] = str(OWN_FOLDERS["quantization"].path)
+        settings["PYTHONPATH"] = _library_folder(found)
         settings["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # as add_libraries: half a minute of compiling for nothing
     # `/v1/models` of transformers serve lists the hub's cache, and fails where there is none.
     settings["HF_HUB_CACHE"] = hub
     if os.environ.get("OMP_NUM_THREADS") is None and (os.cpu_count() or 1) <= 4:
         settings["OMP_NUM_THREADS"] = "1"  # the client and the event loop need a core, too
     return settings
+
+
+#: What `transformers serve` reads the quantised checkpoints of this course with.
+_LIBRARIES = {
+    "gptq": "gptqmodel",
+    "awq": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed_tensors",
+}
+
+
+def _library_folder(found: Checkpoint) -> str:
+    """The folder with the libraries for quantised weights (notebooks 06, 07, 08 and 22).
+
+    Raises:
+        ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after
+            some seconds of loading. Of a method that the course does not use, transformers decides.
+    """
+    from rocm_guide.doctor.own_folders import OWN_FOLDERS
+
+    folder = OWN_FOLDERS["quantization"]
+    library = _LIBRARIES.get(found.quantised)
+    if library and not (folder.path / library).is_dir() and find_spec(library) is None:
+        reads = f"transformers serve reads {found.quantised} with {library}, which is not installed"
+        raise ServingError(f"{shown(found.name)}: {reads}; {folder.fix}")
+    return str(folder.path)
 
 
 def _healthy(url: str) -> bool:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The real server, started once by the real command: it answers as `generate`, bears its users, and leaves nothing."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rocm_guide.children import ChildError
 from rocm_guide.serving import server as serving
 from rocm_guide.serving.bench import measure_server
 from rocm_guide.serving.checkpoints import Checkpoint, ServingError
@@ -135,6 +138,34 @@ def test_a_server_that_never_answers_is_ended(monkeypatch):
     )
     with pytest.raises(ServingError, match=r"was not ready after 0\.3 s"):
         start_server(tiny_folder(), seconds=0.3).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("method", "library"),
+    [("gptq", "gptqmodel"), ("awq", "gptqmodel"), ("bitsandbytes", "bitsandbytes"), ("compressed-tensors", None)],
+)
+def test_a_quantised_checkpoint_whose_library_is_missing_is_refused_before_anything_starts(
+    tmp_path, monkeypatch, method, library
+):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "small")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": method}}))
+    monkeypatch.setenv("ROCM_GUIDE_QUANTIZATION", str(tmp_path / "libraries"))
+    there = serving.find_spec
+    hidden = ("gptqmodel", "bitsandbytes", "compressed_tensors")
+    monkeypatch.setattr(serving, "find_spec", lambda name: None if name in hidden else there(name))
+    monkeypatch.setattr(serving, "Service", lambda *_, **__: pytest.fail("a server was started"))
+    library = library or "compressed_tensors"
+    with pytest.raises(ServingError, match=f"small: .* reads {method} with {library}, which is not installed; run"):
+        start_server(folder, engine="transformers", device="cpu").__enter__()
+    (tmp_path / "libraries" / library).mkdir(parents=True)  # then it is started, with that folder on its path
+
+    def started(*_, environment, **__):
+        raise ChildError(f"started with {environment['PYTHONPATH']}")
+
+    monkeypatch.setattr(serving, "Service", started)
+    with pytest.raises(ChildError, match=f"started with {tmp_path / 'libraries'}"):
+        start_server(folder, engine="transformers", device="cpu").__enter__()
 
 
 def test_the_command_lines_of_both_engines():
