@@ -15,9 +15,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rocm_guide.base import shown
 from rocm_guide.children import ChildError, Service
@@ -219,13 +221,21 @@ def _library_folder(found: Checkpoint) -> str:
     return str(folder.path)
 
 
-def _healthy(url: str) -> bool:
-    import httpx
+def answers_health(url: str) -> bool:
+    """Whether ``url``/health answers with 200.
 
+    Asked twenty times a second while a server loads, on cores that the server needs: httpx would read its certificates
+    each time, which takes longer than the pause between two questions.
+    """
+    parts = urlsplit(url)
+    connection = HTTPConnection(str(parts.hostname), parts.port, timeout=2.0)
     try:
-        return bool(httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200)
-    except httpx.HTTPError:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -265,7 +275,7 @@ def start_server(
         url = f"http://{reach}:{port}"
         with Service(command, environment=_environment(found, engine, hub), folder=found.folder.parent) as service:
             try:
-                took = service.wait_until(lambda: _healthy(url), seconds)
+                took = service.wait_until(lambda: answers_health(url), seconds)
             except ChildError as e:
                 raise ServingError(f"{shown(found.name)}: the server of {engine} {_reason(e)}") from e
             yield Server(url, found.name, engine, tuple(command), took, service)
