@@ -36,6 +36,35 @@ def test_what_changes_the_number_of_users():
     assert size_server(small, length=4096, count=4).users < size_server(small, length=4096, count=4, kv_bytes=1).users
 
 
+class OneGPU:
+    tp_size = 1
+
+    def are_kv_heads_tp_ed(self):
+        return False
+
+
+@pytest.mark.parametrize("shape", ["llama-3-8b", "qwen2.5-7b", "llama-3-70b"])
+def test_transformers_own_cache_has_the_blocks_that_were_predicted(shape, monkeypatch):
+    import torch
+    from transformers import AutoConfig
+    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+    from transformers.generation.continuous_batching import cache
+
+    fields = dict(SHAPES[shape])
+    plan = fit(fields, Workload("serve", batch=1, seq=8192))
+    left = int(0.8 * (plan.budget - plan.parts["parameters"]))  # what an MI300X has beside the weights
+    monkeypatch.setattr(cache.PagedAttentionMemoryHandler, "get_available_memory", lambda _: left)
+    config = AutoConfig.for_model(**fields)
+    config._attn_implementation = "sdpa"
+    settings = ContinuousBatchingConfig(page_size=32, max_memory_percent=0.8, use_async_batching=False)
+    options = {"dtype": torch.bfloat16, "model_supports_logits_to_keep": True}
+    theirs = cache.PagedAttentionCache(config, settings, "meta", OneGPU(), **options)
+    ours = size_server(fields, length=8192, block=32, utilization=0.8, engine="transformers")
+    assert ours.blocks == pytest.approx(theirs.num_blocks, rel=0.03)
+    assert ours.users == ours.blocks // 256
+    assert abs(size_server(fields, length=8192, block=32, utilization=0.8).blocks / ours.blocks - 1) > 0.1, "not vLLM's"
+
+
 def test_a_model_that_does_not_fit_has_no_users():
     rows = serving_table({"405B": SHAPES["llama-3.1-405b"]}, lengths=(2048, 32768))
     assert [row["users"][2048] is None for row in rows] == [True, True, True, False]
@@ -52,6 +81,9 @@ def test_a_model_that_does_not_fit_has_no_users():
         {"length": 0},
         {"count": 3},
         {"gpu": "MI1"},
+        {"engine": "tgi"},
+        {"engine": "transformers", "count": 2},
+        {"engine": "transformers", "kv_bytes": 1},
     ],
 )
 def test_bad_numbers_are_refused(how):
