@@ -273,7 +273,9 @@ def start_server(
         )
         reach = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         url = f"http://{reach}:{port}"
-        with Service(command, environment=_environment(found, engine, hub), folder=found.folder.parent) as service:
+        # vLLM has an environment of its own, with another transformers.
+        settings: dict[str, Any] = {"same_modules": engine != "vllm", "folder": found.folder.parent}
+        with Service(command, environment=_environment(found, engine, hub), **settings) as service:
             try:
                 took = service.wait_until(lambda: answers_health(url), seconds)
             except ChildError as e:

@@ -157,6 +157,36 @@ def test_a_server_that_never_answers_is_ended(monkeypatch):
         start_server(tiny_folder(), seconds=0.3).__enter__()
 
 
+#: What `vllm` on the PATH does as far as we can see: serve the named folder on the port. It writes down what it got.
+VLLM = """#!{python} -S
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    log_message = lambda *_: None
+words = sys.argv[1:]
+assert words[0] == "serve" and os.path.isfile(words[1] + "/config.json"), words
+print(json.dumps([words, os.environ.get("PYTHONPATH")]), flush=True)
+HTTPServer((words[words.index("--host") + 1], int(words[words.index("--port") + 1])), Healthy).serve_forever()
+"""
+
+
+def test_vllm_of_another_environment_is_picked_and_keeps_its_own_modules(tmp_path, monkeypatch):
+    program = tmp_path / "vllm"
+    program.write_text(VLLM.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with start_server(tiny_folder(), options=["--max-model-len", "64"]) as server:
+        words, modules = json.loads(server.service.last_lines(1))
+        assert server.engine == "vllm" and server.model == tiny_folder().name
+    assert words[1] == server.model and words[-2:] == ["--max-model-len", "64"]
+    assert modules is None, "the course's transformers would take the place of vLLM's"
+    assert not server.running
+
+
 @pytest.mark.parametrize(
     ("method", "library"),
     [("gptq", "gptqmodel"), ("awq", "gptqmodel"), ("bitsandbytes", "bitsandbytes"), ("compressed-tensors", None)],
@@ -193,6 +223,24 @@ def test_the_command_lines_of_both_engines():
     line = " ".join(server_command(adapter, "vllm", options=["--max-model-len", "99"]))
     assert line.startswith("vllm serve org/base --host 127.0.0.1") and line.endswith("--max-model-len 99")
     assert "--enable-lora --max-lora-rank 32 --lora-modules mine=/runs/mine" in line
+
+
+def test_a_run_is_named_as_for_the_passport(tmp_path, monkeypatch):
+    from rocm_guide.cli.serving.serve import serve
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("ROCM_GUIDE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/passport.json").write_text("{}")
+    with pytest.raises(ServingError, match="runs/mine: a run without a merged model"):
+        serve("mine")
+    (tmp_path / "mine").mkdir()  # a folder of that name goes first
+    with pytest.raises(ServingError, match=f"{tmp_path}/mine: holds neither config.json"):
+        serve("mine")
+    for name in ("", "yours"):
+        with pytest.raises(ServingError, match="no such folder"):
+            serve(name)
 
 
 def test_an_engine_that_is_unknown_or_missing(monkeypatch, tmp_path):
