@@ -28,6 +28,8 @@ from rocm_guide.zoo.load import load_model
 from rocm_guide.zoo.tiny import tiny_folder
 from tests.serving.fake_server import fake_server
 
+#: One client for all: each of its own would read its certificates, which takes longer than the request.
+WEB = httpx.Client(timeout=300, limits=httpx.Limits(max_keepalive_connections=0))
 PROMPT = "In short: the memory bandwidth of MI300X is"
 
 
@@ -64,7 +66,7 @@ def served():
 def complete(served, prompt=PROMPT, tokens=12, **more):
     _, url, model, _ = served
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, **more}
-    return httpx.post(f"{url}/v1/completions", json=body, timeout=300)
+    return WEB.post(f"{url}/v1/completions", json=body, timeout=300)
 
 
 def test_it_answers_as_generate(served):
@@ -89,7 +91,7 @@ def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
     assert complete(served, prompt="word " * 60, tokens=100_000).json()["usage"]["total_tokens"] <= 256
     _, url, model, _ = served
     body = {"model": model, "prompt": PROMPT, "max_tokens": 64, "stream": True}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=300) as reply:
+    with WEB.stream("POST", f"{url}/v1/completions", json=body, timeout=300) as reply:
         next(reply.iter_bytes())  # then the client goes away
     with ThreadPoolExecutor(8) as users:
         answers = list(users.map(lambda _: complete(served).json()["choices"][0]["text"], range(8)))
