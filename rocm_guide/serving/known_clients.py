@@ -79,8 +79,10 @@ def vllm_bench_command(target: Target, plan: Plan, limits: Limits, level: float,
     """
     closed = not isinstance(level, float)
     load = ["--max-concurrency", str(level), "--request-rate", "inf"] if closed else ["--request-rate", f"{level:g}"]
+    # Its random prompts need the tokenizer, and the name under which a model is served need not lead to one.
+    known = ["--tokenizer", target.root] if target.root not in ("", target.model) else []
     return [
-        *("vllm", "bench", "serve", "--backend", "openai", "--base-url", target.url, "--model", target.model),
+        *("vllm", "bench", "serve", "--backend", "openai", "--base-url", target.url, "--model", target.model, *known),
         *("--dataset-name", "random", "--random-input-len", str(plan.prompt_tokens)),
         *("--random-output-len", str(plan.tokens), "--ignore-eos", "--num-prompts", str(plan.requests)),
         *("--num-warmups", str(plan.warm_up), "--seed", str(plan.seed), *load),

@@ -147,7 +147,9 @@ def server_command(
     cache_tokens: int | None = None,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that serves a checkpoint; its folder is the working folder, so that the name is the model's.
+    """The command line that serves a checkpoint under the name of its folder.
+
+    ``transformers serve`` knows no other name than the path that it was given: it runs in the folder above.
 
     Args:
         engine: "vllm" or "transformers".
@@ -158,16 +160,16 @@ def server_command(
         options: appended as they are.
 
     >>> server_command(Checkpoint(Path("/runs/mine")), "vllm", port=9000)
-    ['vllm', 'serve', 'mine', '--host', '127.0.0.1', '--port', '9000']
+    ['vllm', 'serve', '/runs/mine', '--host', '127.0.0.1', '--port', '9000', '--served-model-name', 'mine']
     """
     where = ["--host", host, "--port", str(port)]
     if engine == "vllm":
         name = found.name
-        adapter: list[str] = []
+        called = ["--served-model-name", name]
         if found.base:
-            adapter = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
-            adapter.append(f"{name}={found.folder}")
-        return ["vllm", "serve", found.base or name, *where, *adapter, *options]
+            called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
+            called.append(f"{name}={found.folder}")
+        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *options]
     cache: list[str] = []
     if cache_tokens is None and device == "cpu":
         cache_tokens = 4096

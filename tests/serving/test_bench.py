@@ -12,8 +12,8 @@ import pytest
 
 from rocm_guide.serving.bench import measure_server
 from rocm_guide.serving.checkpoints import ServingError
-from rocm_guide.serving.client import Answer
-from rocm_guide.serving.known_clients import from_vllm
+from rocm_guide.serving.client import Answer, look_at
+from rocm_guide.serving.known_clients import from_vllm, vllm_bench_command
 from rocm_guide.serving.load import Plan, Run
 from rocm_guide.serving.results import Limits, percentile, summarize_run, with_spread
 from tests.serving.fake_server import fake_server
@@ -194,6 +194,16 @@ def test_a_result_of_vllm_that_cannot_be_read(vllm, result):
     vllm(result)
     with fake_server(version="0.32.0") as server, pytest.raises(ServingError, match="vllm bench serve"):
         measure_server(server.url, PLAN, users=[1])
+
+
+def test_vllms_client_gets_its_tokenizer_from_what_the_server_loaded():
+    def command(**entry):
+        with fake_server(version="0.32.0", models={"data": [{"id": "mine", **entry}]}) as server:
+            return " ".join(vllm_bench_command(look_at(server.url), PLAN, Limits(), 1, "out"))
+
+    assert "--model mine --tokenizer /runs/mine --dataset-name" in command(root="/runs/mine")
+    for same in ({}, {"root": None}, {"root": "mine"}):
+        assert "--model mine --dataset-name" in command(**same)
 
 
 def test_a_fixed_length_is_read_off_vllms_counts():
