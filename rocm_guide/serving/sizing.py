@@ -52,7 +52,7 @@ def size_server(
     """The KV cache of a server with tensor parallelism over ``count`` GPUs, by :func:`rocm_guide.memory.planner.fit`.
 
     A server takes ``utilization`` of the memory, loads its weights, reads one piece of a prompt to see what
-    activations cost, and makes blocks of what is left: vLLM's way (``--gpu-memory-utilization``, 0.9 by default;
+    activations cost, and makes blocks of what is left: vLLM's way (``--gpu-memory-utilization``, 0.92 in 0.32;
     vLLM documentation, "Conserving Memory"). ``transformers serve`` takes that share of what the weights leave
     (``--cb-max-memory-percent``), and keeps room beside the cache that grows with it: see :func:`_beside_a_token`.
 

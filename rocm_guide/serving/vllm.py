@@ -29,7 +29,7 @@ class Flag:
 
 FLAGS = (
     Flag("--tensor-parallel-size N", "1", "splits every matrix and the KV heads over N GPUs; two all-reduces a layer"),
-    Flag("--gpu-memory-utilization F", "0.9", "share of the memory for weights, activations and KV cache together"),
+    Flag("--gpu-memory-utilization F", "0.92", "share of the memory for weights, activations and KV cache together"),
     Flag("--max-model-len N", "the model's", "longest prompt and answer; the cache must hold at least one such text"),
     Flag("--max-num-seqs N", "by device", "texts in one step; more is throughput, and time between tokens"),
     Flag("--max-num-batched-tokens N", "by device", "tokens of one step; large: prompts fast; small: even answers"),

@@ -14,6 +14,8 @@ from rocm_guide.serving.checkpoints import ServingError
 from rocm_guide.serving.sizing import serving_table, size_server
 from rocm_guide.serving.vllm import FLAGS, FROM_TGI, container_command, manifest, manifest_text
 from rocm_guide.zoo.shapes import SHAPES
+from rocm_guide.zoo.sizes import sizes_of
+from rocm_guide.zoo.tiny import tiny_folder
 
 
 @pytest.mark.parametrize(("shape", "count"), [("llama-3-8b", 1), ("llama-3-70b", 1), ("llama-3-70b", 8)])
@@ -34,6 +36,14 @@ def test_what_changes_the_number_of_users():
     # More GPUs than KV heads: each holds a copy of one, and a block costs as much as on 8.
     small = SHAPES["qwen2.5-7b"]  # 28 heads, 4 KV heads
     assert size_server(small, length=4096, count=4).users < size_server(small, length=4096, count=4, kv_bytes=1).users
+
+
+def test_a_block_costs_what_vllm_makes_of_it():
+    # vLLM 0.32 on a CPU served the tiny model in float32 with VLLM_CPU_KVCACHE_SPACE=1 (GiB) and blocks of 32 tokens;
+    # its /metrics said num_gpu_blocks="14563" and kv_cache_size_tokens="466016".
+    fields = json.loads((tiny_folder() / "config.json").read_text())
+    blocks = 2**30 // sizes_of(fields).kv_cache_bytes(32, bytes_per_number=4)
+    assert (blocks, 32 * blocks) == (14563, 466016)
 
 
 class OneGPU:
