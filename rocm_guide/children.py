@@ -140,8 +140,10 @@ class Service:
 
     Args:
         command: program and arguments.
-        environment: variables to set there beside this process's own; Python programs find this process's modules.
+        environment: variables to set there beside this process's own.
         folder: where it runs; this process's folder when None.
+        same_modules: whether a Python program finds this process's modules; not one from another environment, which
+            would take them for its own.
         grace: seconds between SIGTERM and SIGKILL.
 
     >>> with Service([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"]) as service:
@@ -156,6 +158,7 @@ class Service:
         *,
         environment: Mapping[str, str] | None = None,
         folder: str | os.PathLike[str] | None = None,
+        same_modules: bool = True,
         grace: float = 10.0,
     ) -> None:
         self.command, self.grace = [str(word) for word in command], grace
@@ -167,7 +170,7 @@ class Service:
             stdout=self._log,
             stderr=self._log,
             cwd=folder,
-            env=_same_modules(environment),
+            env=_same_modules(environment) if same_modules else {**os.environ, **(environment or {})},
             start_new_session=True,  # Ctrl-C in the terminal is for this process, which then stops the service
         )
 

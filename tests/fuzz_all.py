@@ -336,10 +336,26 @@ def read_served_folder(data: bytes, place: Path) -> None:
 
 
 def read_bench_result(data: bytes, _: Path) -> None:
-    from rocm_guide.serving.bench import read_vllm
+    from rocm_guide.serving.known_clients import read_vllm
     from rocm_guide.serving.load import Plan
 
     read_vllm(data, Plan(), 4)
+
+
+def read_guidellm_result(data: bytes, _: Path) -> None:
+    from rocm_guide.serving.known_clients import read_guidellm
+    from rocm_guide.serving.load import Plan
+    from rocm_guide.serving.results import Limits
+
+    read_guidellm(data, Plan(), 4, Limits())
+
+
+def guidellm_result() -> list[bytes]:
+    times = {"request_start_time": 1000.5, "request_end_time": 1001.0, "time_to_first_token_ms": 100.0}
+    record = {**times, "inter_token_latency_ms": 20.0, "output_tokens": 5, "prompt_tokens": 20}
+    requests = {"successful": [record], "errored": [{"info": {"error": "no"}}], "incomplete": []}
+    found = {"metadata": {"guidellm_version": "0.8.1"}, "benchmarks": [{"start_time": 1000.0, "requests": requests}]}
+    return [json.dumps(found).encode()]
 
 
 def bench_result() -> list[bytes]:
@@ -415,6 +431,7 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "checkpoint": (checkpoints, read_checkpoint, 0.05),
     "served-folder": (lambda: SERVED, read_served_folder, 0.05),
     "bench-result": (bench_result, read_bench_result, 0.05),
+    "guidellm-result": (guidellm_result, read_guidellm_result, 0.05),
 }
 
 

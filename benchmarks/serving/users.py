@@ -103,7 +103,7 @@ def main() -> int:
                     results["levels"] += found["levels"]
             assert results is not None
             log = server.service.last_lines(400)
-    blocks = re.findall(r"[^\n]*(?:num_blocks|# GPU blocks|KV cache size)[^\n]*", log)
+    blocks = re.findall(r"[^\n]*(?:num_sectors|# GPU blocks|KV cache size)[^\n]*", log)
     results |= {
         "shape": given.shape,
         "parameters": parameters,

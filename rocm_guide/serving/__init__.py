@@ -12,6 +12,8 @@ In reading order:
 - ``load``: Put load on a server: users who wait for their answer (closed loop) or arrivals that do not (open loop).
 - ``results``: What a measurement of a server says: percentiles with their spread, throughput, goodput; one JSON, one
   picture.
+- ``known_clients``: Well-known clients that `rocm-guide bench` calls where they are installed: ``vllm bench serve``
+  and guidellm.
 - ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of `rocm-guide
   bench`.
 - ``sizing``: How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 12.
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from rocm_guide.serving.results import Limits, draw_levels, level_table, write_results
     from rocm_guide.serving.server import Server, start_server
     from rocm_guide.serving.sizing import serving_table, size_server
-    from rocm_guide.serving.vllm import FROM_TGI, container_command, flag_table, manifest
+    from rocm_guide.serving.vllm import FROM_TGI, container_command, flag_table, manifest, manifest_text
 
 __all__ = [
     "FROM_TGI",
@@ -46,6 +48,7 @@ __all__ = [
     "flag_table",
     "level_table",
     "manifest",
+    "manifest_text",
     "measure_server",
     "merge_adapter",
     "read_checkpoint",

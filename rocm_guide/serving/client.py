@@ -60,12 +60,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Target:
-    """A server that answers: address without /v1, the model's name ("" where none has to be given), and what it is."""
+    """A server that answers: address without /v1, the model's name ("" where none has to be given), and what it is.
+
+    Attributes:
+        root: what the server says that it loaded under that name (vLLM does): a folder on its machine, or a hub id.
+    """
 
     url: str
     model: str = ""
     kind: str = "unknown"
     version: str = ""
+    root: str = ""
 
 
 def headers() -> dict[str, str]:
@@ -111,15 +116,16 @@ def look_at(url: str, model: str = "") -> Target:
     if found.status_code in (401, 403):
         raise ServingError(f"{shown(url)}: refuses with {found.status_code}; put its key into OPENAI_API_KEY")
     try:
-        names = [str(entry["id"]) for entry in found.json()["data"]]
-    except (ValueError, KeyError, TypeError) as e:
+        roots = {str(entry["id"]): shown(entry.get("root") or "", 4096) for entry in found.json()["data"]}
+    except (AttributeError, ValueError, KeyError, TypeError) as e:
         said = f"/v1/models gives {found.status_code}"
         raise ServingError(f"{shown(url)}: answers, but is no OpenAI-compatible server ({said})") from e
     try:
         number = str(version.json()["version"]) if version.status_code == 200 else ""
     except (ValueError, KeyError, TypeError):
         number = ""
-    return Target(base, model or (names[0] if names else ""), "vllm" if number else "unknown", shown(number, 40))
+    model = model or next(iter(roots), "")
+    return Target(base, model, "vllm" if number else "unknown", shown(number, 40), roots.get(model, ""))
 
 
 async def ask(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.children import ChildError, Service
 from rocm_guide.serving.checkpoints import ServingError
-from rocm_guide.serving.server import free_port
+from rocm_guide.serving.server import answers_health, free_port
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -166,8 +166,6 @@ def start_gateway(
     Raises:
         ServingError: no replica named, or it did not start.
     """
-    import httpx
-
     if not replicas:
         raise ServingError("no replica named: give the address of at least one server")
     port = free_port(port=port)
@@ -176,15 +174,9 @@ def start_gateway(
     code = f"import sys, {run_gateway.__module__} as m; m.{run_gateway.__name__}(sys.argv[1:])"
     command = [sys.executable, "-c", code, str(port), str(most), *replicas]
 
-    def up() -> bool:
-        try:
-            return bool(httpx.get(f"{url}/health", timeout=2, trust_env=False).status_code == 200)
-        except httpx.HTTPError:
-            return False
-
     with Service(command, environment={KEY: key}) as service:
         try:
-            service.wait_until(up, seconds)
+            service.wait_until(lambda: answers_health(url), seconds)
         except ChildError as e:
             raise ServingError(f"the gateway {str(e).split(' ', 1)[1]}") from e
         yield url

@@ -21,7 +21,7 @@ from rocm_guide.serving.client import Answer, Target, ask
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Plan", "Run", "run_load"]
+__all__ = ["Plan", "Run", "find_dialect", "prompts_of", "run_load"]
 
 #: Common words; prompts of them differ from the first word on, so that no server can reuse another prompt's prefix.
 _TEXT = (
@@ -101,6 +101,26 @@ def run_load(
     return list(_in_own_loop(_run(target, plan, users, rates, progress)))
 
 
+def prompts_of(plan: Plan, level: float, words: int) -> list[str]:
+    """The prompts of one level, the same for the same seed; no two levels share one, nor begin alike.
+
+    >>> len(prompts_of(Plan(requests=3), 4, 10))
+    3
+    """
+    generator = random.Random(f"{plan.seed} {level}")
+    return [prompt_of(words, generator) for _ in range(plan.requests)]
+
+
+def find_dialect(target: Target, plan: Plan) -> tuple[int, dict[str, Any]]:
+    """Warm the server up; gives words for a prompt of the wanted length, and fields that make it write on to the limit.
+
+    Raises:
+        ServingError: the first request fails.
+    """
+    found: tuple[int, dict[str, Any]] = _in_own_loop(_with_client(plan, lambda client: _warm_up(client, target, plan)))
+    return found
+
+
 def _in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
     """``asyncio.run`` in a thread: a notebook's thread has a loop that runs already."""
     result: list[Any] = []
@@ -130,26 +150,30 @@ def _in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
     return result[0]
 
 
-async def _run(
-    target: Target, plan: Plan, users: Sequence[int], rates: Sequence[float], progress: Callable[[Run], None]
-) -> list[Run]:
+async def _with_client(plan: Plan, work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
     import httpx
 
     # Servers close idle connections after five seconds; one that closes as it is taken up again would be a failure.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2)
     async with httpx.AsyncClient(timeout=plan.timeout, limits=limits) as client:
+        return await work(client)
+
+
+async def _run(
+    target: Target, plan: Plan, users: Sequence[int], rates: Sequence[float], progress: Callable[[Run], None]
+) -> list[Run]:
+    async def measured(client: httpx.AsyncClient) -> list[Run]:
         words, extra = await _warm_up(client, target, plan)
         runs = []
         for level in [*users, *map(float, rates)]:
-            generator = random.Random(f"{plan.seed} {level}")
-            prompts = [prompt_of(words, generator) for _ in range(plan.requests)]
+            prompts = prompts_of(plan, level, words)
             began = time.perf_counter()
 
             def one(prompt: str, began: float = began) -> Coroutine[Any, Any, Answer]:
                 return ask(client, target, prompt, plan.tokens, extra, began)
 
             closed = not isinstance(level, float)
-            answers = await (_closed(one, prompts, int(level)) if closed else _open(one, prompts, level, generator))
+            answers = await (_closed(one, prompts, int(level)) if closed else _open(one, prompts, level, plan.seed))
             good = [a for a in answers if not a.error]
             seconds = max((a.ended for a in good), default=0.0) - min((a.sent for a in good), default=0.0)
             fixed = bool(good) and all(a.tokens == plan.tokens for a in good)
@@ -157,6 +181,9 @@ async def _run(
             progress(run)
             runs.append(run)
         return runs
+
+    found: list[Run] = await _with_client(plan, measured)
+    return found
 
 
 async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan) -> tuple[int, dict[str, Any]]:
@@ -202,9 +229,10 @@ async def _closed(one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: li
 
 
 async def _open(
-    one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: list[str], rate: float, generator: random.Random
+    one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: list[str], rate: float, seed: int
 ) -> list[Answer]:
     """Arrivals of a Poisson process: the time to the next one is exponential, whatever the server does."""
+    generator = random.Random(f"{seed} arrivals {rate}")
     began, due, tasks = time.perf_counter(), 0.0, []
     for prompt in prompts:
         await asyncio.sleep(max(0.0, began + due - time.perf_counter()))

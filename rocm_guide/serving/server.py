@@ -15,9 +15,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rocm_guide.base import shown
 from rocm_guide.children import ChildError, Service
@@ -145,7 +147,9 @@ def server_command(
     cache_tokens: int | None = None,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that serves a checkpoint; its folder is the working folder, so that the name is the model's.
+    """The command line that serves a checkpoint under the name of its folder.
+
+    ``transformers serve`` knows no other name than the path that it was given: it runs in the folder above.
 
     Args:
         engine: "vllm" or "transformers".
@@ -156,16 +160,16 @@ def server_command(
         options: appended as they are.
 
     >>> server_command(Checkpoint(Path("/runs/mine")), "vllm", port=9000)
-    ['vllm', 'serve', 'mine', '--host', '127.0.0.1', '--port', '9000']
+    ['vllm', 'serve', '/runs/mine', '--host', '127.0.0.1', '--port', '9000', '--served-model-name', 'mine']
     """
     where = ["--host", host, "--port", str(port)]
     if engine == "vllm":
         name = found.name
-        adapter: list[str] = []
+        called = ["--served-model-name", name]
         if found.base:
-            adapter = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
-            adapter.append(f"{name}={found.folder}")
-        return ["vllm", "serve", found.base or name, *where, *adapter, *options]
+            called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
+            called.append(f"{name}={found.folder}")
+        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *options]
     cache: list[str] = []
     if cache_tokens is None and device == "cpu":
         cache_tokens = 4096
@@ -184,9 +188,7 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
     if engine == "vllm":
         return settings | {"VLLM_NO_USAGE_STATS": "1"}
     if found.quantised:
-        from rocm_guide.doctor.own_folders import OWN_FOLDERS
-
-        settings["PYTHONPATH"] = str(OWN_FOLDERS["quantization"].path)
+        settings["PYTHONPATH"] = _library_folder(found)
         settings["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # as add_libraries: half a minute of compiling for nothing
     # `/v1/models` of transformers serve lists the hub's cache, and fails where there is none.
     settings["HF_HUB_CACHE"] = hub
@@ -195,13 +197,47 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
     return settings
 
 
-def _healthy(url: str) -> bool:
-    import httpx
+#: What `transformers serve` reads the quantised checkpoints of this course with.
+_LIBRARIES = {
+    "gptq": "gptqmodel",
+    "awq": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed_tensors",
+}
 
+
+def _library_folder(found: Checkpoint) -> str:
+    """The folder with the libraries for quantised weights (notebooks 06, 07, 08 and 22).
+
+    Raises:
+        ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after
+            some seconds of loading. Of a method that the course does not use, transformers decides.
+    """
+    from rocm_guide.doctor.own_folders import OWN_FOLDERS
+
+    folder = OWN_FOLDERS["quantization"]
+    library = _LIBRARIES.get(found.quantised)
+    if library and not (folder.path / library).is_dir() and find_spec(library) is None:
+        reads = f"transformers serve reads {found.quantised} with {library}, which is not installed"
+        raise ServingError(f"{shown(found.name)}: {reads}; {folder.fix}")
+    return str(folder.path)
+
+
+def answers_health(url: str) -> bool:
+    """Whether ``url``/health answers with 200.
+
+    Asked twenty times a second while a server loads, on cores that the server needs: httpx would read its certificates
+    each time, which takes longer than the pause between two questions.
+    """
+    parts = urlsplit(url)
+    connection = HTTPConnection(str(parts.hostname), parts.port, timeout=2.0)
     try:
-        return bool(httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200)
-    except httpx.HTTPError:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -239,9 +275,11 @@ def start_server(
         )
         reach = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         url = f"http://{reach}:{port}"
-        with Service(command, environment=_environment(found, engine, hub), folder=found.folder.parent) as service:
+        # vLLM has an environment of its own, with another transformers.
+        settings: dict[str, Any] = {"same_modules": engine != "vllm", "folder": found.folder.parent}
+        with Service(command, environment=_environment(found, engine, hub), **settings) as service:
             try:
-                took = service.wait_until(lambda: _healthy(url), seconds)
+                took = service.wait_until(lambda: answers_health(url), seconds)
             except ChildError as e:
                 raise ServingError(f"{shown(found.name)}: the server of {engine} {_reason(e)}") from e
             yield Server(url, found.name, engine, tuple(command), took, service)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rocm_guide.memory.planner import fit
 from rocm_guide.memory.work import FitError, Workload
-from rocm_guide.zoo.sizes import sizes_of
+from rocm_guide.zoo.sizes import Sizes, sizes_of
 
 __all__ = ["Sizing", "serving_table", "size_server"]
 
@@ -47,12 +47,14 @@ def size_server(
     block: int = 16,
     kv_bytes: int = 2,
     memory_gb: float | None = None,
+    engine: str = "vllm",
 ) -> Sizing:
     """The KV cache of a server with tensor parallelism over ``count`` GPUs, by :func:`rocm_guide.memory.planner.fit`.
 
     A server takes ``utilization`` of the memory, loads its weights, reads one piece of a prompt to see what
-    activations cost, and makes blocks of what is left: vLLM's way (``--gpu-memory-utilization``, 0.9 by default;
-    vLLM documentation, "Conserving Memory").
+    activations cost, and makes blocks of what is left: vLLM's way (``--gpu-memory-utilization``, 0.92 in 0.32;
+    vLLM documentation, "Conserving Memory"). ``transformers serve`` takes that share of what the weights leave
+    (``--cb-max-memory-percent``), and keeps room beside the cache that grows with it: see :func:`_beside_a_token`.
 
     Args:
         config: a transformers configuration, or the fields of a config.json.
@@ -60,6 +62,7 @@ def size_server(
         block: tokens of a block.
         kv_bytes: bytes of a number in the cache: 2 for bf16, 1 for fp8.
         memory_gb: memory of one GPU in 10^9 bytes, instead of the table's.
+        engine: "vllm", or "transformers" for ``transformers serve`` (one GPU, attention by torch).
 
     Raises:
         FitError: a split that the heads do not allow, an unknown GPU, or numbers that make no sense.
@@ -67,7 +70,12 @@ def size_server(
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> size_server(SHAPES["llama-3-8b"], length=8192).users
     156
+    >>> size_server(SHAPES["llama-3-8b"], length=8192, engine="transformers", block=32).users
+    125
     """
+    if engine not in ("vllm", "transformers") or (engine == "transformers" and (count != 1 or kv_bytes != 2)):
+        known = "vllm, or transformers on one GPU with a cache in 16 bits"
+        raise FitError(f"engine={engine!r}, count={count}, kv_bytes={kv_bytes}: computed for {known}")
     if not 0 < utilization <= 1:
         raise FitError(f"utilization={utilization}: the share of the memory that the server may take, as 0.9")
     if block < 1 or kv_bytes not in (1, 2, 4):
@@ -79,9 +87,35 @@ def size_server(
     fixed = plan.total - plan.parts["KV cache"]
     left = max(0, round(plan.budget * utilization) - fixed)
     per_block = sizes.kv_cache_bytes(block, bytes_per_number=kv_bytes) // min(count, sizes.kv_heads)
+    if engine == "transformers":
+        left = max(0, round((plan.budget - plan.parts["parameters"]) * utilization) - _fixed(sizes))
+        per_block += block * _beside_a_token(sizes)
     blocks = left // per_block
     users = blocks // -(-length // block)
     return Sizing(plan.gpu, count, length, plan.parts["parameters"], left, block, blocks, users)
+
+
+#: Tokens of one step of transformers' continuous batching, and requests of which it computes logits at once.
+_STEP, _ROWS = 8192, 1024
+
+
+def _beside_a_token(sizes: Sizes) -> int:
+    """Bytes that ``transformers serve`` keeps for each token of its cache beside the token's keys and values.
+
+    Without a kernel that reads blocks in place it gathers the keys and values of a step and repeats them for the query
+    heads, and it masks every token of a step against every token of the cache. For Llama-3-8B that is 34 KiB beside
+    128 KiB. Source: transformers 5.23, ``PagedAttentionMemoryHandler``.
+    """
+    gathered = 2 * sizes.most(lambda layer: 2 * layer.q + layer.v)
+    index = 8
+    return gathered + 2 * _STEP + index
+
+
+def _fixed(sizes: Sizes) -> int:
+    """Bytes that ``transformers serve`` keeps for a step, whatever the size of its cache."""
+    widths = sizes.most(lambda layer: layer.q + 2 * layer.v + 2 * layer.q + layer.v)
+    logits = _ROWS * (2 * sizes.hidden + 4 * sizes.vocab)
+    return _STEP * 2 * (sizes.hidden + widths) + 2 * _STEP * _STEP + logits
 
 
 def serving_table(

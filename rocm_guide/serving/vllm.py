@@ -6,12 +6,14 @@ Read off vLLM's documentation and source (0.32, 2026-11); nothing here was run o
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocm_guide.serving.checkpoints import ServingError
 
-__all__ = ["FLAGS", "FROM_TGI", "Flag", "container_command", "flag_table", "manifest"]
+__all__ = ["FLAGS", "FROM_TGI", "Flag", "container_command", "flag_table", "manifest", "manifest_text"]
 
 IMAGE = "vllm/vllm-openai-rocm"
 
@@ -27,7 +29,7 @@ class Flag:
 
 FLAGS = (
     Flag("--tensor-parallel-size N", "1", "splits every matrix and the KV heads over N GPUs; two all-reduces a layer"),
-    Flag("--gpu-memory-utilization F", "0.9", "share of the memory for weights, activations and KV cache together"),
+    Flag("--gpu-memory-utilization F", "0.92", "share of the memory for weights, activations and KV cache together"),
     Flag("--max-model-len N", "the model's", "longest prompt and answer; the cache must hold at least one such text"),
     Flag("--max-num-seqs N", "by device", "texts in one step; more is throughput, and time between tokens"),
     Flag("--max-num-batched-tokens N", "by device", "tokens of one step; large: prompts fast; small: even answers"),
@@ -82,7 +84,7 @@ def container_command(folder: str, *options: str, tag: str = "TAG") -> str:
 def manifest(
     name: str, *, claim: str, gpus: int = 1, replicas: int = 2, tag: str = "TAG", options: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    """A Kubernetes Deployment and a Service for vLLM on AMD GPUs, as plain dictionaries (JSON is YAML).
+    """A Kubernetes Deployment and a Service for vLLM on AMD GPUs; :func:`manifest_text` makes a file of them.
 
     Readiness and liveness ask /health; a slow start is the startup probe's. On SIGTERM vLLM finishes what it has begun,
     for which the pod gets two minutes. The key comes from a Secret; GPUs from AMD's device plugin (amd.com/gpu).
@@ -139,3 +141,19 @@ def manifest(
         "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8000}]},
     }
     return [deployment, service]
+
+
+def manifest_text(objects: Sequence[dict[str, Any]]) -> str:
+    """What ``kubectl apply -f FILE.yaml`` reads: one document for each object, in JSON, which is YAML.
+
+    A JSON list of objects would be refused ("invalid object to validate"). A validator reads the same text: what
+    :func:`manifest` writes passes ``kubernetes-validate --strict`` 1.37 for Kubernetes 1.28, 1.33 and 1.37.
+
+    >>> print(manifest_text([{"kind": "Service"}]))
+    ---
+    {
+     "kind": "Service"
+    }
+    <BLANKLINE>
+    """
+    return "".join(f"---\n{json.dumps(one, indent=1)}\n" for one in objects)

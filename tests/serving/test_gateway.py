@@ -12,12 +12,14 @@ from rocm_guide.serving.gateway import start_gateway
 from tests.serving.fake_server import fake_server
 
 KEY = "sesame"
+#: One client for all: each of its own would read its certificates, which takes longer than the request.
+WEB = httpx.Client(timeout=120, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def post(url, key=KEY, **more):
     body = {"prompt": "a b c", "max_tokens": 3, "stream": True, **more}
     headers = {"Authorization": f"Bearer {key}".encode("latin-1")} if key else {}
-    return httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=120)
+    return WEB.post(f"{url}/v1/completions", json=body, headers=headers, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def test_the_stream_comes_through_piece_by_piece(two):
     url, a, b = two
     a.between = b.between = 0.2
     body, headers = {"prompt": "a", "max_tokens": 4}, {"Authorization": f"Bearer {KEY}"}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=60) as reply:
+    with WEB.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=60) as reply:
         times = [time.monotonic() for _ in reply.iter_raw()]
     a.between = b.between = 0.0
     assert times[-1] - times[0] >= 0.3
@@ -57,7 +59,7 @@ def test_both_replicas_work_and_the_missing_one_costs_nobody_an_answer(two):
         assert [r.status_code for r in users.map(lambda _: post(url), range(4))] == [200] * 4
     a.first = b.first = 0.0
     assert len(a.seen) > seen[0] and len(b.seen) > seen[1]
-    assert httpx.get(f"{url}/ready").json() == {"ready": 2, "of": 3}
+    assert WEB.get(f"{url}/ready").json() == {"ready": 2, "of": 3}
 
 
 def test_too_many_at_once_and_too_much(two):
@@ -69,7 +71,7 @@ def test_too_many_at_once_and_too_much(two):
     assert set(codes) == {200, 429} and codes.count(200) >= 4
     assert post(url, prompt="x" * 1_100_000).status_code == 413
     assert post(url).status_code == 200, "the places of those who were refused are free again"
-    scraped = httpx.get(f"{url}/metrics").text
+    scraped = WEB.get(f"{url}/metrics").text
     assert f'gateway_requests_total{{code="429"}} {float(codes.count(429))}' in scraped
     assert 'gateway_requests_total{code="413"} 1.0' in scraped
 
@@ -80,7 +82,7 @@ def test_a_client_that_leaves_frees_its_place(two):
     headers = {"Authorization": f"Bearer {KEY}"}
     for _ in range(8):  # twice as many as there are places
         body = {"prompt": "a", "max_tokens": 100}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=60) as reply:
+        with WEB.stream("POST", f"{url}/v1/completions", json=body, headers=headers, timeout=60) as reply:
             if reply.status_code == 200:  # else the gateway has not noticed yet that the last ones left
                 next(reply.iter_raw())
     a.between = b.between = 0.0
@@ -96,5 +98,5 @@ def test_nobody_there():
     with fake_server() as gone:
         missing = gone.url
     with start_gateway([missing], key="") as url:
-        assert httpx.get(f"{url}/ready").status_code == 503 and httpx.get(f"{url}/health").status_code == 200
+        assert WEB.get(f"{url}/ready").status_code == 503 and WEB.get(f"{url}/health").status_code == 200
         assert post(url, key="").status_code == 503

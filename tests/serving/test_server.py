@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
 """The real server, started once by the real command: it answers as `generate`, bears its users, and leaves nothing."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,14 +18,18 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rocm_guide.children import ChildError
 from rocm_guide.serving import server as serving
 from rocm_guide.serving.bench import measure_server
 from rocm_guide.serving.checkpoints import Checkpoint, ServingError
 from rocm_guide.serving.load import Plan
-from rocm_guide.serving.server import free_port, pick_engine, server_command, start_server
+from rocm_guide.serving.server import answers_health, free_port, pick_engine, server_command, start_server
 from rocm_guide.zoo.load import load_model
 from rocm_guide.zoo.tiny import tiny_folder
+from tests.serving.fake_server import fake_server
 
+#: One client for all: each of its own would read its certificates, which takes longer than the request.
+WEB = httpx.Client(timeout=300, limits=httpx.Limits(max_keepalive_connections=0))
 PROMPT = "In short: the memory bandwidth of MI300X is"
 
 
@@ -58,7 +66,7 @@ def served():
 def complete(served, prompt=PROMPT, tokens=12, **more):
     _, url, model, _ = served
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, **more}
-    return httpx.post(f"{url}/v1/completions", json=body, timeout=300)
+    return WEB.post(f"{url}/v1/completions", json=body, timeout=300)
 
 
 def test_it_answers_as_generate(served):
@@ -83,7 +91,7 @@ def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
     assert complete(served, prompt="word " * 60, tokens=100_000).json()["usage"]["total_tokens"] <= 256
     _, url, model, _ = served
     body = {"model": model, "prompt": PROMPT, "max_tokens": 64, "stream": True}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=300) as reply:
+    with WEB.stream("POST", f"{url}/v1/completions", json=body, timeout=300) as reply:
         next(reply.iter_bytes())  # then the client goes away
     with ThreadPoolExecutor(8) as users:
         answers = list(users.map(lambda _: complete(served).json()["choices"][0]["text"], range(8)))
@@ -107,6 +115,20 @@ def test_ctrl_c_ends_it_and_nothing_is_left(served):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130 and said.endswith("stopped\n") and processes_with(mark) == []
+
+
+def test_asking_for_health_reads_no_certificates_and_believes_only_a_200(monkeypatch):
+    # Twenty times a second: with certificates it took 51 ms of CPU each time, half of one of two cores.
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: pytest.fail("certificates"))
+    with fake_server() as server:
+        assert answers_health(server.url) and not answers_health(f"{server.url.rsplit(':', 1)[0]}:9")
+        assert not answers_health(f"http://no-such-host.invalid:{server.server_address[1]}")
+    assert not answers_health(server.url), "it has ended"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = threading.Thread(target=lambda: listener.accept()[0].sendall(b"SSH-2.0-OpenSSH\r\n"))
+        answering.start()
+        assert not answers_health(f"http://127.0.0.1:{listener.getsockname()[1]}"), "another service on the port"
+        answering.join()
 
 
 def test_a_taken_port_and_a_foreign_address_are_refused_before_anything_starts():
@@ -137,6 +159,65 @@ def test_a_server_that_never_answers_is_ended(monkeypatch):
         start_server(tiny_folder(), seconds=0.3).__enter__()
 
 
+#: What `vllm` on the PATH does as far as we can see: serve the named folder on the port. It writes down what it got.
+VLLM = """#!{python} -S
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    log_message = lambda *_: None
+words = sys.argv[1:]
+assert words[0] == "serve" and os.path.isfile(words[1] + "/config.json"), words
+print(json.dumps([words, os.environ.get("PYTHONPATH")]), flush=True)
+HTTPServer((words[words.index("--host") + 1], int(words[words.index("--port") + 1])), Healthy).serve_forever()
+"""
+
+
+def test_vllm_of_another_environment_is_picked_and_keeps_its_own_modules(tmp_path, monkeypatch):
+    program = tmp_path / "vllm"
+    program.write_text(VLLM.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with start_server(tiny_folder(), options=["--max-model-len", "64"]) as server:
+        words, modules = json.loads(server.service.last_lines(1))
+        assert server.engine == "vllm" and server.model == tiny_folder().name
+    assert words[1] == str(tiny_folder()), "a client on this machine finds the tokenizer there"
+    assert words[-4:] == ["--served-model-name", server.model, "--max-model-len", "64"]
+    assert modules is None, "the course's transformers would take the place of vLLM's"
+    assert not server.running
+
+
+@pytest.mark.parametrize(
+    ("method", "library"),
+    [("gptq", "gptqmodel"), ("awq", "gptqmodel"), ("bitsandbytes", "bitsandbytes"), ("compressed-tensors", None)],
+)
+def test_a_quantised_checkpoint_whose_library_is_missing_is_refused_before_anything_starts(
+    tmp_path, monkeypatch, method, library
+):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "small")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": method}}))
+    monkeypatch.setenv("ROCM_GUIDE_QUANTIZATION", str(tmp_path / "libraries"))
+    there = serving.find_spec
+    hidden = ("gptqmodel", "bitsandbytes", "compressed_tensors")
+    monkeypatch.setattr(serving, "find_spec", lambda name: None if name in hidden else there(name))
+    monkeypatch.setattr(serving, "Service", lambda *_, **__: pytest.fail("a server was started"))
+    library = library or "compressed_tensors"
+    with pytest.raises(ServingError, match=f"small: .* reads {method} with {library}, which is not installed; run"):
+        start_server(folder, engine="transformers", device="cpu").__enter__()
+    (tmp_path / "libraries" / library).mkdir(parents=True)  # then it is started, with that folder on its path
+
+    def started(*_, environment, **__):
+        raise ChildError(f"started with {environment['PYTHONPATH']}")
+
+    monkeypatch.setattr(serving, "Service", started)
+    with pytest.raises(ChildError, match=f"started with {tmp_path / 'libraries'}"):
+        start_server(folder, engine="transformers", device="cpu").__enter__()
+
+
 def test_the_command_lines_of_both_engines():
     model, adapter = Checkpoint(Path("/runs/mine")), Checkpoint(Path("/runs/mine"), base="org/base", rank=32)
     ours = server_command(model, "transformers", device="cpu")
@@ -145,6 +226,24 @@ def test_the_command_lines_of_both_engines():
     line = " ".join(server_command(adapter, "vllm", options=["--max-model-len", "99"]))
     assert line.startswith("vllm serve org/base --host 127.0.0.1") and line.endswith("--max-model-len 99")
     assert "--enable-lora --max-lora-rank 32 --lora-modules mine=/runs/mine" in line
+
+
+def test_a_run_is_named_as_for_the_passport(tmp_path, monkeypatch):
+    from rocm_guide.cli.serving.serve import serve
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("ROCM_GUIDE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/passport.json").write_text("{}")
+    with pytest.raises(ServingError, match="runs/mine: a run without a merged model"):
+        serve("mine")
+    (tmp_path / "mine").mkdir()  # a folder of that name goes first
+    with pytest.raises(ServingError, match=f"{tmp_path}/mine: holds neither config.json"):
+        serve("mine")
+    for name in ("", "yours"):
+        with pytest.raises(ServingError, match="no such folder"):
+            serve(name)
 
 
 def test_an_engine_that_is_unknown_or_missing(monkeypatch, tmp_path):

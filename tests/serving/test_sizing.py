@@ -2,6 +2,9 @@
 """Users of a card against `fit`, and the words for vLLM and Kubernetes."""
 
 import json
+import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -9,8 +12,10 @@ from rocm_guide.memory.planner import fit
 from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.serving.checkpoints import ServingError
 from rocm_guide.serving.sizing import serving_table, size_server
-from rocm_guide.serving.vllm import FLAGS, FROM_TGI, container_command, manifest
+from rocm_guide.serving.vllm import FLAGS, FROM_TGI, container_command, manifest, manifest_text
 from rocm_guide.zoo.shapes import SHAPES
+from rocm_guide.zoo.sizes import sizes_of
+from rocm_guide.zoo.tiny import tiny_folder
 
 
 @pytest.mark.parametrize(("shape", "count"), [("llama-3-8b", 1), ("llama-3-70b", 1), ("llama-3-70b", 8)])
@@ -33,6 +38,43 @@ def test_what_changes_the_number_of_users():
     assert size_server(small, length=4096, count=4).users < size_server(small, length=4096, count=4, kv_bytes=1).users
 
 
+def test_a_block_costs_what_vllm_makes_of_it():
+    # vLLM 0.32 on a CPU served the tiny model in float32 with VLLM_CPU_KVCACHE_SPACE=1 (GiB) and blocks of 32 tokens;
+    # its /metrics said num_gpu_blocks="14563" and kv_cache_size_tokens="466016".
+    fields = json.loads((tiny_folder() / "config.json").read_text())
+    blocks = 2**30 // sizes_of(fields).kv_cache_bytes(32, bytes_per_number=4)
+    assert (blocks, 32 * blocks) == (14563, 466016)
+
+
+class OneGPU:
+    tp_size = 1
+
+    def are_kv_heads_tp_ed(self):
+        return False
+
+
+@pytest.mark.parametrize("shape", ["llama-3-8b", "qwen2.5-7b", "llama-3-70b"])
+def test_transformers_own_cache_has_the_blocks_that_were_predicted(shape, monkeypatch):
+    import torch
+    from transformers import AutoConfig
+    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+    from transformers.generation.continuous_batching import cache
+
+    fields = dict(SHAPES[shape])
+    plan = fit(fields, Workload("serve", batch=1, seq=8192))
+    left = int(0.8 * (plan.budget - plan.parts["parameters"]))  # what an MI300X has beside the weights
+    monkeypatch.setattr(cache.PagedAttentionMemoryHandler, "get_available_memory", lambda _: left)
+    config = AutoConfig.for_model(**fields)
+    config._attn_implementation = "sdpa"
+    settings = ContinuousBatchingConfig(page_size=32, max_memory_percent=0.8, use_async_batching=False)
+    options = {"dtype": torch.bfloat16, "model_supports_logits_to_keep": True}
+    theirs = cache.PagedAttentionCache(config, settings, "meta", OneGPU(), **options)
+    ours = size_server(fields, length=8192, block=32, utilization=0.8, engine="transformers")
+    assert ours.blocks == pytest.approx(theirs.num_blocks, rel=0.03)
+    assert ours.users == ours.blocks // 256
+    assert abs(size_server(fields, length=8192, block=32, utilization=0.8).blocks / ours.blocks - 1) > 0.1, "not vLLM's"
+
+
 def test_a_model_that_does_not_fit_has_no_users():
     rows = serving_table({"405B": SHAPES["llama-3.1-405b"]}, lengths=(2048, 32768))
     assert [row["users"][2048] is None for row in rows] == [True, True, True, False]
@@ -49,6 +91,9 @@ def test_a_model_that_does_not_fit_has_no_users():
         {"length": 0},
         {"count": 3},
         {"gpu": "MI1"},
+        {"engine": "tgi"},
+        {"engine": "transformers", "count": 2},
+        {"engine": "transformers", "kv_bytes": 1},
     ],
 )
 def test_bad_numbers_are_refused(how):
@@ -86,3 +131,27 @@ def test_the_manifest_is_one_object_that_belongs_together():
     for name in ("My-Model", "a_b", "-a", "", "ä"):
         with pytest.raises(ServingError, match="a name in Kubernetes"):
             manifest(name, claim="models")
+
+
+def judged(text, place):
+    """(accepted, what was said) by the validator of Kubernetes objects that is installed here."""
+    file = place / "model.yaml"
+    file.write_text(text)
+    known = {"kubernetes-validate": ["--strict"], "kubeconform": ["-strict", "-summary"]}
+    command = next([name, *words, str(file)] for name, words in known.items() if shutil.which(name))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_manifest_is_a_file_that_kubernetes_takes(tmp_path):
+    import yaml
+
+    objects = manifest("my-model", claim="models", gpus=8, options=("--max-model-len", "8192"))
+    text = manifest_text(objects)
+    assert list(yaml.safe_load_all(text)) == objects, "one document for each; kubectl refuses a list"
+    if shutil.which("kubernetes-validate") or shutil.which("kubeconform"):  # 119 MB of schemas: not in the course's set
+        assert judged(text, tmp_path)[0], judged(text, tmp_path)[1]
+        accepted, said = judged(text.replace("readinessProbe", "readynessProbe"), tmp_path)
+        assert not accepted and "readynessProbe" in said
+    for word in re.findall(r'"image": "([^"]*)"', text):
+        assert word.endswith(":TAG") and "latest" not in word, "a tag that the reader fixes"

@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from rocm_guide.cli.options import JSON, between, choice, out_file
+from rocm_guide.serving.known_clients import CLIENTS
 
 __all__ = ["bench"]
-
-_CLIENTS = ("auto", "vllm", "own")
 
 
 def _numbers(text: str, option: str, least: float, *, whole: bool = False) -> list[float]:
@@ -46,7 +45,7 @@ def bench(
     model: Annotated[str, typer.Option(help="The model's name; the server's first if left out.")] = "",
     client: Annotated[
         str,
-        typer.Option(help="auto: vllm bench serve where it is and fits; own.", callback=choice(*_CLIENTS)),
+        typer.Option(help="auto: vllm bench serve or guidellm where installed, else own.", callback=choice(*CLIENTS)),
     ] = "auto",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the results as JSON.")

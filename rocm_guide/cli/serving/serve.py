@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -18,7 +19,12 @@ __all__ = ["serve"]
 
 
 def serve(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A folder: a saved model, or an adapter with its base.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run, as my-model, or a folder: a saved model, or an adapter with its base."
+        ),
+    ],
     server_options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- OPTIONS …]", help="Passed on to the server as they are.")
     ] = None,
@@ -41,8 +47,12 @@ def serve(
     """
     from rocm_guide.base import shown
     from rocm_guide.cli.output import announced
+    from rocm_guide.runs.folder import runs_folder
     from rocm_guide.serving.server import start_server
 
+    named = runs_folder() / run
+    if not Path(run).expanduser().exists() and run.strip() and named.is_dir():
+        run = str(named)
     # Without this, SIGTERM would end this process before its block is left: the guard would still end the server, but
     # a merged copy would stay on the disk.
     signal.signal(signal.SIGTERM, _interrupt)
