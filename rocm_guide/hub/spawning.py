@@ -8,16 +8,21 @@ JupyterHub, so that the course's environment needs none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
+import sqlite3
 import string
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rocm_guide.base import GuideError
 from rocm_guide.hub.assign import Assignments, HubError
 from rocm_guide.hub.devices import Device
 
-__all__ = ["NoDeviceFree", "environment_of", "folder_of", "with_device"]
+__all__ = ["NoDeviceFree", "environment_of", "folder_of", "limits", "running_servers", "with_device"]
 
 _PLAIN = set(string.ascii_lowercase + string.digits)
 
@@ -164,3 +169,28 @@ def limits(memory: str, cores: float) -> tuple[str, float]:
     if not 0 < cores <= 1024:
         raise GuideError(f"ROCM_GUIDE_HUB_CORES={cores:g}: CPU cores of a learner, for example 2")
     return memory, cores
+
+
+def running_servers(database: Path) -> dict[str, str]:
+    """Server -> name of its device, of every server that ran when the hub last wrote its database.
+
+    A file that is not there, or that no hub has filled yet, has none.
+
+    >>> running_servers(Path("/nonexistent/jupyterhub.sqlite"))
+    {}
+    """
+    if not database.is_file():
+        return {}
+    query = "SELECT u.name, s.name, s.state FROM spawners s JOIN users u ON s.user_id = u.id WHERE s.server_id NOTNULL"
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as opened:
+            rows = opened.execute(query).fetchall()
+    except sqlite3.OperationalError:  # no such table: a hub that never came up
+        return {}
+    except sqlite3.DatabaseError as e:
+        raise HubError(f"{database}: not a hub's database ({e}); move it away, learners then log in anew") from e
+    found = {}
+    for user, server, state in rows:
+        device = json.loads(state or "{}").get("device_name", "")
+        found[f"{user}/{server}" if server else str(user)] = str(device)
+    return found

@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not command:
         parser.error("no command: give -- jupyterhub-singleuser")
     os.umask(0o077)
+    os.environ.pop(
+        "PYTHONPATH", None
+    )  # it was for this command; the server and its kernels have environments of their own
     home = Path.home()
     print(prepare(given.course, home, private=True), file=sys.stderr, flush=True)
     os.execvp(command[0], command)
