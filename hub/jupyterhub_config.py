@@ -52,7 +52,7 @@ def password(state: Path) -> str:
 
 def kernel_of_the_course() -> None:
     """The hub's own environment has no torch: its Python kernel is the course's."""
-    python = Path(setting("PYTHON", str(CLONE / ".venv/bin/python")))
+    python = Path(setting("PYTHON", str(CLONE / ".venv/bin/python"))).absolute()
     if not os.access(python, os.X_OK):
         raise GuideError(f"{python}: no Python of the course; run make install, or set ROCM_GUIDE_HUB_PYTHON")
     words = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -102,7 +102,8 @@ command = [sys.executable, "-m", "rocm_guide.hub.start_server", "--course", str(
 c.Spawner.cmd = [*command, "--", str(Path(sys.prefix) / "bin/jupyterhub-singleuser")]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"
 c.Spawner.mem_limit, c.Spawner.cpu_limit = memory, cores
-c.Spawner.start_timeout = 120
+# A busy machine takes long to import JupyterLab; a learner then waits instead of reading of a failure.
+c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.environment = {
     "PYTHONPATH": str(CLONE),
     "OMP_NUM_THREADS": "1",

@@ -104,11 +104,12 @@ class Assignments:
                 return Answer(device)
             return Answer(None, place - len(free) + 1)
 
-    def give_back(self, server: str) -> None:
-        """``server`` has stopped, or no longer wants one."""
+    def give_back(self, server: str, *, place: bool = True) -> None:
+        """``server`` has stopped: its device is free again; with ``place`` its place in the queue is, too."""
         with self._table() as table:
             table.held.pop(server, None)
-            table.waiting.pop(server, None)
+            if place:
+                table.waiting.pop(server, None)
 
     def recover(self, running: Mapping[str, str]) -> list[str]:
         """After a restart of the hub: only what runs holds a device. One line for each thing that had to be mended.

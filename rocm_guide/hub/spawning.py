@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import re
 import sqlite3
@@ -74,6 +75,12 @@ def server_of(spawner: Any) -> str:
     return f"{spawner.user.name}/{spawner.name}" if spawner.name else str(spawner.user.name)
 
 
+async def finished(result: Any) -> None:
+    """Wait for what a hook returned, if there is anything to wait for."""
+    if inspect.isawaitable(result):
+        await result
+
+
 def with_device(base: type[Any], table: Assignments, *, wait: float = 600.0, every: float = 2.0) -> type[Any]:
     """A spawner class like ``base`` whose servers each get a device of ``table``, in turn.
 
@@ -94,7 +101,7 @@ def with_device(base: type[Any], table: Assignments, *, wait: float = 600.0, eve
         waits_for_device = False
 
         async def run_pre_spawn_hook(self) -> None:
-            await super().run_pre_spawn_hook()
+            await finished(super().run_pre_spawn_hook())
             if not table.devices:
                 return
             self.waits_for_device = True
@@ -113,9 +120,10 @@ def with_device(base: type[Any], table: Assignments, *, wait: float = 600.0, eve
             use_device(self, answer.device)
 
         async def run_post_stop_hook(self) -> None:
-            await super().run_post_stop_hook()
+            await finished(super().run_post_stop_hook())
             self.device_name = ""
-            table.give_back(server_of(self))
+            # JupyterHub stops what did not start, too: who still waits has not lost the place.
+            table.give_back(server_of(self), place=False)
 
         async def progress(self) -> AsyncIterator[dict[str, Any]]:
             said = -1

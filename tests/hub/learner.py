@@ -35,7 +35,7 @@ class Learner:
         return {"X-XSRFToken": self.xsrf(path), "Referer": f"{self.url}{path}"}
 
     def ask_for_server(self):
-        return self.http.post(f"{self.url}/hub/api/users/{self.name}/server", headers=self.headers("/hub/"))
+        return self.http.post(f"{self.url}/hub/api/users/{self.name}/server", json={}, headers=self.headers("/hub/"))
 
     def wait_until_ready(self, seconds=240):
         """Seconds until the server answers; the log of its progress if it never does."""
@@ -55,7 +55,7 @@ class Learner:
         return self.wait_until_ready(seconds)
 
     def stop_server(self):
-        self.http.delete(f"{self.url}/hub/api/users/{self.name}/server", headers=self.headers("/hub/"))
+        self.http.delete(f"{self.url}/hub/api/users/{self.name}/server", json={}, headers=self.headers("/hub/"))
 
     def api(self, path, method="GET", **more):
         base = f"/user/{self.name}/"

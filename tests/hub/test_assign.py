@@ -133,11 +133,11 @@ class Spawner:
     def __init__(self, name):
         self.user, self.name, self.environment, self.state = type("User", (), {"name": name}), "", {"A": "1"}, {}
 
-    async def run_pre_spawn_hook(self):
-        pass
+    def run_pre_spawn_hook(self):
+        return None
 
     async def run_post_stop_hook(self):
-        pass
+        self.stopped = True
 
     async def progress(self):
         yield {"message": "from the spawner itself"}
@@ -173,6 +173,7 @@ def test_a_spawner_waits_says_so_and_gives_back(tmp_path):
         await asyncio.sleep(0.05)
         assert not waiting.done() and "nobody is before you" in said[0]
         await ann.run_post_stop_hook()
+        assert ann.stopped
         await asyncio.gather(waiting, watching)
         assert bob.environment["ROCR_VISIBLE_DEVICES"] == "0" and said[-1] == "from the spawner itself"
 
@@ -183,8 +184,10 @@ def test_who_waits_too_long_is_told_and_keeps_the_place(tmp_path):
     t = table(tmp_path, gpus=1)
     t.ask("ann"), t.ask("bob")
     kind = with_device(Spawner, t, wait=0, every=0.01)
+    cyd = kind("cyd")
     with pytest.raises(NoDeviceFree) as e:
-        asyncio.run(kind("cyd").run_pre_spawn_hook())
+        asyncio.run(cyd.run_pre_spawn_hook())
+    asyncio.run(cyd.run_post_stop_hook())  # as JupyterHub does after a failure
     assert "one learner is before you" in e.value.jupyterhub_message and t.waiting() == ["bob", "cyd"]
 
 
