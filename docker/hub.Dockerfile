@@ -8,13 +8,16 @@ FROM ${COURSE}
 # hadolint ignore=DL3002
 USER 0
 COPY hub/requirements.txt /opt/hub/requirements.txt
+# The Python that has the course's libraries: this one, or the base's own if COURSE was built with VENV=none.
+ARG COURSE_PYTHON=/opt/course/.venv/bin/python
 RUN python3 -m venv /opt/hub/venv \
     && /opt/hub/venv/bin/pip install --no-cache-dir --no-compile --requirement /opt/hub/requirements.txt \
+    && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
     && groupadd --system learners \
     && install --directory --mode=0700 /srv/hub
 ENV HOME=/root \
     ROCM_GUIDE_HUB_GROUP=learners \
-    ROCM_GUIDE_HUB_PYTHON=/opt/course/.venv/bin/python \
+    ROCM_GUIDE_HUB_PYTHON=$COURSE_PYTHON \
     ROCM_GUIDE_HUB_STATE=/srv/hub \
     ROCM_GUIDE_HUB_URL=http://0.0.0.0:8000 \
     ROCM_GUIDE_HUB_USERS=system

@@ -13,7 +13,6 @@ ROCM_GUIDE_HUB_PYTHON    the course's Python (default: .venv/bin/python of the c
 ROCM_GUIDE_HUB_ROOT      folder that holds proc, sys and dev: a pretended machine, for trying out
 """
 
-import json
 import os
 import secrets
 import sys
@@ -26,6 +25,7 @@ sys.path.insert(0, str(CLONE))
 from rocm_guide.base import GuideError, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
 from rocm_guide.hub.devices import devices  # noqa: E402
+from rocm_guide.hub.kernel import write_kernel  # noqa: E402
 from rocm_guide.hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
 from rocm_guide.system.machine import Machine  # noqa: E402
 
@@ -50,26 +50,12 @@ def password(state: Path) -> str:
     return file.read_text().strip()
 
 
-def kernel_of_the_course() -> None:
-    """The hub's own environment has no torch: its Python kernel is the course's."""
-    python = Path(setting("PYTHON", str(CLONE / ".venv/bin/python"))).absolute()
-    if not os.access(python, os.X_OK):
-        raise GuideError(f"{python}: no Python of the course; run make install, or set ROCM_GUIDE_HUB_PYTHON")
-    words = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    path = os.pathsep.join((str(python.parent), "/usr/local/bin:/usr/bin:/bin"))
-    spec = {"argv": words, "display_name": "ROCm LLM Guide", "language": "python", "env": {"PATH": path}}
-    file = Path(sys.prefix) / "share/jupyter/kernels/python3/kernel.json"
-    text = json.dumps(spec, indent=1)
-    if not file.exists() or file.read_text() != text:
-        write_text(file, text)
-
-
 users = setting("USERS", "trial")
 if users not in ("trial", "system", "oauth"):
     raise GuideError(f"ROCM_GUIDE_HUB_USERS={users!r}: choose trial, system or oauth")
 state = own_folder(Path(setting("STATE", str(CLONE / "build/hub"))).absolute())
 memory, cores = limits(setting("MEMORY", "4G"), number("CORES", "2"))
-kernel_of_the_course()
+write_kernel(Path(sys.prefix), Path(setting("PYTHON", str(CLONE / ".venv/bin/python"))))
 
 # Devices: who has what is known before the hub takes the first request.
 found = devices(Machine(Path(setting("ROOT", "/"))))
@@ -164,7 +150,8 @@ else:
 c.JupyterHub.spawner_class = with_device(base, table)
 
 # Idle servers give their device back.
-minutes = number("IDLE", "60")
+if not 1 <= (minutes := number("IDLE", "60")) <= 100_000:
+    raise GuideError(f"ROCM_GUIDE_HUB_IDLE={minutes:g}: minutes, 1 or more")
 scopes = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
 c.JupyterHub.load_roles = [{"name": "idle-culler", "scopes": scopes, "services": ["idle-culler"]}]
 cull = [sys.executable, "-m", "jupyterhub_idle_culler", f"--timeout={int(minutes * 60)}"]

@@ -9,6 +9,7 @@ In reading order:
 - ``handout``: The notebooks in a learner's home: fresh ones come, changed ones stay.
 - ``spawning``: What JupyterHub's spawners do before a server starts and after it has stopped.
 - ``start_server``: The command that a spawner starts in place of jupyterhub-singleuser, as the learner.
+- ``kernel``: The hub's environment has no torch: its Python kernel is the course's Python.
 - ``capacity``: How many learners fit on this machine, and what is missing for a hub.
 - ``pretend``: A pretended machine with partitioned GPUs, for trying and testing.
 """

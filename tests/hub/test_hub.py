@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from learner import Learner
 from rocm_guide.hub.pretend import pretend_hub_machine
+from tests.hub.learner import Learner
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-hub/bin/python"
@@ -45,7 +45,13 @@ class Hub:
         machine = pretend_hub_machine(folder, gpus=gpus)
         self.state, self.port = folder / "state", free_ports()
         self.url = f"http://127.0.0.1:{self.port}"
-        given = {"STATE": self.state, "URL": self.url, "ROOT": machine.root, "PYTHON": sys.executable, "ADMINS": "teacher"}
+        given = {
+            "STATE": self.state,
+            "URL": self.url,
+            "ROOT": machine.root,
+            "PYTHON": sys.executable,
+            "ADMINS": "teacher",
+        }
         self.env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         self.env |= {f"ROCM_GUIDE_HUB_{k}": str(v) for k, v in given.items()}
         self.log = open(folder / "hub.log", "a+")  # noqa: SIM115 - closed with the hub
