@@ -98,7 +98,7 @@ def _gpus(m: Machine, found: Sequence[Device]) -> list[Check]:
     missing = [d.file for d in found if not (m.root / d.file.lstrip("/")).exists()]
     if missing:
         fix = "pass them in: --device /dev/kfd --device /dev/dri"
-        rows.append(Check("FAIL", "files", f"{missing[0]} and {len(missing) - 1} more are not here", fix))
+        rows.append(Check("FAIL", "files", f"not here: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}", fix))
     return rows
 
 
