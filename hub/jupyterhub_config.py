@@ -24,7 +24,7 @@ sys.path.insert(0, str(CLONE))
 
 from rocm_guide.base import GuideError, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
-from rocm_guide.hub.devices import devices  # noqa: E402
+from rocm_guide.hub.devices import list_devices  # noqa: E402
 from rocm_guide.hub.kernel import write_kernel  # noqa: E402
 from rocm_guide.hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
 from rocm_guide.system.machine import Machine  # noqa: E402
@@ -58,7 +58,7 @@ memory, cores = limits(setting("MEMORY", "4G"), number("CORES", "2"))
 write_kernel(Path(sys.prefix), Path(setting("PYTHON", str(CLONE / ".venv/bin/python"))))
 
 # Devices: who has what is known before the hub takes the first request.
-found = devices(Machine(Path(setting("ROOT", "/"))))
+found = list_devices(Machine(Path(setting("ROOT", "/"))))
 table = Assignments(state, found)
 for line in table.recover(running_servers(state / "jupyterhub.sqlite")):
     print(f"devices: {line}", file=sys.stderr)
@@ -111,6 +111,7 @@ if users == "trial":
     c.JupyterHub.authenticator_class = SharedPasswordAuthenticator
     c.SharedPasswordAuthenticator.user_password = password(state)
     c.Authenticator.allow_all = True
+    c.Spawner.args = ["--allow-root"] if os.geteuid() == 0 else []
     base = InFolders
     print(f"trial: open {url.geturl()} with any name and the password in {state / 'password'}", file=sys.stderr)
     print("trial: all servers run as one system user; for a class take ROCM_GUIDE_HUB_USERS=system", file=sys.stderr)

@@ -21,7 +21,7 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.hub.assign import Assignments, HubError
     from rocm_guide.hub.capacity import check_hub, learners_that_fit
-    from rocm_guide.hub.devices import Device, devices
+    from rocm_guide.hub.devices import Device, list_devices
     from rocm_guide.hub.handout import hand_out
     from rocm_guide.hub.partitions import partition_of, partition_table
 
@@ -30,9 +30,9 @@ __all__ = [
     "Device",
     "HubError",
     "check_hub",
-    "devices",
     "hand_out",
     "learners_that_fit",
+    "list_devices",
     "partition_of",
     "partition_table",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from rocm_guide.base import GuideError, shown
 from rocm_guide.checks import Check
 from rocm_guide.host import cores, memory_available
-from rocm_guide.hub.devices import Device, devices
+from rocm_guide.hub.devices import Device, list_devices
 from rocm_guide.system.machine import Machine
 
 __all__ = ["Fit", "check_hub", "hub_libraries", "learners_that_fit"]
@@ -177,7 +177,7 @@ def check_hub(
     ('devices', True)
     """
     m = machine or Machine()
-    found = devices(m)
+    found = list_devices(m)
     if m.root == Path("/"):
         available, _ = memory_available()
     else:

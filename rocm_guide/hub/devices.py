@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rocm_guide.system.machine import Machine
 
-__all__ = ["Device", "devices"]
+__all__ = ["Device", "list_devices"]
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 
@@ -69,7 +69,7 @@ def _memory(m: Machine, node: str) -> int:
     return sum(b.get("size_in_bytes", 0) for b in found if b.get("heap_type") in (1, 2))
 
 
-def devices(machine: Machine | None = None) -> list[Device]:
+def list_devices(machine: Machine | None = None) -> list[Device]:
     """The AMD devices of this machine in the order of their numbers; nodes that may not be read are left out.
 
     In a container, the kernel hides the nodes of devices that the container was not given, as the runtime does.
@@ -79,7 +79,7 @@ def devices(machine: Machine | None = None) -> list[Device]:
 
     Source: the kernel's ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c`` for the files and their fields.
 
-    >>> isinstance(devices(), list)
+    >>> isinstance(list_devices(), list)
     True
     """
     m = machine or Machine()

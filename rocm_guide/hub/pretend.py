@@ -23,9 +23,9 @@ def pretend_hub_machine(
         high_bits: a partition's number lies in the highest bits of the location, as newer kernels put it.
 
     >>> import tempfile
-    >>> from rocm_guide.hub.devices import devices
+    >>> from rocm_guide.hub.devices import list_devices
     >>> with tempfile.TemporaryDirectory() as d:
-    ...     found = devices(pretend_hub_machine(Path(d), compute="CPX", memory="NPS4"))
+    ...     found = list_devices(pretend_hub_machine(Path(d), compute="CPX", memory="NPS4"))
     >>> len(found), found[9].name, found[9].units, found[9].mode
     (64, '0000:1c:00.0#1', 38, 'CPX/NPS4')
     """

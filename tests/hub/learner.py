@@ -46,7 +46,7 @@ class Learner:
                 page = self.http.get(f"{self.url}/user/{self.name}/lab/tree/rocm-llm-guide")
                 if page.status_code == 200 and f"/user/{self.name}/" in str(page.url):
                     return time.monotonic() - began
-            time.sleep(0.3)
+            time.sleep(1)
         raise AssertionError(f"{self.name}'s server was not ready in {seconds} s: {self.user()}")
 
     def start(self, seconds=240):

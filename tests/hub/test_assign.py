@@ -10,7 +10,7 @@ import pytest
 
 from rocm_guide.base import GuideError
 from rocm_guide.hub.assign import PATIENCE, Assignments, HubError
-from rocm_guide.hub.devices import devices
+from rocm_guide.hub.devices import list_devices
 from rocm_guide.hub.partitions import partition_of
 from rocm_guide.hub.pretend import pretend_hub_machine
 from rocm_guide.hub.spawning import NoDeviceFree, folder_of, limits, running_servers, with_device
@@ -19,7 +19,7 @@ from rocm_guide.hub.spawning import NoDeviceFree, folder_of, limits, running_ser
 @pytest.mark.parametrize("high_bits", [False, True])
 @pytest.mark.parametrize(("compute", "memory", "each"), [("SPX", "NPS1", 1), ("QPX", "NPS1", 4), ("CPX", "NPS4", 8)])
 def test_devices_are_numbered_as_the_runtime_does(tmp_path, compute, memory, each, high_bits):
-    found = devices(pretend_hub_machine(tmp_path, gpus=3, compute=compute, memory=memory, high_bits=high_bits))
+    found = list_devices(pretend_hub_machine(tmp_path, gpus=3, compute=compute, memory=memory, high_bits=high_bits))
     assert [d.number for d in found] == list(range(3 * each)) and len({d.name for d in found}) == 3 * each
     assert [d.partition for d in found] == [*range(each)] * 3 and len({d.gpu for d in found}) == 3
     assert {d.mode for d in found} == {f"{compute}/{memory}"} and {d.units for d in found} == {304 // each}
@@ -28,15 +28,15 @@ def test_devices_are_numbered_as_the_runtime_does(tmp_path, compute, memory, eac
 
 def test_what_a_container_may_not_read_is_no_device_and_numbers_move_up(tmp_path):
     machine = pretend_hub_machine(tmp_path, gpus=3)
-    before = [d.name for d in devices(machine)]
+    before = [d.name for d in list_devices(machine)]
     (machine.root / "sys/class/kfd/kfd/topology/nodes/2/properties").write_text("")
-    found = devices(machine)
+    found = list_devices(machine)
     assert [d.name for d in found] == before[1:] and [d.number for d in found] == [0, 1]
-    assert devices(pretend_hub_machine(tmp_path / "none", gpus=0)) == []
+    assert list_devices(pretend_hub_machine(tmp_path / "none", gpus=0)) == []
 
 
 def table(tmp_path, clock=lambda: 1000.0, **modes):
-    return Assignments(tmp_path / "state", devices(pretend_hub_machine(tmp_path, **modes)), clock=clock)
+    return Assignments(tmp_path / "state", list_devices(pretend_hub_machine(tmp_path, **modes)), clock=clock)
 
 
 def test_first_come_first_served_and_nobody_overtakes(tmp_path):
@@ -107,7 +107,7 @@ def test_a_full_disk_hands_out_nothing(tmp_path, monkeypatch):
 
 
 def _ask(folder, machine, names, out):
-    t = Assignments(folder, devices(machine))
+    t = Assignments(folder, list_devices(machine))
     for name in names:
         answer = t.ask(name)
         out.put((name, answer.device.name if answer.device else None))
