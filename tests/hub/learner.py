@@ -5,6 +5,7 @@ import asyncio
 import json
 import time
 import uuid
+from urllib.parse import quote
 
 import httpx
 from tornado.httpclient import HTTPRequest
@@ -14,6 +15,7 @@ from tornado.websocket import websocket_connect
 class Learner:
     def __init__(self, url, name, password):
         self.url, self.name, self.password = url.rstrip("/"), name, password
+        self.path = quote(name, safe="@~")  # as JupyterHub writes a name into its addresses
         self.http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False)
         self.kernel = ""
 
@@ -29,13 +31,13 @@ class Learner:
 
     def user(self):
         """What the hub says of this learner: servers, pending or ready."""
-        return self.http.get(f"{self.url}/hub/api/users/{self.name}", headers=self.headers("/hub/")).json()
+        return self.http.get(f"{self.url}/hub/api/users/{self.path}", headers=self.headers("/hub/")).json()
 
     def headers(self, path):
         return {"X-XSRFToken": self.xsrf(path), "Referer": f"{self.url}{path}"}
 
     def ask_for_server(self):
-        return self.http.post(f"{self.url}/hub/api/users/{self.name}/server", json={}, headers=self.headers("/hub/"))
+        return self.http.post(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
 
     def wait_until_ready(self, seconds=240):
         """Seconds until the server answers; the log of its progress if it never does."""
@@ -43,8 +45,8 @@ class Learner:
         while time.monotonic() - began < seconds:
             if self.user().get("server"):
                 # The server sends the learner to the hub once, to be told who it is, and sets cookies of its own.
-                page = self.http.get(f"{self.url}/user/{self.name}/lab/tree/rocm-llm-guide")
-                if page.status_code == 200 and f"/user/{self.name}/" in str(page.url):
+                page = self.http.get(f"{self.url}/user/{self.path}/lab/tree/rocm-llm-guide")
+                if page.status_code == 200 and f"/user/{self.path}/" in str(page.url):
                     return time.monotonic() - began
             time.sleep(1)
         raise AssertionError(f"{self.name}'s server was not ready in {seconds} s: {self.user()}")
@@ -55,10 +57,10 @@ class Learner:
         return self.wait_until_ready(seconds)
 
     def stop_server(self):
-        self.http.delete(f"{self.url}/hub/api/users/{self.name}/server", json={}, headers=self.headers("/hub/"))
+        self.http.delete(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
 
     def api(self, path, method="GET", **more):
-        base = f"/user/{self.name}/"
+        base = f"/user/{self.path}/"
         return self.http.request(method, f"{self.url}{base}api/{path}", headers=self.headers(base), **more)
 
     def new_kernel(self):
@@ -71,8 +73,8 @@ class Learner:
         return asyncio.run(asyncio.wait_for(self._run(cells), seconds))
 
     async def _run(self, cells):
-        address = f"{self.url}/user/{self.name}/api/kernels/{self.kernel}/channels".replace("http", "ws", 1)
-        cookies = "; ".join(f"{c.name}={c.value}" for c in self.http.cookies.jar if f"/user/{self.name}" in c.path)
+        address = f"{self.url}/user/{self.path}/api/kernels/{self.kernel}/channels".replace("http", "ws", 1)
+        cookies = "; ".join(f"{c.name}={c.value}" for c in self.http.cookies.jar if f"/user/{self.path}" in c.path)
         socket = await websocket_connect(HTTPRequest(address, headers={"Cookie": cookies}), max_message_size=10**8)
         said = []
         for code in cells:
