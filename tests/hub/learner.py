@@ -57,7 +57,8 @@ class Learner:
         return self.wait_until_ready(seconds)
 
     def stop_server(self):
-        self.http.delete(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
+        address = f"{self.url}/hub/api/users/{self.path}/server"
+        self.http.request("DELETE", address, json={}, headers=self.headers("/hub/"))
 
     def api(self, path, method="GET", **more):
         base = f"/user/{self.path}/"
