@@ -5,6 +5,7 @@
 #   make test        lint, types, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
 #   make install     only the installation of the three above: afterwards they need no network
+#   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
@@ -14,7 +15,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab install notebooks quantization torchtune
+.PHONY: help course test lab install notebooks hub quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -105,6 +106,19 @@ lab:
 
 install:
 	$(call ready,$(STATE)/test $(BESIDE),$(STATE)/lab)
+
+# JupyterHub lives in an environment of its own; learners' kernels are the course's Python.
+HUB := .venv-hub
+hub:
+	$(call ready,$(STATE)/course $(HUB)/installed)
+	@ROCM_GUIDE_HUB_PYTHON="$${ROCM_GUIDE_HUB_PYTHON:-$$(command -v $(PY))}" \
+		$(HUB)/bin/python -m jupyterhub -f hub/jupyterhub_config.py
+
+$(HUB)/installed: hub/requirements.txt | $(STATE)/python
+	@echo "installing JupyterHub in an environment of its own (once)"
+	@$(PY) -m venv $(HUB)
+	@$(HUB)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r hub/requirements.txt
+	@touch $@ $(STATE)/news
 
 notebooks:
 	$(call ready,$(STATE)/course $(BESIDE))

@@ -56,6 +56,7 @@ ALLOWED = {
     "torchtune": {"distributed", "doctor", "zoo"},
     "dojo": {"checks", "device", "mi300x"},
     "measure": {"device", "hardware", "kernels", "mi300x", "plots"},
+    "hub": {"checks", "host", "system"},
     "course": {"checks", "device", "doctor", "host", "installation"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything

