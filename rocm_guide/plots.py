@@ -134,7 +134,7 @@ def stacked_bars(
 ) -> Axes:
     """One column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
 
-    ``limit`` draws a dashed line with its name in the right margin, for example ``("one MI300X: 192 GB", 192.0)``.
+    ``limit`` draws a dashed line with its name in the right margin, for example ``("one MI300X: 206 GB", 206.1)``.
     ``top`` ends the axis there, so that one tall column does not flatten the others; a total above it gets an arrow.
     """
     ax = _axes(ax, title, hardware)

@@ -155,7 +155,6 @@ ALLOWED = {
     "distributed/elastic.py": "a log, line by line",
     "distributed/nodes.py": "a child's output, as it comes",
     "distributed/fsdp_demo.py": "a script in a temporary folder",
-    "torchtune/run.py": "a child's output, as it comes",
     "course/pool.py": "a worker's stderr, below its own scratch folder",
     "zoo/tiny.py": "a lock, which stays empty",
     "runs/folder.py": "a lock, which stays empty",

@@ -30,7 +30,6 @@ _FORBIDDEN = (
     (r"\b(notebook_)?login\s*\(", "a login; take a token from the environment"),
 )
 _MACHINE_PATH = re.compile(r"(?<![\w.~/])/(?:root|home/[\w.-]+|Users/[\w.-]+|tmp|work|private|var/folders)/[^\s'\"<>]*")
-_TORCHTUNE = ("/tmp/torchtune/", "/tmp/Llama-2-7b-hf")
 _PARTS = (
     (r"^#{2,3} .*summary", "a section Summary"),
     (r"^#{2,3} .*exercises?", "a section Exercises"),
@@ -56,12 +55,10 @@ class Finding:
 def machine_paths(text: str) -> list[str]:
     """Paths in ``text`` that exist only on the machine that wrote it.
 
-    Those that torchtune writes into its own configurations are the same everywhere.
-
-    >>> machine_paths("saved to /tmp/abc/x.csv and /opt/rocm/bin, ./here/tmp/y; output_dir: /tmp/torchtune/lora")
+    >>> machine_paths("saved to /tmp/abc/x.csv and /opt/rocm/bin, ./here/tmp/y")
     ['/tmp/abc/x.csv']
     """
-    return [path for path in _MACHINE_PATH.findall(text) if not path.startswith(_TORCHTUNE)]
+    return _MACHINE_PATH.findall(text)
 
 
 def _tags(cell: dict[str, Any]) -> list[str]:

@@ -87,11 +87,12 @@ def _train(s: ElasticSettings, device: Any) -> Path:
     import torch
     import torch.distributed as dist
 
+    from rocm_guide.zoo.columns import training_rows
     from rocm_guide.zoo.load import load_data, load_tokenizer
 
     rank, world = dist.get_rank(), dist.get_world_size()
     tokenizer = load_tokenizer(s.model)
-    samples = tokenize_rows(list(load_data(s.data)["train"]), tokenizer, s.max_length)
+    samples = tokenize_rows(list(training_rows(load_data(s.data)["train"])), tokenizer, s.max_length)
     model, wrapped = _model(s, device)
     trained = [p for p in wrapped.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=s.peak_rate, weight_decay=0.0)

@@ -85,7 +85,13 @@ def listening(port: int) -> bool:
 
 
 def agent_command(
-    arguments: Sequence[str], *, nodes: str = "1:2", processes: int = 1, port: int = 29500, host: str = "127.0.0.1"
+    arguments: Sequence[str],
+    *,
+    nodes: str = "1:2",
+    processes: int = 1,
+    port: int = 29500,
+    host: str = "127.0.0.1",
+    first: bool | None = None,
 ) -> list[str]:
     """The torchrun command of one machine; all machines run the same.
 
@@ -94,6 +100,8 @@ def agent_command(
         nodes: how many machines: "2", or "1:2" for a run that goes on while at least one is left.
         processes: on each machine, one for each GPU.
         port, host: where the first machine keeps the list of who takes part (the rendezvous).
+        first: whether this machine keeps it; when None, torchrun sees by its address. Only "machines" that share one
+            address have to be told, and may then start at the same time.
 
     Raises:
         LaunchError: nodes or processes that cannot be.
@@ -107,6 +115,8 @@ def agent_command(
     if processes < 1:
         raise LaunchError(f"processes={processes}: at least one on each machine")
     local = ["--local-addr=127.0.0.1"] if host in ("127.0.0.1", "localhost") else []
+    # The others try for this long to reach a first machine that is still starting.
+    told = "" if first is None else f",is_host={str(first).lower()},read_timeout=300"
     return [
         sys.executable,
         "-m",
@@ -119,7 +129,7 @@ def agent_command(
         "--rdzv-id=rocm-guide",
         *local,
         # A lost machine is given up after five silent seconds, and a new start waits three for others to join.
-        "--rdzv-conf=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5",
+        f"--rdzv-conf=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5{told}",
         *arguments,
     ]
 

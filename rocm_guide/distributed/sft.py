@@ -66,6 +66,7 @@ def sft_distributed(
     from trl import SFTTrainer
 
     from rocm_guide.device import seed_all
+    from rocm_guide.zoo.columns import TRAINED_ON, kind_of, training_rows
     from rocm_guide.zoo.load import load_data, load_model
     from rocm_guide.zoo.sizes import LORA_TARGETS
 
@@ -82,10 +83,11 @@ def sft_distributed(
     )
     base, tokenizer = load_model(model, device=f"cuda:{local}" if gpu else "cpu")
     seed_all(settings.seed)
+    rows = training_rows(load_data(data)["train"], tokenizer)
     trainer = SFTTrainer(
         model=base,
         args=settings,
-        train_dataset=load_data(data)["train"].select_columns(["prompt", "completion"]),
+        train_dataset=rows.select_columns(list(TRAINED_ON[kind_of(rows.column_names)])),
         processing_class=tokenizer,
         peft_config=LoraConfig(r=16, lora_alpha=32, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM"),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import say
+from rocm_guide.hardware.specs import gpu
 from rocm_guide.memory.states import training_state_bytes
 from rocm_guide.training.lora import LoRALinear
 from rocm_guide.zoo.shapes import config_of
@@ -65,25 +66,26 @@ def check_merge(merge: Any) -> bool:
     return say(True, "equal to the merged layer for three shapes, ranks and scales")
 
 
-def check_largest_rank(rank: Any, budget_gb: float = 192.0) -> bool:
+def check_largest_rank(rank: Any, budget_gb: float | None = None) -> bool:
     """Exercise 3: the largest power of two for the rank of LoRA (all seven matrices) with which the weights, gradients
-    and optimizer state of Llama-2-70B fit into ``budget_gb`` gigabytes, in mixed precision.
+    and optimizer state of Llama-2-70B fit into ``budget_gb`` x 10^9 bytes, one MI300X without it, in mixed precision.
 
     >>> check_largest_rank(8)
-    [HINT] rank 16 fits too: 141.3 GB of 192
+    [HINT] rank 16 fits too: 141.3 GB of 206
     False
     """
     if not isinstance(rank, int) or rank < 1 or rank & (rank - 1):
         return say(False, f"rank={rank!r}: give a power of two")
+    budget = gpu("MI300X").memory_bytes / 1e9 if budget_gb is None else budget_gb
 
     def gigabytes(r: int) -> float:
         base, extra = 68_976_648_192, lora_parameters(config_of("llama-2-70b"), LORA_TARGETS, r)
         return sum(training_state_bytes(base + extra, extra).values()) / 1e9
 
-    if gigabytes(rank) > budget_gb:
-        return say(False, f"rank {rank} needs {gigabytes(rank):,.1f} GB, more than {budget_gb:g}")
-    if gigabytes(2 * rank) <= budget_gb:
-        return say(False, f"rank {2 * rank} fits too: {gigabytes(2 * rank):,.1f} GB of {budget_gb:g}")
+    if gigabytes(rank) > budget:
+        return say(False, f"rank {rank} needs {gigabytes(rank):,.1f} GB, more than {budget:.0f}")
+    if gigabytes(2 * rank) <= budget:
+        return say(False, f"rank {2 * rank} fits too: {gigabytes(2 * rank):,.1f} GB of {budget:.0f}")
     return say(
         True, f"rank {rank}: {gigabytes(rank):,.1f} GB; rank {2 * rank} would need {gigabytes(2 * rank):,.1f} GB"
     )

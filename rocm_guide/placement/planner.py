@@ -132,7 +132,8 @@ def plan_placement(
     for device, used in plan.used.items():
         if device not in given:
             need, have = sum(size for _, size in pieces), sum(given.values())
-            fix = "add devices" if need > have else "raise the budgets, or take 'sequential', which wastes no room"
+            other = "" if name == "sequential" else ", or take 'sequential', which wastes no room"
+            fix = "add devices" if need > have else f"raise the budgets{other}"
             raise PlacementError(
                 f"{name}: {(used or need) / 1e9:.1f} of {need / 1e9:.1f} GB would go to {device!r}, budgets are "
                 f"{have / 1e9:.1f} GB; {fix}, or add {device!r} to the budgets"
@@ -146,7 +147,7 @@ def _checked(budgets: Mapping[Device, int] | Sequence[int]) -> dict[Device, int]
     """A copy, in Accelerate's order: GPUs by number, then cpu, then disk."""
     given: dict[Device, int] = dict(budgets) if isinstance(budgets, Mapping) else {**dict(enumerate(budgets))}
     if not given:
-        raise PlacementError("budgets: no device; give at least one, for example [192 * 10**9] for one MI300X")
+        raise PlacementError("budgets: no device; give at least one, for example [206 * 10**9] for one MI300X")
     for device, size in given.items():
         if not (isinstance(device, int) and device >= 0) and device not in ("cpu", "disk"):
             raise PlacementError(f"device {device!r}: use 0, 1, … for GPUs, 'cpu' or 'disk'")

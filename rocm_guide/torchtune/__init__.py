@@ -7,6 +7,7 @@ In reading order:
 - ``tokenizer``: A part of ours for torchtune: in a configuration, `_component_` may name anything that can be
   imported.
 - ``run``: Run torchtune's command line and its recipes, in processes of their own, and read what they measured.
+- ``resident``: A process that has torchtune imported, so that a ``tune`` line takes a moment.
 - ``results``: What a torchtune recipe leaves behind: a log of figures, and an epoch folder to be sorted before it is
   loaded.
 """
@@ -17,6 +18,7 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.torchtune.config import lora_config, model_on_disk, write_config, write_rows
+    from rocm_guide.torchtune.resident import close_torchtune
     from rocm_guide.torchtune.results import split_epoch
     from rocm_guide.torchtune.run import TuneError, gloo_recipe, processes_for, run_recipe, tune, tune_line
     from rocm_guide.torchtune.tokenizer import ChatTokenizer
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChatTokenizer",
     "TuneError",
+    "close_torchtune",
     "gloo_recipe",
     "lora_config",
     "model_on_disk",
@@ -36,4 +39,4 @@ __all__ = [
     "write_rows",
 ]
 
-__getattr__, __dir__ = face(__name__, "config", "tokenizer", "run", "results")
+__getattr__, __dir__ = face(__name__, "config", "tokenizer", "run", "resident", "results")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,25 +182,49 @@ def write_config(path: str | Path, values: Mapping[str, Any]) -> Path:
     return write_text(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=110))
 
 
-def write_rows(
-    path: str | Path, rows: Iterable[Mapping[str, Any]], keep: tuple[str, ...] = ("question", "answer")
-) -> int:
-    """Write the columns ``keep`` of ``rows`` as one JSON list, as torchtune reads it; returns their number.
+def write_rows(path: str | Path, rows: Any) -> int:
+    """Write ``question`` and ``answer`` of each row as one JSON list, as torchtune reads it; returns their number.
+
+    Args:
+        rows: a data set, or dictionaries. Columns of other names are mapped where
+            :func:`rocm_guide.zoo.columns.training_rows` knows them; of a conversation the last answer is taken.
 
     Raises:
-        GuideError: there are no rows, or one lacks a column.
+        GuideError: there are no rows, the columns are unknown, or a row has no question or no answer.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
     ...     write_rows(f"{d}/rows.json", [{"question": "Why?", "answer": "So.", "id": 1}])
     1
     """
-    kept = []
-    for i, row in enumerate(rows):
-        if missing := [k for k in keep if k not in row]:
-            raise GuideError(f"row {i} has no {' and no '.join(missing)}; it has {', '.join(row) or 'nothing'}")
-        kept.append({k: row[k] for k in keep})
-    if not kept:
+    from datasets import Dataset
+
+    from rocm_guide.zoo.columns import training_rows
+
+    if not len(rows):
         raise GuideError("there are no rows to write; check the split and the filter that made them")
+    known = rows if isinstance(rows, Dataset) else Dataset.from_list([dict(row) for row in rows])
+    if not {"question", "answer"} <= set(known.column_names):
+        known = training_rows(known)
+    kept = []
+    for i, row in enumerate(known):
+        question, answer = _asked(dict(row))
+        if not question or not answer:
+            raise GuideError(f"row {i} has no {'answer' if question else 'question'}; leave such rows out")
+        kept.append({"question": question, "answer": answer})
     write_text(path, json.dumps(kept, ensure_ascii=False, indent=0))
     return len(kept)
+
+
+def _asked(row: dict[str, Any]) -> tuple[str, str]:
+    """(question, answer) without the marks of Llama 2's format, which the recipe's tokenizer adds.
+
+    >>> _asked({"text": "<s>[INST] 1 + 1? [/INST] 2 </s>"})
+    ('1 + 1?', '2')
+    """
+    from rocm_guide.zoo.columns import held_out_pair
+
+    if {"question", "answer"} <= set(row):
+        return str(row["question"] or ""), str(row["answer"] or "")
+    prompt, answer = held_out_pair(row, None)
+    return prompt.removeprefix("[INST]").removesuffix("[/INST]").strip(), answer.strip().removesuffix("</s>").strip()

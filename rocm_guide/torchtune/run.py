@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from rocm_guide.base import GuideError, check_private, package_folder, write_tex
 from rocm_guide.distributed.loopback import require_loopback
 from rocm_guide.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
 from rocm_guide.torchtune.config import write_config
+from rocm_guide.torchtune.resident import start_tune
 from rocm_guide.torchtune.results import read_metrics
 
 __all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "tune", "tune_line"]
@@ -74,16 +74,21 @@ def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> st
     rocm_guide.torchtune.run.TuneError: tune --unsupported: tune: error: unrecognized arguments: --unsupported
     """
     shown = " ".join(("tune", *arguments))
-    command = [sys.executable, "-m", "torchtune._cli.tune", *arguments]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired as e:
-        raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for") from e
-    if done.returncode:
-        raise TuneError(f"{shown}: {_reason(done.stderr or done.stdout)}")
-    return done.stdout
+    with tempfile.TemporaryDirectory() as scratch:
+        out, err = (write_text(Path(scratch) / name, "") for name in ("out", "err"))
+        child = start_tune(arguments, Path(folder), _environment(), out, err)
+        until = time.monotonic() + timeout
+        try:
+            while child.poll() is None:
+                if time.monotonic() > until:
+                    raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for")
+                time.sleep(0.02)
+        finally:
+            _end(child)
+        said, complaint = (p.read_text(encoding="utf-8", errors="replace") for p in (out, err))
+    if child.returncode:
+        raise TuneError(f"{shown}: {_reason(complaint or said)}")
+    return said
 
 
 def run_recipe(
@@ -122,15 +127,12 @@ def run_recipe(
     metrics.unlink(missing_ok=True)  # the logger appends
     log = folder / "tune.log"
     began = time.perf_counter()
-    with log.open("w+", encoding="utf-8") as out:
-        command = [sys.executable, "-m", "torchtune._cli.tune", *arguments]
-        child = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=out, stderr=subprocess.STDOUT)
-        try:
-            _watch(child, metrics)
-        finally:
-            if child.poll() is None:  # torchrun ends its workers when it is asked to
-                child.terminate()
-                child.wait()
+    write_text(log, "")
+    child = start_tune(arguments, folder, _environment(), log, log)
+    try:
+        _watch(child, metrics)
+    finally:
+        _end(child)  # torchrun ends its workers when it is asked to
     run.seconds = time.perf_counter() - began
     if child.returncode:
         raise TuneError(f"{run.command}: {_reason(log.read_text(encoding='utf-8', errors='replace'))}")
@@ -215,7 +217,14 @@ def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:
     return name, edits
 
 
-def _watch(child: subprocess.Popen[bytes], metrics: Path) -> None:
+def _end(child: Any) -> None:
+    """Make sure that a line does not outlive the wish for it."""
+    if child.poll() is None:
+        child.terminate()
+        child.wait()
+
+
+def _watch(child: Any, metrics: Path) -> None:
     """Move a progress bar along with the log until the process ends."""
     from tqdm.auto import tqdm
 

@@ -118,6 +118,11 @@ def test_impossible_numbers_of_machines(nodes):
         agent_command(["x"], processes=0)
 
 
+def test_machines_that_share_an_address_are_told_which_is_the_first():
+    told = [next(w for w in agent_command(["x"], first=first) if "rdzv-conf" in w) for first in (True, False, None)]
+    assert "is_host=true" in told[0] and "is_host=false" in told[1] and "is_host" not in told[2]
+
+
 def test_launch_files_are_whole_and_shells_read_them(tmp_path):
     with pytest.raises(LaunchError, match="choose from torchrun, slurm, accelerate"):
         launch_file("pbs")

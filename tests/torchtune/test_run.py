@@ -127,12 +127,33 @@ def test_a_line_says_what_is_run(monkeypatch, tmp_path):
     assert seen["overrides"] == {"optimizer.lr": "3e-4", "output_dir": "x"}
 
 
-def test_rows_without_a_column_and_no_rows(tmp_path):
+def test_rows_without_a_known_column_without_an_answer_and_no_rows(tmp_path):
+    with pytest.raises(GuideError, match="has the columns a, b; one of these is needed"):
+        write_rows(tmp_path / "r", [{"a": "a", "b": "b"}])
     with pytest.raises(GuideError, match="row 1 has no answer"):
         write_rows(tmp_path / "r", [{"question": "a", "answer": "b"}, {"question": "c"}])
+    with pytest.raises(GuideError, match="row 0 has no question"):
+        write_rows(tmp_path / "r", [{"text": "prose without a question"}])
     with pytest.raises(GuideError, match="no rows"):
         write_rows(tmp_path / "r", [])
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "1 + 1?", "answer": "2", "text": "something else"},
+        {"instruction": "1 + 1?", "input": "", "output": "2"},
+        {"prompt": "[INST] 1 + 1? [/INST]", "completion": " 2 </s>"},
+        {"text": "<s>[INST] 1 + 1? [/INST] 2 </s>"},
+        {"messages": [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]},
+        {"conversations": [{"from": "human", "value": "1 + 1?"}, {"from": "gpt", "value": "2"}]},
+    ],
+    ids=lambda row: "-".join(row),
+)
+def test_every_known_layout_becomes_questions_and_answers(row, tmp_path):
+    assert write_rows(tmp_path / "r", [row, row]) == 2
+    assert json.loads((tmp_path / "r").read_text()) == [{"question": "1 + 1?", "answer": "2"}] * 2
 
 
 LOG = "".join(f"Step {i} | loss:{3 / i} lr:1e-0{i} tokens_per_second_per_gpu:{i}.5 \n" for i in range(1, 6))
