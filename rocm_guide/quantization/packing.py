@@ -37,9 +37,15 @@ def unpack_bits(data: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     >>> unpack_bits(pack_bits(codes, 3), 3, 5).tolist()
     [5, 0, 7, 2, 6]
     """
-    stream = (data.reshape(-1, 1) >> torch.arange(8, device=data.device, dtype=torch.uint8)) & 1
-    planes = stream.reshape(-1)[: count * bits].reshape(count, bits)
-    return (planes << torch.arange(bits, device=data.device, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+    mask = 2**bits - 1
+    if 8 % bits == 0:  # no code lies in two bytes
+        places = torch.arange(0, 8, bits, device=data.device, dtype=torch.uint8)
+        return ((data.reshape(-1, 1) >> places) & mask).reshape(-1)[:count]
+    # Eight codes fill exactly ``bits`` bytes: one number each time, from which all eight are read.
+    parts = torch.nn.functional.pad(data.reshape(-1), (0, -data.numel() % bits)).reshape(-1, bits).long()
+    words = (parts << torch.arange(0, 8 * bits, 8, device=data.device)).sum(1, keepdim=True)
+    codes = (words >> torch.arange(0, 8 * bits, bits, device=data.device)) & mask
+    return codes.reshape(-1)[:count].to(torch.uint8)
 
 
 class PackedLinear(torch.nn.Module):

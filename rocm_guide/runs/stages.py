@@ -105,12 +105,17 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
     return rank
 
 
-def merged_model(run: RunFolder, *, say: Any = print) -> str:
+def merged_model(run: RunFolder, *, train: bool = True, say: Any = print) -> str:
     """The model to go on with, as :func:`rocm_guide.zoo.load.load_model` takes it: the fine-tuned, merged one.
 
     It is what notebook 03 left in the run. Where only the adapter of notebook 02 is there, it is merged now. Where
     nothing is there, the tiny model is fine-tuned as notebook 02 does it and kept; any other model is taken as it is,
     because training it takes longer than a reader of a later notebook expects.
+
+    Args:
+        run: from :func:`rocm_guide.runs.folder.open_run`.
+        train: whether the tiny model may be fine-tuned; where it may not, it is taken as it is, too.
+        say: what is told to the reader goes here.
 
     Raises:
         RunError: what is kept there is half-written, or belongs to another model.
@@ -121,7 +126,7 @@ def merged_model(run: RunFolder, *, say: Any = print) -> str:
             say(f"{run.label}/merged: the fine-tuned model that an earlier run kept")
             return str(run.path("merged"))
         if not run.has("adapter"):
-            if not is_course_run(run):
+            if not train or not is_course_run(run):
                 say(f"{run.label}: nothing fine-tuned there yet (notebook 02 does that), so {run.model} as it is")
                 return run.model
             adapter_folder(run, say=say)

@@ -166,7 +166,7 @@ def plan_model(
     _check_size(batch, prompt)
     rules = rules or BlasRules()
     how = {"new_tokens": new_tokens, "cache": cache}
-    look = min(new_tokens, 4)
+    look = min(new_tokens, 3)  # the prompt, and two decoding steps to compare
 
     from rocm_guide.zoo.load import meta_model
 
@@ -214,12 +214,15 @@ def plan(
     dtype: str = "bfloat16",
     attention: str = "sdpa",
     rules: BlasRules | None = None,
+    trust_pattern: bool = False,
     progress: bool = False,
 ) -> Plan:
     """Plan a model for one prompt length or many; lengths that pad to the same are traced once and counted each.
 
     ``model`` is a shape known to the course (``llama-3-70b``, ``random:llama-3-70b``), a hub id or folder with a
     config.json, or a transformers configuration. Sizes are in tokens, ``dtype`` is torch's name, ``progress`` a bar.
+    ``trust_pattern``: an earlier plan of this model, cache and attention had ``pattern`` set, so do not look again
+    whether one repetition of its layers predicts the whole.
 
     Raises:
         GuideError: see :func:`plan_model`; or the model is not known.
@@ -252,7 +255,7 @@ def plan(
             dtype=dtype,
             attention=attention,
             rules=rules,
-            trust_pattern=total.pattern,
+            trust_pattern=trust_pattern or total.pattern,
         )
         total.pattern = total.pattern or one.pattern
         for _ in range(count):

@@ -92,7 +92,7 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
 def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves, tree_map_only
+    from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
     aten = torch.ops.aten
 
@@ -178,8 +178,14 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
                 watched[packet](args, kwargs)
             elif packet in others:
                 record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1
-            args, kwargs = tree_map_only(torch.Tensor, real, (args, kwargs))
-            seen = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+            # Taken apart once: this runs for every operation of a model with eighty layers.
+            leaves, spec = tree_flatten((args, kwargs))
+            places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+            seen = [real(leaves[i]) for i in places]
+            if any(t is not leaves[i] for i, t in zip(places, seen, strict=True)):
+                for i, t in zip(places, seen, strict=True):
+                    leaves[i] = t
+                args, kwargs = tree_unflatten(leaves, spec)
             without_weights = any(t.is_meta for t in seen)
             guessed = any(getattr(t, "made_up", False) for t in seen)
             if packet in decides and (without_weights or guessed):
@@ -190,11 +196,15 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
             if without_weights:
                 if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
                     return args[0]
-                args, kwargs = tree_map_only(torch.Tensor, lambda t: t if t.is_meta else t.to("meta"), (args, kwargs))
+                if not all(t.is_meta for t in seen):
+                    for i, t in zip(places, seen, strict=True):
+                        leaves[i] = t if t.is_meta else t.to("meta")
+                    args, kwargs = tree_unflatten(leaves, spec)
                 if "device" in kwargs:
                     kwargs["device"] = torch.device("meta")
                 mark = real if packet in chooses else unknown
-                return tree_map_only(torch.Tensor, mark, func(*args, **kwargs))
+                out = func(*args, **kwargs)
+                return mark(out) if isinstance(out, torch.Tensor) else tree_map_only(torch.Tensor, mark, out)
             out = func(*args, **kwargs)
             if isinstance(out, torch.Tensor) and out.is_meta and real(out) is not out:
                 out = func(*args, **{**kwargs, "device": torch.device("cpu")})

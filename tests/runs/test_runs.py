@@ -172,6 +172,12 @@ def test_another_model_than_the_tiny_one_is_not_trained_behind_the_readers_back(
     assert "notebook 02 does that" in said[0]
 
 
+def test_where_nothing_may_be_trained_the_tiny_model_is_taken_as_it_is():
+    said, run = [], open_run("fresh")
+    assert merged_model(run, train=False, say=said.append) == "tiny"
+    assert "notebook 02 does that" in said[0] and not run.has("adapter") and not run.has("merged")
+
+
 def test_the_figures_of_the_passport_are_those_of_the_model(tiny):
     model, tokenizer = tiny
     run = open_run("mine")

@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import LlamaForCausalLM
 
 from rocm_guide.base import GuideError
+from rocm_guide.tunableop import planner
 from rocm_guide.tunableop.attention import sdpa_needs_gemms
 from rocm_guide.tunableop.blas_calls import addmm_gemm, bmm_gemm, mm_gemm
 from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
@@ -153,6 +154,21 @@ def test_the_shortcut_counts_what_a_full_trace_counts(cache, attention):
     assert found.pattern
     prefill = sum(call.step == 0 for call in trace.calls)
     assert sum(g.prefill for g in found.gemms.values()) == prefill
+
+
+def test_a_trusted_pattern_gives_the_same_plan_from_fewer_layers(monkeypatch):
+    """Once a plan has compared one layer with the whole model, another padding need not."""
+    config = _config(num_hidden_layers=6)
+    how = {"prompt": [5, 12], "new_tokens": 4, "pad": 8, "cache": "static", "attention": "eager"}
+    looked = plan(config, **how)
+    traced, run = [], planner._traced
+    monkeypatch.setattr(
+        planner, "_traced", lambda model, *a, **k: traced.append(len(model.model.layers)) or run(model, *a, **k)
+    )
+    trusted = plan(config, **how, trust_pattern=looked.pattern)
+    assert looked.pattern and set(traced) == {1}
+    counts = [{key: (g.prefill, g.decode) for key, g in found.gemms.items()} for found in (looked, trusted)]
+    assert counts[0] == counts[1]
 
 
 def test_layers_that_differ_are_traced_in_full():
