@@ -4,7 +4,9 @@
 #   make course      execute every notebook; report in runs/report.html
 #   make test        lint, types, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
+#   make site        the course as pages for a browser, in build/site; no network is needed to build or to read them
 #   make install     only the installation of the three above: afterwards they need no network
+#   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
@@ -14,7 +16,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab install notebooks quantization torchtune
+.PHONY: help course test lab site site-check install notebooks quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -96,6 +98,13 @@ test:
 lab:
 	$(call ready,$(STATE)/lab $(BESIDE))
 	@$(RUN) lab
+
+site:
+	$(call ready,$(STATE)/course)
+	@$(PY) -m docs.site.build
+
+site-check:
+	@$(PY) -m docs.site.browser
 
 install:
 	$(call ready,$(STATE)/test $(BESIDE),$(STATE)/lab)

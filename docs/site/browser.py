@@ -38,7 +38,12 @@ PAGES = (
     "search.html",
 )
 #: Rules of axe-core: levels A and AA of WCAG 2.0 and 2.1, contrast among them.
-_RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
+# Style sheets are not fetched again (from a file that would wait for nothing), and only what is wrong is reported.
+_RULES = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]},
+    "resultTypes": ["violations"],
+    "preload": False,
+}
 _LOOKS = {"desktop": (1280, 900), "mobile": (390, 844)}
 # Nothing may be wider than the window, and what is focused by the Tab key must be visible.
 _TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -75,7 +80,9 @@ def _opened(site: Path, look: str, dark: bool) -> Iterator[tuple[Any, list[str]]
         browser = play.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
         width, height = _LOOKS[look]
         tab = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", is_mobile=look == "mobile"
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            is_mobile=look == "mobile",
         ).new_page()
         said: list[str] = []
         tab.on("console", lambda m: said.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
@@ -127,7 +134,8 @@ def check_site(site: Path, pages: Sequence[str] = PAGES, pictures: Path | None =
                 said.clear()
                 if (extra := tab.evaluate(_TOO_WIDE)) > 0:
                     wrong.append(f"{where}: {extra} pixels wider than the window")
-                for rule in Axe().run(tab, options=_RULES).response["violations"]:
+                # Colours are the same in a narrow window.
+                for rule in Axe().run(tab, options=_RULES).response["violations"] if look == "desktop" else ():
                     first = rule["nodes"][0]
                     wrong.append(
                         f"{where}: {rule['id']}, {len(rule['nodes'])} times ({rule['help']}): "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Settings of the site, read by Sphinx; `make site` calls `docs/site/build.py`, which writes the sources beside this copy."""
+"""Settings of the site, read by Sphinx, which `docs/site/build.py` starts (`make site`)."""
 
 import tomllib
 from pathlib import Path
@@ -21,7 +21,7 @@ nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_mime_priority_overrides = [("html", "text/html", 0)]
 myst_enable_extensions = ["dollarmath"]
-# The rule of docs of this course, as in rocm_guide/course/html.py: "$5 or $6" are prices.
+# The rule of rocm_guide/course/html.py: "$5 or $6" are prices.
 myst_dmath_allow_space = False
 myst_dmath_allow_digits = False
 myst_heading_anchors = 4
@@ -56,6 +56,8 @@ html_theme_options = {
     "use_fullscreen_button": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "navbar_persistent": [],
+    "navbar_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
