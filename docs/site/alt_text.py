@@ -150,7 +150,8 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
 
 def _of_call(call: ast.Call, name: str, strings: dict[str, str], imports: dict[str, str]) -> _Figure:
     # A bare name draws if it is the course's own; str.strip and a simulated timeline do not.
-    draws = isinstance(call.func, ast.Attribute) and name not in ("strip", "lines") or "plots" in imports.get(name, "")
+    attribute = isinstance(call.func, ast.Attribute) and name not in ("strip", "lines")
+    draws = attribute or "plots" in imports.get(name, "")
     one = _Figure(kinds=[_KINDS[name]] if name in _KINDS and draws else [])
     given = {k.arg: _text(k.value, strings) for k in call.keywords if k.arg}
     first = _text(call.args[0], strings) if call.args else ""
