@@ -22,7 +22,7 @@ __all__ = ["OneClickError", "with_links", "write_links"]
 ROOT = Path(__file__).parents[1]
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 _ROW = re.compile(r"<!-- one-click -->.*?<!-- /one-click -->", re.S)
-_COLAB = """# Only for Google Colab and others that lack the course: what is missing is installed, and torch stays as it is.
+_COLAB = """# For Google Colab and others that lack the course: it installs what is missing, and torch stays as it is.
 import importlib.util, subprocess, sys
 from importlib.metadata import version
 
@@ -99,9 +99,7 @@ def write_links(address: str, root: Path = ROOT) -> list[Path]:
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
     if not _ROW.search(text):
-        raise OneClickError(
-            f"{readme} has no <!-- one-click --><!-- /one-click -->; put the two marks where the row goes"
-        )
+        raise OneClickError(f"{readme} has no <!-- one-click --><!-- /one-click -->; put both where the row goes")
     new = {readme: _ROW.sub(lambda _: badges(address), text)}
     for path in sorted(root.glob("notebooks/[0-9]*.ipynb")):
         try:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""`make site-check`: the site as a reader's browser shows it. Chromium opens every kind of page, wide and narrow, light and
-dark, without a network, and says what it asked for, what it complained about, and where contrast is too low.
+"""`make site-check`: the site as a browser shows it.
+
+Chromium opens every kind of page, wide and narrow, light and dark, without a network. It says what the page asked for,
+what it complained about, and where contrast is too low.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ _TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.cli
 _FOCUSED = """() => {
   const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
   const ring = s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== 'none';
-  return [e.tagName, (e.textContent || e.getAttribute('aria-label') || '').trim().slice(0, 40), ring, r.width * r.height > 0];
+  const words = (e.textContent || e.getAttribute('aria-label') || '').trim().slice(0, 40);
+  return [e.tagName, words, ring, r.width * r.height > 0];
 }"""
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """`make site`: the course as pages that need no network, neither to be built nor to be read.
 
-Sphinx and its theme lie in a folder of their own, in the versions of ``docs/site/requirements.txt``: they are no part of
-the course's environment.
+Sphinx and its theme lie in a folder of their own, in the versions of ``docs/site/requirements.txt``: they are no part
+of the course's environment.
 """
 
 from __future__ import annotations

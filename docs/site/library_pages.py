@@ -32,7 +32,8 @@ def library_pages(package: Path = _PACKAGE) -> dict[str, str]:
     )
     pages["index.rst"] = (
         _title("Library reference")
-        + "What the notebooks import, room by room: a room is a folder of ``rocm_guide``. :doc:`/docs/house` is the map.\n"
+        + "What the notebooks import, room by room: a room is a folder of ``rocm_guide``, and :doc:`/docs/house` is\n"
+        + "the map.\n"
         + "``rocm-guide copy NAME`` prints any of these helpers as a file of its own.\n\n"
         + f".. toctree::\n   :maxdepth: 1\n\n{names}\n"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,9 @@ class _OneTarget(PythonDomain):
         found = super().find_obj(env, modname, *arguments, **options)
         if len(found) < 2:
             return found
-        shared = [len(os.path.commonprefix([name.split("."), (modname or "").split(".")])) for name, _ in found]
+        here = (modname or "").split(".")
+        pairs = (zip(name.split("."), here, strict=False) for name, _ in found)
+        shared = [sum(1 for _ in takewhile(lambda p: p[0] == p[1], pair)) for pair in pairs]
         nearest = [f for f, n in zip(found, shared, strict=True) if n == max(shared)]
         return nearest if len(nearest) == 1 else []
 
