@@ -74,7 +74,7 @@ def _start_page(readme: str, notebooks: list[Path], pages: list[str]) -> str:
     lists = (
         ("Notebooks", [f"notebooks/{p.stem}" for p in notebooks]),
         ("Help", [d.removesuffix(".md") for d in _DOCUMENTS]),
-        ("Library", ["library/index"] if "index.rst" in pages else []),
+        ("Library", ["library/index"] if "index.rst" in pages else [f"library/{Path(p).stem}" for p in pages]),
     )
     trees = (f"```{{toctree}}\n:hidden:\n:caption: {c}\n\n" + "\n".join(e) + "\n```\n" for c, e in lists if e)
     return f"{text}\n" + "\n".join(trees)

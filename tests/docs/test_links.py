@@ -5,8 +5,8 @@ import pytest
 
 from docs.site.links import check_pages, main
 
-GOOD = """<html><head><link rel="stylesheet" href="_static/a.css"><link rel="next" href="b.html"></head><body><h1 id="top">T
-</h1><a href="b.html#there">b</a> <a href="#top">up</a> <a href="https://example.org/x">out</a>
+GOOD = """<html><head><link rel="stylesheet" href="_static/a.css"><link rel="next" href="b.html"></head>
+<body><h1 id="top">T</h1><a href="b.html#there">b</a> <a href="#top">up</a> <a href="https://example.org/x">out</a>
 <img src="p.png" alt="A plot."> <math></math></body></html>"""
 
 

@@ -12,6 +12,7 @@ from docs.site.library_pages import library_pages, names_on_pages
 from docs.site.sources import ROOT, write_sources
 
 NOTEBOOK = ROOT / "notebooks/25_system_tuning.ipynb"
+TWO = [NOTEBOOK, ROOT / "notebooks/24_debugging_faults.ipynb"]
 NEEDS = pytest.mark.skipif(
     LIBRARIES.check().status != "OK", reason="the site's generator is not installed; make site does it"
 )
@@ -19,8 +20,8 @@ NEEDS = pytest.mark.skipif(
 
 def test_the_reference_has_every_public_name_once():
     pages = library_pages()
-    asked = {f"{m}.{name.strip()}" for text in pages.values()
-             for m, names in re.findall(r"automodule:: (\S+)\n   :members: (.+)", text) for name in names.split(",")}  # fmt: skip
+    found = [f for text in pages.values() for f in re.findall(r"automodule:: (\S+)\n   :members: (.+)", text)]
+    asked = {f"{module}.{name}" for module, names in found for name in names.split(", ")}
     assert asked == set(names_on_pages()) and len(asked) > 500
     assert set(re.findall(r"^   (\S+)$", pages["index.rst"], re.M)) >= {p.removesuffix(".rst") for p in pages} - {
         "index"
@@ -38,9 +39,7 @@ def test_sources_that_did_not_change_keep_their_date_and_old_ones_go(tmp_path):
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    said = build(
-        folder / "site", folder / "sources", [NOTEBOOK, ROOT / "notebooks/24_debugging_faults.ipynb"], rooms=["system"]
-    )
+    said = build(folder / "site", folder / "sources", TWO, rooms=["system"])
     return folder, said
 
 
