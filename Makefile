@@ -16,7 +16,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site site-check install notebooks quantization torchtune
+.PHONY: help course test lab site site-check site-libraries install notebooks quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -80,7 +80,7 @@ course:
 
 test: export OMP_NUM_THREADS = 1
 test:
-	$(call ready,$(STATE)/test $(BESIDE))
+	$(call ready,$(STATE)/test $(BESIDE) site-libraries)
 	@date +%s > $(STATE)/began
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
@@ -100,14 +100,14 @@ lab:
 	@$(RUN) lab
 
 site:
-	$(call ready,$(STATE)/course)
+	$(call ready,$(STATE)/course site-libraries)
 	@$(PY) -m docs.site.build
 
 site-check:
 	@$(PY) -m docs.site.browser
 
 install:
-	$(call ready,$(STATE)/test $(BESIDE),$(STATE)/lab)
+	$(call ready,$(STATE)/test $(BESIDE) site-libraries,$(STATE)/lab)
 
 notebooks:
 	$(call ready,$(STATE)/course $(BESIDE))
@@ -167,3 +167,6 @@ $(STATE)/imported: $(STATE)/course
 # Done in a blink when it is there; it needs no library of the course.
 $(OWN_FOLDERS): | $(STATE)/python
 	@$(PY) -m rocm_guide.doctor.own_folders $@ --news $(STATE)/news
+
+site-libraries: | $(STATE)/python
+	@$(PY) -m docs.site.build --libraries --news $(STATE)/news

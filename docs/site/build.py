@@ -73,11 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build the site into build/site: 0 if it is whole, 2 with a line for each thing that is wrong."""
     parser = argparse.ArgumentParser(prog="python -m docs.site.build", description=main.__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/site", metavar="DIR", help="default: build/site")
+    parser.add_argument("--libraries", action="store_true", help="only install the generator, if it is missing")
+    parser.add_argument("--news", type=Path, metavar="FILE", help="touch FILE when it was installed")
     given = parser.parse_args(arguments)
     try:
         if LIBRARIES.check().status != "OK":
             print("installing the site's generator in a folder of its own (once)", flush=True)
-            LIBRARIES.install()
+            if LIBRARIES.install() and given.news:
+                given.news.touch()
+        if given.libraries:
+            return 0
         began = time.monotonic()
         found = build(given.out, given.out.with_name(f"{given.out.name}-sources"), ROOT.glob("notebooks/[0-9]*.ipynb"))
     except GuideError as e:

@@ -62,7 +62,7 @@ def test_a_broken_link_fails_the_build(small):
         build(
             folder / "site",
             folder / "sources",
-            [NOTEBOOK, ROOT / "notebooks/24_debugging_faults.ipynb"],
+            TWO,
             rooms=["system"],
         )
 
