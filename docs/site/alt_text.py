@@ -133,7 +133,8 @@ def _describe(tree: ast.Module, count: int, strings: dict[str, str], imports: di
             shown[-1].kinds += one.kinds
             shown[-1].titles += one.titles
             shown[-1].axes += one.axes
-            units.append(one)
+            if one.titles:
+                units.append(one)
     units, shown = ([f for f in each if f.words()] for each in (units, shown))
     for each in (shown, units):
         if len(each) == count:

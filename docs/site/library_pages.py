@@ -27,9 +27,8 @@ def library_pages(package: Path = _PACKAGE) -> dict[str, str]:
             pages[f"{room}.rst"] = _page(f"rocm_guide.{room}", face, _modules(face.parent))
     beside = [m for m in _modules(package) if public_names(m)]
     pages["beside.rst"] = _title("Beside the rooms") + "".join(_section(f"rocm_guide.{m.stem}", m) for m in beside)
-    names = "\n".join(
-        f"   {name.removesuffix('.rst')}" for name in ["beside.rst", *(n for n in pages if n != "beside.rst")]
-    )
+    rooms = [name.removesuffix(".rst") for name in pages if name != "beside.rst"]
+    names = "\n".join(["   Beside the rooms <beside>", *(f"   {room} <{room}>" for room in rooms)])
     pages["index.rst"] = (
         _title("Library reference")
         + "What the notebooks import, room by room: a room is a folder of ``rocm_guide``, and :doc:`/docs/house` is\n"
