@@ -4,8 +4,10 @@
 #   make course      execute every notebook; report in runs/report.html
 #   make test        lint, types, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
+#   make site        the course as pages for a browser, in build/site; no network is needed to build or to read them
 #   make install     only the installation of the three above: afterwards they need no network
 #   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
+#   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
@@ -15,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab install notebooks hub quantization torchtune
+.PHONY: help course test lab site site-check site-libraries install notebooks hub quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -104,8 +106,15 @@ lab:
 	$(call ready,$(STATE)/lab $(BESIDE))
 	@$(RUN) lab
 
+site:
+	$(call ready,$(STATE)/course site-libraries)
+	@$(PY) -m docs.site.build
+
+site-check:
+	@$(PY) -m docs.site.browser
+
 install:
-	$(call ready,$(STATE)/test $(BESIDE),$(STATE)/lab)
+	$(call ready,$(STATE)/test $(BESIDE) site-libraries,$(STATE)/lab)
 
 # JupyterHub lives in an environment of its own; learners' kernels are the course's Python.
 HUB := .venv-hub
@@ -179,3 +188,6 @@ $(STATE)/imported: $(STATE)/course
 # Done in a blink when it is there; it needs no library of the course.
 $(OWN_FOLDERS): | $(STATE)/python
 	@$(PY) -m rocm_guide.doctor.own_folders $@ --news $(STATE)/news
+
+site-libraries: | $(STATE)/python
+	@$(PY) -m docs.site.build --libraries --news $(STATE)/news

@@ -83,7 +83,8 @@ def _first_cell(nb: dict[str, Any], number: str) -> Found:
 
 
 def _shape(nb: dict[str, Any]) -> Found:
-    cells = nb["cells"]
+    # What only Colab needs is no part of the lesson.
+    cells = [c for c in nb["cells"] if "colab" not in _tags(c)]
     code = [(i + 1, c) for i, c in enumerate(cells) if c["cell_type"] == "code"]
     sources = "\n".join(cell_source(c) for _, c in code)
     prose = "\n".join(cell_source(c) for c in cells if c["cell_type"] == "markdown")

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""A small site is built whole, with a notebook, the start page and a part of the library; what is wrong is said."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from docs.site import browser
+from docs.site.build import LIBRARIES, SiteError, build
+from docs.site.library_pages import library_pages, names_on_pages
+from docs.site.sources import ROOT, write_sources
+
+NOTEBOOK = ROOT / "notebooks/25_system_tuning.ipynb"
+TWO = [NOTEBOOK, ROOT / "notebooks/24_debugging_faults.ipynb"]
+NEEDS = pytest.mark.skipif(
+    LIBRARIES.check().status != "OK", reason="the site's generator is not installed; make site does it"
+)
+
+
+def test_the_reference_has_every_public_name_once():
+    pages = library_pages()
+    found = [f for text in pages.values() for f in re.findall(r"automodule:: (\S+)\n   :members: (.+)", text)]
+    asked = {f"{module}.{name}" for module, names in found for name in names.split(", ")}
+    assert asked == set(names_on_pages()) and len(asked) > 500
+    assert set(re.findall(r"^   .+ <(\S+)>$", pages["index.rst"], re.M)) >= {p.removesuffix(".rst") for p in pages} - {
+        "index"
+    }
+
+
+def test_sources_that_did_not_change_keep_their_date_and_old_ones_go(tmp_path):
+    files = write_sources(tmp_path, [NOTEBOOK], ["system"])
+    dates = {p: p.stat().st_mtime_ns for p in files}
+    (tmp_path / "notebooks/99_gone.ipynb").touch()
+    assert write_sources(tmp_path, [NOTEBOOK], ["system"]) == files
+    assert dates == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    formulae = {
+        "cell_type": "markdown",
+        "id": "a",
+        "metadata": {},
+        "source": "# 99\n\n$x^2$ costs $5 or $6\n\n$$x^2$$\n",
+    }
+    (folder / "99_formulae.ipynb").write_text(
+        json.dumps({"cells": [formulae], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    )
+    said = build(folder / "site", folder / "sources", [*TWO, folder / "99_formulae.ipynb"], rooms=["system"])
+    return folder, said
+
+
+@NEEDS
+def test_a_small_site_is_whole(small):
+    folder, said = small
+    assert re.search(r"^\d+ pages, \d+ links .* 0 findings$", said)
+    page = (folder / "site/notebooks/24_debugging_faults.html").read_text()
+    assert 'alt="Line chart: Isolation names the culprit.' in page
+    assert page.count('class="hide above-input') + page.count("<summary") >= 3, "solutions are open"
+    assert not re.search(r"<script[^>]*(mathjax|require)", page, re.I)
+    page = (folder / "site/notebooks/99_formulae.html").read_text()
+    assert page.count("<math ") == 2 and "<msup><mi>x</mi><mn>2</mn></msup>" in page and "costs $5 or $6" in page
+    assert "rocm_guide.system" in (folder / "site/library/system.html").read_text()
+
+
+@NEEDS
+def test_a_broken_link_fails_the_build(small):
+    folder, _ = small
+    (folder / "site/extra.html").write_text('<h1>x</h1><a href="nowhere.html">x</a>')
+    with pytest.raises(SiteError, match=r"extra.html: nowhere.html leads to no file"):
+        build(
+            folder / "site",
+            folder / "sources",
+            TWO,
+            rooms=["system"],
+        )
+
+
+def test_without_a_chromium_one_line_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert browser.main(["--site", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("no Chromium here: apt install chromium")
