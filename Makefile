@@ -4,10 +4,10 @@
 #   make course      execute every notebook; report in runs/report.html
 #   make test        lint, types, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
-#   make site        the course as pages for a browser, in build/site; no network is needed to build or to read them
 #   make install     only the installation of the three above: afterwards they need no network
-#   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
+#   make site        the course as pages for a browser, in build/site; no network is needed to build or to read them
 #   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
+#   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
