@@ -229,7 +229,7 @@ def read_lengths(data: bytes, _: Path) -> None:
 
 
 def read_list(data: bytes, folder: Path) -> None:
-    from rocm_guide.cli.course import list_
+    from rocm_guide.cli.course.command import list_
 
     (folder / "notebooks").mkdir(exist_ok=True)
     (folder / "notebooks" / "01_topic.ipynb").write_bytes(data)

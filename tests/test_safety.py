@@ -160,6 +160,8 @@ ALLOWED = {
     "runs/folder.py": "a lock, which stays empty",
     "runs/passport.py": "a lock, which stays empty",
     "dojo/worker.py": "what a judge and its worker tell each other, in a temporary folder",
+    "serving/known_clients.py": "prompts and settings for another client, in a folder of this user's own",
+    "hub/pretend.py": "a pretended machine in a temporary folder",
     "system/saved.py": "a lock, which stays empty",
     "system/pretend.py": "a pretended machine in a temporary folder",
     "debugging/faults/code_objects.py": "a code object in a temporary folder, for llvm-objdump",
@@ -299,7 +301,7 @@ def test_titles_of_notebooks_are_text_while_they_run(terminal):
 
     from rich.console import Console
 
-    from rocm_guide.cli.course_progress import RunDisplay
+    from rocm_guide.cli.course.progress import RunDisplay
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=120)

@@ -3,14 +3,11 @@
 
 In reading order:
 
-- ``bench``: `rocm-guide bench URL`: what users of an OpenAI-compatible server get, at several loads.
 - ``copy``: `rocm-guide copy`: take one helper along into another project.
-- ``course``: `rocm-guide list`, `run`, `lab` and `store`.
-- ``course_progress``: What a run looks like in the terminal: one bar per notebook, or plain lines where there is no
-  terminal.
 - ``doctor``: `rocm-guide doctor`: is this machine ready for the course?
 - ``examples``: The examples at the end of every `--help`: command path -> (command line, what it is for).
 - ``faults``: `rocm-guide faults read | log | code | env`: from a crash to the instruction.
+- ``hub``: `rocm-guide hub`: is this machine ready for a class, and for how many learners?
 - ``kernels``: `rocm-guide kernels table`: what every kernel of the course takes on MI300X, compiled here.
 - ``launch``: `rocm-guide launch`: files that start one training run on several machines.
 - ``main``: The command `rocm-guide`: finds its commands by name, and turns a GuideError into one line and exit code
@@ -22,6 +19,8 @@ In reading order:
   machinery.
 - ``profile``: `rocm-guide profile SCRIPT` records a trace; `rocm-guide trace summary | compare | kernels | counters`
   read one.
-- ``serve``: `rocm-guide serve RUN`: an OpenAI-compatible server for a saved model, until Ctrl-C.
 - ``system``: `rocm-guide system check | set | reset`: what the guide's env_check.sh set out to do.
+
+Commands of several files have folders: ``course`` (`list`, `run`, `lab`, `store`), ``fit``, ``inspect``, ``measure``,
+``serving`` (`serve`, `bench`, `passport`), ``step`` and ``tunable``.
 """

@@ -29,10 +29,10 @@ __all__ = ["COMMANDS", "NEEDS", "app", "main"]
 
 # name -> (module in this folder, what it does)
 COMMANDS = {
-    "list": ("course", "The notebooks, with measured time and memory."),
-    "run": ("course", "Execute notebooks and write them with a report."),
-    "lab": ("course", "Open the notebooks in JupyterLab."),
-    "store": ("course", "Re-execute notebooks and keep their outputs in the repository."),
+    "list": ("course.command", "The notebooks, with measured time and memory."),
+    "run": ("course.command", "Execute notebooks and write them with a report."),
+    "lab": ("course.command", "Open the notebooks in JupyterLab."),
+    "store": ("course.command", "Re-execute notebooks and keep their outputs in the repository."),
     "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
     "copy": ("copy", "Print one helper as a file that works on its own."),
     "fit": ("fit.command", "Will this model fit on these GPUs?"),

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rocm_guide import __version__
-from rocm_guide.cli.course import prepare
+from rocm_guide.cli.course.command import prepare
 from rocm_guide.cli.main import COMMANDS
 
 COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import rocm_guide
-from rocm_guide.cli.course import prepare, resume_line
+from rocm_guide.cli.course.command import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
 from rocm_guide.cli.options import between, out_file, out_folder
 

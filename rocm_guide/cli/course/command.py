@@ -128,7 +128,7 @@ def run(
     """
     from rich.console import Console
 
-    from rocm_guide.cli.course_progress import RunDisplay
+    from rocm_guide.cli.course.progress import RunDisplay
     from rocm_guide.cli.output import PlainConsole, say
     from rocm_guide.course.lessons import catalogue, find_lessons
     from rocm_guide.course.report import times_of
@@ -199,7 +199,7 @@ def store(
     """
     from rich.console import Console
 
-    from rocm_guide.cli.course_progress import RunDisplay
+    from rocm_guide.cli.course.progress import RunDisplay
     from rocm_guide.cli.output import PlainConsole
     from rocm_guide.course.lessons import catalogue, find_lessons, notebooks_folder
     from rocm_guide.course.lint import lint_notebook
