@@ -27,6 +27,7 @@ In reading order:
 - ``rounding``: Conversions and products of narrow types as the hardware computes them, in Triton's interpreter.
 - ``interpret``: Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of
   its own.
+- ``warm_interpreter``: A process that has Triton's interpreter ready, so that a kernel runs in a moment.
 - ``compiler_key``: Triton's cache: where it lies, and a name for Triton's build that is found without reading 400 MB of
   its library.
 """
