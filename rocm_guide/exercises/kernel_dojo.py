@@ -16,7 +16,7 @@ def _say(result: Grade) -> bool:
     return result.passed
 
 
-def check_puzzle(call: Callable[..., Any], puzzle: str) -> bool:
+def check_puzzle(call: Callable[..., Any] | str, puzzle: str) -> bool:
     """Grade a solution, print the lines, and say whether it passed.
 
     >>> import torch
