@@ -72,7 +72,7 @@ def serve() -> None:
 
     A line is a request in JSON; its answer is a line with the exit code, negative for a signal.
     """
-    for module in ("torch", "triton.language", "rocm_guide.mi300x.interpret"):
+    for module in ("torch", "triton.language"):
         importlib.import_module(module)  # here once, so that the forks have it
     import torch
 
