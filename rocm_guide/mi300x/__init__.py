@@ -2,7 +2,7 @@
 """What a kernel becomes on MI300X: compile it, read it, judge it; no GPU is needed.
 
 The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
-what an ordinary launch would run, ``suggest`` says what to change, ``run`` executes gfx942 code, ``step`` shows a wave
+what an ordinary launch would run, ``suggest`` says what to change, ``interpreter`` is the process that interprets kernels, ``run`` executes gfx942 code, ``step`` shows a wave
 at work, ``explain`` puts machine code into words and pictures, ``examples`` are kernels to try it on.
 
 In reading order:
@@ -27,7 +27,6 @@ In reading order:
 - ``rounding``: Conversions and products of narrow types as the hardware computes them, in Triton's interpreter.
 - ``interpret``: Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of
   its own.
-- ``warm_interpreter``: A process that has Triton's interpreter ready, so that a kernel runs in a moment.
 - ``compiler_key``: Triton's cache: where it lies, and a name for Triton's build that is found without reading 400 MB of
   its library.
 """

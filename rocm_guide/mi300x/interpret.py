@@ -19,9 +19,9 @@ from rocm_guide.base import GuideError
 from rocm_guide.children import ChildError
 from rocm_guide.mi300x.compile_errors import name_line
 from rocm_guide.mi300x.guard import watch_memory
+from rocm_guide.mi300x.interpreter.warm import run_warm
 from rocm_guide.mi300x.kernel_source import SourceError, pack_objects, unpack_objects
 from rocm_guide.mi300x.quick_interpreter import quick_interpreter
-from rocm_guide.mi300x.warm_interpreter import run_warm
 
 __all__ = ["InterpretError", "interpret", "launch_anywhere"]
 

@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from rocm_guide.children import ChildError
-from rocm_guide.mi300x import warm_interpreter
-from rocm_guide.mi300x.warm_interpreter import call_warm, run_warm
+from rocm_guide.mi300x.interpreter import warm as warm_interpreter
+from rocm_guide.mi300x.interpreter.warm import call_warm, run_warm
 from tests.test_children import ended
 
 # What the calls below do, as a module that the fork finds by this process's sys.path.
@@ -89,7 +89,7 @@ def test_a_call_ends_with_the_process_that_asks(module, tmp_path):
     """Killed without a chance to clean up: the end of the pipe tells the process that forks."""
     started = tmp_path / "started"
     code = (
-        f"from rocm_guide.mi300x.warm_interpreter import run_warm; run_warm('called_warm', 'sleep', {str(started)!r})"
+        f"from rocm_guide.mi300x.interpreter.warm import run_warm; run_warm('called_warm', 'sleep', {str(started)!r})"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
