@@ -238,11 +238,13 @@ def roofline(
     *,
     title: str,
     hardware: str,
+    lower: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Attainable TFLOPS against FLOPs per byte: min(peak, intensity x bandwidth), with measured or computed points.
 
-    ``points`` maps a label to (FLOPs per byte, TFLOPS); ``hardware`` names the GPU.
+    ``points`` maps a label to (FLOPs per byte, TFLOPS), those in almost one place are drawn as rings around each other;
+    ``lower`` are peaks of other units, dashed, by name; ``hardware`` names the GPU.
     Source: Williams et al., "Roofline", CACM 52(4), 2009.
     """
     ax = _axes(ax, title, hardware)
@@ -251,8 +253,14 @@ def roofline(
     lo, hi = min([0.25, *intensities]) / 2, max([ridge * 8, *intensities]) * 2
     ax.plot([lo, ridge, hi], [lo * bandwidth_tb_s, peak_tflops, peak_tflops], color="#333333")
     ax.text(ridge * 0.7, peak_tflops, f"ridge: {ridge:,.0f} FLOPs per byte", ha="right", va="center", fontsize=8.5)
+    for name, peak in (lower or {}).items():
+        ax.plot([peak / bandwidth_tb_s, hi], [peak, peak], "--", color="#6B6B6B", linewidth=1.2)
+        ax.text(hi, peak * 0.93, name, ha="right", va="top", fontsize=8.5, color="#6B6B6B")
+    places = list(points.values())
     for i, (label, (intensity, tflops)) in enumerate(points.items()):
-        ax.plot([intensity], [tflops], "o", color=PALETTE[i % len(PALETTE)], label=label)
+        later = sum(abs(x / intensity - 1) < 0.05 and abs(y / tflops - 1) < 0.05 for x, y in places[i + 1 :])
+        ring = {"markersize": 6 + 5 * later, "fillstyle": "none", "markeredgewidth": 2} if later else {}
+        ax.plot([intensity], [tflops], "o", color=PALETTE[i % len(PALETTE)], label=label, **ring)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set(xlabel="arithmetic intensity (FLOPs per byte of device memory)", ylabel="TFLOPS")

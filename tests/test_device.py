@@ -90,6 +90,11 @@ def test_axes_can_be_read():
     powers.figure.canvas.draw()
     assert {"8", "64"} <= {t.get_text() for t in powers.get_xticklabels()}
     assert "10,000" in {t.get_text() for t in powers.get_yticklabels()}
+    points = {"triad": (0.2, 1.0), "norm": (1.0, 5.3), "token": (0.999, 5.295)}
+    roof = plots.roofline(1307.4, 5.3, points, lower={"vector": 163.4}, title="t", hardware="MI300X")
+    norm, token = (next(m for m in roof.lines if m.get_label() == name) for name in ("norm", "token"))
+    assert norm.get_markersize() > token.get_markersize() and norm.get_fillstyle() == "none", "both can be seen"
+    assert any(set(m.get_ydata()) == {163.4} for m in roof.lines), "the roof of other units"
     few, many = (plots.bars({str(i): 1.0 for i in range(n)}, unit="ms", title="t") for n in (2, 9))
     assert few.figure.get_figheight() < many.figure.get_figheight()
     plt.close("all")

@@ -54,7 +54,7 @@ ALLOWED = {
     "serving": {"children", "doctor", "memory", "plots", "zoo"},
     "runs": {"device", "plots", "quantization", "training", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
-    "dojo": {"checks", "device", "mi300x"},
+    "dojo": {"checks", "children", "device", "mi300x"},
     "measure": {"device", "hardware", "kernels", "mi300x", "plots"},
     "hub": {"checks", "host", "system"},
     "course": {"checks", "device", "doctor", "host", "installation"},

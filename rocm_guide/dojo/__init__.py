@@ -6,6 +6,7 @@ In reading order:
 - ``puzzle``: What a puzzle is: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and
   what the compiled code is to look like.
 - ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles; ``repairs``: those that begin with a slow kernel.
+- ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
 - ``catalogue``: All puzzles by name.
 - ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
 - ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.
@@ -20,8 +21,9 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.dojo.catalogue import PUZZLES
     from rocm_guide.dojo.grading import grade
+    from rocm_guide.dojo.listings import LISTINGS
     from rocm_guide.dojo.puzzle import DojoError
 
-__all__ = ["PUZZLES", "DojoError", "grade"]
+__all__ = ["LISTINGS", "PUZZLES", "DojoError", "grade"]
 
-__getattr__, __dir__ = face(__name__, "puzzle", "catalogue", "grading")
+__getattr__, __dir__ = face(__name__, "puzzle", "catalogue", "listings", "grading")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from rocm_guide.dojo.attention import ATTENTION
 from rocm_guide.dojo.elementwise import ELEMENTWISE
+from rocm_guide.dojo.listings import LISTINGS
 from rocm_guide.dojo.products import PRODUCTS
 from rocm_guide.dojo.puzzle import DojoError, Puzzle
 from rocm_guide.dojo.repairs import REPAIRS
@@ -25,5 +26,5 @@ def find_puzzle(name: str) -> Puzzle:
     'x.clone()'
     """
     if name not in PUZZLES:
-        raise DojoError(f"puzzle {name!r}: there are {', '.join(PUZZLES)}")
+        raise DojoError(f"puzzle {name!r}: there are {', '.join([*PUZZLES, *LISTINGS])}")
     return PUZZLES[name]

@@ -14,6 +14,7 @@ from typing import Any
 from rocm_guide.checks import Check
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.judge import Verdict
+from rocm_guide.dojo.listings import LISTINGS, check_listing
 from rocm_guide.dojo.puzzle import DojoError, Puzzle
 from rocm_guide.dojo.structure import check_structure
 from rocm_guide.dojo.worker import judge_in_worker
@@ -85,12 +86,14 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     return [Check("OK", "time", f"{mine:.1f} us, the reference in PyTorch {theirs:.1f} us ({name})")]
 
 
-def grade(call: Callable[..., Any], puzzle: str, arch: str = "gfx942") -> Grade:
+def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942") -> Grade:
     """Judge ``call``, a function that launches your kernels, as a solution of a puzzle.
 
     Args:
-        call: takes and returns what the puzzle's task says. It and its kernels may stand in a notebook cell.
-        puzzle: its name, one of :data:`rocm_guide.dojo.catalogue.PUZZLES`.
+        call: takes and returns what the puzzle's task says. It and its kernels may stand in a notebook cell. For a
+            repair of a listing, its text.
+        puzzle: its name, one of :data:`rocm_guide.dojo.catalogue.PUZZLES`, or of
+            :data:`rocm_guide.dojo.listings.LISTINGS`.
         arch: what the kernels are compiled for.
 
     First all cases in Triton's interpreter, against PyTorch in float64; then, if they are right, the code for ``arch``
@@ -105,6 +108,8 @@ def grade(call: Callable[..., Any], puzzle: str, arch: str = "gfx942") -> Grade:
     [OK]   result       equals x.clone() in all 4 cases
     [FAIL] compiles     no Triton kernel was launched -> launch your kernel: kernel[grid](…)
     """
+    if puzzle in LISTINGS:
+        return Grade(puzzle, tuple(check_listing(call, LISTINGS[puzzle])))
     chosen = find_puzzle(puzzle)
     if not callable(call) or hasattr(call, "run"):
         raise DojoError(f"{call!r:.60}: give the function that launches your kernel, not the kernel or its result")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocm_guide.dojo.grading import Grade, grade
 
-__all__ = ["check_puzzle", "check_split_sum", "check_waves", "check_wide_loads"]
+__all__ = ["check_banks", "check_puzzle", "check_waits", "check_wide_loads"]
 
 
 def _say(result: Grade) -> bool:
@@ -16,7 +16,7 @@ def _say(result: Grade) -> bool:
     return result.passed
 
 
-def check_puzzle(call: Callable[..., Any], puzzle: str) -> bool:
+def check_puzzle(call: Callable[..., Any] | str, puzzle: str) -> bool:
     """Grade a solution, print the lines, and say whether it passed.
 
     >>> import torch
@@ -33,11 +33,11 @@ def check_wide_loads(call: Callable[..., Any]) -> bool:
     return _say(grade(call, "copy"))
 
 
-def check_waves(call: Callable[..., Any]) -> bool:
-    """Exercise 2: the softmax that fills one wave with a whole row; right as before, and four waves for each SIMD."""
-    return _say(grade(call, "softmax"))
+def check_waits(listing: str) -> bool:
+    """Exercise 2: the listing in which two waits are missing; right in every order, and no wait for too much."""
+    return _say(grade(listing, "missing_wait"))
 
 
-def check_split_sum(call: Callable[..., Any]) -> bool:
-    """Exercise 3: the product split along K whose parts are added to a result that was never set to zero."""
-    return _say(grade(call, "split_k"))
+def check_banks(listing: str) -> bool:
+    """Exercise 3: the listing whose lanes meet in one bank of LDS; right as before, and without conflicts."""
+    return _say(grade(listing, "bank_conflicts"))

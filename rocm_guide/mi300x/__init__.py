@@ -2,8 +2,9 @@
 """What a kernel becomes on MI300X: compile it, read it, judge it; no GPU is needed.
 
 The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
-what an ordinary launch would run, ``suggest`` says what to change, ``run`` executes gfx942 code, ``step`` shows a wave
-at work, ``explain`` puts machine code into words and pictures, ``examples`` are kernels to try it on.
+what an ordinary launch would run, ``suggest`` says what to change, ``interpreter`` is the process that interprets
+kernels, ``run`` executes gfx942 code, ``step`` shows a wave at work, ``explain`` puts machine code into words and
+pictures, ``examples`` are kernels to try it on.
 
 In reading order:
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
-from rocm_guide.children import ChildError, run_child
+from rocm_guide.children import ChildError
 from rocm_guide.mi300x.compile_errors import name_line
 from rocm_guide.mi300x.guard import watch_memory
+from rocm_guide.mi300x.interpreter.warm import run_warm
 from rocm_guide.mi300x.kernel_source import SourceError, pack_objects, unpack_objects
 from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
 __all__ = ["InterpretError", "interpret", "launch_anywhere"]
 
-_START = "import importlib, sys; getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*sys.argv[3:])"
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 _SECONDS = 1800
 # Frames of these packages are not the reader's, whatever ran in between.
@@ -103,7 +103,7 @@ def run_entries(source: str, target: str) -> None:
 def run_interpreted(
     entries: Sequence[tuple[Any, tuple[int, ...] | None, Sequence[Any], Mapping[str, Any]]], seconds: float = _SECONDS
 ) -> list[Any]:
-    """Call functions and launch kernels in one fresh process with TRITON_INTERPRET=1.
+    """Call functions and launch kernels in one process of their own with TRITON_INTERPRET=1.
 
     Args:
         entries: (function or kernel, grid or None, arguments, options); with a grid it is a launch, and its answer is
@@ -124,16 +124,14 @@ def run_interpreted(
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "calls.pt", Path(folder) / "answers.pt"
         torch.save(packed, source)
-        environment = {"TRITON_INTERPRET": "1"}
-        arguments = (run_entries.__module__, run_entries.__name__, str(source), str(target))
-        run_child(_START, *arguments, environment=environment, seconds=_SECONDS)
+        run_warm(run_entries.__module__, run_entries.__name__, str(source), str(target), seconds=_SECONDS)
         return list(torch.load(target, weights_only=False))
 
 
 def interpret(
     calls: Sequence[tuple[Any, Sequence[int], Sequence[Any], Mapping[str, Any]]], seconds: float = _SECONDS
 ) -> None:
-    """Run kernels in Triton's interpreter, all in one fresh process; tensors are changed in place, as by a launch.
+    """Run kernels in Triton's interpreter, in one process of their own; tensors are changed in place, as by a launch.
 
     Args:
         calls: (kernel, grid, arguments, meta) of each. A kernel of an importable module goes by its name, one of a
