@@ -72,9 +72,9 @@ def _in_the_fork(order: Mapping[str, Any]) -> None:
         code = 0
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
-    except BaseException:  # noqa: BLE001 - a traceback, as a program of its own leaves it
-        traceback.print_exc()
     finally:
+        if (error := sys.exc_info()[1]) is not None:  # what a program of its own would leave behind
+            traceback.print_exception(error)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

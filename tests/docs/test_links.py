@@ -26,16 +26,19 @@ def test_a_whole_site(site, capsys):
     assert main([str(site)]) == 0 and "0 findings" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
-    ("b.html#there", "c.html", "c.html leads to no file"),
-    ("b.html#there", "b.html#nowhere", "b.html#nowhere leads to no place of its page"),
-    ('"#top"', '"#bottom"', "#bottom leads to no place"),
-    ('alt="A plot."', "", "p.png has no alt text"),
-    ('alt="A plot."', 'alt="p.png"', "p.png has no alt text"),
-    ("_static/a.css", "https://cdn.example/a.css", "fetches https://cdn.example/a.css from elsewhere"),
-    ("<math>", '<script src="//cdn.example/m.js"></script><math>', "fetches //cdn.example/m.js from elsewhere"),
-    ("h1", "h2", "has no heading"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("b.html#there", "c.html", "c.html leads to no file"),
+        ("b.html#there", "b.html#nowhere", "b.html#nowhere leads to no place of its page"),
+        ('"#top"', '"#bottom"', "#bottom leads to no place"),
+        ('alt="A plot."', "", "p.png has no alt text"),
+        ('alt="A plot."', 'alt="p.png"', "p.png has no alt text"),
+        ("_static/a.css", "https://cdn.example/a.css", "fetches https://cdn.example/a.css from elsewhere"),
+        ("<math>", '<script src="//cdn.example/m.js"></script><math>', "fetches //cdn.example/m.js from elsewhere"),
+        ("h1", "h2", "has no heading"),
+    ],
+)
 def test_what_is_wrong_is_named(site, old, new, says, capsys):
     (site / "a.html").write_text(GOOD.replace(old, new))
     (wrong,) = check_pages(site).wrong

@@ -29,7 +29,7 @@ def test_units_are_charged_by_hand():
     )
     b = loop_budget(code, waves=2)
     assert b.parts["vector ALU"] == 2 * (16 + 4) and b.parts["matrix cores"] == 2 * 32
-    assert b.parts["LDS"] == 8 * 1024 / 128 and b.parts["vector L1"] == 8 * 1024 / 64
+    assert b.parts["LDS"] == 8 * 1024 / 128 and b.parts["vector L1"] == 8 * 1024 / 128
     assert b.parts["issue"] == 4 * 6 and b.loaded == 8 * 1024 and b.flops == 8 * 16384
     # 5.3 TB/s over 304 units at 2,100 MHz are 8.3 bytes a cycle for each.
     assert b.parts["HBM"] == pytest.approx(8 * 1024 / 8.302, rel=1e-3)

@@ -2,6 +2,7 @@
 """Images, compose file, values for Kubernetes, Slurm's spawner: they say what they must, in forms that parse."""
 
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,9 +66,7 @@ def slurm(monkeypatch, **settings):
     for name, value in settings.items():
         monkeypatch.setenv(f"ROCM_GUIDE_SLURM_{name}", value)
     file = ROOT / "hub/slurm/jupyterhub_config.py"
-    names = {"c": Config(), "__file__": str(file)}
-    exec(compile(file.read_text(), str(file), "exec"), names)  # noqa: S102 - as JupyterHub does it
-    return names["c"]
+    return runpy.run_path(str(file), {"c": Config()})["c"]
 
 
 def test_slurms_script_is_one_that_bash_reads(monkeypatch):

@@ -54,14 +54,15 @@ class Hub:
         }
         self.env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         self.env |= {f"ROCM_GUIDE_HUB_{k}": str(v) for k, v in given.items()}
-        self.log = open(folder / "hub.log", "a+")  # noqa: SIM115 - closed with the hub
+        self.log = folder / "hub.log"
         self.start()
 
     def start(self):
         command = [str(PYTHON), "-m", "jupyterhub", "-f", str(ROOT / "hub/jupyterhub_config.py")]
-        self.process = subprocess.Popen(
-            command, env=self.env, stdout=self.log, stderr=self.log, cwd=self.state.parent, start_new_session=True
-        )
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, env=self.env, stdout=log, stderr=log, cwd=self.state.parent, start_new_session=True
+            )
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline and self.process.poll() is None:
             with contextlib.suppress(httpx.HTTPError):
@@ -71,7 +72,7 @@ class Hub:
         raise AssertionError(f"the hub did not start: {self.said()[-3000:]}")
 
     def said(self):
-        return Path(self.log.name).read_text(errors="replace")
+        return self.log.read_text(errors="replace")
 
     def learner(self, name):
         return Learner(self.url, name, (self.state / "password").read_text())
@@ -91,7 +92,6 @@ class Hub:
                 if mark in variables or any(v.startswith(home) for v in variables):
                     os.kill(int(entry.parent.name), signal.SIGKILL)
         self.process.wait()
-        self.log.close()
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ class Costs:
     scalar_latency: int = 120
     l1_latency: int = 120
     memory_latency: int = 800
-    line_cycles: int = 2
+    line_cycles: int = 1
     barrier: int = 8
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ SOURCES = {
     "vector ALU": "64 lanes on 16 lanes of hardware: 4 cycles; transcendental and 32-bit multiplies at a quarter (ISA)",
     "matrix core": "operations / peak rate of a SIMD, at least 2 passes (CDNA 3 white paper); blocks: hipBLASLt",
     "LDS": "128 bytes a cycle for the compute unit, 32 banks; conflicts as counted by the executor (CDNA3 ISA)",
-    "line_cycles": "the vector L1 gives 64 bytes a cycle, a line has 128 (CDNA 3 white paper)",
+    "line_cycles": "the vector L1 gives 128 bytes a cycle, which is a line (CDNA 3 white paper)",
     "lds_latency": _ASSUMED,
     "scalar_latency": _ASSUMED,
     "l1_latency": _ASSUMED,
