@@ -176,10 +176,10 @@ def test_inspect_run_counts_what_was_executed(folder):
     counts = json.loads(done.stdout)[0]["executed"]
     assert (counts["loaded"], counts["stored"], counts["workgroups"]) == (256, 256, 1)
     assert counts["global_instructions"] == 2 and counts["mfma_flops"] == 0 and counts["lines_floor"] == 4
-    # Lines of 128 bytes at 5.3 TB/s, and 2 cycles at 2,100 MHz for each that an access touches.
+    # Lines of 128 bytes at 5.3 TB/s, and a cycle at 2,100 MHz for each that an access touches.
     assert counts["distinct_lines"] >= 4
     assert counts["model_us"]["HBM"] == pytest.approx(128 * counts["distinct_lines"] / 5.3e6)
-    assert counts["model_us"]["vector L1"] == pytest.approx(2 * counts["lines"] / 2100)
+    assert counts["model_us"]["vector L1"] == pytest.approx(counts["lines"] / 2100)
 
 
 @pytest.mark.parametrize(
