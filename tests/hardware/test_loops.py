@@ -34,7 +34,8 @@ def test_units_are_charged_by_hand():
     # 5.3 TB/s over 304 units at 2,100 MHz are 8.3 bytes a cycle for each.
     assert b.parts["HBM"] == pytest.approx(8 * 1024 / 8.302, rel=1e-3)
     assert b.limit == "HBM" and b.kind == "memory-bound"
-    assert loop_budget(code, waves=2, reuse=1000).limit == "vector L1"
+    loads = loop("global_load_dwordx4 v[0:3], v4, s[0:1]")
+    assert loop_budget(loads, waves=2, reuse=1000).limit == "vector L1"
 
 
 def test_a_loop_of_matrix_instructions_runs_at_the_peak():
