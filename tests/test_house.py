@@ -92,8 +92,8 @@ def test_a_module_says_its_licence_and_can_be_read_in_one_sitting(path):
     assert len(lines) <= 320, f"{len(lines)} lines; split it by subject"
 
 
-# Tables in columns: of the instructions in what runs machine code; elsewhere the rules of ck/rules.py and kernels.
-SUPPRESSED = {("fmt: skip", True): 29, ("fmt: skip", False): 61, ("noqa", True): 7, ("noqa", False): 56}
+# Tables in columns: of the instructions in what runs machine code; elsewhere long calls of kernels.
+SUPPRESSED = {("fmt: skip", True): 21, ("fmt: skip", False): 26, ("noqa", True): 7, ("noqa", False): 49}
 
 
 @pytest.mark.parametrize(("word", "machine_code"), SUPPRESSED)

@@ -29,9 +29,20 @@ html_math_renderer = "mathml"
 
 # What a page of the reference needs from a module are its docstrings: the heavy libraries are stood in for.
 autodoc_mock_imports = [
-    "torch", "triton", "transformers", "trl", "peft", "datasets", "accelerate", "matplotlib", "tokenizers",
-    "safetensors", "IPython", "openai", "cycler",
-]  # fmt: skip
+    "torch",
+    "triton",
+    "transformers",
+    "trl",
+    "peft",
+    "datasets",
+    "accelerate",
+    "matplotlib",
+    "tokenizers",
+    "safetensors",
+    "IPython",
+    "openai",
+    "cycler",
+]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True

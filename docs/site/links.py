@@ -14,9 +14,16 @@ __all__ = ["Findings", "check_pages"]
 
 #: Attributes whose address a browser fetches by itself when a page is opened.
 _FETCHED = {
-    "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src", "embed": "src",
-    "object": "data", "link": "href",
-}  # fmt: skip
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "embed": "src",
+    "object": "data",
+    "link": "href",
+}
 #: Kinds of <link> that are only told, never fetched.
 _TOLD = {"index", "search", "next", "prev", "canonical", "author", "genindex", "top", "up", "help"}
 

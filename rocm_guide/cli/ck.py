@@ -110,7 +110,7 @@ def search_command(
 def check_command(
     instance: Annotated[str, _NAME],
     problem: Annotated[str, _PROBLEM],
-    change: _Set = [],  # noqa: B006
+    change: _Set = [],
 ) -> None:
     """Whether CK takes this instance and problem; every broken rule, with its file and a value that would do."""
     from rocm_guide.ck.grid import launch
@@ -128,7 +128,7 @@ def check_command(
 def source_command(
     instance: Annotated[str, _NAME],
     problem: Annotated[str, _PROBLEM],
-    change: _Set = [],  # noqa: B006
+    change: _Set = [],
     torch_extension: Annotated[
         bool, typer.Option("--torch-extension", help="A torch operator for hipcc instead; untested on hardware.")
     ] = False,

@@ -30,7 +30,7 @@ def command(plain):
         ratio: Annotated[float | None, typer.Option()] = None,
         small: Annotated[int, typer.Option(max=10)] = 1,
         file: Annotated[Path | None, typer.Option()] = None,
-        files: Annotated[list[Path], typer.Option()] = [],  # noqa: B006
+        files: Annotated[list[Path], typer.Option()] = [],
         there: Annotated[Path | None, typer.Option(exists=True)] = None,
         loud: Annotated[str | None, typer.Option(parser=refuse)] = None,
         flag: Annotated[bool, typer.Option("--flag")] = False,

@@ -90,7 +90,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.event({"error": "the worker died"})
                 return
         usage = {"completion_tokens": count, "prompt_tokens": 2 * len(body["prompt"].split())}
-        self.event({"choices": [{"text": "", "finish_reason": "length"}], "usage": usage})
+        ended = {"choices": [{"text": "", "finish_reason": "length"}]}
+        if (body.get("stream_options") or {}).get("include_usage"):  # as OpenAI and vLLM: in an event of its own
+            self.event(ended)
+            self.event({"choices": [], "usage": usage})
+        else:
+            self.event({**ended, "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")
 
     def event(self, value):

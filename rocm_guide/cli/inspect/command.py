@@ -57,9 +57,9 @@ def _options(words: list[str], warps: int | None, stages: int | None) -> dict[st
 def inspect(
     target: Annotated[str, typer.Argument(metavar="FILE[::KERNEL]", help=".py, .s/.amdgcn, .co/.hsaco, .ttir/.ttgir")],
     call: Annotated[str, typer.Option(help="An expression that launches it: 'softmax(torch.empty(64, 4096))'.")] = "",
-    arg: Annotated[list[str], typer.Option(help="NAME=*fp16:16, NAME=i32, NAME=4096 or NAME=fp16[1024,4096].")] = [],  # noqa: B006
-    const: Annotated[list[str], typer.Option(help="NAME=VALUE of a tl.constexpr parameter.")] = [],  # noqa: B006
-    option: Annotated[list[str], typer.Option(help="A compile option: waves_per_eu=2, matrix_instr_nonkdim=16 …")] = [],  # noqa: B006
+    arg: Annotated[list[str], typer.Option(help="NAME=*fp16:16, NAME=i32, NAME=4096 or NAME=fp16[1024,4096].")] = [],
+    const: Annotated[list[str], typer.Option(help="NAME=VALUE of a tl.constexpr parameter.")] = [],
+    option: Annotated[list[str], typer.Option(help="A compile option: waves_per_eu=2, matrix_instr_nonkdim=16 …")] = [],
     warps: Annotated[int | None, typer.Option(help="num_warps; for a dump, waves per workgroup.")] = None,
     stages: Annotated[int | None, typer.Option(help="num_stages.")] = None,
     lds: Annotated[

@@ -18,9 +18,9 @@ _FRAMES = 10  # that are printed where nobody can press a key
 def step(
     target: Annotated[str, typer.Argument(metavar="FILE[::KERNEL]", help=".py, .s/.amdgcn, .hip")],
     call: Annotated[str, typer.Option(help="An expression that launches it: 'softmax(torch.randn(4, 300))'.")] = "",
-    arg: Annotated[list[str], typer.Option(help="NAME=fp16[64,300] (random values), NAME=4096; in order.")] = [],  # noqa: B006
-    const: Annotated[list[str], typer.Option(help="NAME=VALUE of a tl.constexpr parameter.")] = [],  # noqa: B006
-    option: Annotated[list[str], typer.Option(help="A compile option: waves_per_eu=2, num_stages=1 …")] = [],  # noqa: B006
+    arg: Annotated[list[str], typer.Option(help="NAME=fp16[64,300] (random values), NAME=4096; in order.")] = [],
+    const: Annotated[list[str], typer.Option(help="NAME=VALUE of a tl.constexpr parameter.")] = [],
+    option: Annotated[list[str], typer.Option(help="A compile option: waves_per_eu=2, num_stages=1 …")] = [],
     warps: Annotated[int | None, typer.Option(help="num_warps.")] = None,
     grid: Annotated[str, typer.Option(help="Workgroups, with --arg: 4 or 4,2.")] = "",
     block: Annotated[str, typer.Option(help="Work-items of a workgroup, if the assembly does not say.")] = "",

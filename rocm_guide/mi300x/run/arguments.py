@@ -56,14 +56,35 @@ def _span(name: str, value: Any) -> tuple[int, _Span]:
         first, item = value.data_ptr(), value.element_size()
         extent = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) + 1 if value.numel() else 0
         return first, _Span(name, first, first + extent * item, True)
-    raise RunError(f"{name}={value!r:.60}: the kernel wants a pointer; give a numpy array or a CPU tensor",
-                   rule="arguments")  # fmt: skip
+    raise RunError(
+        f"{name}={value!r:.60}: the kernel wants a pointer; give a numpy array or a CPU tensor", rule="arguments"
+    )
 
 
-_PACK = {"i1": "<?", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q", "u1": "<?", "u8": "<B", "u16": "<H",
-         "u32": "<I", "u64": "<Q", "fp16": "<e", "fp32": "<f", "fp64": "<d"}  # fmt: skip
-_PLAIN = {("int", 1): "<b", ("int", 2): "<h", ("int", 4): "<i", ("int", 8): "<q", ("float", 2): "<e",
-          ("float", 4): "<f", ("float", 8): "<d"}  # fmt: skip
+_PACK = {
+    "i1": "<?",
+    "i8": "<b",
+    "i16": "<h",
+    "i32": "<i",
+    "i64": "<q",
+    "u1": "<?",
+    "u8": "<B",
+    "u16": "<H",
+    "u32": "<I",
+    "u64": "<Q",
+    "fp16": "<e",
+    "fp32": "<f",
+    "fp64": "<d",
+}
+_PLAIN = {
+    ("int", 1): "<b",
+    ("int", 2): "<h",
+    ("int", 4): "<i",
+    ("int", 8): "<q",
+    ("float", 2): "<e",
+    ("float", 4): "<f",
+    ("float", 8): "<d",
+}
 
 
 def _number(p: Parameter, name: str, value: Any) -> bytes:

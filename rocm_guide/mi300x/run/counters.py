@@ -22,8 +22,18 @@ __all__ = ["Counters", "bank_cycles", "lanes_together"]
 
 LINE = 128  # bytes that the memory system moves together
 
-_B128_READ = np.array([*range(4), *range(20, 24), *range(4, 8), *range(16, 20), *range(8, 12), *range(28, 32),
-                       *range(12, 16), *range(24, 28)])  # fmt: skip
+_B128_READ = np.array(
+    [
+        *range(4),
+        *range(20, 24),
+        *range(4, 8),
+        *range(16, 20),
+        *range(8, 12),
+        *range(28, 32),
+        *range(12, 16),
+        *range(24, 28),
+    ]
+)
 _B128_READ = np.concatenate([_B128_READ, _B128_READ + 32])
 
 
@@ -103,11 +113,16 @@ class Counters:
         2
         """
         return {
-            "loaded": self.loaded, "stored": self.stored, "lines": self.lines,
-            "lines_floor": -(-self.loaded // LINE) + -(-self.stored // LINE), "distinct_lines": self.distinct_lines,
-            "lds_bytes": self.lds_bytes, "lds_conflicts": self.lds_conflicts, "mfma_flops": self.mfma_flops,
+            "loaded": self.loaded,
+            "stored": self.stored,
+            "lines": self.lines,
+            "lines_floor": -(-self.loaded // LINE) + -(-self.stored // LINE),
+            "distinct_lines": self.distinct_lines,
+            "lds_bytes": self.lds_bytes,
+            "lds_conflicts": self.lds_conflicts,
+            "mfma_flops": self.mfma_flops,
             **{f"{kind}_instructions": n for kind, n in sorted(self.instructions.items())},
-        }  # fmt: skip
+        }
 
     def traffic(self, least: int) -> float:
         """Bytes loaded and stored, as a multiple of the ``least`` that the task allows: 1 is perfect.

@@ -43,9 +43,20 @@ class Machine(Executor):
         copied: by line, how often a wave overwrote a float32 copy in LDS that differed within ``copies``.
     """
 
-    def __init__(self, program: Program, grid: tuple[int, int, int], block: tuple[int, int, int], memory: Memory,
-                 kernarg: bytes, lds: int, *, observer: Observer | None = None, limit: int = 1_000_000,
-                 count: bool = True, copies: float = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        memory: Memory,
+        kernarg: bytes,
+        lds: int,
+        *,
+        observer: Observer | None = None,
+        limit: int = 1_000_000,
+        count: bool = True,
+        copies: float = 0.0,
+    ) -> None:
         self.program, self.grid, self.block, self.memory = program, grid, block, memory
         self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
         self.counters = Counters(enabled=count)

@@ -108,9 +108,33 @@ class Wave:
         executed: instructions so far.
     """
 
-    __slots__ = ("F", "H", "I", "V", "block", "code_base", "dpp_ok", "exec", "executed", "flight", "full", "group",
-                 "index", "lg", "mask", "mode", "pc", "rows", "s", "scc", "scratch", "scratch_valid", "status", "valid",
-                 "vm")  # fmt: skip
+    __slots__ = (
+        "F",
+        "H",
+        "I",
+        "V",
+        "block",
+        "code_base",
+        "dpp_ok",
+        "exec",
+        "executed",
+        "flight",
+        "full",
+        "group",
+        "index",
+        "lg",
+        "mask",
+        "mode",
+        "pc",
+        "rows",
+        "s",
+        "scc",
+        "scratch",
+        "scratch_valid",
+        "status",
+        "valid",
+        "vm",
+    )
 
     def __init__(self, index: int, group: Group, rows: tuple[int, int], block: Any, scratch: int, mode: int) -> None:
         self.index, self.group, self.rows, self.block = index, group, rows, block

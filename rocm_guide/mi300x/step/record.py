@@ -166,8 +166,15 @@ def _loading(w: Wave) -> tuple[Loading, ...]:
 
 def _snapshot(w: Wave) -> State:
     rows = [*range(w.rows[0]), *range(256, 256 + w.rows[1])]
-    return State(w.pc, {r: w.V[r].copy() for r in rows}, {r: w.valid[r] for r in rows},
-                 [_scalar(x) for x in w.s], w.exec, w.scc, _loading(w))  # fmt: skip
+    return State(
+        w.pc,
+        {r: w.V[r].copy() for r in rows},
+        {r: w.valid[r] for r in rows},
+        [_scalar(x) for x in w.s],
+        w.exec,
+        w.scc,
+        _loading(w),
+    )
 
 
 def _difference(before: State, w: Wave, o: Operation, lds: list[Any]) -> Step:
@@ -179,9 +186,15 @@ def _difference(before: State, w: Wave, o: Operation, lds: list[Any]) -> Step:
             vectors[r] = (row.copy(), valid)
     scalars = {n: _scalar(x) for n, x in enumerate(w.s) if _scalar(x) != before.scalars[n]}
     loading = _loading(w)
-    step = Step(o.index, vectors, scalars, w.exec if w.exec != before.exec else None,
-                w.scc if w.scc != before.scc else None, loading if loading != before.loading else None,
-                tuple(lds))  # fmt: skip
+    step = Step(
+        o.index,
+        vectors,
+        scalars,
+        w.exec if w.exec != before.exec else None,
+        w.scc if w.scc != before.scc else None,
+        loading if loading != before.loading else None,
+        tuple(lds),
+    )
     before.apply(step)
     return step
 
@@ -228,8 +241,17 @@ def record(
     now = start.copy()
     watch = Watch(machine.counters)
     places = {o.source.rpartition(":")[0] for o in machine.code}
-    out = Recording(machine.program.name, machine.code, group, wave, start, *chosen.rows, machine.lds_bytes,
-                    events=[[] for _ in g.waves], sources=lines_of_code(places, folder))  # fmt: skip
+    out = Recording(
+        machine.program.name,
+        machine.code,
+        group,
+        wave,
+        start,
+        *chosen.rows,
+        machine.lds_bytes,
+        events=[[] for _ in g.waves],
+        sources=lines_of_code(places, folder),
+    )
     with np.errstate(all="ignore"):
         while not out.cut and any(w.status != "ended" for w in g.waves):
             ready = [w for w in g.waves if w.status in ("ready", "ending")]

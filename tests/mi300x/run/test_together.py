@@ -77,13 +77,22 @@ def test_a_wave_of_fewer_lanes_runs_beside_full_ones():
 
 @pytest.mark.parametrize(
     "body, message",
-    [("  v_mov_b32_e32 v2, 0\n  v_add_u32_e32 v3, v2, v9\n  v_mov_b32_e32 v4, 0", "v_add_u32.*v9.*never written"),
-     ("  s_add_u32 s4, s40, 1\n  v_mov_b32_e32 v4, 0", "s_add_u32.*s40.*never written"),
-     ("  s_memtime s[20:21]\n  v_mov_b32_e32 v4, 0\n  v_add_u32_e32 v4, s20, v4", "s20.*still loading"),
-     ("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v2, v2\n  ds_read_b32 v3, v2\n  v_mov_b32_e32 v5, 0\n"
-      "  v_add_u32_e32 v4, v3, v0", "v_add_u32.*v3.*still loading"),
-     ("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v2, v2\n  ds_read_b32 v3, v2\n  v_mov_b32_e32 v5, 0\n"
-      "  v_mov_b32_e32 v3, 0", "writes v3.*still loading")])  # fmt: skip
+    [
+        ("  v_mov_b32_e32 v2, 0\n  v_add_u32_e32 v3, v2, v9\n  v_mov_b32_e32 v4, 0", "v_add_u32.*v9.*never written"),
+        ("  s_add_u32 s4, s40, 1\n  v_mov_b32_e32 v4, 0", "s_add_u32.*s40.*never written"),
+        ("  s_memtime s[20:21]\n  v_mov_b32_e32 v4, 0\n  v_add_u32_e32 v4, s20, v4", "s20.*still loading"),
+        (
+            "  v_mov_b32_e32 v2, 0\n  ds_write_b32 v2, v2\n  ds_read_b32 v3, v2\n  v_mov_b32_e32 v5, 0\n"
+            "  v_add_u32_e32 v4, v3, v0",
+            "v_add_u32.*v3.*still loading",
+        ),
+        (
+            "  v_mov_b32_e32 v2, 0\n  ds_write_b32 v2, v2\n  ds_read_b32 v3, v2\n  v_mov_b32_e32 v5, 0\n"
+            "  v_mov_b32_e32 v3, 0",
+            "writes v3.*still loading",
+        ),
+    ],
+)
 def test_what_is_wrong_in_a_stretch_is_named(body, message):
     text = text_of(START + body, lds=256, threads=64 * WAVES)
     with pytest.raises(RunError, match=message) as e:

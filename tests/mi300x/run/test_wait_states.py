@@ -21,13 +21,19 @@ CASES = {
     "VCC to selection": ("  v_cmp_lt_f32_e32 vcc, v0, v1\n", "  v_cndmask_b32_e32 v2, v0, v1, vcc\n", 2),
     "number of a lane": ("  v_readfirstlane_b32 s2, v0\n", "  v_readlane_b32 s4, v0, s2\n", 4),
     "DPP": (V, "  v_mov_b32_dpp v2, v1 row_shr:1 row_mask:0xf bank_mask:0xf\n", 2),
-    "DPP result in DPP": ("  v_mov_b32_dpp v1, v0 row_shr:1 row_mask:0xf bank_mask:0xf\n",
-                          "  v_add_f32_dpp v2, v1, v0 row_shr:2 row_mask:0xf bank_mask:0xf\n", 2),
+    "DPP result in DPP": (
+        "  v_mov_b32_dpp v1, v0 row_shr:1 row_mask:0xf bank_mask:0xf\n",
+        "  v_add_f32_dpp v2, v1, v0 row_shr:2 row_mask:0xf bank_mask:0xf\n",
+        2,
+    ),
     "EXEC to lane": ("  v_cmpx_lt_f32_e32 vcc, v0, v1\n", "  v_readfirstlane_b32 s4, v0\n", 4),
     "lane of a result": (V, "  v_readfirstlane_b32 s4, v1\n", 1),
     "transcendental": ("  v_exp_f32_e32 v1, v0\n", "  v_add_f32_e32 v2, v1, v0\n", 1),
-    "half of a register": ("  v_add_u16_sdwa v1, v0, v0 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD "
-                           "src1_sel:DWORD\n", "  v_add_f32_e32 v2, v1, v0\n", 1),
+    "half of a register": (
+        "  v_add_u16_sdwa v1, v0, v0 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD src1_sel:DWORD\n",
+        "  v_add_f32_e32 v2, v1, v0\n",
+        1,
+    ),
     "vector to matrix": ("  v_mov_b32_e32 v2, v0\n", MFMA, 2),
     "matrix to vector": (MFMA, "  v_add_f32_e32 v4, v20, v0\n", 11),
     "matrix to store": (MFMA, "  ds_write_b32 v0, v31\n", 11),
@@ -35,9 +41,12 @@ CASES = {
     "matrix to factor": (MFMA, "  v_mfma_f32_32x32x8_f16 v[32:47], v[16:17], v[2:3], 0\n", 11),
     "f32 matrix": ("  v_mfma_f32_16x16x4_f32 v[16:19], v0, v1, 0\n", "  v_add_f32_e32 v4, v16, v0\n", 10),
     "f64 matrix to memory": ("  v_mfma_f64_16x16x4_f64 v[16:23], v[0:1], v[2:3], 0\n", "  ds_write_b32 v0, v16\n", 18),
-    "f64 matrix to vector": ("  v_mfma_f64_4x4x4_4b_f64 v[16:17], v[0:1], v[2:3], 0\n",
-                             "  v_add_f64 v[4:5], v[16:17], 1.0\n", 6),
-}  # fmt: skip
+    "f64 matrix to vector": (
+        "  v_mfma_f64_4x4x4_4b_f64 v[16:17], v[0:1], v[2:3], 0\n",
+        "  v_add_f64 v[4:5], v[16:17], 1.0\n",
+        6,
+    ),
+}
 
 
 def check(code):

@@ -156,8 +156,16 @@ def test_a_browser_plays_it_forwards_and_backwards(tmp_path):
     wait = r.find_op("s_waitcnt", after=r.find_op("global_load"))
     line = r.code[r.steps[wait].index].line
     (tmp_path / "page.html").write_text(page(r).replace("</body>", PROBE.replace("LINE", str(line))))
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
-               "--virtual-time-budget=20000", "--dump-dom", (tmp_path / "page.html").as_uri()]  # fmt: skip
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}/profile",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        (tmp_path / "page.html").as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.S)
     assert found, done.stderr[-2000:]
