@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
@@ -29,6 +30,8 @@ from rocm_guide.doctor.software import gpu_nodes
 __all__ = []
 
 _MARK = "ROCM_GUIDE_RUN"
+_COMPILING = 900  # seconds after which nobody is writing a header any more
+_NOT_IN_NAMES = r'[\\/:*?"<>|]'  # as torch/_inductor/runtime/cache_dir_utils.py of torch 2.13 makes the folder's name
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,14 @@ def child_environment(
     if one_thread:
         # Models this small lose more to waiting threads than they gain, and several notebooks share the cores.
         env.setdefault("OMP_NUM_THREADS", "1")
+        if not gpu_nodes():
+            # Inductor's helpers cost each notebook the import of torch, and the cores are taken: kernels for a CPU are
+            # compiled by the notebook itself. On a GPU machine there are many cores, and many kernels to compile.
+            env.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if kept := _inductor_folder():
         env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
+        if not fresh:
+            _share_headers(kept, scratch / "tmp")
     if models is not None and (fresh or not env.get("ROCM_GUIDE_RUNS")):
         env["ROCM_GUIDE_RUNS"] = str(models)
     if fresh:
@@ -102,6 +111,26 @@ def _inductor_folder() -> Path | None:
     except (OSError, GuideError):
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+def _share_headers(kept: Path, temporary: Path) -> None:
+    """Let inductor find its precompiled header, ten seconds of compilation, in ``kept``: it looks below TMPDIR alone.
+
+    Its name is a digest of the header's text, the compiler and all options, and a lock beside it makes one process wait
+    for another. A compiler that was killed leaves a header that gcc takes for none and inductor for ready; it goes.
+    """
+    try:
+        headers = own_folder(kept / "precompiled_headers")
+        for path in headers.glob("*.gch"):
+            with path.open("rb") as file:
+                unfinished = not file.read(4).startswith(b"gpch")  # gcc writes these four bytes last
+            if unfinished and time.time() - path.stat().st_mtime > _COMPILING:
+                path.unlink()
+        place = temporary / f"torchinductor_{re.sub(_NOT_IN_NAMES, '_', getpass.getuser())}"
+        place.mkdir(mode=0o700, exist_ok=True)
+        (place / headers.name).symlink_to(headers)
+    except (OSError, KeyError, GuideError):
+        return  # it is then made below TMPDIR, once more for each notebook
 
 
 def _short_folder(scratch: Path) -> Path | None:

@@ -33,7 +33,13 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.tunableop.cost import call_seconds, tuning_seconds
-    from rocm_guide.tunableop.experiments import apply_mode, compare_matmul, compare_model, time_matmul
+    from rocm_guide.tunableop.experiments import (
+        apply_mode,
+        compare_matmul,
+        compare_model,
+        time_matmul,
+        time_model,
+    )
     from rocm_guide.tunableop.file_tools import compare_files, explain_validators, merge, missing
     from rocm_guide.tunableop.files import TuningFile, parse_text, read_file, write_file
     from rocm_guide.tunableop.gemm import Gemm, TunableFileError, parse_gemm
@@ -73,6 +79,7 @@ __all__ = [
     "record_gemms",
     "share_out",
     "time_matmul",
+    "time_model",
     "tune_file",
     "tuning_seconds",
     "write_file",

@@ -17,7 +17,7 @@ from rocm_guide.children import call_in_child
 from rocm_guide.device import clock
 from rocm_guide.tunableop.generation import generate_fixed, padded_prompt, random_llama
 
-__all__ = ["apply_mode", "compare_matmul", "compare_model", "time_matmul"]
+__all__ = ["apply_mode", "compare_matmul", "compare_model", "time_matmul", "time_model"]
 
 MODES = ("off", "tune", "tuned", "record")
 
@@ -124,6 +124,9 @@ def time_model(
 
     Raises:
         GuideError: see :func:`apply_mode` and the zoo.
+
+    >>> len(time_model(hidden_size=32, new_tokens=2, runs=1, device="cpu")["per_s"])
+    1
     """
     import torch
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -351,6 +352,41 @@ def test_notebooks_share_what_inductor_compiles(tmp_path, monkeypatch):
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "open"))
     assert "TORCHINDUCTOR_CACHE_DIR" not in child_environment(tmp_path / "f", "m", one_thread=True)
+
+
+HEADERS = """import os
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+print(os.path.realpath(os.path.join(default_cache_dir(), "precompiled_headers")))"""
+
+
+def test_notebooks_share_the_header_that_inductor_precompiles(tmp_path, monkeypatch):
+    """Inductor looks for it below TMPDIR, which goes away with each notebook, and builds it in ten seconds."""
+    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    env = child_environment(tmp_path / "a", "m", one_thread=True)
+    kept = Path(env["TORCHINDUCTOR_CACHE_DIR"]) / "precompiled_headers"
+    asked = subprocess.run([sys.executable, "-c", HEADERS], env=env, capture_output=True, text=True, check=True)
+    assert asked.stdout.strip() == str(kept.resolve()), "torch of today looks elsewhere"
+    assert kept.stat().st_mode & 0o077 == 0, "libraries are compiled from what lies there"
+    # What a killed compiler left is built anew, what another one is writing at this moment is left alone.
+    for name, head, age in (("done", b"gpch+014", 9999), ("killed", b"gpcWrite", 9999), ("running", b"gpcWrite", 0)):
+        (kept / f"{name}.h.gch").write_bytes(head)
+        os.utime(kept / f"{name}.h.gch", (time.time() - age,) * 2)
+    child_environment(tmp_path / "b", "m", one_thread=True)
+    assert {p.name for p in kept.glob("*.gch")} == {"done.h.gch", "running.h.gch"}
+    child_environment(tmp_path / "c", "m", one_thread=True, fresh=True)
+    assert not any((tmp_path / "c" / "tmp").iterdir()), "the time of a reader's first run holds that of the header"
+    kept.chmod(0o777)
+    child_environment(tmp_path / "d", "m", one_thread=True)
+    assert not any((tmp_path / "d" / "tmp").iterdir()), "others could write there"
+
+
+def test_a_notebook_that_shares_the_cores_compiles_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
+    for nodes, one_thread, wanted in (([], True, "1"), ([], False, None), ([Path("/dev/kfd")], True, None)):
+        monkeypatch.setattr("rocm_guide.course.pool.gpu_nodes", lambda nodes=nodes: nodes)
+        env = child_environment(tmp_path, "m", one_thread=one_thread, fresh=True)
+        assert env.get("TORCHINDUCTOR_COMPILE_THREADS") == wanted
 
 
 def test_memory_of_a_grandchild_counts():
