@@ -219,6 +219,9 @@ def main() -> None:
         events.write(json.dumps(event) + "\n")
 
     job = json.loads(lifeline.readline())
+    # JupyterLab brings a checker of web addresses, whose import takes three seconds. jsonschema, which checks
+    # notebooks, does without where it is not there.
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
     def watch() -> None:
         lifeline.read()  # returns when the parent closes it, or dies

@@ -389,6 +389,21 @@ def test_a_notebook_that_shares_the_cores_compiles_alone(tmp_path, monkeypatch):
         assert env.get("TORCHINDUCTOR_COMPILE_THREADS") == wanted
 
 
+def test_a_worker_does_not_wait_for_a_library_that_it_does_not_need(tmp_path):
+    """jsonschema imports JupyterLab's checker of web addresses where it is installed: three seconds a notebook."""
+    (tmp_path / "rfc3987_syntax.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    job = {"notebook": str(tmp_path / "none.ipynb"), "parameters": {}, "cwd": str(tmp_path), "out": "", "html": None}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "rocm_guide.course.worker"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, env=env, text=True, **pipes) as worker:
+        worker.stdin.write(json.dumps(job) + "\n")
+        worker.stdin.flush()  # and not closed: that would end it
+        said = worker.stderr.read()
+    assert "none.ipynb" in said, "it came as far as the notebook"
+    assert not (tmp_path / "imported").exists()
+
+
 def test_memory_of_a_grandchild_counts():
     # In a process of its own: this one may keep children of other tests (inductor's compile workers).
     code = """
