@@ -14,6 +14,8 @@ from rocm_guide.distributed.loopback import switch_on_loopback
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Inductor's helper processes each import torch, for cores that are taken already.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # A shell that starts the tests in the background hands down an ignored Ctrl-C, and so would every process that tests

@@ -46,16 +46,26 @@ def tuned(tmp_path_factory):
     return folder, model, tokenizer, joined_samples(rows, 60), list(data["test"])
 
 
+@pytest.fixture(scope="module")
+def inputs(tuned):
+    """What every linear layer of the fine-tuned model is given."""
+    return layer_inputs(tuned[1], tuned[3])
+
+
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize("act_order", [True, False])
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_gptq_codes_equal_the_library(tuned, bits, act_order, symmetric):
-    _, model, _, samples, _ = tuned
+def test_gptq_codes_equal_the_library(tuned, inputs, bits, act_order, symmetric):
+    model = tuned[1]
     add_libraries("gptqmodel")
     from gptqmodel import QuantizeConfig
     from gptqmodel.quantization.gptq import GPTQ
 
-    for name, x in layer_inputs(model, samples).items():
+    # Each setting on the seven matrices of one decoder layer, and every layer meets all bits, orders and grids in turn.
+    number = (bits + 2 * act_order + symmetric) % model.config.num_hidden_layers
+    chosen = {n: x for n, x in inputs.items() if f".layers.{number}." in n}
+    assert len(chosen) == 7
+    for name, x in chosen.items():
         linear = model.get_submodule(name)
         with quiet():
             fields = {"desc_act": act_order, "sym": symmetric, "act_group_aware": False, "damp_percent": 0.01}
@@ -175,9 +185,8 @@ def test_int8_equals_bitsandbytes():
     assert torch.allclose(layer.to("cpu")(x).float(), expected, atol=0.01 * expected.abs().max())
 
 
-def test_a_whole_model(tuned):
+def test_a_whole_model(tuned, inputs):
     _, model, tokenizer, samples, held_out = tuned
-    inputs = layer_inputs(model, samples)
     score = exact_match(model, tokenizer, held_out)[0]
     assert score >= 0.9
     for bits in (4, 3):
