@@ -26,6 +26,7 @@ from rocm_guide.base import GuideError, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
 from rocm_guide.hub.devices import list_devices  # noqa: E402
 from rocm_guide.hub.kernel import write_kernel  # noqa: E402
+from rocm_guide.hub.proxy import proxy_command  # noqa: E402
 from rocm_guide.hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
 from rocm_guide.system.machine import Machine  # noqa: E402
 
@@ -70,7 +71,7 @@ port = url.port or 8000
 c.JupyterHub.bind_url = url.geturl()
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{port + 81}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{port + 1}"
-c.ConfigurableHTTPProxy.command = [str(Path(sys.prefix) / "bin/configurable-http-proxy")]
+c.ConfigurableHTTPProxy.command = proxy_command(Path(sys.prefix))
 c.ConfigurableHTTPProxy.pid_file = str(state / "proxy.pid")
 c.JupyterHub.db_url = f"sqlite:///{state / 'jupyterhub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(state / "cookie_secret")
@@ -93,6 +94,7 @@ c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.environment = {
     "PYTHONPATH": str(CLONE),
     "OMP_NUM_THREADS": "1",
+    # JupyterLab asks the network for news unless it is told not to.
     "JUPYTER_CONFIG_PATH": str(CLONE / "hub/singleuser"),
     **{k: v for k, v in os.environ.items() if k in ("ROCM_GUIDE_CACHE", "HF_HOME", "HF_HUB_OFFLINE")},
 }

@@ -4,8 +4,8 @@
     python -m benchmarks.hub.in_browser [--learners 3] [--notebooks 01 16] [--pictures DIR] [--out FILE]
 
 Needs what `make hub` and `make site-check` install, and a Chromium. The GPUs are pretended; the rest is real. A learner
-clears a notebook's outputs, saves it, runs all cells from the menu, and saves it again; what the file on disk then holds
-is judged: every code cell has run, and none shows an error. Exit code 0 if all is well, 1 with a line for each
+clears a notebook's outputs, saves it, runs all cells from the menu, and saves it again; what the file on disk then
+holds is judged: every code cell has run, and none shows an error. Exit code 0 if all is well, 1 with a line for each
 finding, 2 with one line if something is missing. Writes results/hub_in_browser.json: seconds and CPU seconds until a
 learner sees JupyterLab, and the memory of each learner's processes (PSS) beside it.
 """
@@ -158,7 +158,7 @@ async def run_all(tab: Any, hub: Hub, visit: Visit, notebook: str, seconds: floa
 async def visit_class(browser: Any, hub: Hub, name: str, notebooks: Sequence[str], given: argparse.Namespace) -> Visit:
     """Everything that one learner does, in a browser profile of their own."""
     visit = Visit(name)
-    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    context = await browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(given.seconds * 1000)
     tab = await context.new_page()
     tab.on("pageerror", lambda e: visit.wrong.append(f"script error: {e}"))
@@ -178,7 +178,9 @@ async def visit_class(browser: Any, hub: Hub, name: str, notebooks: Sequence[str
     return visit
 
 
-async def hold_class(hub: Hub, names: Sequence[str], notebooks: Sequence[str], given: argparse.Namespace) -> list[Visit]:
+async def hold_class(
+    hub: Hub, names: Sequence[str], notebooks: Sequence[str], given: argparse.Namespace
+) -> list[Visit]:
     """All learners at once, in one Chromium."""
     from playwright.async_api import async_playwright
 
@@ -237,7 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     wrong = [f"{v.name}: {line}" for v in visits for line in v.wrong]
     for v in visits:
-        ran = "; ".join(f"{k} {n['cells']} cells, {n['seconds']} s, {n['peak_mib']} MiB" for k, n in v.notebooks.items())
+        ran = "; ".join(
+            f"{k} {n['cells']} cells, {n['seconds']} s, {n['peak_mib']} MiB" for k, n in v.notebooks.items()
+        )
         print(f"{v.name}: JupyterLab after {v.start_s} s ({v.start_cpu_s} CPU s), idle {v.idle_mib} MiB; {ran}")
     print(*wrong, f"{len(visits)} learners at once, {len(wrong)} findings", sep="\n")
     question = "learners at once in Chromium: start, memory (PSS, MiB) of each learner's processes, cells that ran"

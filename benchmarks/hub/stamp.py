@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Hardware and versions of a measurement with a hub: those of the hub's own environment and of the learners' kernels."""
+"""Hardware and versions of a measurement with a hub: of the hub's own environment and of the learners' kernels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import os
 from typing import Any
 
 from rocm_guide.host import describe_cpu, host_facts, memory_available
+from rocm_guide.hub.proxy import proxy_version
 from tests.hub.running_hub import ROOT
 
 MIB = 2**20
-_HUB = ("jupyterhub", "jupyterlab", "jupyter-server", "configurable-http-proxy", "jupyter-resource-usage")
+_HUB = ("jupyterhub", "jupyterlab", "jupyter-server", "jupyter-resource-usage")
 
 
 def stamp() -> dict[str, Any]:
@@ -19,6 +20,7 @@ def stamp() -> dict[str, Any]:
     libraries = next((ROOT / ".venv-hub/lib").glob("python3*/site-packages"))
     have = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions(path=[str(libraries)])}
     versions = {name: have[name] for name in _HUB}
+    versions["configurable-http-proxy"] = str(proxy_version(ROOT / ".venv-hub"))
     versions |= {name: importlib.metadata.version(name) for name in ("torch", "transformers", "ipykernel")}
     available, total = memory_available()
     return {

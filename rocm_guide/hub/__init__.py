@@ -10,6 +10,7 @@ In reading order:
 - ``spawning``: What JupyterHub's spawners do before a server starts and after it has stopped.
 - ``start_server``: The command that a spawner starts in place of jupyterhub-singleuser, as the learner.
 - ``kernel``: The hub's environment has no torch: its Python kernel is the course's Python.
+- ``proxy``: The program that listens for browsers and sends each to its server, with the Node.js that runs it.
 - ``capacity``: How many learners fit on this machine, and what is missing for a hub.
 - ``pretend``: A pretended machine with partitioned GPUs, for trying and testing.
 """

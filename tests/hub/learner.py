@@ -18,6 +18,7 @@ class Learner:
         self.path = quote(name, safe="@~")  # as JupyterHub writes a name into its addresses
         self.http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False)
         self.kernel = ""
+        self.errors = []
 
     def xsrf(self, path):
         """The token of the cookie that belongs to a path of the site."""
@@ -38,6 +39,12 @@ class Learner:
 
     def ask_for_server(self):
         return self.http.post(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
+
+    def first_progress(self):
+        """The first line that the page of a starting server is sent, without waiting for the end."""
+        address = f"{self.url}/hub/api/users/{self.path}/server/progress"
+        with self.http.stream("GET", address, headers=self.headers("/hub/")) as answer:
+            return next(line for line in answer.iter_lines() if line.startswith("data:"))
 
     def wait_until_ready(self, seconds=240):
         """Seconds until the server answers; the log of its progress if it never does."""
@@ -98,6 +105,7 @@ class Learner:
                 text.append(body["text"])
             elif kind == "error":
                 text.append(f"{body['ename']}: {body['evalue']}")
+                self.errors.append(text[-1])
             elif kind == "status" and body["execution_state"] == "idle":
                 return "".join(text).strip()
         raise ConnectionError("the kernel's socket was closed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A real hub in a folder of its own with pretended GPUs: started, killed, ended, and what each learner's processes take."""
+"""A real hub in a folder of its own with pretended GPUs: started, killed, ended, and what each learner takes."""
 
 import contextlib
 import os
@@ -68,8 +68,8 @@ def cpu_seconds(pid: int) -> float:
 class Hub:
     """A hub of the project's own configuration. Its processes carry its folder in their environment."""
 
-    def __init__(self, folder: Path, gpus: int, settings: dict[str, str] | None = None) -> None:
-        machine = pretend_hub_machine(folder, gpus=gpus)
+    def __init__(self, folder: Path, gpus: int, compute: str = "SPX") -> None:
+        machine = pretend_hub_machine(folder, gpus=gpus, compute=compute)
         self.state, self.port = folder / "state", free_ports()
         self.url = f"http://127.0.0.1:{self.port}"
         given = {
@@ -80,7 +80,7 @@ class Hub:
             "ADMINS": "teacher",
         }
         self.env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-        self.env |= {f"ROCM_GUIDE_HUB_{k}": str(v) for k, v in given.items()} | (settings or {})
+        self.env |= {f"ROCM_GUIDE_HUB_{k}": str(v) for k, v in given.items()}
         self.log = folder / "hub.log"
         self.start()
 

