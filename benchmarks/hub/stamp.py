@@ -18,7 +18,10 @@ _HUB = ("jupyterhub", "jupyterlab", "jupyter-server", "jupyter-resource-usage")
 def stamp() -> dict[str, Any]:
     """Hardware, its load before the measurement began, and versions."""
     libraries = next((ROOT / ".venv-hub/lib").glob("python3*/site-packages"))
-    have = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions(path=[str(libraries)])}
+    have = {
+        d.metadata["Name"].lower().replace("_", "-"): d.version
+        for d in importlib.metadata.distributions(path=[str(libraries)])
+    }
     versions = {name: have[name] for name in _HUB}
     versions["configurable-http-proxy"] = str(proxy_version(ROOT / ".venv-hub"))
     versions |= {name: importlib.metadata.version(name) for name in ("torch", "transformers", "ipykernel")}
