@@ -9,6 +9,7 @@ ROCM_GUIDE_HUB_ADMINS    names of admins, separated by commas
 ROCM_GUIDE_HUB_GROUP     system group whose members may log in (system users; default: every user with a password)
 ROCM_GUIDE_HUB_MEMORY    memory of a learner (default: 4G);  ROCM_GUIDE_HUB_CORES  CPU cores (default: 2)
 ROCM_GUIDE_HUB_IDLE      minutes after which an idle server is stopped (default: 60)
+ROCM_GUIDE_HUB_MODELS    cache folder whose tiny models learners get (default: that of the user who starts the hub)
 ROCM_GUIDE_HUB_PYTHON    the course's Python (default: .venv/bin/python of the clone)
 ROCM_GUIDE_HUB_ROOT      folder that holds proc, sys and dev: a pretended machine, for trying out
 """
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 CLONE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CLONE))
 
-from rocm_guide.base import GuideError, own_folder, write_text  # noqa: E402
+from rocm_guide.base import GuideError, cache_folder, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
 from rocm_guide.hub.devices import list_devices  # noqa: E402
 from rocm_guide.hub.kernel import write_kernel  # noqa: E402
@@ -86,6 +87,7 @@ c.JupyterHub.cleanup_servers = False
 
 # Learners' servers.
 command = [sys.executable, "-m", "rocm_guide.hub.start_server", "--course", str(CLONE / "notebooks")]
+command += ["--models", setting("MODELS", str(cache_folder()))]
 c.Spawner.cmd = [*command, "--", str(Path(sys.prefix) / "bin/jupyterhub-singleuser")]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"
 c.Spawner.mem_limit, c.Spawner.cpu_limit = memory, cores

@@ -14,6 +14,7 @@ from rocm_guide.base import GuideError, package_folder
 from rocm_guide.hub import handout
 from rocm_guide.hub.capacity import check_hub, hub_as_dict, learners_that_fit
 from rocm_guide.hub.handout import hand_out
+from rocm_guide.hub.models import copy_models
 from rocm_guide.hub.pretend import pretend_hub_machine
 from rocm_guide.hub.proxy import install_proxy, proxy_command
 
@@ -133,6 +134,22 @@ def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_sam
     )
     assert done.stdout.split() == ["started", "0077"] and done.stderr.count("\n") == 1, done.stderr
     assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+def test_learners_get_whole_tiny_models_and_keep_their_own(tmp_path, monkeypatch):
+    shared, own = tmp_path / "shared", tmp_path / "home/.cache/rocm-guide"
+    fill(shared, {"tiny-seed0-a/manifest.json": "{}", "tiny-seed0-a/weights": "w", "tiny-seed1-b/weights": "half"})
+    fill(shared, {"hip/x.so": "x", "tiny-seed2-c/manifest.json": "{}"})
+    fill(own, {"tiny-seed2-c/mine": "m"})
+    assert copy_models(shared, own) == ["tiny-seed0-a"] and copy_models(shared, own) == []
+    assert texts(own) == {"tiny-seed0-a/manifest.json": "{}", "tiny-seed0-a/weights": "w", "tiny-seed2-c/mine": "m"}
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    assert copy_models(shared, tmp_path / "other") == [] and texts(tmp_path / "other") == {}
+    assert list((tmp_path / "other").iterdir()) == [], "nothing half-copied is left"
 
 
 def test_a_hubs_machine_is_checked(tmp_path):
