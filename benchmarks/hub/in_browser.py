@@ -158,6 +158,8 @@ async def run_all(tab: Any, hub: Hub, visit: Visit, notebook: str, seconds: floa
 
 async def visit_class(browser: Any, hub: Hub, name: str, notebooks: Sequence[str], given: argparse.Namespace) -> Visit:
     """Everything that one learner does, in a browser profile of their own."""
+    from playwright.async_api import Error
+
     visit = Visit(name)
     context = await browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(given.seconds * 1000)
@@ -171,7 +173,7 @@ async def visit_class(browser: Any, hub: Hub, name: str, notebooks: Sequence[str
             await run_all(tab, hub, visit, doing, given.seconds)
             if given.pictures:
                 await tab.screenshot(path=given.pictures / f"{name}-{doing.removesuffix('.ipynb')}.png")
-    except Exception as e:  # noqa: BLE001 - whatever a browser reports is this learner's finding
+    except (Error, OSError, TimeoutError) as e:
         visit.wrong.append(f"{doing}: {type(e).__name__}: {str(e).splitlines()[0]}")
         if given.pictures:
             await tab.screenshot(path=given.pictures / f"{name}-failed.png")
