@@ -40,11 +40,16 @@ class Learner:
     def ask_for_server(self):
         return self.http.post(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
 
-    def first_progress(self):
-        """The first line that the page of a starting server is sent, without waiting for the end."""
+    def progress_until(self, words):
+        """The lines that the page of a starting server is sent, up to the one with these words, while it still waits."""
         address = f"{self.url}/hub/api/users/{self.path}/server/progress"
         with self.http.stream("GET", address, headers=self.headers("/hub/")) as answer:
-            return next(line for line in answer.iter_lines() if line.startswith("data:"))
+            lines = []
+            for line in answer.iter_lines():
+                lines.append(line)
+                if words in line:
+                    break
+            return lines
 
     def wait_until_ready(self, seconds=240):
         """Seconds until the server answers; the log of its progress if it never does."""

@@ -56,7 +56,8 @@ def test_a_class_from_the_first_login_to_a_killed_hub(hub):
     odd.ask_for_server()
     assert odd.user().get("server") is None
     # The page says so while it waits, not when all is over: the proxy hands on each line as it comes.
-    assert "All 2 GPU devices are in use; nobody is before you." in odd.first_progress()
+    words = "All 2 GPU devices are in use; nobody is before you."
+    assert words in odd.progress_until(words)[-1] and odd.user().get("server") is None
 
     # The hub is killed while cells run; the kernel goes on, and the new hub finds servers, devices and the work.
     ann.run("import threading, time; done = []; x = 41")
