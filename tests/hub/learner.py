@@ -41,7 +41,7 @@ class Learner:
         return self.http.post(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
 
     def progress_until(self, words):
-        """The lines that the page of a starting server is sent, up to the one with these words, while it still waits."""
+        """The lines that the page of a starting server is sent, up to the one with these words."""
         address = f"{self.url}/hub/api/users/{self.path}/server/progress"
         with self.http.stream("GET", address, headers=self.headers("/hub/")) as answer:
             lines = []
