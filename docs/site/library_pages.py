@@ -71,7 +71,8 @@ def _page(dotted: str, face: Path, modules: list[Path]) -> str:
 
 def _section(dotted: str, module: Path) -> str:
     members = ", ".join(public_names(module))
-    return _title(dotted, "-") + f".. automodule:: {dotted}\n   :members: {members}\n\n"
+    # The heading is short, for the list of contents beside the page is narrow; the address for an import follows it.
+    return _title(module.stem, "-") + f"``{dotted}``\n\n.. automodule:: {dotted}\n   :members: {members}\n\n"
 
 
 def names_on_pages(package: Path = _PACKAGE) -> Iterator[str]:

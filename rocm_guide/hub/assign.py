@@ -34,6 +34,11 @@ class HubError(GuideError):
     rocm_guide.hub.assign.HubError: state.json: cannot be written (disk full); free some space
     """
 
+    @property
+    def jupyterhub_message(self) -> str:
+        """What JupyterHub shows on the learner's page in place of "the error message was not provided"."""
+        return str(self)
+
 
 @dataclass(frozen=True)
 class Answer:

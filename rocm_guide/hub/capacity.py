@@ -16,6 +16,7 @@ from rocm_guide.base import GuideError, shown
 from rocm_guide.checks import Check
 from rocm_guide.host import cores, memory_available
 from rocm_guide.hub.devices import Device, list_devices
+from rocm_guide.hub.proxy import proxy_version
 from rocm_guide.system.machine import Machine
 
 __all__ = ["Fit", "check_hub", "hub_libraries", "learners_that_fit"]
@@ -138,13 +139,13 @@ def hub_libraries(clone: Path | None) -> Path | None:
 def _versions(m: Machine, libraries: Path | None) -> list[Check]:
     path = sys.path if libraries is None else [str(libraries)]
     have = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions(path=path)}
-    proxy = have.get("configurable-http-proxy")
+    proxy = proxy_version(libraries.parents[2] if libraries else Path(sys.prefix))
     if "jupyterhub" not in have:
         return [Check("WARN", "jupyterhub", "not installed", "make hub installs it in a folder of its own")]
     if proxy is None and m.find("configurable-http-proxy") is None:
-        fix = "pip install configurable-http-proxy (pure Python), or npm install -g configurable-http-proxy"
+        fix = "run make hub again, or npm install -g configurable-http-proxy"
         return [Check("FAIL", "jupyterhub", f"{have['jupyterhub']}, without a proxy", fix)]
-    return [Check("OK", "jupyterhub", f"{have['jupyterhub']}, proxy {proxy or 'of npm'}")]
+    return [Check("OK", "jupyterhub", f"{have['jupyterhub']}, proxy {proxy or 'on the PATH'}")]
 
 
 def _pretended_memory(m: Machine) -> int:

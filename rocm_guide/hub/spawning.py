@@ -29,7 +29,7 @@ _PLAIN = set(string.ascii_lowercase + string.digits)
 
 
 class NoDeviceFree(HubError):
-    """Nothing came free in the time that a learner waits; JupyterHub shows ``jupyterhub_message`` on its page."""
+    """Nothing came free in the time that a learner waits."""
 
     def __init__(self, place: int, total: int) -> None:
         line = (
@@ -37,7 +37,6 @@ class NoDeviceFree(HubError):
             "minutes: start your server again to keep waiting."
         )
         super().__init__(line)
-        self.jupyterhub_message = line
 
 
 def _people(count: int) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The command that a spawner starts in place of jupyterhub-singleuser: ``python -m rocm_guide.hub.start_server``.
 
-It runs as the learner: hands the notebooks out, closes the home to others, and becomes the server.
+It runs as the learner: hands out the notebooks and the tiny models, closes the home to others, and becomes the server.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, cache_folder
 from rocm_guide.hub.handout import hand_out
+from rocm_guide.hub.models import copy_models
 
 __all__ = ["main"]
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prepare the home, then replace this process by the command that follows ``--``."""
     parser = argparse.ArgumentParser(prog="python -m rocm_guide.hub.start_server", description=main.__doc__)
     parser.add_argument("--course", type=Path, required=True, metavar="FOLDER", help="the notebooks to hand out")
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="a cache whose tiny models the learner gets")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND WORDS")
     given = parser.parse_args(arguments)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )  # it was for this command; the server and its kernels have environments of their own
     home = Path.home()
     print(prepare(given.course, home, private=True), file=sys.stderr, flush=True)
+    if given.models and (copied := copy_models(given.models, cache_folder())):
+        print(f"models: {len(copied)} copied from {given.models}", file=sys.stderr, flush=True)
     os.execvp(command[0], command)
 
 

@@ -63,7 +63,9 @@ def test_a_small_site_is_whole(small):
     assert not re.search(r"<script[^>]*(mathjax|require)", page, re.I)
     page = (folder / "site/notebooks/99_formulae.html").read_text()
     assert page.count("<math ") == 2 and "<msup><mi>x</mi><mn>2</mn></msup>" in page and "costs $5 or $6" in page
-    assert "rocm_guide.system" in (folder / "site/library/system.html").read_text()
+    page = (folder / "site/library/system.html").read_text()
+    assert "<h2>audit" in page and "rocm_guide.system.audit" in page, "short headings, whole addresses"
+    assert "static/site.js" in page and 'data-default-mode="auto"' in page
 
 
 @NEEDS

@@ -18,6 +18,7 @@ class Learner:
         self.path = quote(name, safe="@~")  # as JupyterHub writes a name into its addresses
         self.http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False)
         self.kernel = ""
+        self.errors = []
 
     def xsrf(self, path):
         """The token of the cookie that belongs to a path of the site."""
@@ -38,6 +39,17 @@ class Learner:
 
     def ask_for_server(self):
         return self.http.post(f"{self.url}/hub/api/users/{self.path}/server", json={}, headers=self.headers("/hub/"))
+
+    def progress_until(self, words):
+        """The lines that the page of a starting server is sent, up to the one with these words."""
+        address = f"{self.url}/hub/api/users/{self.path}/server/progress"
+        with self.http.stream("GET", address, headers=self.headers("/hub/")) as answer:
+            lines = []
+            for line in answer.iter_lines():
+                lines.append(line)
+                if words in line:
+                    break
+            return lines
 
     def wait_until_ready(self, seconds=240):
         """Seconds until the server answers; the log of its progress if it never does."""
@@ -98,6 +110,7 @@ class Learner:
                 text.append(body["text"])
             elif kind == "error":
                 text.append(f"{body['ename']}: {body['evalue']}")
+                self.errors.append(text[-1])
             elif kind == "status" and body["execution_state"] == "idle":
                 return "".join(text).strip()
         raise ConnectionError("the kernel's socket was closed")

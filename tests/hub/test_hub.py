@@ -4,94 +4,16 @@
 The GPUs are pretended; JupyterHub, its proxy, the learners' servers and their kernels are real.
 """
 
-import contextlib
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 
-from rocm_guide.hub.pretend import pretend_hub_machine
 from tests.hub.learner import Learner
+from tests.hub.running_hub import MISSING, ROOT, Hub, hub_is_installed
 
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".venv-hub/bin/python"
-pytestmark = pytest.mark.skipif(
-    not (ROOT / ".venv-hub/installed").exists(), reason="JupyterHub is not installed; make hub installs and starts one"
-)
-
-
-def free_ports():
-    """Three ports at the distances that the configuration takes: the site, the proxy's own, the hub's."""
-    for port in range(20_000 + os.getpid() % 10_000, 60_000, 97):
-        with contextlib.ExitStack() as opened:
-            try:
-                for other in (port, port + 1, port + 81):
-                    opened.enter_context(socket.socket()).bind(("127.0.0.1", other))
-            except OSError:
-                continue
-        return port
-    raise AssertionError("no three ports are free")
-
-
-class Hub:
-    def __init__(self, folder, gpus):
-        machine = pretend_hub_machine(folder, gpus=gpus)
-        self.state, self.port = folder / "state", free_ports()
-        self.url = f"http://127.0.0.1:{self.port}"
-        given = {
-            "STATE": self.state,
-            "URL": self.url,
-            "ROOT": machine.root,
-            "PYTHON": sys.executable,
-            "ADMINS": "teacher",
-        }
-        self.env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-        self.env |= {f"ROCM_GUIDE_HUB_{k}": str(v) for k, v in given.items()}
-        self.log = folder / "hub.log"
-        self.start()
-
-    def start(self):
-        command = [str(PYTHON), "-m", "jupyterhub", "-f", str(ROOT / "hub/jupyterhub_config.py")]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, env=self.env, stdout=log, stderr=log, cwd=self.state.parent, start_new_session=True
-            )
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"{self.url}/hub/health", trust_env=False).status_code == 200:
-                    return
-            time.sleep(0.2)
-        raise AssertionError(f"the hub did not start: {self.said()[-3000:]}")
-
-    def said(self):
-        return self.log.read_text(errors="replace")
-
-    def learner(self, name):
-        return Learner(self.url, name, (self.state / "password").read_text())
-
-    def kill(self):
-        """As when the machine's memory is full: the hub alone, at once."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def end(self):
-        """Every process that this hub has started: all of them carry its folder in their environment."""
-        mark = f"ROCM_GUIDE_HUB_STATE={self.state}".encode()
-        home = f"HOME={self.state}/".encode()
-        for entry in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                variables = entry.read_bytes().split(b"\0")
-                if mark in variables or any(v.startswith(home) for v in variables):
-                    os.kill(int(entry.parent.name), signal.SIGKILL)
-        self.process.wait()
+pytestmark = pytest.mark.skipif(not hub_is_installed(), reason=MISSING)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +55,9 @@ def test_a_class_from_the_first_login_to_a_killed_hub(hub):
     odd.log_in()
     odd.ask_for_server()
     assert odd.user().get("server") is None
+    # The page says so while it waits, not when all is over: the proxy hands on each line as it comes.
+    words = "All 2 GPU devices are in use; nobody is before you."
+    assert words in odd.progress_until(words)[-1] and odd.user().get("server") is None
 
     # The hub is killed while cells run; the kernel goes on, and the new hub finds servers, devices and the work.
     ann.run("import threading, time; done = []; x = 41")
