@@ -113,7 +113,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def add_stage(run: str | Path, stage: str, notebook: str = "", **entries: Any) -> dict[str, Any]:
-    """Put a stage into the passport; one of the same name is replaced. Two notebooks may do so at the same time.
+    """Put a stage into the passport, in the course's order; one of the same name is replaced.
+
+    Two notebooks may do so at the same time.
 
     Args:
         run: its folder.
@@ -144,8 +146,15 @@ def add_stage(run: str | Path, stage: str, notebook: str = "", **entries: Any) -
             passport["stages"][names.index(stage)] = entry
         else:
             passport["stages"].append(entry)
+        passport["stages"].sort(key=_place)
         write_passport(path, passport)
     return entry
+
+
+def _place(stage: Mapping[str, Any]) -> tuple[int, str]:
+    """Stages stand in the course's order, whichever notebook ran first."""
+    first = ("base", "adapter", "full")
+    return first.index(stage["stage"]) if stage["stage"] in first else len(first), str(stage["notebook"])
 
 
 def _plain(value: Any) -> Any:

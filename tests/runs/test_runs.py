@@ -227,6 +227,15 @@ def test_the_text_shows_figures_and_what_was_said_before_and_after(own_runs):
     assert "no" in after and "yes" in after and "maybe" not in after
 
 
+def test_stages_stand_in_the_courses_order_whichever_notebook_ran_first(own_runs):
+    """The longest notebooks run first in `make course`, and each makes what it needs of the run."""
+    run = open_run("r", model="tiny", dataset="tiny")
+    for stage, notebook in (("compiled", "10"), ("adapter", "02"), ("awq-4bit", "07"), ("full", "02"), ("base", "02")):
+        add_stage(run.folder, stage, notebook)
+    add_stage(run.folder, "compiled", "10")
+    assert [s["stage"] for s in run.passport()["stages"]] == ["base", "adapter", "full", "awq-4bit", "compiled"]
+
+
 def test_the_picture_has_a_bar_for_each_stage(own_runs):
     figure = draw_passport(passport_with(own_runs, ("base", "no"), ("adapter", "yes")))
     assert [len(ax.patches) for ax in figure.axes] == [2, 2, 2]
