@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from rocm_guide.ck.instance import GemmInstance
 from rocm_guide.ck.refusal import (
@@ -83,6 +84,10 @@ def transfer_rules(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, in
         )
 
 
+def _divides(whole: int, part: int) -> bool:
+    return whole % part == 0
+
+
 def epilogue_rules(i: GemmInstance) -> Iterator[Refusal]:
     m, n = "CShuffleMXdlPerWavePerShuffle", "CShuffleNXdlPerWavePerShuffle"
     for name, all_of_them in ((m, i.MXdlPerWave), (n, i.NXdlPerWave64)):
@@ -92,8 +97,8 @@ def epilogue_rules(i: GemmInstance) -> Iterator[Refusal]:
                 now,
                 f"{all_of_them} matrix tiles of a wave are no multiple of it",
                 f"{GRID}:729",
-                nearest(now, lambda k, t=all_of_them: t % k == 0, POWERS),
-            )  # type: ignore[misc]
+                nearest(now, partial(_divides, all_of_them), POWERS),
+            )
     name = "CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock"
     cluster, (rows, columns) = i.CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock, i.shuffle_slice
     vector = i.CDEBlockTransferScalarPerVector_NPerBlock
