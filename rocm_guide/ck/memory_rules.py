@@ -26,6 +26,8 @@ from rocm_guide.ck.refusal import (
 )
 from rocm_guide.mi300x.arch import ARCHS
 
+__all__ = ["epilogue_rules", "lds_rules", "transfer_rules"]
+
 
 def transfer_rules(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, int], layout: str) -> Iterator[Refusal]:
     cluster_name = f"{x}BlockTransferThreadClusterLengths_{dims}"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocm_guide.base import GuideError, shown
+from rocm_guide.base import GuideError, shown, whole_file
 
 __all__ = ["install_proxy", "proxy_command", "proxy_version"]
 
@@ -66,7 +66,8 @@ def install_proxy(prefix: Path, listed: Path) -> None:
     folder = prefix.resolve() / "proxy"
     folder.mkdir(exist_ok=True)
     for name in ("package.json", "package-lock.json"):
-        shutil.copyfile(listed / name, folder / name)
+        with whole_file(folder / name) as part:
+            shutil.copyfile(listed / name, part)
     npm = node.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
     command = [str(node), str(npm), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

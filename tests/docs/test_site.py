@@ -4,8 +4,12 @@
 import json
 import re
 import shutil
+import tomllib
+from importlib.metadata import distribution, distributions
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from docs.site import browser
 from docs.site.build import LIBRARIES, SiteError, build
@@ -27,6 +31,26 @@ def test_the_reference_has_every_public_name_once():
     assert set(re.findall(r"^   .+ <(\S+)>$", pages["index.rst"], re.M)) >= {p.removesuffix(".rst") for p in pages} - {
         "index"
     }
+
+
+def needs(distribution):
+    """Names that an installed distribution requires, without its extras."""
+    found = map(Requirement, distribution.requires or [])
+    return {canonicalize_name(r.name) for r in found if not r.marker or r.marker.evaluate({"extra": ""})}
+
+
+@NEEDS
+def test_the_generator_needs_nothing_that_only_jupyterlab_brings():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["course"]]
+    course, new = set(), {canonicalize_name(Requirement(line).name) for line in listed}
+    while new:
+        course |= new
+        new = set().union(*(needs(distribution(n)) for n in new if any(distributions(name=n)))) - course
+    own = {canonicalize_name(d.name): d for d in distributions(path=[str(LIBRARIES.path)])}
+    missing = {name: needs(d) - course - set(own) for name, d in own.items()}
+    assert not any(missing.values()), missing
+    assert "jupyterlab" not in course and "transformers" in course
 
 
 def test_sources_that_did_not_change_keep_their_date_and_old_ones_go(tmp_path):
