@@ -7,8 +7,10 @@ The same check serves pre-commit, the tests and `rocm-guide store`. An error fai
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +128,23 @@ def _parameters(nb: dict[str, Any]) -> Found:
             yield "warning", tagged[0] + 1, f"no later cell reads the parameter {name}; a knob without effect misleads"
 
 
+def _wide_lines(source: str) -> list[str]:
+    """Lines of more than 100 characters, but for those inside a text of several lines, which is what it is."""
+    inside: set[int] = set()
+    opened: list[int] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            kind = tokenize.tok_name[token.type]  # Python 3.12 and later take f-strings apart
+            if kind == "FSTRING_START":
+                opened.append(token.start[0])
+            first = opened.pop() if kind == "FSTRING_END" else token.start[0]
+            if kind in ("STRING", "FSTRING_END") and first < token.end[0]:
+                inside |= set(range(first, token.end[0] + 1))
+    except (tokenize.TokenError, SyntaxError):
+        return []  # the rule for code that is not Python says it
+    return [line for n, line in enumerate(source.splitlines(), 1) if len(line) > 100 and n not in inside]
+
+
 def _code(nb: dict[str, Any]) -> Found:
     for i, cell in enumerate(nb["cells"], 1):
         if cell["cell_type"] != "code":
@@ -136,6 +155,8 @@ def _code(nb: dict[str, Any]) -> Found:
             yield "error", i, f"{lines} lines of code; 40 is the limit: move some to the library"
         elif lines > 20:
             yield "warning", i, f"{lines} lines of code; 20 or fewer are readable"
+        for wide in _wide_lines(source):
+            yield "error", i, f"a line of {len(wide)} characters; 100 fit beside the files: {wide.strip()[:40]} …"
         if "solution" in _tags(cell) and not re.search(r"^\s*assert check_\w+\(", source, re.M):
             yield "error", i, "a solution without 'assert check_…(…)'; a wrong one would pass"
         for pattern, why in _FORBIDDEN:

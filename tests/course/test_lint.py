@@ -112,6 +112,7 @@ BREAKS = [
     (edit(lambda c: c[2]["metadata"].clear()), "0 cells tagged parameters"),
     (replace(2, "SCALE", "SIZE"), "the parameters have no SCALE"),
     (append(3, "\nx = 1" * 39), "41 lines of code; 40 is the limit"),
+    (append(3, "\nx = " + "1 + " * 25 + "1"), "a line of 105 characters"),
     (append(3, "\n!pip install x"), "a shell command with !"),
     (append(3, "\n%pip install x"), "installs a package"),
     (append(3, "\nname = input('?')"), "input() blocks"),
@@ -142,6 +143,12 @@ def test_long_cells_are_a_warning(tmp_path):
     append(3, "\nx = 1" * 20)(nb)
     assert errors(nb, tmp_path, level="warning") == ["22 lines of code; 20 or fewer are readable"]
     assert errors(nb, tmp_path) == []
+
+
+def test_a_long_line_of_a_text_stays(tmp_path):
+    nb = good()
+    nb["cells"][3]["source"] += f'\nlog = """\n{"word " * 30}"""\nlog = f"""{{log}}\n{"word " * 30}"""'
+    assert not [e for e in errors(nb, tmp_path) if "characters" in e]
 
 
 def test_knobs_without_effect_are_a_warning(tmp_path):

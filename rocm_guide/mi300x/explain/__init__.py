@@ -8,6 +8,7 @@ In reading order:
 - ``banks``: Which lanes of an LDS access meet in a bank, from addresses, from executed code, from a TTGIR layout.
 - ``loop_listing``: A loop's machine code line by line: what it is, which wait it needs, whose data, which source line.
 - ``ir_listing``: The same for Triton's GPU code (TTGIR).
+- ``specialize``: A kernel's source with the branches decided that its constants decide.
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rocm_guide.mi300x.explain.loop_listing import explain_loop
     from rocm_guide.mi300x.explain.one_hot import who_answers
     from rocm_guide.mi300x.explain.operand_map import lane_map
+    from rocm_guide.mi300x.explain.specialize import specialized_source
 
 __all__ = [
     "bank_access",
@@ -28,7 +30,8 @@ __all__ = [
     "explain_loop",
     "lane_map",
     "layout_access",
+    "specialized_source",
     "who_answers",
 ]
 
-__getattr__, __dir__ = face(__name__, "operand_map", "one_hot", "banks", "loop_listing", "ir_listing")
+__getattr__, __dir__ = face(__name__, "operand_map", "one_hot", "banks", "loop_listing", "ir_listing", "specialize")
