@@ -22,7 +22,8 @@ __all__ = ["OneClickError", "with_links", "write_links"]
 ROOT = Path(__file__).parents[1]
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 _ROW = re.compile(r"<!-- one-click -->.*?<!-- /one-click -->", re.S)
-_COLAB = """# For Google Colab and others that lack the course: it installs what is missing, and torch stays as it is.
+_COLAB = """# For Google Colab and others that lack the course: it installs what is missing.
+# torch stays as it is.
 import importlib.util, subprocess, sys
 from importlib.metadata import version
 
@@ -30,7 +31,8 @@ if importlib.util.find_spec("rocm_guide") is None:
     with open("torch.txt", "w") as pins:
         pins.write(f"torch=={version('torch')}")
     course = "rocm-guide[course] @ git+https://github.com/%s"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-c", "torch.txt", course], check=True)"""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "-c", "torch.txt"]
+    subprocess.run([*pip, course], check=True)"""
 
 
 class OneClickError(GuideError):

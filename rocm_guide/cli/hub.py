@@ -41,11 +41,11 @@ def hub(
     if modes:
         table = partition_table()
         if as_json:
-            keys = ("mode", "devices", "compute_units", "gb")
+            keys = ("mode", "devices", "compute_units", "gib")
             typer.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in table], indent=1))
             return
-        for mode, count, units, gb in table:
-            say(f"{mode}: eight MI300X are {count} devices of {units} compute units with {gb:g} GB each")
+        for mode, count, units, gib in table:
+            say(f"{mode}: eight MI300X are {count} devices of {units} compute units with {gib:g} GiB each")
         say("NPS1: the devices of a GPU share its memory. NPS4 with CPX: two devices share a quarter of it.")
         return
     rows, fit, found = check_hub(

@@ -91,7 +91,7 @@ def _gpus(m: Machine, found: Sequence[Device]) -> list[Check]:
     for (mode, units), count in Counter((d.mode, d.units) for d in found).items():
         first = next(d for d in found if (d.mode, d.units) == (mode, units))
         many = f"{count} device{'s' * (count > 1)}"
-        text = f"{many} of {units} compute units, {first.memory / 1e9:.0f} GB each ({mode or 'no modes'})"
+        text = f"{many} of {units} compute units, {first.memory / GIB:.0f} GiB each ({mode or 'no modes'})"
         rows.append(Check("OK", "devices", text))
     if len({d.mode for d in found}) > 1:
         fix = "one mode for all: rocm-guide system set --partition CPX (no program may use the GPUs)"

@@ -13,19 +13,19 @@ __all__ = ["Partition", "partition_of", "partition_table"]
 COMPUTE = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8}
 #: Memory mode -> pieces of the memory.
 MEMORY = {"NPS1": 1, "NPS2": 2, "NPS4": 4}
-_DIES, _UNITS, _GB = 8, 304, 192
+_DIES, _UNITS, _GIB = 8, 304, 192  # eight stacks of 24 GiB: 206 GB
 
 
 @dataclass(frozen=True)
 class Partition:
-    """What one device of an MI300X has in a mode: dies, compute units, and GB of its own (its share, if shared)."""
+    """What one device of an MI300X has in a mode: dies, compute units, and GiB of its own (its share, if shared)."""
 
     compute: str
     memory: str
     devices: int
     dies: int
     units: int
-    gb: float
+    gib: float
     shared_by: int
 
 
@@ -47,7 +47,7 @@ def partition_of(compute: str, memory: str = "NPS1") -> Partition:
     https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/gpu-partitioning/mi300x/overview.html.
 
     >>> partition_of("CPX", "NPS4")
-    Partition(compute='CPX', memory='NPS4', devices=8, dies=1, units=38, gb=24.0, shared_by=2)
+    Partition(compute='CPX', memory='NPS4', devices=8, dies=1, units=38, gib=24.0, shared_by=2)
     >>> partition_of("SPX", "NPS4")
     Traceback (most recent call last):
         ...
@@ -63,13 +63,13 @@ def partition_of(compute: str, memory: str = "NPS1") -> Partition:
         raise GuideError(
             f"{compute}/{memory}: {pieces} pieces of memory for {many}; a device lives in one piece, take {best}"
         )
-    return Partition(compute, memory, count, _DIES // count, _UNITS // count, _GB / count, count // pieces)
+    return Partition(compute, memory, count, _DIES // count, _UNITS // count, _GIB / count, count // pieces)
 
 
 def partition_table(cards: int = 8) -> list[tuple[str, int, int, float]]:
-    """For a machine with ``cards`` MI300X: (compute mode, devices in all, compute units each, GB each).
+    """For a machine with ``cards`` MI300X: (compute mode, devices in all, compute units each, GiB each).
 
     >>> partition_table()[-1]
     ('CPX', 64, 38, 24.0)
     """
-    return [(c, cards * p.devices, p.units, p.gb) for c in COMPUTE for p in [partition_of(c)]]
+    return [(c, cards * p.devices, p.units, p.gib) for c in COMPUTE for p in [partition_of(c)]]

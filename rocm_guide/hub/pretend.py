@@ -63,7 +63,7 @@ def pretend_hub_machine(
                 "drm_render_minor": render,
             }
             put(f"{node}/properties", "\n".join(f"{k} {v}" for k, v in fields.items()))
-            put(f"{node}/mem_banks/0/properties", f"heap_type 1\nsize_in_bytes {int(part.gb * 10**9)}")
+            put(f"{node}/mem_banks/0/properties", f"heap_type 1\nsize_in_bytes {int(part.gib * 2**30)}")
             put(f"dev/dri/renderD{render}", "")
             render += 1
     if gpus:

@@ -156,7 +156,7 @@ def test_a_hubs_machine_is_checked(tmp_path):
     machine = pretend_hub_machine(tmp_path, compute="CPX", memory="NPS4")
     rows, fit, found = check_hub(machine, homes=tmp_path, libraries=tmp_path)
     said = {r.name: r for r in rows}
-    assert said["devices"].found == "64 devices of 38 compute units, 24 GB each (CPX/NPS4)"
+    assert said["devices"].found == "64 devices of 38 compute units, 24 GiB each (CPX/NPS4)"
     assert said["groups"].status == "OK" and "processes" not in said and said["jupyterhub"].status == "WARN"
     assert fit.with_device == min(64, fit.mixed) and fit.running == min(23, fit.by_disk)
     assert hub_as_dict(rows, fit, found)["devices"][63]["number"] == 63

@@ -105,9 +105,9 @@ def _edits(text: str, known: dict[str, Any], docstring: bool) -> Iterator[_Edit]
                 yield (*lines(block[i + 1], block[-1]), "")
     for node in ast.walk(function):
         if isinstance(node, ast.IfExp) and (taken := _value(node.test, known)) is not _UNKNOWN:
-            live = node.body if taken else node.orelse
-            new = ast.get_source_segment(text, live) or ast.unparse(live)
-            if not isinstance(live, ast.Name | ast.Call | ast.Constant | ast.Attribute | ast.Subscript):
+            chosen = node.body if taken else node.orelse
+            new = ast.get_source_segment(text, chosen) or ast.unparse(chosen)
+            if not isinstance(chosen, ast.Name | ast.Call | ast.Constant | ast.Attribute | ast.Subscript):
                 new = f"({new})"
             yield at(node.lineno, node.col_offset), at(node.end_lineno or 0, node.end_col_offset or 0), new
     still = _names(function)
