@@ -38,12 +38,12 @@ def check_saving(microseconds: float, launches: int, step_ms: float, answer: flo
 
 
 def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gib: int) -> bool:
-    """Exercise 3: (devices, compute units each, GB each) of an MI300X in CPX mode with NPS4."""
+    """Exercise 3: (devices, compute units each, GiB each) of an MI300X in CPX mode with NPS4."""
     right = (dies, units // dies, memory_gib // dies)
-    names = ("devices", "compute units each", "GB each")
+    names = ("devices", "compute units each", "GiB each")
     if not isinstance(answer, Sequence) or len(answer) != 3:
         return say(False, f"answer={answer!r}: give three numbers: {', '.join(names)}")
     for given, expected, name in zip(answer, right, names, strict=True):
         if given != expected:
             return say(False, f"{name}: {given} is not it; CPX makes one device of each of the {dies} dies")
-    return say(True, f"{right[0]} devices with {right[1]} compute units and {right[2]} GB each.")
+    return say(True, f"{right[0]} devices with {right[1]} compute units and {right[2]} GiB each.")
