@@ -23,7 +23,7 @@ def test_devices_are_numbered_as_the_runtime_does(tmp_path, compute, memory, eac
     assert [d.number for d in found] == list(range(3 * each)) and len({d.name for d in found}) == 3 * each
     assert [d.partition for d in found] == [*range(each)] * 3 and len({d.gpu for d in found}) == 3
     assert {d.mode for d in found} == {f"{compute}/{memory}"} and {d.units for d in found} == {304 // each}
-    assert sum(d.memory for d in found) == 3 * 192 * 10**9 and len({d.file for d in found}) == 3 * each
+    assert sum(d.memory for d in found) == 3 * 192 * 2**30 and len({d.file for d in found}) == 3 * each
 
 
 def test_what_a_container_may_not_read_is_no_device_and_numbers_move_up(tmp_path):
