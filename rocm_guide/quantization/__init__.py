@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
     from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, quantize_blocks
-    from rocm_guide.quantization.scores import case_table, divergence, measure, model_bytes, table
+    from rocm_guide.quantization.scores import case_table, divergence, drift, measure, model_bytes, table
 
 __all__ = [
     "QuantizationError",
@@ -54,6 +54,7 @@ __all__ = [
     "decode_bound",
     "dequantize_blocks",
     "divergence",
+    "drift",
     "fit_grid",
     "format_errors",
     "hessian",

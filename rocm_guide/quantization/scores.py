@@ -17,7 +17,7 @@ from rocm_guide.zoo.data import pad_right
 #: Tokens of an answer that are timed: enough for a rate, and a model that unpacks its weights each time stays bearable.
 _TIMED = 8
 
-__all__ = ["case_table", "divergence", "measure", "model_bytes", "table"]
+__all__ = ["case_table", "divergence", "drift", "measure", "model_bytes", "table"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Measured:
         tokens_per_second: the first eight tokens of the answers to a third of the questions, in one batch; the median
             of three runs.
         spread: of these runs, half the distance between the quartiles.
+        divergence: from the reference, in nats per token (:func:`drift`); None without a reference.
+        changed: share of the next tokens whose first choice is another than the reference's; None without a reference.
     """
 
     bits: float
@@ -44,6 +46,8 @@ class Measured:
     seconds: float
     tokens_per_second: float
     spread: float = 0.0
+    divergence: float | None = None
+    changed: float | None = None
 
 
 def _stored(module: Any) -> list[Any]:
@@ -119,17 +123,20 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) ->
     return math.exp(loss / count)
 
 
-def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
-    """Mean Kullback-Leibler divergence, in nats per token, of what ``model`` expects next from what ``reference`` does.
+def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> tuple[float, float]:
+    """How far what ``model`` expects next has moved from what ``reference`` expects: (divergence, changed).
 
-    It sees a change long before an answer flips: 0 only if both give every next token the same probability.
+    Returns:
+        The mean Kullback-Leibler divergence in nats per token, and the share of the tokens whose most likely successor
+        is another. Both see a change long before an answer flips: every token of ``samples`` counts, prompts included,
+        and the first is 0 only if both models give every next token the same probability.
 
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.
     """
     import torch
 
-    total, count = 0.0, 0
+    total, other, count = 0.0, 0, 0
     with torch.inference_mode():
         for ids, mask, _ in _batches(tokenizer, samples, "divergence"):
             logs = []
@@ -137,12 +144,29 @@ def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dic
                 given = {"input_ids": ids.to(m.device), "attention_mask": mask.to(m.device)}
                 logs.append(m(**given, use_cache=False).logits.double().log_softmax(-1).cpu())
             total += (logs[0].exp() * (logs[0] - logs[1])).sum(-1)[mask == 1].sum().item()
+            other += int((logs[0].argmax(-1) != logs[1].argmax(-1))[mask == 1].sum())
             count += int(mask.sum())
-    return total / count
+    return total / count, other / count
+
+
+def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+    """The first figure of :func:`drift`: nats per token between what ``model`` and ``reference`` expect next.
+
+    Raises:
+        GuideError: no samples, or rows without ``prompt`` and ``completion``.
+    """
+    return drift(model, reference, tokenizer, samples)[0]
 
 
 def measure(
-    model: Any, tokenizer: Any, samples: Sequence[dict[str, str]], folder: str | Path, *, seconds: float, weights: int
+    model: Any,
+    tokenizer: Any,
+    samples: Sequence[dict[str, str]],
+    folder: str | Path,
+    *,
+    seconds: float,
+    weights: int,
+    reference: Any = None,
 ) -> Measured:
     """Fill in one row of the comparison.
 
@@ -152,11 +176,13 @@ def measure(
         folder: where the model was saved.
         seconds: what quantising took.
         weights: number of weights of the decoder's linear layers, as if unquantised.
+        reference: the model before quantising, from which the drift is measured.
 
     Raises:
         GuideError: as :func:`perplexity`.
     """
     samples = list(samples)
+    moved, changed = (None, None) if reference is None else drift(model, reference, tokenizer, samples)
     surprise = perplexity(model, tokenizer, samples)
     prompts = [s["prompt"] for s in samples]
     texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged below; for the clock it is the warm-up
@@ -179,22 +205,29 @@ def measure(
         seconds,
         speed.median,
         speed.spread,
+        moved,
+        changed,
     )
 
 
 def table(rows: dict[str, Measured]) -> str:
-    """The comparison as text, one line for each model.
+    """The comparison as text, one line for each model; sizes in MB, the divergence in 1/1000 nat per token.
 
-    >>> print(table({"float32": Measured(32.0, 6_000_000, 6_000_000, 0.995, 1.01, 0.0, 900.0, 20.0)}))
-                                bits   on disk  in memory   exact  perplexity  seconds      tokens/s
-    float32                    32.00   6.00 MB    6.00 MB   99.5%      1.0100      0.0    900 ±   20
+    >>> nearest = Measured(4.66, 2_290_000, 2_280_000, 0.944, 1.1025, 0.1, 151.0, 37.0, 0.0043, 0.031)
+    >>> before = Measured(32.0, 6_450_000, 6_440_000, 0.944, 1.0989, 0.0, 877.0, 280.0)
+    >>> print(table({"none": before, "nearest": nearest}))
+                              bits disk MB loaded  diverges changed  exact perplexity quantise     tokens/s
+    none                     32.00    6.45   6.44         -       -  94.4%     1.0989    0.0 s    877 ± 280
+    nearest                   4.66    2.29   2.28      4.30    3.1%  94.4%     1.1025    0.1 s    151 ±  37
     """
-    head = f"{'':26s} {'bits':>5s} {'on disk':>9s} {'in memory':>10s} {'exact':>7s} {'perplexity':>11s}"
-    lines = [head + f" {'seconds':>8s} {'tokens/s':>13s}"]
+    head = f"{'':24s} {'bits':>5s} {'disk MB':>7s} {'loaded':>6s} {'diverges':>9s} {'changed':>7s}"
+    lines = [head + f" {'exact':>6s} {'perplexity':>10s} {'quantise':>8s} {'tokens/s':>12s}"]
     for label, m in rows.items():
-        sizes = f"{m.disk_bytes / 1e6:6.2f} MB {m.memory_bytes / 1e6:7.2f} MB"
-        rest = f"{m.exact:7.1%} {m.perplexity:11.4f} {m.seconds:8.1f} {m.tokens_per_second:6,.0f} ± {m.spread:4,.0f}"
-        lines.append(f"{label:26s} {m.bits:5.2f} {sizes} {rest}")
+        sizes = f"{m.bits:5.2f} {m.disk_bytes / 1e6:7.2f} {m.memory_bytes / 1e6:6.2f}"
+        moved = "-" if m.divergence is None else f"{1000 * m.divergence:.2f}"
+        moved = f"{moved:>9s} {'-' if m.changed is None else f'{m.changed:.1%}':>7s}"
+        speed = f"{m.seconds:6.1f} s {m.tokens_per_second:6,.0f} ± {m.spread:3,.0f}"
+        lines.append(f"{label:24s} {sizes} {moved} {m.exact:6.1%} {m.perplexity:10.4f} {speed}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 """Our algorithms on single layers: exactness, errors, and the one-line refusals."""
 
 import json
+import types
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.models import quantization_7b
+from rocm_guide.base import GuideError
 from rocm_guide.quantization import libraries as quantization_libraries
 from rocm_guide.quantization.awq import awq_grid, rounded, search_clip, search_scales
 from rocm_guide.quantization.budget import decode_bound, linear_weights, serving_bytes
@@ -27,7 +29,7 @@ from rocm_guide.quantization.int8 import int8_linear, outlier_columns, smoothing
 from rocm_guide.quantization.layers import quantize_layers
 from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, dynamic_code_book, quantize_blocks
 from rocm_guide.quantization.packing import PackedLinear, pack_bits, unpack_bits
-from rocm_guide.quantization.scores import case_table
+from rocm_guide.quantization.scores import case_table, divergence, drift
 from rocm_guide.zoo.load import meta_model
 
 
@@ -228,6 +230,35 @@ def test_budget_counts_the_real_weights(shape):
         0 if model.config.tie_word_embeddings else model.lm_head.weight.numel()
     )
     assert serving_bytes(shape, 16)["embeddings, head"] == 2 * embeddings
+
+
+class _Fixed:
+    """A model that gives every next token of two the same logits."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, *logits):
+        self.logits = torch.tensor(logits)
+
+    def __call__(self, input_ids, attention_mask, use_cache):
+        return types.SimpleNamespace(logits=self.logits.expand(*input_ids.shape, 2))
+
+
+def _letters(text):
+    return types.SimpleNamespace(input_ids=[ord(c) for c in text])
+
+
+def test_drift_is_the_divergence_and_the_changed_choices():
+    rows = [{"prompt": "ab", "completion": "cde"}, {"prompt": "a", "completion": "b"}]  # the second one is padded
+    p, q = (torch.tensor(x).softmax(0) for x in ((1.0, 0.0), (0.0, 2.0)))
+    expected = (p * (p / q).log()).sum().item()
+    assert drift(_Fixed(0.0, 2.0), _Fixed(1.0, 0.0), _letters, rows) == (pytest.approx(expected), 1.0)
+    nearer = drift(_Fixed(0.5, 0.0), _Fixed(1.0, 0.0), _letters, rows)
+    assert 0 < nearer[0] < expected and nearer[1] == 0.0
+    assert drift(_Fixed(1.0, 0.0), _Fixed(1.0, 0.0), _letters, rows) == (0.0, 0.0)
+    assert divergence(_Fixed(0.0, 2.0), _Fixed(1.0, 0.0), _letters, rows) == pytest.approx(expected)
+    with pytest.raises(GuideError, match="divergence needs rows with 'prompt' and 'completion'"):
+        drift(_Fixed(1.0, 0.0), _Fixed(1.0, 0.0), _letters, [])
 
 
 def test_decode_bound_is_bandwidth_over_bytes():
