@@ -102,7 +102,7 @@ def makespan(durations: Sequence[float], places: int) -> float:
     """When the last of jobs is done that are started in their order, each in the place that is free first.
 
     >>> makespan([3, 1, 1, 1], 2), makespan([1, 1, 1, 3], 2)
-    (3, 4)
+    (3.0, 4.0)
     """
     free = [0.0] * min(places, len(durations))
     for d in durations:

@@ -119,7 +119,7 @@ def read_predictions() -> dict[str, Prediction]:
     ('compute units', True)
     """
     try:
-        text = resources.files("rocm_guide").joinpath(f"data/{_NAME}").read_text(encoding="utf-8")
+        text = resources.files("rocm_guide").joinpath("data/mi300x_predictions.json").read_text("utf-8")
     except OSError as e:
         raise PredictionError(f"{_NAME}: cannot be read ({e}); write it with rocm-guide measure --predict") from e
     return parse_predictions(text)[1]

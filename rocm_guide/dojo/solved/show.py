@@ -9,21 +9,40 @@ from collections.abc import Callable
 from typing import Any
 
 from rocm_guide.dojo.puzzle import DojoError
-from rocm_guide.dojo.solved import attention, products, rows
+from rocm_guide.dojo.solved.attention import (
+    causal_attention,
+    causal_kernel,
+    decode,
+    merge_kernel,
+    paged_decode,
+    paged_kernel,
+    part_kernel,
+)
+from rocm_guide.dojo.solved.products import (
+    gemv_kernel,
+    lean_matmul,
+    naive_kernel,
+    naive_matmul,
+    pair_sums,
+    pairs_kernel,
+    product_kernel,
+    skinny_gemv,
+)
+from rocm_guide.dojo.solved.rows import rms_grad_kernel, rms_kernel, rms_norm, rms_norm_backward
 
 __all__ = ["SOLVED", "Shown", "show_solution"]
 
 #: The functions by the names of their puzzles, and the kernels that each launches.
 _KERNELS: dict[Callable[..., Any], tuple[Any, ...]] = {
-    rows.rms_norm: (rows.rms_kernel,),
-    rows.rms_norm_backward: (rows.rms_grad_kernel,),
-    products.naive_matmul: (products.naive_kernel,),
-    products.skinny_gemv: (products.gemv_kernel,),
-    products.pair_sums: (products.pairs_kernel,),
-    products.lean_matmul: (products.product_kernel,),
-    attention.causal_attention: (attention.causal_kernel,),
-    attention.decode: (attention.part_kernel, attention.merge_kernel),
-    attention.paged_decode: (attention.paged_kernel, attention.merge_kernel),
+    rms_norm: (rms_kernel,),
+    rms_norm_backward: (rms_grad_kernel,),
+    naive_matmul: (naive_kernel,),
+    skinny_gemv: (gemv_kernel,),
+    pair_sums: (pairs_kernel,),
+    lean_matmul: (product_kernel,),
+    causal_attention: (causal_kernel,),
+    decode: (part_kernel, merge_kernel),
+    paged_decode: (paged_kernel, merge_kernel),
 }
 SOLVED: dict[str, Callable[..., Any]] = {call.__name__: call for call in _KERNELS}
 
