@@ -75,6 +75,6 @@ def show_solution(name: str) -> Shown:
     call = SOLVED[name]
     parts = [kernel.raw_src for kernel in _KERNELS[call]] + [inspect.getsource(call)]
     text = "\n\n".join("".join(part) for part in parts)
-    for annotation in (": Any", ": int", ": float", " -> Any", "  # fmt: skip"):
+    for annotation in (": Any", ": int", ": float", " -> Any"):
         text = text.replace(annotation, "")
     return Shown(name, text)
