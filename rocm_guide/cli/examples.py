@@ -50,6 +50,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "measure": [
         ("rocm-guide measure --list", "the cases, with the times predicted for an MI300X"),
+        ("rocm-guide measure --predict ladder", "work out these predictions again, after a kernel has changed"),
         ("rocm-guide measure --out my-gpu.json", "all cases on this GPU, in one file"),
         (
             "rocm-guide measure --merge my-gpu.json --merge benchmarks/results/measure_h200.json --plot both.png",

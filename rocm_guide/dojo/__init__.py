@@ -8,6 +8,8 @@ In reading order:
 - ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles; ``repairs``: those that begin with a slow kernel.
 - ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
 - ``catalogue``: All puzzles by name.
+- ``path``: The puzzles in the order to take them, each with its level, where it is taught, a hint and a starter.
+- ``solved``: Solutions that notebook 26 shows folded away.
 - ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
 - ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.
 - ``structure``: What a solution becomes on MI300X, against what the puzzle expects.
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from rocm_guide.dojo.catalogue import PUZZLES
     from rocm_guide.dojo.grading import grade
     from rocm_guide.dojo.listings import LISTINGS
+    from rocm_guide.dojo.path import PATH, start
     from rocm_guide.dojo.puzzle import DojoError
+    from rocm_guide.dojo.solved.show import SOLVED, show_solution
 
-__all__ = ["LISTINGS", "PUZZLES", "DojoError", "grade"]
+__all__ = ["LISTINGS", "PATH", "PUZZLES", "SOLVED", "DojoError", "grade", "show_solution", "start"]
 
-__getattr__, __dir__ = face(__name__, "puzzle", "catalogue", "listings", "grading")
+__getattr__, __dir__ = face(__name__, "puzzle", "catalogue", "listings", "path", "solved.show", "grading")

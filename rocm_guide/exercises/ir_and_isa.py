@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
 
-__all__ = ["check_lane_bits", "check_trips", "check_wait"]
+if TYPE_CHECKING:
+    from rocm_guide.mi300x.isa.kernel import Kernel
+
+__all__ = ["check_barriers", "check_lane_bits", "check_wait"]
 
 
 def check_lane_bits(answers: Mapping[str, int]) -> bool:
@@ -58,52 +62,100 @@ def check_wait(outstanding: int) -> bool:
     return say(False, f"outstanding={outstanding}: not yet. {hint}")
 
 
-def check_trips(counts: Mapping[str, int], *, block: int = 64, head_dim: int = 128) -> bool:
-    """Exercise 3: how often the packed keys pass through LDS on their way to the matrix cores, in each kernel.
+def check_barriers(kernel: Any) -> bool:
+    """Exercise 3: the scores of ``planar`` with at most seven barriers; its packing and its arguments stay.
 
-    ``counts`` maps ``reshaped``, ``gathered`` and ``planar`` to a number of trips. The kernels are compiled here, for
-    ``block`` tokens per workgroup and keys of ``head_dim``, and the shortest way from the load of the keys to the first
-    ``tt.dot`` is followed.
+    ``kernel`` takes what :func:`rocm_guide.mi300x.examples.int4_scores.int4_scores_planar` takes. It is interpreted for
+    100 tokens and for one, against float64, and compiled for gfx942 with four waves: keys that stay in registers,
+    matrix instructions, no spills, and then the barriers are counted.
 
-    Prints [OK] or a hint, and returns whether the answer is right.
+    Prints [OK] or a hint, and returns whether the kernel passes.
+
+    >>> from rocm_guide.mi300x.examples.int4_scores import int4_scores_planar
+    >>> check_barriers(int4_scores_planar)  # doctest: +ELLIPSIS
+    [HINT] right, with 15 barriers; 7 are possible. Each of the eight tiles of queries is written to LDS, ...
+    False
     """
-    right = {name: _trips(name, block, head_dim) for name in ("reshaped", "gathered", "planar")}
-    for name, trips in right.items():
-        if name not in counts:
-            return say(False, f"{name}: not yet. give a count for each of {', '.join(right)}")
-        if counts[name] != trips:
-            hint = "follow program.path(load, dot) and count the steps whose move ends in LDS or passes through it"
-            if counts[name] == trips + 1:
-                hint = "the queries go through LDS too; only the keys are asked for"
-            return say(False, f"{name}={counts[name]}: not yet. {hint}")
-    return say(True, f"{', '.join(f'{name} {trips}' for name, trips in right.items())}")
+    if not hasattr(kernel, "arg_names"):
+        return say(False, f"{kernel!r:.40}: give the kernel itself, a function with @triton.jit")
+    try:
+        wrong = _wrong_score(kernel)
+        trips, found = _code_of(kernel)
+    except (GuideError, TypeError) as e:
+        return say(False, str(e))
+    if wrong:
+        return say(False, wrong)
+    barriers, mix = found.barriers, found.mix()
+    if not mix.get("mfma"):
+        return say(False, "right, and no matrix instruction is left: the product belongs to tl.dot")
+    if trips or found.resources.vgpr_spills:
+        what = f"the keys pass through LDS {trips} times" if trips else f"{found.resources.vgpr_spills} registers spill"
+        return say(False, f"right, and {what}: join whole planes, and let the words of a plane stay in their order")
+    if barriers > 7:
+        hint = (
+            "Each of the eight tiles of queries is written to LDS, all meet, it is read, and all meet again before the "
+            "next: 2 x 8 - 1. Which operation makes one tile of keys of two planes?"
+        )
+        return say(False, f"right, with {barriers} barriers; 7 are possible. {hint}")
+    exchanges = mix.get("permute", 0)
+    return say(True, f"{barriers} barriers instead of 15; the keys stay in their waves ({exchanges} lane exchanges)")
 
 
-def _trips(name: str, block: int, head_dim: int) -> int:
+_SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
+
+
+def _wrong_score(kernel: Any) -> str:
+    """The first wrong score for 100 tokens or for one, in a line; empty if all are right."""
+    import torch
+
+    from rocm_guide.mi300x.interpret import interpret
+
+    random, calls, wanted = torch.Generator().manual_seed(0), [], []
+    for tokens in (100, 1):
+        q = torch.randn(16, 128, generator=random).half()
+        nibbles = torch.randint(0, 16, (tokens, 8, 16), generator=random)
+        words = (nibbles.long() << (torch.arange(8) * 4)[:, None]).sum(1)
+        words = torch.where(words >= 1 << 31, words - (1 << 32), words).int()
+        scale = (torch.rand(tokens, generator=random) * 0.1 + 0.05).half()
+        shift = torch.randn(tokens, generator=random).half()
+        pair = (scale.view(torch.int16).int() & 0xFFFF) | (shift.view(torch.int16).int() << 16)
+        keys = nibbles.view(tokens, 128).half() * scale[:, None] + shift[:, None]
+        wanted.append(q.double() @ keys.double().T)
+        out = torch.full((16, tokens), float("nan"))
+        calls.append((kernel, (-(-tokens // 64),), (q, words, pair, out, tokens), _SHAPE))
+    interpret(calls)
+    for (*_, arguments, _), right in zip(calls, wanted, strict=True):
+        out = arguments[3].double()
+        if not torch.allclose(out, right, atol=1e-3):
+            row, token = (int(i) for i in (~((out - right).abs() <= 1e-3)).nonzero()[0])
+            return (
+                f"score [{row}, {token}] of {right.shape[1]} tokens is {float(out[row, token]):.4g}, and "
+                f"{float(right[row, token]):.4g} is right: row r of a tile of keys and column r of its queries belong "
+                "to one dimension"
+            )
+    return ""
+
+
+def _code_of(kernel: Any) -> tuple[int, Kernel]:
+    """Trips of the keys through LDS on their way to the first product, and the code for gfx942."""
     import torch
 
     from rocm_guide.mi300x.compile import compile_kernel
-    from rocm_guide.mi300x.examples.int4_scores import int4_scores_gathered, int4_scores_planar, int4_scores_reshaped
     from rocm_guide.mi300x.ir.program import parse_ir
 
     def meta(*shape: int, dtype: Any = torch.int32) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype, device="meta")
 
-    kernels = {"gathered": int4_scores_gathered, "planar": int4_scores_planar, "reshaped": int4_scores_reshaped}
-    kernel = kernels[name]
-    arguments = [
-        meta(16, head_dim, dtype=torch.float16),
-        meta(4096, head_dim // 8),
-        meta(4096),
-        meta(16, 4096, dtype=torch.float32),
-        4096,
-    ]
-    program = parse_ir(compile_kernel(kernel, arguments, {"M": 16, "BLOCK": block, "D": head_dim}).ttgir)[0]
-    dot = next(op for op in program.operations if op.name == "tt.dot")
-    # The keys are the operand whose way back leads to a load of int32 tiles.
+    tensors = [meta(16, 128, dtype=torch.float16), meta(4096, 16), meta(4096), meta(16, 4096, dtype=torch.float32)]
+    compiled = compile_kernel(kernel, [*tensors, 4096], _SHAPE, num_warps=4)
+    program = parse_ir(compiled.ttgir)[0]
+    dots = [op for op in program.operations if op.name == "tt.dot"]
+    # The keys are the largest tile of int32 that is loaded.
     loads = [
         g.value for g in program.global_accesses if g.access == "load" and g.value and g.value.type.element == "i32"
     ]
+    if not dots or not loads:
+        return 0, compiled.parsed
     keys = max(loads, key=lambda v: v.type.bytes)
-    moves = [step.move for step in program.path(keys.name, dot.results[0])]
-    return sum("-> LDS" in move for move in moves)
+    moves = [step.move for step in program.path(keys.name, dots[0].results[0])]
+    return sum("-> LDS" in move for move in moves), compiled.parsed

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocm_guide.dojo.grading import Grade, grade
 
-__all__ = ["check_banks", "check_puzzle", "check_waits", "check_wide_loads"]
+__all__ = ["check_banks", "check_puzzle", "check_round_trip", "check_waits"]
 
 
 def _say(result: Grade) -> bool:
@@ -28,9 +28,9 @@ def check_puzzle(call: Callable[..., Any] | str, puzzle: str) -> bool:
     return _say(grade(call, puzzle))
 
 
-def check_wide_loads(call: Callable[..., Any]) -> bool:
-    """Exercise 1: the copy whose loads were 16 bits wide; right as before, and with 128 bits for each lane."""
-    return _say(grade(call, "copy"))
+def check_round_trip(call: Callable[..., Any]) -> bool:
+    """Exercise 1: the kernel that takes every tile through LDS; right as before, without LDS and with wide stores."""
+    return _say(grade(call, "scale_columns"))
 
 
 def check_waits(listing: str) -> bool:

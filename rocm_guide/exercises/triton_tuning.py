@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
 from rocm_guide.mi300x.limits import ENOUGH_WORKGROUPS
 
-__all__ = ["CANDIDATES", "DECODE", "check_large_tile", "check_refused", "check_split_k"]
+__all__ = ["CANDIDATES", "DECODE", "TILES", "check_filter", "check_refused", "check_split_k"]
 
 #: The GEMM of exercise 1: 16 rows of activations, as in decoding, and the tile (BM, BN, BK) that is given.
 DECODE: dict[str, tuple[int, int, int]] = {"shape": (16, 4096, 4096), "tile": (16, 64, 128)}
@@ -25,6 +24,16 @@ CANDIDATES: dict[str, tuple[tuple[int, int, int], int, int]] = {
     "E": ((256, 256, 32), 8, 2),
     "F": ((128, 128, 128), 8, 3),
 }
+
+#: The configurations of exercise 3: (tile, options). Each condition drops one that all others would keep.
+TILES: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
+    ((256, 128, 64), {"num_warps": 8}),
+    ((128, 128, 64), {"num_warps": 8}),
+    ((256, 128, 64), {"num_warps": 4}),
+    ((256, 256, 32), {"num_warps": 8}),
+    ((256, 256, 32), {"num_warps": 8, "waves_per_eu": 4}),
+    ((256, 256, 64), {"num_warps": 8, "num_stages": 3}),
+]
 
 
 def check_split_k(split: Any) -> bool:
@@ -71,36 +80,38 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
     return say(True, f"{', '.join(sorted(given))}: compiled without a word, and refused at launch")
 
 
-def check_large_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
-    """Exercise 3: a configuration of ``matmul`` with at least 85 FLOPs per loaded byte that still runs well.
+def check_filter(keep: Callable[..., Any], arch: str = "gfx942") -> bool:
+    """Exercise 3: a function that keeps the configurations of ``matmul`` that are worth a measurement.
 
-    ``config`` has ``tile`` (BM, BN, BK) and any option of the compiler. Wanted: it can be launched, nothing spills,
-    and at least 2 waves per SIMD are resident.
+    ``keep(report, tile)`` gets the report of a compiled configuration and its tile (BM, BN, BK). It says True where one
+    step does at least 85 FLOPs for each byte that it loads, nothing spills, and 2 waves or more share a SIMD (a
+    configuration that cannot be launched has none). It is called with every one of :data:`TILES`, compiled here.
 
-    >>> check_large_tile({"tile": (128, 128, 64), "num_warps": 8})
-    [HINT] a tile of 128 x 128 does 64 FLOPs for each byte it loads; 85 are wanted
+    >>> check_filter(lambda report, tile: False)
+    [HINT] (256, 128, 64), num_warps=8 is dropped: 85 FLOPs per byte, nothing spilled, 2 waves per SIMD
     False
     """
     from rocm_guide.mi300x.examples.tuning import gemm_report
 
-    options = dict(config)
-    bm, bn, bk = options.pop("tile", (0, 0, 0))
-    if min(bm, bn, bk) < 16:
-        return say(False, f"tile={config.get('tile')!r}: give (BM, BN, BK), each 16 or more")
-    if (intensity := bm * bn / (bm + bn)) < 85:
-        return say(False, f"a tile of {bm} x {bn} does {intensity:.0f} FLOPs for each byte it loads; 85 are wanted")
-    try:
-        r = gemm_report((8192, 8192, 8192), (bm, bn, bk), arch=arch, **options)
-    except GuideError as e:
-        return say(False, str(e))
-    if not r.launches:
-        return say(False, f"{r.findings[0].evidence}. Try: {r.findings[0].fix}")
-    if r.resources.vgpr_spills:
-        return say(False, f"{r.resources.vgpr_spills} registers spill: share the tile among more warps")
-    if r.occupancy.waves_per_simd < 2:
-        return say(
-            False, f"{r.occupancy.waves_per_simd:g} wave per SIMD leaves nobody to hide its latency; 2 are wanted"
-        )
-    return say(
-        True, f"{intensity:.0f} FLOPs per byte at {r.occupancy.waves_per_simd:g} waves per SIMD, nothing spilled"
-    )
+    if not callable(keep):
+        return say(False, f"{keep!r:.40}: give the function, without calling it")
+    kept = []
+    for tile, options in TILES:
+        name = f"{tile}, " + ", ".join(f"{k}={v}" for k, v in options.items())
+        r = gemm_report((8192, 8192, 8192), tile, arch=arch, **options)
+        intensity, spills = tile[0] * tile[1] / (tile[0] + tile[1]), r.resources.vgpr_spills or 0
+        waves = r.occupancy.waves_per_simd
+        good = intensity >= 85 and not spills and waves >= 2
+        try:
+            said = keep(r, tile)
+        except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as e:
+            return say(False, f"keep fails for {name}: {type(e).__name__}: {e}")
+        if not isinstance(said, bool):
+            return say(False, f"keep returns {said!r:.40} for {name}: True or False is wanted")
+        if said != good:
+            facts = f"{intensity:.0f} FLOPs per byte, {spills or 'nothing'} spilled, "
+            facts += f"{waves:g} wave{'s' * (waves != 1)} per SIMD"
+            facts += "" if r.launches else f"; it cannot be launched: {r.findings[0].evidence}"
+            return say(False, f"{name} is {'kept' if said else 'dropped'}: {facts}")
+        kept += [name] if good else []
+    return say(True, f"{len(kept)} of {len(TILES)} are worth a measurement: {'; '.join(kept)}")

@@ -16,7 +16,7 @@ from rocm_guide.kernels.resource_table import KernelRow, TableError, find_module
 if TYPE_CHECKING:
     from rocm_guide.mi300x.dry_run.driver import DryRun
 
-__all__ = ["case_sources", "measure_cases", "measure_module"]
+__all__ = ["case_sources", "compiled_sources", "digest_of", "measure_cases", "measure_module"]
 
 
 def _widths(found: dict[int, int]) -> str:
@@ -78,11 +78,11 @@ def measure_cases(
     for i, (case, thunk) in list(enumerate(_cases(name, arch)))[part::parts]:
         if cases is not None and case not in cases:
             continue
-        with dry_run(arch, device="meta") as run, _compiled_sources(skip=False) as seen:
+        with dry_run(arch, device="meta") as run, compiled_sources(skip=False) as seen:
             thunk()
         if not run.launches:
             raise TableError(f"{case!r} launched no kernel")
-        rows[i] = [replace(row, source=_digest(seen)) for row in _rows(case, run)]
+        rows[i] = [replace(row, source=digest_of(seen)) for row in _rows(case, run)]
     return rows
 
 
@@ -108,14 +108,14 @@ def case_sources(name: str, arch: str = "gfx942") -> dict[str, str]:
 
     found = {}
     for case, thunk in _cases(find_module(name), arch):
-        with dry_run(arch, device="meta"), _compiled_sources(skip=True) as seen:
+        with dry_run(arch, device="meta"), compiled_sources(skip=True) as seen:
             thunk()
-        found[case] = _digest(seen)
+        found[case] = digest_of(seen)
     return found
 
 
 @contextlib.contextmanager
-def _compiled_sources(*, skip: bool) -> Iterator[set[str]]:
+def compiled_sources(*, skip: bool) -> Iterator[set[str]]:
     """What Triton is asked to compile inside the block; with ``skip`` it compiles and launches nothing."""
     from triton import knobs
 
@@ -131,5 +131,6 @@ def _compiled_sources(*, skip: bool) -> Iterator[set[str]]:
         yield seen
 
 
-def _digest(seen: set[str]) -> str:
+def digest_of(seen: set[str]) -> str:
+    """Twelve hexadecimal digits for what :func:`compiled_sources` has seen."""
     return hashlib.sha256("\n".join(sorted(seen)).encode()).hexdigest()[:12]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The kernels of the course at fixed sizes, with the bytes and operations that each needs at least.
 
-The prediction is the roofline's: the longer of bytes / bandwidth and operations / peak, both from the data sheet. It
-leaves out launches, latencies and the last round of workgroups, so a measured time is longer; by how much is what
-comparing files shows.
+:func:`predicted_us` is the roofline: the longer of bytes / bandwidth and operations / peak, both from the data sheet of
+any GPU. It knows nothing of the kernel. What a kernel's own code takes on an MI300X is predicted in
+:mod:`rocm_guide.measure.predict`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from rocm_guide.checks import Check
 from rocm_guide.dojo import PUZZLES, DojoError, grade
 from rocm_guide.dojo.grading import Grade
 from rocm_guide.dojo.puzzle import rows_far_apart
-from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_waits, check_wide_loads
+from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_round_trip, check_waits
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import BANKS, RIGHT, WAIT
 from tests.mi300x.cells import HEAD, run_cell
@@ -71,8 +71,10 @@ def test_puzzles_say_what_they_want():
 
 
 def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):
-    assert check_wide_loads(changed("copy", ("2048),)](", "1024),)]("), ("BLOCK=2048", "BLOCK=1024, num_warps=2")))
-    assert not check_wide_loads(changed("copy", ("2048", "256")))
+    assert check_round_trip(run_cell(HEAD + SOLUTIONS["scale_columns"])["scale_columns"])
+    assert not check_round_trip(run_cell(HEAD + PUZZLES["scale_columns"].starter)["scale_columns"])
+    # Without LDS, and each lane stores 16 bits: the trip is gone, and so is the width.
+    assert not check_round_trip(changed("scale_columns", ("M, 32)", "M, 1)"), ("BM=32, BN=64", "BM=1, BN=64")))
     assert check_waits(RIGHT["missing_wait"][0]) and not check_waits(WAIT)
     assert check_banks(RIGHT["bank_conflicts"][0]) and not check_banks(BANKS)
     assert not check_puzzle(changed("row_sum", (".to(tl.float32)", "")), "row_sum")

@@ -5,20 +5,62 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_guide.exercises.ir_and_isa import check_lane_bits, check_trips, check_wait
+from rocm_guide.exercises.ir_and_isa import check_barriers, check_lane_bits, check_wait
+from rocm_guide.mi300x.examples import int4_scores as examples
+from tests.mi300x.cells import HEAD, run_cell
 
 RIGHT = {"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128}
 
 
-TRIPS = {"reshaped": 2, "gathered": 1, "planar": 0}
+START = """
+@triton.jit
+def scores(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
+    words: tl.constexpr = D // 8
+    tokens = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rows, part = tl.arange(0, M), tl.arange(0, words)
+    live = tokens[None, :] < n
+    word = tl.load(k_ptr + tokens[None, :] * words + part[:, None], mask=live, other=0)
+    pair = tl.load(pair_ptr + tokens[None, :], mask=live, other=0)
+    scale = (pair & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True)
+    shift = (pair >> 16).to(tl.int16).to(tl.float16, bitcast=True)
+    total = tl.zeros((M, BLOCK), tl.float32)
+"""
+END = "    tl.store(out_ptr + rows[:, None] * n + tokens[None, :], total, mask=live)\n"
+TWO = """
+    for plane in tl.static_range(0, 8, 2):
+        q = tl.load(q_ptr + rows[:, None] * D + plane * words + tl.arange(0, 2 * words)[None, :])
+        both = tl.join((word >> (plane * 4)) & 0xF, (word >> (plane * 4 + 4)) & 0xF)
+        tile = tl.reshape(tl.permute(both, (2, 0, 1)), (2 * words, BLOCK))
+        total = tl.dot(q, tile.to(tl.float16) * scale + shift, total)
+"""
+FOUR = """
+    for plane in tl.static_range(0, 8, 4):
+        q = tl.load(q_ptr + rows[:, None] * D + plane * words + tl.arange(0, 4 * words)[None, :])
+        w = word >> (plane * 4)
+        pairs = tl.join(tl.join(w & 0xF, (w >> 4) & 0xF), tl.join((w >> 8) & 0xF, (w >> 12) & 0xF))
+        tile = tl.reshape(tl.permute(pairs, (3, 2, 0, 1)), (4 * words, BLOCK))
+        total = tl.dot(q, tile.to(tl.float16) * scale + shift, total)
+"""
+NO_DOT = """
+    for plane in tl.static_range(8):
+        for w in tl.static_range(16):
+            q = tl.load(q_ptr + rows * D + plane * words + w).to(tl.float32)
+            one = tl.load(k_ptr + tokens * words + w, mask=tokens < n, other=0)
+            key = ((one[None, :] >> (plane * 4)) & 0xF).to(tl.float16) * scale + shift
+            total += q[:, None] * key.to(tl.float32)
+"""
+
+
+def kernel(body):
+    return run_cell(HEAD + START + body.lstrip("\n") + END)["scores"]
 
 
 def test_right_answers(capsys):
     assert check_lane_bits(RIGHT)
     assert check_wait(5)
-    assert check_trips(TRIPS)
-    assert check_trips({**TRIPS, "planar": 1}, head_dim=64), "planes of eight columns have to change waves"
-    assert capsys.readouterr().out.count("[OK]") == 4
+    assert check_barriers(kernel(TWO)) and check_barriers(kernel(FOUR))
+    out = capsys.readouterr().out
+    assert out.count("[OK]") == 4 and "7 barriers instead of 15" in out and "3 barriers instead of 15" in out
 
 
 @pytest.mark.parametrize(
@@ -30,9 +72,14 @@ def test_right_answers(capsys):
         (lambda: check_wait(0), "only vmcnt"),
         (lambda: check_wait(6), "goes on when five"),
         (lambda: check_wait(99), "at most n"),
-        (lambda: check_trips({}), "a count for each"),
-        (lambda: check_trips({**TRIPS, "reshaped": 3}), "queries"),
-        (lambda: check_trips({**TRIPS, "planar": 8}), "follow program.path"),
+        (lambda: check_barriers(examples.int4_scores_planar), "15 barriers; 7 are possible"),
+        (lambda: check_barriers(kernel(TWO.replace("(2, 0, 1)", "(0, 2, 1)"))), "belong to one dimension"),
+        (lambda: check_barriers(kernel(TWO.replace("plane * 4 + 4)", "plane * 4)"))), "belong to one dimension"),
+        (lambda: check_barriers(kernel(NO_DOT)), "no matrix instruction is left"),
+        (lambda: check_barriers(examples.int4_scores_reshaped), "is right: row r"),
+        (lambda: check_barriers(examples.stream_copy), "stream_copy"),
+        (lambda: check_barriers(kernel(TWO.replace("tl.join(", "tl.jion("))), "tl.jion"),
+        (lambda: check_barriers("scores"), "'scores': give the kernel itself"),
     ],
 )
 def test_wrong_answers_get_a_hint(call, hint, capsys):

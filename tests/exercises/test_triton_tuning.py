@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from rocm_guide.exercises.triton_tuning import check_large_tile, check_refused, check_split_k
+from rocm_guide.exercises.triton_tuning import check_filter, check_refused, check_split_k
 
 
 @pytest.mark.parametrize(
@@ -44,23 +44,34 @@ def test_refused_solution():
     assert check_refused(["B", "D", "F"]) and check_refused("FDB")
 
 
+def flops(tile):
+    return tile[0] * tile[1] / (tile[0] + tile[1])
+
+
+def right(report, tile):
+    return flops(tile) >= 85 and not report.resources.vgpr_spills and report.occupancy.waves_per_simd >= 2
+
+
 @pytest.mark.parametrize(
-    ("config", "hint"),
+    ("keep", "hint"),
     [
-        ({}, "tile"),
-        ({"tile": (128, 128, 32)}, "64 FLOP"),
-        ({"tile": (256, 128, 64), "num_warps": 4}, "1 wave per SIMD"),
-        ({"tile": (256, 256, 128)}, "LDS"),
-        ({"tile": (256, 256, 32), "num_warps": 4}, "spill"),
-        ({"tile": (256, 128, 64), "num_warps": 32}, "threads"),
-        ({"tile": (256, 128, 64), "num_warps": 3}, "num_warps=3: use 1, 2, 4"),
+        (lambda report, tile: report.launches, "(128, 128, 64), num_warps=8 is kept: 64 FLOPs per byte"),
+        (lambda report, tile: flops(tile) >= 85, "(256, 128, 64), num_warps=4 is kept"),
+        (lambda r, tile: flops(tile) >= 85 and not r.resources.vgpr_spills, "1 wave per SIMD"),
+        (lambda r, tile: flops(tile) >= 85 and r.occupancy.waves_per_simd >= 2, "num_warps=8, waves_per_eu=4 is kept"),
+        (lambda r, tile: flops(tile) >= 85 and r.occupancy.waves_per_simd != 1 and not r.resources.vgpr_spills, "LDS"),
+        (lambda r, tile: flops(tile) > 128 and right(r, tile), "is dropped: 85 FLOPs"),
+        (lambda r, tile: right(r, tile) and r.occupancy.waves_per_simd >= 4, "is dropped: 85 FLOPs"),
+        (lambda report, tile: None, "keep returns None for (256, 128, 64), num_warps=8"),
+        (lambda report, tile: report.waves, "keep fails for (256, 128, 64), num_warps=8: AttributeError"),
+        (True, "give the function"),
     ],
 )
-def test_large_tile(config, hint, capsys):
-    assert not check_large_tile(config)
+def test_filter(keep, hint, capsys):
+    assert not check_filter(keep)
     assert hint in capsys.readouterr().out
 
 
-def test_large_tile_solutions():
-    assert check_large_tile({"tile": (256, 128, 64), "num_warps": 8})
-    assert check_large_tile({"tile": (256, 256, 32), "num_warps": 8})
+def test_filter_solution(capsys):
+    assert check_filter(right)
+    assert "2 of 6 are worth a measurement" in capsys.readouterr().out

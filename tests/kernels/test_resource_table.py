@@ -21,7 +21,7 @@ from rocm_guide.kernels.resource_table import (
     rows_text,
     write_rows,
 )
-from rocm_guide.kernels.table_measure import _compiled_sources, _digest, case_sources, measure_module
+from rocm_guide.kernels.table_measure import case_sources, compiled_sources, digest_of, measure_module
 from rocm_guide.mi300x.dry_run.driver import dry_run
 from tests.kernels.table import ROWS, SAME_COMPILER, VERSION
 
@@ -55,10 +55,10 @@ def test_a_digest_follows_source_types_and_options(tmp_path):
             f"    i = tl.arange(0, BLOCK)\n    {line}\n"
         )
         kernel = runpy.run_path(str(file))["kernel"]
-        with dry_run("gfx942", device="meta") as run, _compiled_sources(skip=True) as seen:
+        with dry_run("gfx942", device="meta") as run, compiled_sources(skip=True) as seen:
             kernel[(1,)](torch.empty(64, dtype=dtype, device="cuda"), BLOCK=64, num_warps=warps)
         assert len(seen) == 1 and not run.launches, "nothing is compiled"
-        return _digest(seen)
+        return digest_of(seen)
 
     store = "tl.store(x + i, tl.load(x + i) + 1)"
     assert digest(store) == digest(store)

@@ -11,6 +11,7 @@ from rocm_guide.cli.main import app
 from rocm_guide.hardware.specs import gpu
 from rocm_guide.measure.cases import _RUNGS, CASES, predicted_us
 from rocm_guide.measure.compare import draw_merged, merged_table, shares
+from rocm_guide.measure.predictions import read_predictions
 from rocm_guide.measure.results import FORMAT, MeasureError, check_result, measure, read_result
 from rocm_guide.mi300x.dry_run import dry_run
 from rocm_guide.mi300x.examples.gemm_ladder import RUNGS
@@ -49,20 +50,47 @@ def test_a_case_launches_its_kernel(name):
     assert run.reports and not run.reports[0].resources.vgpr_spills
 
 
+def legend(ax):
+    return {t.get_text() for t in ax.get_legend().get_texts()}
+
+
 def test_files_side_by_side(tmp_path):
     one, other = result(), result(**{"stream copy 512 MiB": {"error": "RuntimeError: no"}})
     other["hardware"]["name"] = "Some GPU"
     text = merged_table([one, other])
-    assert "1,200.0 us (70%)" in text and "failed" in text and "841.0 us" in text
-    assert shares(one)["gemm bf16 8192"] == pytest.approx(841.0 / 1200, rel=1e-3) and shares(other) == {}
-    ax = draw_merged([one, other])
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["AMD Instinct MI300X, torch 2.11.0"]
+    model = read_predictions()["gemm bf16 8192"].us
+    assert f"1,200.0 us ({model / 1200:.0%})" in text and "failed" in text and "841.0 us" in text
+    assert shares(one)["gemm bf16 8192"] == pytest.approx(model / 1200) and shares(other) == {}
     path = tmp_path / "a.json"
     path.write_text(json.dumps(one))
     assert read_result(path) == one
     picture = tmp_path / "a.svg"
     done = CliRunner().invoke(app, ["measure", "--merge", str(path), "--plot", str(picture)])
     assert done.exit_code == 0 and "1,200.0 us" in done.output and picture.read_text().startswith("<?xml")
+
+
+def test_a_prediction_is_compared_with_the_gpu_that_it_is_for():
+    """The MI300X's model with an MI300X, a roofline with the GPU of its data sheet, and nothing with an unknown GPU."""
+    cases = {"ladder naive fp16 4096": {"us": 20000.0, "spread_us": 9.0}}
+    files = {n: result(**cases) for n in ("AMD Instinct MI300X", "NVIDIA H200", "Some GPU")}
+    for name, r in files.items():
+        r["hardware"]["name"] = name
+    mine, roof = read_predictions()["ladder naive fp16 4096"].us, predicted_us(CASES[next(iter(cases))], gpu("H200"))
+    assert shares(files["AMD Instinct MI300X"]) == pytest.approx({next(iter(cases)): mine / 20000})
+    assert shares(files["NVIDIA H200"]) == pytest.approx({next(iter(cases)): roof / 20000})
+    assert shares(files["Some GPU"]) == {}
+    text = merged_table(list(files.values()))
+    assert "AMD Instinct MI300X: measured; in brackets predicted / measured, predicted by the model" in text
+    assert "NVIDIA H200: measured; in brackets predicted / measured, predicted by the roofline of its data" in text
+    assert "Some GPU: measured; nothing here predicts this GPU, so nothing is compared" in text
+    own = "MI300X: predicted by the model of each kernel; not measured"
+    assert own in legend(draw_merged([files["NVIDIA H200"]]))
+    both = legend(draw_merged([files["NVIDIA H200"], files["AMD Instinct MI300X"]]))
+    assert own not in both and "AMD Instinct MI300X: predicted by the model of each kernel" in both
+    assert "NVIDIA H200: predicted by the roofline of its data sheet" in both
+    # An unknown GPU has points, and nothing that they are joined to.
+    ax = draw_merged([files["Some GPU"]])
+    assert legend(ax) == {"Some GPU: measured, torch 2.11.0", own}
 
 
 @pytest.mark.parametrize(
@@ -104,3 +132,4 @@ def test_the_shipped_result_can_be_read():
     shipped = Path(__file__).parents[2] / "benchmarks/results/measure_h200.json"
     found = read_result(shipped)
     assert "H200" in found["hardware"]["name"] and set(found["cases"]) == set(CASES)
+    assert "measured; in brackets" in merged_table([found]) and len(draw_merged([found]).get_yticks()) == len(CASES)

@@ -14,18 +14,23 @@ from rocm_guide.mi300x.step.record import Event, Recording, Watch
 from rocm_guide.mi300x.step.state import State
 from rocm_guide.mi300x.step.timeline import Timeline, timeline
 
-__all__ = ["steady_cycles"]
+__all__ = ["events_of", "steady_cycles"]
 
 
-def events_of(kernel: Any, grid: Any, arguments: Any) -> Recording:
+def events_of(kernel: Any, grid: Any, arguments: Any, workgroup: int = 0, limit: int = 1_000_000) -> Recording:
     """One workgroup's run without the steps of a wave, which takes a small part of a recording's time.
+
+    Args:
+        kernel, grid, arguments: as for :func:`rocm_guide.mi300x.run.session.run`.
+        workgroup: its number in the grid.
+        limit: steps that its waves may take.
 
     Raises:
         RunError: the code does what the hardware does not allow.
         CostError: every wave waits at a barrier.
     """
-    machine = prepare(kernel, grid, arguments).machine
-    group = machine.start_group(0)
+    machine = prepare(kernel, grid, arguments, limit=limit).machine
+    group = machine.start_group(workgroup)
     assert group is not None
     watch = Watch(machine.counters)
     events: list[list[Event]] = [[] for _ in group.waves]

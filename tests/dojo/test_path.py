@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""The path through the puzzles: it has all of them, each can be begun in one cell, and its solutions pass."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.dojo import LISTINGS, PATH, PUZZLES, SOLVED, DojoError, grade, show_solution, start
+from tests.mi300x.cells import HEAD, run_cell
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+IMPORTS = HEAD + "from rocm_guide.dojo import LISTINGS, grade\n"
+
+
+def headings(number):
+    (file,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    return re.findall(r"^#{2,3} (.+)$", text, re.M)
+
+
+def test_the_path_has_every_puzzle_once_and_goes_uphill_in_each_family():
+    assert sorted(s.puzzle for s in PATH) == sorted([*PUZZLES, *LISTINGS])
+    for family in ("rows", "attention"):
+        levels = [s.level for s in PATH if s.family == family]
+        assert len(levels) > 2 and {*levels} <= {1, 2, 3} and levels[-1] == 3, family
+    order = [s.puzzle for s in PATH]
+    needs = {"rms_norm_backward": "rms_norm", "attention": "softmax_online", "causal_attention": "attention"}
+    needs |= {"paged_decode": "decode", "matmul": "naive_matmul", "lean_matmul": "matmul", "split_k": "matmul"}
+    assert all(order.index(before) < order.index(after) for after, before in needs.items())
+
+
+@pytest.mark.parametrize("step", PATH, ids=lambda s: s.puzzle)
+def test_where_a_puzzle_is_taught_there_is_such_a_section(step):
+    number, section = step.taught.split(" · ")
+    wanted = section.replace("Rungs 1 and 2", "Rung 1")
+    pattern = rf"{wanted} · " if wanted.isdigit() else rf"{wanted}\b"
+    assert any(re.match(pattern, h) for h in headings(number)), step.taught
+
+
+@pytest.mark.parametrize("step", PATH, ids=lambda s: s.puzzle)
+def test_a_starter_runs_as_it_is_and_is_not_yet_right(step, capsys):
+    text = start(step.puzzle).text
+    lines = text.splitlines()
+    assert f"# {step.puzzle} · {step.family}" in lines[0] and any("Hint:" in line for line in lines)
+    if step.outputs:
+        assert max(map(len, lines)) <= 100, "what we write fits a cell"
+    tree = ast.parse(text)
+    assert isinstance(tree.body[-1], ast.Expr)
+    last = ast.unparse(tree.body.pop())
+    space = run_cell(IMPORTS + ast.unparse(tree) if step.puzzle in LISTINGS else IMPORTS + text.rsplit("\n\n\n", 1)[0])
+    result = eval(last, space)
+    assert not result.passed and len(result.checks) >= 1
+    said = str(result)
+    if step.outputs:
+        assert "no kernel has stored anything yet" in said and "returns" not in said, said
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_a_solution_that_is_shown_passes_as_it_stands_in_the_library(name):
+    assert grade(SOLVED[name], name).passed
+    shown = show_solution(name)
+    assert f"def {name}(" in shown.text and "@triton.jit" in shown.text and ": Any" not in shown.text
+    page = shown._repr_html_()
+    assert (
+        page.startswith("<details>") and "</pre></details>" in page and "tl.load(" in page and repr(shown) == shown.text
+    )
+
+
+def test_how_the_path_shows():
+    text, page = repr(PATH), PATH._repr_html_()
+    assert all(s.puzzle in text and f'<td style="text-align:left">{s.puzzle}</td>' in page for s in PATH)
+    assert page.count("<details>") == len(PATH) and "torch.softmax(x, 1)" in text and "★★★" in page
+
+
+def test_what_is_not_on_the_path_is_refused():
+    with pytest.raises(DojoError, match="puzzle 'copi': there are copy"):
+        start("copi")
+    with pytest.raises(DojoError, match="no solution of 'copy' is kept here"):
+        show_solution("copy")
+
+
+def test_a_new_cell_is_asked_for_in_jupyter_only(monkeypatch):
+    import IPython
+
+    put = []
+
+    class Shell:
+        def set_next_input(self, text, replace):
+            put.append((text, replace))
+
+    monkeypatch.setattr(IPython, "get_ipython", lambda: Shell())
+    start("decode")
+    assert not put
+    found = start("decode", cell=True)
+    assert put == [(found.text, False)]
+    monkeypatch.setattr(IPython, "get_ipython", lambda: None)
+    assert start("decode", cell=True).text == found.text and len(put) == 1
