@@ -14,12 +14,16 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import triton
 from triton import knobs
 from triton.runtime import driver
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Launch", "needs_gradient", "planned", "traced"]
 
@@ -31,10 +35,18 @@ MOST_PLANS = 4096
 #: What Triton assumes of an address that it has seen to be a multiple of this many bytes.
 ALIGNMENT = 16
 
+#: So many numbers, at most, find room in memory that all launches share because nobody reads it.
+UNREAD = 1 << 16
+
 _plans: dict[tuple[Any, ...], Any] = {}
 #: Memory that launches of one stream use one after the other; forgotten together with the plans.
 scratch: dict[tuple[Any, ...], Any] = {}
+#: What nobody reads, by GPU. It is never given back: a graph may hold its address.
+_unread: dict[int, Any] = {}
 _driver: Any = None
+_current_device: Callable[[], int]
+_quick_empty: Callable[..., Any] | None = None
+_stream_number: Callable[[int], int] | None = None
 
 
 def forget_plans() -> None:
@@ -45,19 +57,28 @@ def forget_plans() -> None:
 
 def _is_kept(first: Any) -> Any:
     """The current GPU, or "interpreter"; None where calls are not remembered (a dry run of meta tensors, say)."""
-    global _driver
-    import torch
-
     if first.is_cuda:
         active = driver.active
         if _driver is None or _driver() is not active:
-            # Plans hold kernels that were compiled for a driver; a dry run brings one of its own.
-            forget_plans()
-            _driver = weakref.ref(active)
-        return torch.cuda.current_device()
+            _meet(active)
+        return _current_device()
     if first.device.type == "cpu":
         return "interpreter" if knobs.runtime.interpret else None
     return None
+
+
+def _meet(active: Any) -> None:
+    """Plans hold kernels that were compiled for a driver, and a dry run brings one of its own: start anew."""
+    global _driver, _current_device, _quick_empty, _stream_number
+    import torch
+
+    forget_plans()
+    # A tensor on the GPU shows that CUDA is ready, which is all that torch.cuda.current_device asks before this.
+    real = active.get_current_device is torch.cuda.current_device
+    _current_device = torch._C._cuda_getDevice if real else lambda: torch.cuda.current_device()
+    _quick_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if real else None
+    _stream_number = active.get_current_stream if real else None
+    _driver = weakref.ref(active)
 
 
 def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) -> Plan:
@@ -65,7 +86,7 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
 
     Args:
         make: checks everything and returns a function for calls of this kind. That function may keep numbers, types and
-            launches, but no tensor.
+            launches, but no tensor that it was given.
         tensors: the first one is a tensor; others may be None.
         options: whatever else ``make`` looks at. Where one is not hashable, nothing is remembered.
     """
@@ -95,6 +116,51 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
     return plan
 
 
+def current_stream(device: torch.device) -> int:
+    """The number of the current stream of a GPU."""
+    import torch
+
+    if _stream_number is not None and _driver() is driver.active:
+        return int(_stream_number(device.index or 0))
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def quick_empty() -> Callable[..., torch.Tensor] | None:
+    """What allocates (shape, strides, type) on the current GPU; None in a dry run, or where PyTorch has none."""
+    return _quick_empty
+
+
+def maker(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Callable[[], torch.Tensor]:
+    """For a plan: what makes a contiguous tensor, uninitialised, in the type of ``like`` (or another), where that is.
+
+    On a GPU it is the function by which the code of TorchInductor does it, which takes half the time of
+    ``torch.empty``. The tensor is then on the current GPU, where all tensors of a plan are.
+    """
+    import torch
+
+    shape, dtype, device = tuple(shape), dtype or like.dtype, like.device
+    quick = quick_empty() if _is_kept(like) is not None and like.is_cuda else None
+    if quick is not None:
+        strides = torch.empty(shape, device="meta").stride()
+        with contextlib.suppress(RuntimeError):  # a build of PyTorch that has the name alone
+            quick((0,), (1,), dtype)
+            return partial(quick, shape, strides, dtype)
+    return lambda: torch.empty(shape, dtype=dtype, device=device)
+
+
+def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
+    """For a plan: what makes room for ``count`` numbers of fp32 that a kernel writes and nobody reads."""
+    import torch
+
+    if _is_kept(like) is None or not like.is_cuda or quick_empty() is None or count > UNREAD:
+        return maker(like, (count,), torch.float32)
+    place = _current_device()
+    if place not in _unread:
+        _unread[place] = maker(like, (UNREAD,), torch.float32)()
+    kept = _unread[place]
+    return lambda: kept
+
+
 @contextlib.contextmanager
 def sound_schedule() -> Iterator[None]:
     """Compile without AMD's block ping-pong where Triton is older than 3.9; a setting of the user's own is kept.
@@ -122,7 +188,7 @@ class Launch:
         options: ``num_warps`` and the like.
     """
 
-    __slots__ = ("fixed", "grid", "kernel", "last", "options", "run", "small")
+    __slots__ = ("again", "call", "fixed", "grid", "kernel", "last", "options", "place", "stream")
 
     def __init__(
         self,
@@ -139,11 +205,27 @@ class Launch:
         if len(self.last) != len(constants):
             raise TypeError(f"{kernel.__name__} has no parameter {(constants.keys() - set(kernel.arg_names)).pop()}")
         self.options = options or {}
-        self.run: Any = None
-        self.small = False
+        #: Ways past Triton, of a launch that has been seen: the compiled kernel's own, and one that needs the stream.
+        self.again: Any = None
+        self.call: Any = None
+        self.stream: Any = None
+        self.place: Any = None
 
     def __call__(self, *tensors: Any, floats: tuple[Any, ...] = ()) -> None:
         """Launch on these tensors (None is possible), and floats in the order of the parameters."""
+        call = self.call
+        if call is not None and not self.kernel.pre_run_hooks and not hooked():
+            addresses, bits = [], 0
+            for t in tensors:
+                if t is None:
+                    addresses.append(None)
+                else:
+                    address = t.data_ptr()
+                    bits |= address
+                    addresses.append(address)
+            if not bits % ALIGNMENT:
+                call(self.stream(self.place), *addresses, *self.fixed, *floats, *self.last)
+                return
         self.with_arguments(tensors, (*tensors, *self.fixed, *floats, *self.last))
 
     def with_arguments(self, tensors: Sequence[Any], arguments: Sequence[Any], plain: bool = True) -> None:
@@ -155,17 +237,46 @@ class Launch:
         for t in tensors:
             if t is not None and t.data_ptr() % ALIGNMENT:
                 plain = False
-        if plain and self.small:
-            plain = is_small(tensors)
-        if plain and self.run is not None and not self.kernel.pre_run_hooks:
-            self.run(*arguments)
+        if plain and self.again is not None and not self.kernel.pre_run_hooks:
+            if self.call is not None and not hooked():
+                self.call(self.stream(self.place), *arguments)
+            else:
+                self.again(*arguments)
             return
         with sound_schedule():
             compiled = self.kernel[self.grid](*arguments, **self.options)
         if plain and hasattr(compiled, "packed_metadata"):  # neither the interpreter's None nor a tool's own
-            hip = compiled.metadata.target.backend == "hip"
-            if not hip or is_small(tensors):
-                self.small, self.run = hip, compiled[self.grid]
+            self._remember(compiled, tensors)
+
+    def _remember(self, compiled: Any, tensors: Sequence[Any]) -> None:
+        # Where all memory is below 2 GiB Triton addresses it with 32 bits on AMD. Other tensors of the plan reach as
+        # far from their starts, so the kernel serves them too, however large the memory around them may be.
+        if compiled.metadata.target.backend == "hip" and not is_small(tensors):
+            return
+        self.again = compiled[self.grid]
+        if type(compiled.run).__module__.startswith("triton.backends."):  # a tool's own may want to see tensors
+            active = driver.active
+            self.place, self.stream = active.get_current_device(), active.get_current_stream
+            self.call = call_of(compiled, self.grid)
+
+
+def call_of(compiled: Any, grid: tuple[int, ...]) -> Callable[..., None]:
+    """What launches ``compiled`` on (stream, arguments): no hooks, no questions; addresses may stand for tensors."""
+    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
+
+    def call(stream: int, *arguments: Any) -> None:
+        run(*grid, stream, function, packed, None, None, None, *arguments)
+
+    return call
+
+
+def hooked() -> bool:
+    """Whether somebody, a profiler say, wants to hear of launches."""
+    runtime = knobs.runtime
+    try:
+        return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)
+    except AttributeError:  # a hook that somebody has put there himself
+        return True
 
 
 def is_small(tensors: Sequence[Any]) -> bool:
@@ -205,9 +316,8 @@ def needs_gradient(*tensors: Any) -> bool:
     """
     import torch
 
-    for t in tensors:
-        if t is not None and getattr(t, "requires_grad", False):
-            if torch.is_grad_enabled():
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t is not None and getattr(t, "requires_grad", False):
                 return True
-            break
     return bool(torch.autograd.forward_ad._current_level >= 0)

@@ -11,7 +11,6 @@ optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/infe
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -28,7 +27,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
-from rocm_guide.kernels.launch import Launch, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned, traced
 
 if TYPE_CHECKING:
     import torch
@@ -76,9 +75,20 @@ def operand_maker(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tupl
         for kind, view, size in ((1, x, list(block)), (2, x.T, list(reversed(block)))):
             if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
                 # A descriptor asks its tensor for the address and the type only, so x stands for x.T too.
-                shape, strides = list(view.shape), list(view.stride())
-                return partial(TensorDescriptor, shape=shape, strides=strides, block_shape=size), kind
+                return describer(TensorDescriptor(view, list(view.shape), list(view.stride()), size)), kind
     return lambda tensor: tensor, 0
+
+
+def describer(checked: Any) -> Callable[[torch.Tensor], Any]:
+    """What makes a descriptor like ``checked`` of another tensor of its kind, without checking it again."""
+    kind, fields = type(checked), {name: value for name, value in vars(checked).items() if name != "base"}
+
+    def describe(tensor: torch.Tensor) -> Any:
+        found = object.__new__(kind)
+        vars(found).update(fields, base=tensor)
+        return found
+
+    return describe
 
 
 def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
@@ -193,9 +203,14 @@ def _plan(
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
     launch = Launch(gemm_kernel, grid, sizes, constants, t.options(arch))
 
+    new_c, described = maker(a, (m, n), out_dtype), a_kind or b_kind
+
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
-        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        c = new_c()
         rest = c if bias is None else bias
+        if not described:
+            launch(a, b, c, rest, floats=(alpha,))
+            return c
         arguments = (as_a(a), as_b(b), c, rest, *launch.fixed, alpha, *launch.last)
         launch.with_arguments((a, b, c, rest), arguments)
         return c
