@@ -184,11 +184,12 @@ class Launch:
         kernel: a ``@triton.jit`` function. Its parameters are tensors, then ``fixed``, then floats, then constants.
         grid: one to three numbers of programs.
         fixed: whole numbers (or tuples of them), which Triton specialises the kernel for.
-        constants: the values of its ``tl.constexpr`` parameters, by name.
+        constants: the values of its ``tl.constexpr`` parameters, by name; and of others that come after the floats.
         options: ``num_warps`` and the like.
+        arrange: makes the first parameters of the tensors, where a kernel takes tuples of them.
     """
 
-    __slots__ = ("again", "call", "fixed", "grid", "kernel", "last", "options", "place", "stream")
+    __slots__ = ("again", "arrange", "call", "fixed", "grid", "kernel", "last", "options", "place", "stream")
 
     def __init__(
         self,
@@ -197,6 +198,7 @@ class Launch:
         fixed: Sequence[Any] = (),
         constants: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
+        arrange: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
     ) -> None:
         constants = constants or {}
         self.kernel, self.grid, self.fixed = kernel, (*grid, 1, 1)[:3], tuple(fixed)
@@ -204,7 +206,7 @@ class Launch:
         self.last = tuple(constants[name] for name in kernel.arg_names if name in constants)
         if len(self.last) != len(constants):
             raise TypeError(f"{kernel.__name__} has no parameter {(constants.keys() - set(kernel.arg_names)).pop()}")
-        self.options = options or {}
+        self.options, self.arrange = options or {}, arrange
         #: Ways past Triton, of a launch that has been seen: the compiled kernel's own, and one that needs the stream.
         self.again: Any = None
         self.call: Any = None
@@ -215,7 +217,8 @@ class Launch:
         """Launch on these tensors (None is possible), and floats in the order of the parameters."""
         call = self.call
         if call is not None and not self.kernel.pre_run_hooks and not hooked():
-            addresses, bits = [], 0
+            addresses: list[Any] = []
+            bits = 0
             for t in tensors:
                 if t is None:
                     addresses.append(None)
@@ -224,9 +227,11 @@ class Launch:
                     bits |= address
                     addresses.append(address)
             if not bits % ALIGNMENT:
-                call(self.stream(self.place), *addresses, *self.fixed, *floats, *self.last)
+                first = addresses if self.arrange is None else self.arrange(addresses)
+                call(self.stream(self.place), *first, *self.fixed, *floats, *self.last)
                 return
-        self.with_arguments(tensors, (*tensors, *self.fixed, *floats, *self.last))
+        first = tensors if self.arrange is None else self.arrange(tensors)
+        self.with_arguments(tensors, (*first, *self.fixed, *floats, *self.last))
 
     def with_arguments(self, tensors: Sequence[Any], arguments: Sequence[Any], plain: bool = True) -> None:
         """Launch on ``arguments``: all parameters, constants included. ``tensors`` are those to be found in them.

@@ -12,7 +12,7 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention.forward import attention_forward, run_forward
 from rocm_guide.kernels.launch import needs_gradient, traced
 
 __all__ = ["attention"]
@@ -31,7 +31,7 @@ class AttentionFunction(torch.autograd.Function):
         options: dict[str, Any],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Output and log-sum-exp."""
-        out, lse = attention_forward(q, k, v, bias=bias, **options)
+        out, lse = run_forward(q, k, v, bias=bias, **options)
         ctx.save_for_backward(q, k, v, bias, out, lse)
         ctx.options = options
         ctx.mark_non_differentiable(lse)
@@ -74,11 +74,14 @@ def attention(
     slopes = options.get("alibi_slopes")
     if slopes is not None and slopes.requires_grad:
         raise KernelError("alibi_slopes require a gradient, which is not computed: pass alibi_slopes.detach()")
-    if dropout and seed is None:
-        seed = int(torch.randint(1 << 62, ()))
-    options = options | {"dropout": dropout, "seed": seed or 0}
-    if needs_gradient(q, k, v, bias) and not traced():
+    if seed is not None or dropout != 0.0 or dropout.__class__ is not float:  # else what is checked would be 0.0 and 0
+        if dropout and seed is None:
+            seed = int(torch.randint(1 << 62, ()))
+        options = options | {"dropout": dropout, "seed": seed or 0}
+    if traced():
+        out, lse = attention_forward(q, k, v, bias=bias, **options)
+    elif needs_gradient(q, k, v, bias):
         out, lse = AttentionFunction.apply(q, k, v, bias, options)
     else:
-        out, lse = attention_forward(q, k, v, bias=bias, **options)
+        out, lse = run_forward(q, k, v, return_lse, bias=bias, **options)
     return (out, lse) if return_lse else out

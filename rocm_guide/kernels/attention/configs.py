@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from triton.runtime import _allocation
+
 from rocm_guide.kernels.arguments import KernelError, choose, compiler_options
 from rocm_guide.kernels.attention.problem import AttentionProblem
 from rocm_guide.kernels.fp8.formats import FP8
+from rocm_guide.kernels.launch import maker, scratch
 
 if TYPE_CHECKING:
     import torch
@@ -173,22 +176,21 @@ class descriptor_memory:
         self.device = device
 
     def __enter__(self) -> None:
-        import triton
-        from triton.runtime import _allocation
-
         self.before = _allocation._allocator.get()
-        triton.set_allocator(self.allocate)
+        _allocation.set_allocator(self.allocate)
 
     def __exit__(self, *_: object) -> None:
-        import triton
-
-        triton.set_allocator(self.before)
+        _allocation.set_allocator(self.before)
 
     def allocate(self, size: int, _align: int, _stream: int | None) -> torch.Tensor:
         """What Triton calls."""
-        import torch
+        key = descriptor_memory, self.device, size
+        new = scratch.get(key)
+        if new is None:
+            import torch
 
-        return torch.empty(size, dtype=torch.int8, device=self.device)
+            new = scratch[key] = maker(torch.empty(0, dtype=torch.int8, device=self.device), (size,))
+        return new()  # type: ignore[no-any-return]
 
 
 def fits_tma(x: torch.Tensor) -> bool:

@@ -210,6 +210,9 @@ def attention_forward_kernel(
                 tile += tl.num_programs(0)
 
 
+STARTS = ("cu_seqlens_q", "cu_seqlens_k")
+
+
 def attention_forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -245,16 +248,30 @@ def attention_forward(
     """
     if traced():
         return traced_attention(q, k, v, **options)
-    from rocm_guide.kernels.attention.forward_launch import launch_forward
+    return run_forward(q, k, v, schedule=schedule, config=config, **options)
 
-    bias, alibi_slopes = options.get("bias"), options.get("alibi_slopes")
-    dropout, cu = options.get("dropout", 0.0), options.get("cu_seqlens_q")
-    if dropout or cu is not None or options.get("cu_seqlens_k") is not None:
+
+def run_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lse_wanted: bool = True,
+    *,
+    schedule: str = "grid",
+    config: dict[str, Any] | None = None,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What :func:`attention_forward` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
+    if options and (options.get("dropout") or any(options.get(name) is not None for name in STARTS)):
+        from rocm_guide.kernels.attention.forward_launch import launch_forward
+
         # A new seed for each call, or starts of sequences that have to be looked at.
-        return launch_forward(attention_problem(q, k, v, **options), q.dtype, schedule=schedule, config=config)
-    names = tuple(name for name in options if name not in ("bias", "alibi_slopes"))
-    values = (options[name] for name in names)
-    return planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, names, *values)(q, k, v, bias, alibi_slopes)
+        problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
+        return launch_forward(problem, q.dtype, schedule=schedule, config=config)
+    plan = planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, tuple(options), *options.values())
+    return plan(q, k, v, bias, alibi_slopes, lse_wanted)
 
 
 def traced_attention(
@@ -298,10 +315,15 @@ def _plan(
     launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
 
     def run(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, slopes: torch.Tensor | None
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bias: torch.Tensor | None,
+        slopes: torch.Tensor | None,
+        lse_wanted: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
         slopes = None if slopes is None else slopes.expand(rows).contiguous()
-        return launch((q, k, v), (bias, slopes, None), None, None)
+        return launch((q, k, v), (bias, slopes, None), None, None, lse_wanted)
 
     return run

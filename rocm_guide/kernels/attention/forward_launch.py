@@ -7,7 +7,9 @@ kernel, for 16 and 32 bits and for 8.
 
 from __future__ import annotations
 
+import math as numbers
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
@@ -21,7 +23,7 @@ from rocm_guide.kernels.attention.configs import (
 )
 from rocm_guide.kernels.attention.forward import attention_forward_kernel
 from rocm_guide.kernels.attention.problem import AttentionProblem, contiguous_strides
-from rocm_guide.kernels.launch import Launch
+from rocm_guide.kernels.launch import Launch, maker, unread
 
 if TYPE_CHECKING:
     import torch
@@ -65,23 +67,33 @@ def plan_forward(
     }  # fmt: skip
     shape, strides_out = problem.output(q.shape[2], heads)
     strides = (q.stride(), k.stride(), v.stride(), strides_out, contiguous_strides(rows), problem.extras[3])
-    launch = Launch(attention_forward_kernel, (programs,), (strides, problem.launch_sizes, problem.scale), constants,
-                    tile.options(arch))  # fmt: skip
+    launch = Launch(
+        attention_forward_kernel,
+        (programs,),
+        (strides, problem.launch_sizes, problem.scale),
+        constants,
+        tile.options(arch),
+        lambda tensors: (tuple(tensors[:5]), (*tensors[5:], None), None),
+    )
+    new_out, new_lse, nowhere = maker(q, shape, out_dtype), maker(q, rows, torch.float32), unread(q, numbers.prod(rows))
+    some, plain = tiles and d, schedule != "dynamic" and not scaled
 
-    def run(qkv: Any, extras: Any, scales: Any, drop: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        out = torch.empty(shape, dtype=out_dtype, device=device)
-        lse = torch.empty(rows, dtype=torch.float32, device=device)
-        if tiles and d:
-            counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
-            arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
-            bias, slopes, cu = extras
-            tensors = (*qkv, out, lse, bias, slopes, counter, *(cu or ()), *(scales or ()))
-            if tma:
-                with descriptor_memory(device):
-                    launch.with_arguments(tensors, arguments, drop is None)
-            else:
-                launch.with_arguments(tensors, arguments, drop is None)
-        return out, lse[0] if packed else lse
+    def run(qkv: Any, extras: Any, scales: Any, drop: Any, lse_wanted: bool = True) -> tuple[torch.Tensor, Any]:
+        out, lse = new_out(), new_lse() if lse_wanted else nowhere()
+        if some:
+            with descriptor_memory(device) if tma else nullcontext():
+                start(qkv, out, lse, extras, scales, drop)
+        return out, lse[0] if packed and lse_wanted else lse
+
+    def start(qkv: Any, out: Any, lse: Any, extras: Any, scales: Any, drop: Any) -> None:
+        bias, slopes, cu = extras
+        if plain and drop is None and cu is None:
+            launch(*qkv, out, lse, bias, slopes, floats=(None, None))
+            return
+        counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
+        arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
+        tensors = (*qkv, out, lse, bias, slopes, counter, *(cu or ()), *(scales or ()))
+        launch.with_arguments(tensors, arguments, drop is None)
 
     return run
 

@@ -10,7 +10,7 @@ optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/infe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -162,10 +162,10 @@ def gemm(
         import torch
 
         return torch.ops.rocm_guide.gemm(a, b, bias, activation, alpha, out_dtype, tf32)
-    return planned(_plan, (a, b, bias), activation, alpha == 1.0, out_dtype, tf32, tile)(a, b, bias, alpha)
+    return planned(plan_gemm, (a, b, bias), activation, alpha == 1.0, out_dtype, tf32, tile)(a, b, bias, alpha)
 
 
-def _plan(
+def plan_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     bias: torch.Tensor | None,
@@ -174,6 +174,7 @@ def _plan(
     out_dtype: torch.dtype | None,
     tf32: bool,
     tile: GemmTile | None,
+    shape: Sequence[int] = (),
 ) -> Callable[..., torch.Tensor]:
     import torch
 
@@ -187,8 +188,9 @@ def _plan(
         out_dtype = a.dtype if a.element_size() > 1 else torch.int32 if integer and plain else torch.bfloat16
     allowed = torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ())
     check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
+    new_c = maker(a, shape or (m, n), out_dtype)
     if m == 0 or n == 0:
-        return lambda *_: torch.empty(m, n, dtype=out_dtype, device=device)
+        return lambda *_: new_c()
     bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
     t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), aligned=aligned, weight=weight, activation=activation)
     (as_a, a_kind), (as_b, b_kind) = (
@@ -203,7 +205,7 @@ def _plan(
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
     launch = Launch(gemm_kernel, grid, sizes, constants, t.options(arch))
 
-    new_c, described = maker(a, (m, n), out_dtype), a_kind or b_kind
+    described = a_kind or b_kind
 
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
         c = new_c()
