@@ -6,21 +6,23 @@ every option with its type, and the current GPU. A call of another kind is check
 wrapper refuses passes because a good call came before it. Numbers (a scale, an epsilon) are checked in every call.
 
 A launch skips Triton's own look at the arguments where that could only find what it found before: ``kernel[grid]``
-returns the compiled kernel, which can be launched by itself, as in Triton's tutorial "Fused Softmax".
+returns the compiled kernel, whose launcher is then called by itself (:mod:`rocm_guide.kernels.direct`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import triton
 from triton import knobs
 from triton.runtime import driver
+
+from rocm_guide.kernels.arguments import sound_schedule
+from rocm_guide.kernels.direct import call_of, hooked
 
 if TYPE_CHECKING:
     import torch
@@ -32,9 +34,10 @@ Plan = TypeVar("Plan", bound=Callable[..., Any])
 #: Kinds of calls that are remembered; the oldest is forgotten first.
 MOST_PLANS = 4096
 
-#: What Triton assumes of an address that it has seen to be a multiple of this many bytes.
+#: Triton looks whether an address is a multiple of this many bytes.
 ALIGNMENT = 16
 
+NONE = (None,)
 #: So many numbers, at most, find room in memory that all launches share because nobody reads it.
 UNREAD = 1 << 16
 
@@ -94,15 +97,10 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
     try:
         place = _is_kept(tensors[0])
         if place is not None:
-            parts: list[Any] = [make, place]
+            # True == 1 == 1.0, but what takes one may refuse another: hence the types.
+            key = (make, place, options, *map(type, options))
             for t in tensors:
-                if t is None:
-                    parts.append(None)
-                else:
-                    parts += (t.dtype, t.device, t.shape, t.stride(), t.data_ptr() % ALIGNMENT)
-            for o in options:  # True == 1 == 1.0, but what takes one may refuse another
-                parts += (o.__class__, o)
-            key = tuple(parts)
+                key += NONE if t is None else (t.dtype, t.device, t.shape, t.stride(), t.data_ptr() % ALIGNMENT)
             found: Plan | None = _plans.get(key)
             if found is not None:
                 return found
@@ -159,22 +157,6 @@ def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
         _unread[place] = maker(like, (UNREAD,), torch.float32)()
     kept = _unread[place]
     return lambda: kept
-
-
-@contextlib.contextmanager
-def sound_schedule() -> Iterator[None]:
-    """Compile without AMD's block ping-pong where Triton is older than 3.9; a setting of the user's own is kept.
-
-    In its loops of eight waves, older releases let one group of waves store into LDS while the loads of the other may
-    still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
-    (https://github.com/triton-lang/triton/issues/11696); :mod:`rocm_guide.mi300x.run` names the race.
-    """
-    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9) or knobs.amd.use_block_pingpong is not None:
-        yield
-        return
-    with knobs.amd.scope():
-        knobs.amd.use_block_pingpong = False
-        yield
 
 
 class Launch:
@@ -263,25 +245,6 @@ class Launch:
             active = driver.active
             self.place, self.stream = active.get_current_device(), active.get_current_stream
             self.call = call_of(compiled, self.grid)
-
-
-def call_of(compiled: Any, grid: tuple[int, ...]) -> Callable[..., None]:
-    """What launches ``compiled`` on (stream, arguments): no hooks, no questions; addresses may stand for tensors."""
-    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
-
-    def call(stream: int, *arguments: Any) -> None:
-        run(*grid, stream, function, packed, None, None, None, *arguments)
-
-    return call
-
-
-def hooked() -> bool:
-    """Whether somebody, a profiler say, wants to hear of launches."""
-    runtime = knobs.runtime
-    try:
-        return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)
-    except AttributeError:  # a hook that somebody has put there himself
-        return True
 
 
 def is_small(tensors: Sequence[Any]) -> bool:

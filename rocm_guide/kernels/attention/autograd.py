@@ -12,7 +12,8 @@ import torch
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward, run_forward
+from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention.forward_launch import run_forward
 from rocm_guide.kernels.launch import needs_gradient, traced
 
 __all__ = ["attention"]

@@ -190,7 +190,7 @@ class descriptor_memory:
             import torch
 
             new = scratch[key] = maker(torch.empty(0, dtype=torch.int8, device=self.device), (size,))
-        return new()  # type: ignore[no-any-return]
+        return new()
 
 
 def fits_tma(x: torch.Tensor) -> bool:

@@ -16,13 +16,11 @@ document's flash-attention.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.attention.problem import attention_problem
 from rocm_guide.kernels.attention.tile import (
     head_start,
     hint_multiple,
@@ -32,7 +30,7 @@ from rocm_guide.kernels.attention.tile import (
     log2_scores,
     mask_scores,
 )
-from rocm_guide.kernels.launch import planned, traced
+from rocm_guide.kernels.launch import traced
 
 if TYPE_CHECKING:
     import torch
@@ -210,9 +208,6 @@ def attention_forward_kernel(
                 tile += tl.num_programs(0)
 
 
-STARTS = ("cu_seqlens_q", "cu_seqlens_k")
-
-
 def attention_forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -248,30 +243,9 @@ def attention_forward(
     """
     if traced():
         return traced_attention(q, k, v, **options)
+    from rocm_guide.kernels.attention.forward_launch import run_forward
+
     return run_forward(q, k, v, schedule=schedule, config=config, **options)
-
-
-def run_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lse_wanted: bool = True,
-    *,
-    schedule: str = "grid",
-    config: dict[str, Any] | None = None,
-    bias: torch.Tensor | None = None,
-    alibi_slopes: torch.Tensor | None = None,
-    **options: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What :func:`attention_forward` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
-    if options and (options.get("dropout") or any(options.get(name) is not None for name in STARTS)):
-        from rocm_guide.kernels.attention.forward_launch import launch_forward
-
-        # A new seed for each call, or starts of sequences that have to be looked at.
-        problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
-        return launch_forward(problem, q.dtype, schedule=schedule, config=config)
-    plan = planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, tuple(options), *options.values())
-    return plan(q, k, v, bias, alibi_slopes, lse_wanted)
 
 
 def traced_attention(
@@ -295,35 +269,3 @@ def traced_attention(
 
     masks, longest = (bias, alibi_slopes, cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
     return torch.ops.rocm_guide.attention_forward(q, k, v, *masks, layout, scale, causal, dropout, seed, *longest)
-
-
-def _plan(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bias: torch.Tensor | None,
-    slopes: torch.Tensor | None,
-    schedule: str,
-    config: dict[str, Any] | None,
-    names: tuple[str, ...],
-    *values: Any,
-) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    from rocm_guide.kernels.attention.forward_launch import plan_forward
-
-    options = dict(zip(names, values, strict=True))
-    problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
-    launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
-
-    def run(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        bias: torch.Tensor | None,
-        slopes: torch.Tensor | None,
-        lse_wanted: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
-        slopes = None if slopes is None else slopes.expand(rows).contiguous()
-        return launch((q, k, v), (bias, slopes, None), None, None, lse_wanted)
-
-    return run

@@ -22,13 +22,15 @@ from rocm_guide.kernels.attention.configs import (
     triton_type,
 )
 from rocm_guide.kernels.attention.forward import attention_forward_kernel
-from rocm_guide.kernels.attention.problem import AttentionProblem, contiguous_strides
-from rocm_guide.kernels.launch import Launch, maker, unread
+from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem, contiguous_strides
+from rocm_guide.kernels.launch import Launch, maker, planned, unread
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = []
+
+_STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 def plan_forward(
@@ -108,3 +110,54 @@ def launch_forward(
     """Launch on checked arguments; see :func:`plan_forward`."""
     run = plan_forward(problem, out_dtype, scaled=scales is not None, **choice)
     return run((problem.q, problem.k, problem.v), problem.extras[:3], scales, problem.drop)
+
+
+def run_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lse_wanted: bool = True,
+    *,
+    schedule: str = "grid",
+    config: dict[str, Any] | None = None,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
+    if options and (options.get("dropout") or any(options.get(name) is not None for name in _STARTS)):
+        # A new seed for each call, or starts of sequences that have to be looked at.
+        problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
+        return launch_forward(problem, q.dtype, schedule=schedule, config=config)
+    plan = planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, tuple(options), *options.values())
+    return plan(q, k, v, bias, alibi_slopes, lse_wanted)
+
+
+def _plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    slopes: torch.Tensor | None,
+    schedule: str,
+    config: dict[str, Any] | None,
+    names: tuple[str, ...],
+    *values: Any,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    options = dict(zip(names, values, strict=True))
+    problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
+    launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
+
+    def run(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bias: torch.Tensor | None,
+        slopes: torch.Tensor | None,
+        lse_wanted: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
+        slopes = None if slopes is None else slopes.expand(rows).contiguous()
+        return launch((q, k, v), (bias, slopes, None), None, None, lse_wanted)
+
+    return run

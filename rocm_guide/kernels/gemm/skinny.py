@@ -83,7 +83,7 @@ class SkinnyWorkspace:
             have = tuple(map(max, have, need))
             found = cls.on(device, *have)
             scratch[key] = found, have
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 @triton.jit

@@ -213,8 +213,7 @@ def _plan_forward(x: torch.Tensor, weight: torch.Tensor | None, tile: RowTile | 
         launch = Launch(rms_norm_blocked, (rows,), (flat.stride(0), cols), flags, t.options)
     else:
         flags |= {"DEFER_WEIGHT": t.defer_weight, "ROWS": t.rows, "COLS": next_power_of_2(cols)}
-        sizes = flat.stride(0), rows, cols
-        launch = Launch(rms_norm_rows, (triton.cdiv(rows, t.rows),), sizes, flags, t.options)
+        launch = Launch(rms_norm_rows, (triton.cdiv(rows, t.rows),), (flat.stride(0), rows, cols), flags, t.options)
 
     def run(x: torch.Tensor, weight: torch.Tensor | None, eps: float, statistics: bool = True) -> Any:
         y, rstd = new_y(), new_rstd() if statistics else nowhere()
@@ -312,9 +311,8 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     if traced():
         return rms_norm_forward(x, weight, eps)[0]
     eps = check_number("eps", eps, 0.0)
-    if needs_gradient(x, weight):
-        return RmsNorm.apply(x, weight, eps)
-    return planned(_plan_forward, (x, weight), None)(x, weight, eps, False)[0]
+    known = None if needs_gradient(x, weight) else planned(_plan_forward, (x, weight), None)
+    return known(x, weight, eps, False)[0] if known else RmsNorm.apply(x, weight, eps)
 
 
 def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
