@@ -31,11 +31,13 @@ def architecture(tensor: torch.Tensor) -> str:
     the CPU in a process with TRITON_INTERPRET=1.
 
     Raises:
-        KernelError: the tensor is on the CPU and the interpreter is off, on another GPU than the current one (Triton
+        KernelError: it is no tensor; it is on the CPU and the interpreter is off, on another GPU than the current one (Triton
             would launch there and read foreign addresses), or on a device that Triton does not know.
     """
     import torch
 
+    if not hasattr(tensor, "device"):
+        raise KernelError(f"{tensor!r:.40} where a tensor is expected: give a tensor")
     # .type is asked of the device, not of the tensor: in a dry run the tensor only claims to be on the GPU.
     kind = tensor.device.type
     if kind == "cuda":
