@@ -31,8 +31,8 @@ def architecture(tensor: torch.Tensor) -> str:
     the CPU in a process with TRITON_INTERPRET=1.
 
     Raises:
-        KernelError: it is no tensor; it is on the CPU and the interpreter is off, on another GPU than the current one (Triton
-            would launch there and read foreign addresses), or on a device that Triton does not know.
+        KernelError: it is no tensor; it is on the CPU and the interpreter is off, on another GPU than the current one
+            (Triton would launch there and read foreign addresses), or on a device that Triton does not know.
     """
     import torch
 
