@@ -22,7 +22,7 @@ from triton import knobs
 from triton.runtime import driver
 
 from rocm_guide.kernels.arguments import sound_schedule
-from rocm_guide.kernels.direct import call_of, hooked
+from rocm_guide.kernels.direct import call_of, hooked, memory_from
 
 if TYPE_CHECKING:
     import torch
@@ -169,9 +169,22 @@ class Launch:
         constants: the values of its ``tl.constexpr`` parameters, by name; and of others that come after the floats.
         options: ``num_warps`` and the like.
         arrange: makes the first parameters of the tensors, where a kernel takes tuples of them.
+        allocate: makes that many bytes on the GPU, which the kernel needs for itself.
     """
 
-    __slots__ = ("again", "arrange", "call", "fixed", "grid", "kernel", "last", "options", "place", "stream")
+    __slots__ = (
+        "again",
+        "allocate",
+        "arrange",
+        "call",
+        "fixed",
+        "grid",
+        "kernel",
+        "last",
+        "options",
+        "place",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -180,7 +193,8 @@ class Launch:
         fixed: Sequence[Any] = (),
         constants: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
-        arrange: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+        arrange: Callable[..., Sequence[Any]] | None = None,
+        allocate: Callable[[int], Any] | None = None,
     ) -> None:
         constants = constants or {}
         self.kernel, self.grid, self.fixed = kernel, (*grid, 1, 1)[:3], tuple(fixed)
@@ -188,7 +202,7 @@ class Launch:
         self.last = tuple(constants[name] for name in kernel.arg_names if name in constants)
         if len(self.last) != len(constants):
             raise TypeError(f"{kernel.__name__} has no parameter {(constants.keys() - set(kernel.arg_names)).pop()}")
-        self.options, self.arrange = options or {}, arrange
+        self.options, self.arrange, self.allocate = options or {}, arrange, allocate
         #: Ways past Triton, of a launch that has been seen: the compiled kernel's own, and one that needs the stream.
         self.again: Any = None
         self.call: Any = None
@@ -209,10 +223,10 @@ class Launch:
                     bits |= address
                     addresses.append(address)
             if not bits % ALIGNMENT:
-                first = addresses if self.arrange is None else self.arrange(addresses)
+                first = addresses if self.arrange is None else self.arrange(*addresses)
                 call(self.stream(self.place), *first, *self.fixed, *floats, *self.last)
                 return
-        first = tensors if self.arrange is None else self.arrange(tensors)
+        first = tensors if self.arrange is None else self.arrange(*tensors)
         self.with_arguments(tensors, (*first, *self.fixed, *floats, *self.last))
 
     def with_arguments(self, tensors: Sequence[Any], arguments: Sequence[Any], plain: bool = True) -> None:
@@ -224,13 +238,14 @@ class Launch:
         for t in tensors:
             if t is not None and t.data_ptr() % ALIGNMENT:
                 plain = False
-        if plain and self.again is not None and not self.kernel.pre_run_hooks:
-            if self.call is not None and not hooked():
-                self.call(self.stream(self.place), *arguments)
-            else:
-                self.again(*arguments)
+        plain_now = plain and not self.kernel.pre_run_hooks
+        if plain_now and self.call is not None and not hooked():
+            self.call(self.stream(self.place), *arguments)
             return
-        with sound_schedule():
+        with contextlib.nullcontext() if self.allocate is None else memory_from(self.allocate), sound_schedule():
+            if plain_now and self.again is not None:
+                self.again(*arguments)
+                return
             compiled = self.kernel[self.grid](*arguments, **self.options)
         if plain and hasattr(compiled, "packed_metadata"):  # neither the interpreter's None nor a tool's own
             self._remember(compiled, tensors)
@@ -244,7 +259,7 @@ class Launch:
         if type(compiled.run).__module__.startswith("triton.backends."):  # a tool's own may want to see tensors
             active = driver.active
             self.place, self.stream = active.get_current_device(), active.get_current_stream
-            self.call = call_of(compiled, self.grid)
+            self.call = call_of(compiled, self.grid, self.allocate)
 
 
 def is_small(tensors: Sequence[Any]) -> bool:

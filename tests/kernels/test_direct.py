@@ -10,7 +10,7 @@ from triton.backends.amd.driver import HIPLauncher
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-from rocm_guide.kernels.direct import call_of
+from rocm_guide.kernels.direct import call_of, memory_from
 
 GRID = (3, 2, 1)
 
@@ -87,3 +87,27 @@ def test_a_kernel_that_needs_memory_gets_it_in_every_launch(kind, which):
         _allocation._allocator.reset(token)
         _allocation._profile_allocator.set(before)
     assert asked == [(768, 7), (768, 8)] and "room 1" in sent[0] and "room 2" in sent[1]
+
+
+@pytest.mark.parametrize("kind", [CudaLauncher, HIPLauncher])
+def test_a_wrappers_own_memory_reaches_c(kind):
+    from triton.runtime import _allocation
+
+    if "global_scratch_size" not in kind.__call__.__code__.co_names:
+        pytest.skip("this release's launcher knows no such memory")
+    sent, asked, before = [], [], _allocation._allocator.get()
+
+    def allocate(size):
+        asked.append(size)
+        return f"room {len(asked)}"
+
+    run = launcher(kind, sent, global_scratch_size=128)
+    compiled = SimpleNamespace(run=run, function="function", packed_metadata=(4, 1, 0))
+    call = call_of(compiled, GRID, allocate)
+    assert not asked and not sent
+    call(7, (1, 2), 3)
+    call(8, (1, 2), 3)
+    with memory_from(lambda size: f"room {size // 768 + 1}"):
+        run(*GRID, 8, "function", (4, 1, 0), None, None, None, (1, 2), 3)
+    assert asked == [768, 768] and "room 1" in sent[0]
+    assert sent[1] == sent[2] and _allocation._allocator.get() is before

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math as numbers
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.attention.configs import (
     FORWARD_CONFIGS,
     check_tile,
-    descriptor_memory,
+    descriptor_room,
     fits_tma,
     pick_config,
     triton_type,
@@ -75,27 +74,24 @@ def plan_forward(
         (strides, problem.launch_sizes, problem.scale),
         constants,
         tile.options(arch),
-        lambda tensors: (tuple(tensors[:5]), (*tensors[5:], None), None),
+        lambda q, k, v, out, lse, bias, slopes: ((q, k, v, out, lse), (bias, slopes, None), None),
+        descriptor_room(device) if tma else None,
     )
     new_out, new_lse, nowhere = maker(q, shape, out_dtype), maker(q, rows, torch.float32), unread(q, numbers.prod(rows))
-    some, plain = tiles and d, schedule != "dynamic" and not scaled
+    some = tiles and d
+    plain = some and schedule != "dynamic" and not scaled
 
     def run(qkv: Any, extras: Any, scales: Any, drop: Any, lse_wanted: bool = True) -> tuple[torch.Tensor, Any]:
         out, lse = new_out(), new_lse() if lse_wanted else nowhere()
-        if some:
-            with descriptor_memory(device) if tma else nullcontext():
-                start(qkv, out, lse, extras, scales, drop)
-        return out, lse[0] if packed and lse_wanted else lse
-
-    def start(qkv: Any, out: Any, lse: Any, extras: Any, scales: Any, drop: Any) -> None:
         bias, slopes, cu = extras
         if plain and drop is None and cu is None:
             launch(*qkv, out, lse, bias, slopes, floats=(None, None))
-            return
-        counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
-        arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
-        tensors = (*qkv, out, lse, bias, slopes, counter, *(cu or ()), *(scales or ()))
-        launch.with_arguments(tensors, arguments, drop is None)
+        elif some:
+            counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
+            arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
+            tensors = (*qkv, out, lse, bias, slopes, counter, *(cu or ()), *(scales or ()))
+            launch.with_arguments(tensors, arguments, drop is None)
+        return out, lse[0] if packed and lse_wanted else lse
 
     return run
 
