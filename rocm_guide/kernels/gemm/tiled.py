@@ -91,12 +91,6 @@ def describer(checked: Any) -> Callable[[torch.Tensor], Any]:
     return describe
 
 
-def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
-    """What the kernel gets for a matrix: the tensor (0), or a descriptor of it (1) or of its transpose (2)."""
-    make, kind = operand_maker(x, block, wanted)
-    return make(x), kind
-
-
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
     """The fp8 types that the matrix units of ``arch`` multiply: FNUZ on gfx942, none on gfx90a, else OCP."""
     import torch
