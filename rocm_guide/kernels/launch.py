@@ -123,9 +123,12 @@ def current_stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-def quick_empty() -> Callable[..., torch.Tensor] | None:
-    """What allocates (shape, strides, type) on the current GPU; None in a dry run, or where PyTorch has none."""
-    return _quick_empty
+def quick_empty(like: torch.Tensor) -> Callable[..., torch.Tensor] | None:
+    """What allocates (shape, strides, type) where ``like`` is: on the current GPU, else (or in a dry run) None."""
+    try:
+        return _quick_empty if _is_kept(like) is not None and like.is_cuda else None
+    except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
+        return None
 
 
 def maker(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Callable[[], torch.Tensor]:
@@ -137,7 +140,7 @@ def maker(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = 
     import torch
 
     shape, dtype, device = tuple(shape), dtype or like.dtype, like.device
-    quick = quick_empty() if _is_kept(like) is not None and like.is_cuda else None
+    quick = quick_empty(like)
     if quick is not None:
         strides = torch.empty(shape, device="meta").stride()
         with contextlib.suppress(RuntimeError):  # a build of PyTorch that has the name alone
@@ -150,7 +153,7 @@ def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
     """For a plan: what makes room for ``count`` numbers of fp32 that a kernel writes and nobody reads."""
     import torch
 
-    if _is_kept(like) is None or not like.is_cuda or quick_empty() is None or count > UNREAD:
+    if count > UNREAD or quick_empty(like) is None:
         return maker(like, (count,), torch.float32)
     place = _current_device()
     if place not in _unread:
@@ -238,12 +241,12 @@ class Launch:
         for t in tensors:
             if t is not None and t.data_ptr() % ALIGNMENT:
                 plain = False
-        plain_now = plain and not self.kernel.pre_run_hooks
-        if plain_now and self.call is not None and not hooked():
+        known = plain and self.again is not None and not self.kernel.pre_run_hooks
+        if known and self.call is not None and not hooked():
             self.call(self.stream(self.place), *arguments)
             return
         with contextlib.nullcontext() if self.allocate is None else memory_from(self.allocate), sound_schedule():
-            if plain_now and self.again is not None:
+            if known:
                 self.again(*arguments)
                 return
             compiled = self.kernel[self.grid](*arguments, **self.options)

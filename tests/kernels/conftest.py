@@ -148,7 +148,7 @@ def guarded(monkeypatch):
     monkeypatch.setattr(torch, "empty", empty)
     # Plans hold what they allocate with: these are to use the above, on a GPU too.
     launch.forget_plans()
-    monkeypatch.setattr(launch, "quick_empty", lambda: None)
+    monkeypatch.setattr(launch, "quick_empty", lambda like: None)
     yield
     launch.forget_plans()
     for raw in margins:
