@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from triton import knobs
@@ -78,6 +78,11 @@ def call_of(compiled: Any, grid: tuple[int, ...], allocate: Callable[[int], Any]
             run(*grid, stream, function, packed, None, None, None, *arguments)
 
     return call
+
+
+def is_small(tensors: Sequence[Any]) -> bool:
+    """Whether the memory behind each is below 2 GiB: Triton then addresses it with 32 bits on AMD."""
+    return all(t is None or t.untyped_storage().size() < 1 << 31 for t in tensors)
 
 
 def hooked() -> bool:

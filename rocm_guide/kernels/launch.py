@@ -22,7 +22,7 @@ from triton import knobs
 from triton.runtime import driver
 
 from rocm_guide.kernels.arguments import sound_schedule
-from rocm_guide.kernels.direct import call_of, hooked, memory_from
+from rocm_guide.kernels.direct import call_of, hooked, is_small, memory_from
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,6 @@ _unread: dict[int, Any] = {}
 _driver: Any = None
 _current_device: Callable[[], int]
 _quick_empty: Callable[..., Any] | None = None
-_stream_number: Callable[[int], int] | None = None
 
 
 def forget_plans() -> None:
@@ -72,7 +71,7 @@ def _is_kept(first: Any) -> Any:
 
 def _meet(active: Any) -> None:
     """Plans hold kernels that were compiled for a driver, and a dry run brings one of its own: start anew."""
-    global _driver, _current_device, _quick_empty, _stream_number
+    global _driver, _current_device, _quick_empty
     import torch
 
     forget_plans()
@@ -80,7 +79,6 @@ def _meet(active: Any) -> None:
     real = active.get_current_device is torch.cuda.current_device
     _current_device = torch._C._cuda_getDevice if real else lambda: torch.cuda.current_device()
     _quick_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if real else None
-    _stream_number = active.get_current_stream if real else None
     _driver = weakref.ref(active)
 
 
@@ -116,11 +114,12 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
 
 def current_stream(device: torch.device) -> int:
     """The number of the current stream of a GPU."""
-    import torch
+    try:
+        return int(driver.active.get_current_stream(device.index or 0))
+    except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
+        import torch
 
-    if _stream_number is not None and _driver() is driver.active:
-        return int(_stream_number(device.index or 0))
-    return int(torch.cuda.current_stream(device).cuda_stream)
+        return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def quick_empty(like: torch.Tensor) -> Callable[..., torch.Tensor] | None:
@@ -263,11 +262,6 @@ class Launch:
             active = driver.active
             self.place, self.stream = active.get_current_device(), active.get_current_stream
             self.call = call_of(compiled, self.grid, self.allocate)
-
-
-def is_small(tensors: Sequence[Any]) -> bool:
-    """Whether the memory behind each is below 2 GiB: Triton then addresses it with 32 bits on AMD."""
-    return all(t is None or t.untyped_storage().size() < 1 << 31 for t in tensors)
 
 
 def load_operators() -> bool:
