@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["Launch", "needs_gradient", "planned", "traced"]
-
 Plan = TypeVar("Plan", bound=Callable[..., Any])
 
 #: Kinds of calls that are remembered; the oldest is forgotten first.
@@ -36,7 +35,6 @@ MOST_PLANS = 4096
 
 #: Triton looks whether an address is a multiple of this many bytes.
 ALIGNMENT = 16
-
 NONE = (None,)
 #: So many numbers, at most, find room in memory that all launches share because nobody reads it.
 UNREAD = 1 << 16
@@ -45,7 +43,7 @@ _plans: dict[tuple[Any, ...], Any] = {}
 #: Memory that launches of one stream use one after the other; forgotten together with the plans.
 scratch: dict[tuple[Any, ...], Any] = {}
 #: What nobody reads, by GPU. It is never given back: a graph may hold its address.
-_unread: dict[int, Any] = {}
+_unread: dict[Any, Any] = {}
 _driver: Any = None
 _current_device: Callable[[], int]
 _quick_empty: Callable[..., Any] | None = None
@@ -154,10 +152,9 @@ def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
 
     if count > UNREAD or quick_empty(like) is None:
         return maker(like, (count,), torch.float32)
-    place = _current_device()
-    if place not in _unread:
-        _unread[place] = maker(like, (UNREAD,), torch.float32)()
-    kept = _unread[place]
+    kept = _unread.get(like.device)
+    if kept is None:
+        kept = _unread[like.device] = maker(like, (UNREAD,), torch.float32)()
     return lambda: kept
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from types import SimpleNamespace
@@ -184,6 +185,48 @@ def test_a_kind_of_call_is_checked_once(device):
     ):
         planned(make, tensors, *options)
         assert len(made) == count, (tensors, options)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """TorchInductor's allocation for the CPU stands for that of a GPU."""
+    monkeypatch.setattr(launch, "quick_empty", lambda like: torch._C._dynamo.guards._empty_strided_cpu)
+    monkeypatch.setattr(launch, "_unread", {})
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0,), (2, 0, 3), (2, 3, 4), torch.Size([1, 1, 5])])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.int8])
+def test_the_quick_allocation_makes_what_torch_empty_makes(quick, shape, dtype):
+    like = torch.zeros(2, dtype=torch.bfloat16)
+    make, expected = launch.maker(like, shape, dtype), torch.empty(shape, dtype=dtype or torch.bfloat16)
+    found = make()
+    assert make.__class__ is functools.partial
+    assert found.data_ptr() != make().data_ptr() or not found.numel()
+    assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
+    with torch.inference_mode():
+        assert make().is_inference()
+
+
+def test_a_build_that_has_the_quick_allocation_by_name_only(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("PyTorch compiled without USE_CUDA")
+
+    monkeypatch.setattr(launch, "quick_empty", lambda like: refuse)
+    assert launch.maker(torch.zeros(2), (3, 4))().shape == (3, 4)
+
+
+def test_what_nobody_reads_shares_room_and_what_is_returned_does_not(quick, device, close):
+    if device != "cpu":
+        pytest.skip("on a GPU every test does this")
+    x, w = torch.randn(6, 40), torch.randn(40)
+    for _ in range(2):
+        close(rms_norm(x, w), torch.nn.functional.rms_norm(x.double(), (40,), w.double(), 1e-6), length=40)
+    (room,) = launch._unread.values()
+    room.fill_(7.0)
+    (_, rstd), (_, again) = rms_norm_forward(x, w), rms_norm_forward(x, w)
+    assert torch.equal(rstd, again) and rstd.data_ptr() != again.data_ptr() and bool((room == 7).all())
+    many = launch.unread(x, launch.UNREAD + 1)
+    assert many().numel() > launch.UNREAD and many().data_ptr() != room.data_ptr()
 
 
 def test_what_is_remembered_is_bounded(device, monkeypatch):
