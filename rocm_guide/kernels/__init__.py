@@ -8,6 +8,7 @@ In reading order:
   arguments.
 - ``launch``: A cheap way into a kernel: what a wrapper checks and chooses is done once for each kind of call, then
   remembered.
+- ``direct``: A compiled kernel's own launcher, called without what Triton does around it in Python.
 - ``ops``: The kernels as operators of PyTorch, ``torch.ops.rocm_guide.…``: what torch.compile and torch.export keep in
   a graph.
 - ``ops_model``: SwiGLU and the loss as operators of PyTorch, beside those of :mod:`rocm_guide.kernels.ops`.

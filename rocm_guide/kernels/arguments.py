@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocm_guide.base import GuideError
@@ -30,11 +31,13 @@ def architecture(tensor: torch.Tensor) -> str:
     the CPU in a process with TRITON_INTERPRET=1.
 
     Raises:
-        KernelError: the tensor is on the CPU and the interpreter is off, on another GPU than the current one (Triton
-            would launch there and read foreign addresses), or on a device that Triton does not know.
+        KernelError: it is no tensor; it is on the CPU and the interpreter is off, on another GPU than the current one
+            (Triton would launch there and read foreign addresses), or on a device that Triton does not know.
     """
     import torch
 
+    if not hasattr(tensor, "device"):
+        raise KernelError(f"{tensor!r:.40} where a tensor is expected: give a tensor")
     # .type is asked of the device, not of the tensor: in a dry run the tensor only claims to be on the GPU.
     kind = tensor.device.type
     if kind == "cuda":
@@ -113,6 +116,25 @@ def compiler_options(arch: str, options: Mapping[str, Any], *, matrix: bool = Fa
     amd_only = () if arch.startswith("gfx") else ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
     options = {"matrix_instr_nonkdim": 16, **options} if matrix else options
     return {name: value for name, value in options.items() if name not in amd_only}
+
+
+@contextlib.contextmanager
+def sound_schedule() -> Iterator[None]:
+    """Compile without AMD's block ping-pong where Triton is older than 3.9; a setting of the user's own is kept.
+
+    In its loops of eight waves, older releases let one group of waves store into LDS while the loads of the other may
+    still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
+    (https://github.com/triton-lang/triton/issues/11696); :mod:`rocm_guide.mi300x.run` names the race.
+    """
+    import triton
+    from triton import knobs
+
+    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9) or knobs.amd.use_block_pingpong is not None:
+        yield
+        return
+    with knobs.amd.scope():
+        knobs.amd.use_block_pingpong = False
+        yield
 
 
 def next_power_of_2(n: int) -> int:

@@ -6,35 +6,47 @@ every option with its type, and the current GPU. A call of another kind is check
 wrapper refuses passes because a good call came before it. Numbers (a scale, an epsilon) are checked in every call.
 
 A launch skips Triton's own look at the arguments where that could only find what it found before: ``kernel[grid]``
-returns the compiled kernel, which can be launched by itself, as in Triton's tutorial "Fused Softmax".
+returns the compiled kernel, whose launcher is then called by itself (:mod:`rocm_guide.kernels.direct`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import triton
 from triton import knobs
 from triton.runtime import driver
 
-__all__ = ["Launch", "needs_gradient", "planned", "traced"]
+from rocm_guide.kernels.arguments import sound_schedule
+from rocm_guide.kernels.direct import call_of, hooked, is_small, memory_from
 
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Launch", "needs_gradient", "planned", "traced"]
 Plan = TypeVar("Plan", bound=Callable[..., Any])
 
 #: Kinds of calls that are remembered; the oldest is forgotten first.
 MOST_PLANS = 4096
 
-#: What Triton assumes of an address that it has seen to be a multiple of this many bytes.
+#: Triton looks whether an address is a multiple of this many bytes.
 ALIGNMENT = 16
+NONE = (None,)
+#: So many numbers, at most, find room in memory that all launches share because nobody reads it.
+UNREAD = 1 << 16
 
 _plans: dict[tuple[Any, ...], Any] = {}
 #: Memory that launches of one stream use one after the other; forgotten together with the plans.
 scratch: dict[tuple[Any, ...], Any] = {}
+#: What nobody reads, by GPU. It is never given back: a graph may hold its address.
+_unread: dict[Any, Any] = {}
 _driver: Any = None
+_current_device: Callable[[], int]
+_quick_empty: Callable[..., Any] | None = None
 
 
 def forget_plans() -> None:
@@ -45,19 +57,27 @@ def forget_plans() -> None:
 
 def _is_kept(first: Any) -> Any:
     """The current GPU, or "interpreter"; None where calls are not remembered (a dry run of meta tensors, say)."""
-    global _driver
-    import torch
-
     if first.is_cuda:
         active = driver.active
         if _driver is None or _driver() is not active:
-            # Plans hold kernels that were compiled for a driver; a dry run brings one of its own.
-            forget_plans()
-            _driver = weakref.ref(active)
-        return torch.cuda.current_device()
+            _meet(active)
+        return _current_device()
     if first.device.type == "cpu":
         return "interpreter" if knobs.runtime.interpret else None
     return None
+
+
+def _meet(active: Any) -> None:
+    """Plans hold kernels that were compiled for a driver, and a dry run brings one of its own: start anew."""
+    global _driver, _current_device, _quick_empty
+    import torch
+
+    forget_plans()
+    # A tensor on the GPU shows that CUDA is ready, which is all that torch.cuda.current_device asks before this.
+    real = active.get_current_device is torch.cuda.current_device
+    _current_device = torch._C._cuda_getDevice if real else lambda: torch.cuda.current_device()
+    _quick_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if real else None
+    _driver = weakref.ref(active)
 
 
 def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) -> Plan:
@@ -65,7 +85,7 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
 
     Args:
         make: checks everything and returns a function for calls of this kind. That function may keep numbers, types and
-            launches, but no tensor.
+            launches, but no tensor that it was given.
         tensors: the first one is a tensor; others may be None.
         options: whatever else ``make`` looks at. Where one is not hashable, nothing is remembered.
     """
@@ -73,15 +93,10 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
     try:
         place = _is_kept(tensors[0])
         if place is not None:
-            parts: list[Any] = [make, place]
+            # True == 1 == 1.0, but what takes one may refuse another: hence the types.
+            key = (make, place, options, *map(type, options))
             for t in tensors:
-                if t is None:
-                    parts.append(None)
-                else:
-                    parts += (t.dtype, t.device, t.shape, t.stride(), t.data_ptr() % ALIGNMENT)
-            for o in options:  # True == 1 == 1.0, but what takes one may refuse another
-                parts += (o.__class__, o)
-            key = tuple(parts)
+                key += NONE if t is None else (t.dtype, t.device, t.shape, t.stride(), t.data_ptr() % ALIGNMENT)
             found: Plan | None = _plans.get(key)
             if found is not None:
                 return found
@@ -95,20 +110,52 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
     return plan
 
 
-@contextlib.contextmanager
-def sound_schedule() -> Iterator[None]:
-    """Compile without AMD's block ping-pong where Triton is older than 3.9; a setting of the user's own is kept.
+def current_stream(device: torch.device) -> int:
+    """The number of the current stream of a GPU."""
+    try:
+        return int(driver.active.get_current_stream(device.index or 0))
+    except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
+        import torch
 
-    In its loops of eight waves, older releases let one group of waves store into LDS while the loads of the other may
-    still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
-    (https://github.com/triton-lang/triton/issues/11696); :mod:`rocm_guide.mi300x.run` names the race.
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def quick_empty(like: torch.Tensor) -> Callable[..., torch.Tensor] | None:
+    """What allocates (shape, strides, type) where ``like`` is: on the current GPU, else (or in a dry run) None."""
+    try:
+        return _quick_empty if _is_kept(like) is not None and like.is_cuda else None
+    except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
+        return None
+
+
+def maker(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Callable[[], torch.Tensor]:
+    """For a plan: what makes a contiguous tensor, uninitialised, in the type of ``like`` (or another), where that is.
+
+    On a GPU it is the function by which the code of TorchInductor does it, which takes half the time of
+    ``torch.empty``. The tensor is then on the current GPU, where all tensors of a plan are.
     """
-    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9) or knobs.amd.use_block_pingpong is not None:
-        yield
-        return
-    with knobs.amd.scope():
-        knobs.amd.use_block_pingpong = False
-        yield
+    import torch
+
+    shape, dtype, device = tuple(shape), dtype or like.dtype, like.device
+    quick = quick_empty(like)
+    if quick is not None:
+        strides = torch.empty(shape, device="meta").stride()
+        with contextlib.suppress(RuntimeError):  # a build of PyTorch that has the name alone
+            quick((0,), (1,), dtype)
+            return partial(quick, shape, strides, dtype)
+    return lambda: torch.empty(shape, dtype=dtype, device=device)
+
+
+def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
+    """For a plan: what makes room for ``count`` numbers of fp32 that a kernel writes and nobody reads."""
+    import torch
+
+    if count > UNREAD or quick_empty(like) is None:
+        return maker(like, (count,), torch.float32)
+    kept = _unread.get(like.device)
+    if kept is None:
+        kept = _unread[like.device] = maker(like, (UNREAD,), torch.float32)()
+    return lambda: kept
 
 
 class Launch:
@@ -118,11 +165,25 @@ class Launch:
         kernel: a ``@triton.jit`` function. Its parameters are tensors, then ``fixed``, then floats, then constants.
         grid: one to three numbers of programs.
         fixed: whole numbers (or tuples of them), which Triton specialises the kernel for.
-        constants: the values of its ``tl.constexpr`` parameters, by name.
+        constants: the values of its ``tl.constexpr`` parameters, by name; and of others that come after the floats.
         options: ``num_warps`` and the like.
+        arrange: makes the first parameters of the tensors, where a kernel takes tuples of them.
+        allocate: makes that many bytes on the GPU, which the kernel needs for itself.
     """
 
-    __slots__ = ("fixed", "grid", "kernel", "last", "options", "run", "small")
+    __slots__ = (
+        "again",
+        "allocate",
+        "arrange",
+        "call",
+        "fixed",
+        "grid",
+        "kernel",
+        "last",
+        "options",
+        "place",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -131,6 +192,8 @@ class Launch:
         fixed: Sequence[Any] = (),
         constants: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
+        arrange: Callable[..., Sequence[Any]] | None = None,
+        allocate: Callable[[int], Any] | None = None,
     ) -> None:
         constants = constants or {}
         self.kernel, self.grid, self.fixed = kernel, (*grid, 1, 1)[:3], tuple(fixed)
@@ -138,13 +201,32 @@ class Launch:
         self.last = tuple(constants[name] for name in kernel.arg_names if name in constants)
         if len(self.last) != len(constants):
             raise TypeError(f"{kernel.__name__} has no parameter {(constants.keys() - set(kernel.arg_names)).pop()}")
-        self.options = options or {}
-        self.run: Any = None
-        self.small = False
+        self.options, self.arrange, self.allocate = options or {}, arrange, allocate
+        #: Ways past Triton, of a launch that has been seen: the compiled kernel's own, and one that needs the stream.
+        self.again: Any = None
+        self.call: Any = None
+        self.stream: Any = None
+        self.place: Any = None
 
     def __call__(self, *tensors: Any, floats: tuple[Any, ...] = ()) -> None:
         """Launch on these tensors (None is possible), and floats in the order of the parameters."""
-        self.with_arguments(tensors, (*tensors, *self.fixed, *floats, *self.last))
+        call = self.call
+        if call is not None and not self.kernel.pre_run_hooks and not hooked():
+            addresses: list[Any] = []
+            bits = 0
+            for t in tensors:
+                if t is None:
+                    addresses.append(None)
+                else:
+                    address = t.data_ptr()
+                    bits |= address
+                    addresses.append(address)
+            if not bits % ALIGNMENT:
+                first = addresses if self.arrange is None else self.arrange(*addresses)
+                call(self.stream(self.place), *first, *self.fixed, *floats, *self.last)
+                return
+        first = tensors if self.arrange is None else self.arrange(*tensors)
+        self.with_arguments(tensors, (*first, *self.fixed, *floats, *self.last))
 
     def with_arguments(self, tensors: Sequence[Any], arguments: Sequence[Any], plain: bool = True) -> None:
         """Launch on ``arguments``: all parameters, constants included. ``tensors`` are those to be found in them.
@@ -155,22 +237,28 @@ class Launch:
         for t in tensors:
             if t is not None and t.data_ptr() % ALIGNMENT:
                 plain = False
-        if plain and self.small:
-            plain = is_small(tensors)
-        if plain and self.run is not None and not self.kernel.pre_run_hooks:
-            self.run(*arguments)
+        known = plain and self.again is not None and not self.kernel.pre_run_hooks
+        if known and self.call is not None and not hooked():
+            self.call(self.stream(self.place), *arguments)
             return
-        with sound_schedule():
+        with contextlib.nullcontext() if self.allocate is None else memory_from(self.allocate), sound_schedule():
+            if known:
+                self.again(*arguments)
+                return
             compiled = self.kernel[self.grid](*arguments, **self.options)
         if plain and hasattr(compiled, "packed_metadata"):  # neither the interpreter's None nor a tool's own
-            hip = compiled.metadata.target.backend == "hip"
-            if not hip or is_small(tensors):
-                self.small, self.run = hip, compiled[self.grid]
+            self._remember(compiled, tensors)
 
-
-def is_small(tensors: Sequence[Any]) -> bool:
-    """Whether the memory behind each is below 2 GiB: Triton then addresses it with 32 bits on AMD."""
-    return all(t is None or t.untyped_storage().size() < 1 << 31 for t in tensors)
+    def _remember(self, compiled: Any, tensors: Sequence[Any]) -> None:
+        # Where all memory is below 2 GiB Triton addresses it with 32 bits on AMD. Other tensors of the plan reach as
+        # far from their starts, so the kernel serves them too, however large the memory around them may be.
+        if compiled.metadata.target.backend == "hip" and not is_small(tensors):
+            return
+        self.again = compiled[self.grid]
+        if type(compiled.run).__module__.startswith("triton.backends."):  # a tool's own may want to see tensors
+            active = driver.active
+            self.place, self.stream = active.get_current_device(), active.get_current_stream
+            self.call = call_of(compiled, self.grid, self.allocate)
 
 
 def load_operators() -> bool:
@@ -205,9 +293,8 @@ def needs_gradient(*tensors: Any) -> bool:
     """
     import torch
 
-    for t in tensors:
-        if t is not None and getattr(t, "requires_grad", False):
-            if torch.is_grad_enabled():
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t is not None and getattr(t, "requires_grad", False):
                 return True
-            break
     return bool(torch.autograd.forward_ad._current_level >= 0)

@@ -15,6 +15,7 @@ from rocm_guide.kernels.attention import forward_launch as attention_forward_lau
 from rocm_guide.kernels.attention import quantized as attention_quantized
 from rocm_guide.kernels.gemm import skinny as gemm_skinny
 from rocm_guide.kernels.int8 import operators as int8_operators
+from rocm_guide.kernels.int8 import plan as int8_plan
 from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
 from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
@@ -22,7 +23,7 @@ MODULES = (
     attention_forward_launch,
     attention_quantized,
     gemm_skinny,
-    int8_operators,
+    int8_plan,
     layer_norm,
     layer_norm_grad,
     norm_weight_grad,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from types import SimpleNamespace
@@ -31,10 +32,20 @@ class Kernel:
     arg_names = ("x", "y", "n", "eps", "A", "B")
     __name__ = "kernel"
 
-    def __init__(self, backend="cuda"):
+    def __init__(self, backend="cuda", launcher="a.tool"):
         self.pre_run_hooks, self.seen = [], []
         target = SimpleNamespace(backend=backend)
-        self.compiled = SimpleNamespace(packed_metadata=(), metadata=SimpleNamespace(target=target))
+
+        class Launcher:
+            __module__ = launcher
+
+            def __call__(_, x, y, z, stream, function, packed, metadata, enter, leave, *arguments):
+                assert (function, packed, metadata, enter, leave) == ("function", (), None, None, None)
+                self.seen.append(("directly", (x, y, z), arguments, {"stream": stream}))
+
+        self.compiled = SimpleNamespace(
+            packed_metadata=(), metadata=SimpleNamespace(target=target), run=Launcher(), function="function"
+        )
 
     def __getitem__(self, grid):
         def run(*arguments, **options):
@@ -76,6 +87,51 @@ def test_the_second_launch_goes_past_triton_with_the_same_arguments():
     ]
 
 
+@pytest.fixture
+def two_streams(monkeypatch):
+    """A driver of GPU 3, whose current stream is 7, then 8, …"""
+    numbers = iter(range(7, 100))
+    active = SimpleNamespace(get_current_device=lambda: 3, get_current_stream=lambda device: (device, next(numbers)))
+    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=active))
+
+
+def test_tritons_own_launcher_is_called_directly_with_addresses(two_streams):
+    kernel, x, y = Kernel(launcher="triton.backends.amd.driver"), Tensor(256), Tensor(512)
+    run = Launch(kernel, (3, 2), (7,), {"B": 2, "A": 1}, {"num_warps": 4})
+    run(x, y, floats=(0.5,))
+    run(x, y, floats=(0.25,))
+    run(y, None, floats=(0.25,))
+    run.with_arguments((x, y), ((x, y), 7, 0.5, 1, 2))
+    run(x, Tensor(520), floats=(0.5,))
+    assert kernel.seen[1:4] == [
+        ("directly", (3, 2, 1), (256, 512, 7, 0.25, 1, 2), {"stream": (3, 7)}),
+        ("directly", (3, 2, 1), (512, None, 7, 0.25, 1, 2), {"stream": (3, 8)}),
+        ("directly", (3, 2, 1), ((x, y), 7, 0.5, 1, 2), {"stream": (3, 9)}),
+    ]
+    assert [kernel.ways[0], *kernel.ways[4:]] == ["Triton", "Triton"]
+
+
+@pytest.mark.parametrize("which", ["launch_enter_hook", "launch_exit_hook"])
+def test_who_wants_to_hear_of_launches_does(two_streams, which):
+    from triton import knobs
+
+    kernel, x = Kernel(launcher="triton.backends.nvidia.driver"), Tensor(256)
+    run = Launch(kernel, (1,))
+    run(x)
+    getattr(knobs.runtime, which).add(print)
+    try:
+        run(x)
+        run.with_arguments((x,), ((x,),))
+    finally:
+        getattr(knobs.runtime, which).remove(print)
+    with knobs.runtime.scope():
+        setattr(knobs.runtime, which, print)  # instead of the chain of hooks
+        run(x)
+    run(x)
+    assert kernel.ways == ["Triton", "at once", "at once", "at once", "directly"]
+    assert kernel.seen[1][2] == (x,), "the hook's owner may look at the tensors"
+
+
 def test_what_triton_would_find_out_is_left_to_triton():
     kernel, x, y = Kernel(), Tensor(256), Tensor(512)
     run = Launch(kernel, (3,), (7,), {"A": 1, "B": 2})
@@ -91,10 +147,12 @@ def test_what_triton_would_find_out_is_left_to_triton():
 
 
 def test_amd_kernels_know_whether_memory_is_below_2_gib():
-    for backend, ways in (("hip", ["Triton", "Triton", "at once", "Triton"]), ("cuda", ["Triton"] + ["at once"] * 3)):
+    for backend, ways in (("hip", ["Triton", "Triton", "Triton", "at once"]), ("cuda", ["Triton"] + ["at once"] * 3)):
         kernel, x, large = Kernel(backend), Tensor(256), Tensor(256, 1 << 31)
         run = Launch(kernel, (1,), (), {})
-        for tensor in (large, x, x, large):
+        # What is compiled for large memory is not kept: for small memory Triton has a faster kernel. Tensors of a plan
+        # reach equally far from their starts, so that one serves them even inside larger memory.
+        for tensor in (large, large, x, large):
             run(tensor)
         assert kernel.ways == ways
 
@@ -127,6 +185,48 @@ def test_a_kind_of_call_is_checked_once(device):
     ):
         planned(make, tensors, *options)
         assert len(made) == count, (tensors, options)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """TorchInductor's allocation for the CPU stands for that of a GPU."""
+    monkeypatch.setattr(launch, "quick_empty", lambda like: torch._C._dynamo.guards._empty_strided_cpu)
+    monkeypatch.setattr(launch, "_unread", {})
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0,), (2, 0, 3), (2, 3, 4), torch.Size([1, 1, 5])])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.int8])
+def test_the_quick_allocation_makes_what_torch_empty_makes(quick, shape, dtype):
+    like = torch.zeros(2, dtype=torch.bfloat16)
+    make, expected = launch.maker(like, shape, dtype), torch.empty(shape, dtype=dtype or torch.bfloat16)
+    found = make()
+    assert make.__class__ is functools.partial
+    assert found.data_ptr() != make().data_ptr() or not found.numel()
+    assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
+    with torch.inference_mode():
+        assert make().is_inference()
+
+
+def test_a_build_that_has_the_quick_allocation_by_name_only(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("PyTorch compiled without USE_CUDA")
+
+    monkeypatch.setattr(launch, "quick_empty", lambda like: refuse)
+    assert launch.maker(torch.zeros(2), (3, 4))().shape == (3, 4)
+
+
+def test_what_nobody_reads_shares_room_and_what_is_returned_does_not(quick, device, close):
+    if device != "cpu":
+        pytest.skip("on a GPU every test does this")
+    x, w = torch.randn(6, 40), torch.randn(40)
+    for _ in range(2):
+        close(rms_norm(x, w), torch.nn.functional.rms_norm(x.double(), (40,), w.double(), 1e-6), length=40)
+    (room,) = launch._unread.values()
+    room.fill_(7.0)
+    (_, rstd), (_, again) = rms_norm_forward(x, w), rms_norm_forward(x, w)
+    assert torch.equal(rstd, again) and rstd.data_ptr() != again.data_ptr() and bool((room == 7).all())
+    many = launch.unread(x, launch.UNREAD + 1)
+    assert many().numel() > launch.UNREAD and many().data_ptr() != room.data_ptr()
 
 
 def test_what_is_remembered_is_bounded(device, monkeypatch):

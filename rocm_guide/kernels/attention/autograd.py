@@ -13,6 +13,7 @@ import torch
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention.forward_launch import run_forward
 from rocm_guide.kernels.launch import needs_gradient, traced
 
 __all__ = ["attention"]
@@ -28,18 +29,21 @@ class AttentionFunction(torch.autograd.Function):
         k: torch.Tensor,
         v: torch.Tensor,
         bias: torch.Tensor | None,
+        return_lse: bool,
         options: dict[str, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Output and log-sum-exp."""
-        out, lse = attention_forward(q, k, v, bias=bias, **options)
+    ) -> Any:
+        """Output, and with ``return_lse`` the log-sum-exp."""
+        out, lse = run_forward(q, k, v, bias=bias, **options)
         ctx.save_for_backward(q, k, v, bias, out, lse)
         ctx.options = options
+        if not return_lse:
+            return out
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, do: torch.Tensor, _: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, do: torch.Tensor, *_: Any) -> tuple[Any, ...]:
         """Gradients of q, k, v and bias."""
         q, k, v, bias, out, lse = ctx.saved_tensors
         wanted = bias is not None and ctx.needs_input_grad[3]
@@ -47,7 +51,7 @@ class AttentionFunction(torch.autograd.Function):
         if wanted and d_bias is not None:
             # What was broadcast is summed.
             d_bias = d_bias.sum_to_size(bias.shape).to(bias.dtype)
-        return dq, dk, dv, d_bias, None
+        return dq, dk, dv, d_bias, None, None
 
 
 def attention(
@@ -74,11 +78,14 @@ def attention(
     slopes = options.get("alibi_slopes")
     if slopes is not None and slopes.requires_grad:
         raise KernelError("alibi_slopes require a gradient, which is not computed: pass alibi_slopes.detach()")
-    if dropout and seed is None:
-        seed = int(torch.randint(1 << 62, ()))
-    options = options | {"dropout": dropout, "seed": seed or 0}
+    if seed is not None or dropout != 0.0 or dropout.__class__ is not float:  # else what is checked would be 0.0 and 0
+        if dropout and seed is None:
+            seed = int(torch.randint(1 << 62, ()))
+        options = options | {"dropout": dropout, "seed": seed or 0}
     if needs_gradient(q, k, v, bias) and not traced():
-        out, lse = AttentionFunction.apply(q, k, v, bias, options)
-    else:
+        return AttentionFunction.apply(q, k, v, bias, return_lse, options)
+    if traced():
         out, lse = attention_forward(q, k, v, bias=bias, **options)
+    else:
+        out, lse = run_forward(q, k, v, return_lse, bias=bias, **options)
     return (out, lse) if return_lse else out

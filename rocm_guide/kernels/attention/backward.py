@@ -18,9 +18,10 @@ import triton.language as tl
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, check_shape
 from rocm_guide.kernels.attention.backward_kv import attention_backward_kv_kernel
 from rocm_guide.kernels.attention.backward_q import attention_backward_q_kernel
-from rocm_guide.kernels.attention.configs import BACKWARD_CONFIGS, check_tile, descriptor_memory, fits_tma, pick_config
+from rocm_guide.kernels.attention.configs import BACKWARD_CONFIGS, check_tile, descriptor_room, fits_tma, pick_config
 from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem, heads_second
 from rocm_guide.kernels.attention.tile import head_start
+from rocm_guide.kernels.direct import memory_from
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +98,7 @@ def launch_backward(
             "STAGES": c.stages,
             **c.options(arch),
         }
-        with descriptor_memory(q.device) if constants["TMA"] else nullcontext():
+        with memory_from(descriptor_room(q.device)) if constants["TMA"] else nullcontext():
             if part == "kv":
                 grid = (-(-max_k // c.n) * sequences * (heads // group),)
                 kernel[grid](

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, choose, compiler_options
 from rocm_guide.kernels.attention.problem import AttentionProblem
 from rocm_guide.kernels.fp8.formats import FP8
+from rocm_guide.kernels.launch import maker, scratch
 
 if TYPE_CHECKING:
     import torch
@@ -163,32 +164,25 @@ def triton_type(dtype: torch.dtype) -> Any:
     return getattr(tl, {f"float8_{f.name}": f.triton for f in FP8.values()}.get(name, name))
 
 
-class descriptor_memory:
-    """Inside, a launch finds the few bytes in which each program builds its TMA descriptors; Triton asks for them then.
+def descriptor_room(device: torch.device) -> Callable[[int], torch.Tensor]:
+    """What makes the few bytes in which each program of a launch builds its TMA descriptors."""
+    key = descriptor_room, device
+    found: Callable[[int], torch.Tensor] | None = scratch.get(key)
+    if found is not None:
+        return found
+    import torch
 
-    Triton's allocator belongs to the caller (another library may have set one), so it is put back.
-    """
+    like = torch.empty(0, dtype=torch.int8, device=device)
+    known: dict[int, Callable[[], torch.Tensor]] = {}
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def allocate(size: int) -> torch.Tensor:
+        new = known.get(size)
+        if new is None:
+            new = known[size] = maker(like, (size,))
+        return new()
 
-    def __enter__(self) -> None:
-        import triton
-        from triton.runtime import _allocation
-
-        self.before = _allocation._allocator.get()
-        triton.set_allocator(self.allocate)
-
-    def __exit__(self, *_: object) -> None:
-        import triton
-
-        triton.set_allocator(self.before)
-
-    def allocate(self, size: int, _align: int, _stream: int | None) -> torch.Tensor:
-        """What Triton calls."""
-        import torch
-
-        return torch.empty(size, dtype=torch.int8, device=self.device)
+    scratch[key] = allocate
+    return allocate
 
 
 def fits_tma(x: torch.Tensor) -> bool:

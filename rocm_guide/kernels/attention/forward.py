@@ -16,13 +16,11 @@ document's flash-attention.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.attention.problem import attention_problem
 from rocm_guide.kernels.attention.tile import (
     head_start,
     hint_multiple,
@@ -32,7 +30,7 @@ from rocm_guide.kernels.attention.tile import (
     log2_scores,
     mask_scores,
 )
-from rocm_guide.kernels.launch import planned, traced
+from rocm_guide.kernels.launch import traced
 
 if TYPE_CHECKING:
     import torch
@@ -245,16 +243,9 @@ def attention_forward(
     """
     if traced():
         return traced_attention(q, k, v, **options)
-    from rocm_guide.kernels.attention.forward_launch import launch_forward
+    from rocm_guide.kernels.attention.forward_launch import run_forward
 
-    bias, alibi_slopes = options.get("bias"), options.get("alibi_slopes")
-    dropout, cu = options.get("dropout", 0.0), options.get("cu_seqlens_q")
-    if dropout or cu is not None or options.get("cu_seqlens_k") is not None:
-        # A new seed for each call, or starts of sequences that have to be looked at.
-        return launch_forward(attention_problem(q, k, v, **options), q.dtype, schedule=schedule, config=config)
-    names = tuple(name for name in options if name not in ("bias", "alibi_slopes"))
-    values = (options[name] for name in names)
-    return planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, names, *values)(q, k, v, bias, alibi_slopes)
+    return run_forward(q, k, v, schedule=schedule, config=config, **options)
 
 
 def traced_attention(
@@ -278,30 +269,3 @@ def traced_attention(
 
     masks, longest = (bias, alibi_slopes, cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
     return torch.ops.rocm_guide.attention_forward(q, k, v, *masks, layout, scale, causal, dropout, seed, *longest)
-
-
-def _plan(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bias: torch.Tensor | None,
-    slopes: torch.Tensor | None,
-    schedule: str,
-    config: dict[str, Any] | None,
-    names: tuple[str, ...],
-    *values: Any,
-) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    from rocm_guide.kernels.attention.forward_launch import plan_forward
-
-    options = dict(zip(names, values, strict=True))
-    problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
-    launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
-
-    def run(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, slopes: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
-        slopes = None if slopes is None else slopes.expand(rows).contiguous()
-        return launch((q, k, v), (bias, slopes, None), None, None)
-
-    return run

@@ -7,6 +7,7 @@ kernel, for 16 and 32 bits and for 8.
 
 from __future__ import annotations
 
+import math as numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,21 @@ from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.attention.configs import (
     FORWARD_CONFIGS,
     check_tile,
-    descriptor_memory,
+    descriptor_room,
     fits_tma,
     pick_config,
     triton_type,
 )
 from rocm_guide.kernels.attention.forward import attention_forward_kernel
-from rocm_guide.kernels.attention.problem import AttentionProblem, contiguous_strides
-from rocm_guide.kernels.launch import Launch
+from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem, contiguous_strides
+from rocm_guide.kernels.launch import Launch, maker, planned, unread
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = []
+
+_STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 def plan_forward(
@@ -65,23 +68,30 @@ def plan_forward(
     }  # fmt: skip
     shape, strides_out = problem.output(q.shape[2], heads)
     strides = (q.stride(), k.stride(), v.stride(), strides_out, contiguous_strides(rows), problem.extras[3])
-    launch = Launch(attention_forward_kernel, (programs,), (strides, problem.launch_sizes, problem.scale), constants,
-                    tile.options(arch))  # fmt: skip
+    launch = Launch(
+        attention_forward_kernel,
+        (programs,),
+        (strides, problem.launch_sizes, problem.scale),
+        constants,
+        tile.options(arch),
+        lambda q, k, v, out, lse, bias, slopes: ((q, k, v, out, lse), (bias, slopes, None), None),
+        descriptor_room(device) if tma else None,
+    )
+    new_out, new_lse, nowhere = maker(q, shape, out_dtype), maker(q, rows, torch.float32), unread(q, numbers.prod(rows))
+    some = tiles and d
+    plain = some and schedule != "dynamic" and not scaled
 
-    def run(qkv: Any, extras: Any, scales: Any, drop: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        out = torch.empty(shape, dtype=out_dtype, device=device)
-        lse = torch.empty(rows, dtype=torch.float32, device=device)
-        if tiles and d:
+    def run(qkv: Any, extras: Any, scales: Any, drop: Any, lse_wanted: bool = True) -> tuple[torch.Tensor, Any]:
+        out, lse = new_out(), new_lse() if lse_wanted else nowhere()
+        bias, slopes, cu = extras
+        if plain and drop is None and cu is None:
+            launch(*qkv, out, lse, bias, slopes, floats=(None, None))
+        elif some:
             counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
             arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
-            bias, slopes, cu = extras
             tensors = (*qkv, out, lse, bias, slopes, counter, *(cu or ()), *(scales or ()))
-            if tma:
-                with descriptor_memory(device):
-                    launch.with_arguments(tensors, arguments, drop is None)
-            else:
-                launch.with_arguments(tensors, arguments, drop is None)
-        return out, lse[0] if packed else lse
+            launch.with_arguments(tensors, arguments, drop is None)
+        return out, lse[0] if packed and lse_wanted else lse
 
     return run
 
@@ -96,3 +106,54 @@ def launch_forward(
     """Launch on checked arguments; see :func:`plan_forward`."""
     run = plan_forward(problem, out_dtype, scaled=scales is not None, **choice)
     return run((problem.q, problem.k, problem.v), problem.extras[:3], scales, problem.drop)
+
+
+def run_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lse_wanted: bool = True,
+    *,
+    schedule: str = "grid",
+    config: dict[str, Any] | None = None,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
+    if options and (options.get("dropout") or any(options.get(name) is not None for name in _STARTS)):
+        # A new seed for each call, or starts of sequences that have to be looked at.
+        problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
+        return launch_forward(problem, q.dtype, schedule=schedule, config=config)
+    plan = planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, tuple(options), *options.values())
+    return plan(q, k, v, bias, alibi_slopes, lse_wanted)
+
+
+def _plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    slopes: torch.Tensor | None,
+    schedule: str,
+    config: dict[str, Any] | None,
+    names: tuple[str, ...],
+    *values: Any,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    options = dict(zip(names, values, strict=True))
+    problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
+    launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
+
+    def run(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bias: torch.Tensor | None,
+        slopes: torch.Tensor | None,
+        lse_wanted: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
+        slopes = None if slopes is None else slopes.expand(rows).contiguous()
+        return launch((q, k, v), (bias, slopes, None), None, None, lse_wanted)
+
+    return run

@@ -36,7 +36,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
-from rocm_guide.kernels.launch import Launch, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned, traced, unread
 
 if TYPE_CHECKING:
     import torch
@@ -165,8 +165,7 @@ def plan_decode(
     """
     import torch
 
-    (batch, q_heads, width), heads, arch, device = q.shape, k.shape[2], architecture(q), q.device
-    shape, dtype = q.shape, q.dtype
+    (batch, q_heads, width), heads, arch, shape = q.shape, k.shape[2], architecture(q), q.shape
     config = config or choose(DECODE_CONFIGS, arch)
     block_m, tiles = block_rows(q_heads // heads, heads)
     parts = parts or parts_for(q, tokens, tiles, config)
@@ -174,20 +173,22 @@ def plan_decode(
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
     constants = {"GROUP": q_heads // heads, "D": width, "PAGE": page, "BLOCK_M": block_m, "BLOCK_D": block_d}
     constants |= {"BLOCK_N": keys_per_step(config, width)}
-    fixed = *k.stride()[:3], table_width
-    decode = Launch(_decode_part, (tiles, parts, batch), fixed, constants, config.options(arch))
+    steps = dict(zip(("stride_page", "stride_token", "stride_head"), k.stride(), strict=False))
+    constants = steps | {"table_width": table_width} | constants
+    decode = Launch(_decode_part, (tiles, parts, batch), (tokens,), constants, config.options(arch))
     widths = {"D": width, "BLOCK_D": block_d, "BLOCK_P": next_power_of_2(parts)}
     combine = Launch(_combine, (batch * q_heads,), (parts,), widths, {"num_warps": 4})
 
+    new_out, new_lse = maker(q, shape), maker(q, (batch, q_heads, parts), torch.float32)
+    new_parts, nowhere = maker(q, (batch, q_heads, parts, width), torch.float32), unread(q, batch * q_heads)
+    none = not q.numel()
+
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Any, table: Any, scale: float) -> torch.Tensor:
-        q = q.contiguous()
-        out = torch.empty(shape, dtype=dtype, device=device)
-        if not out.numel():
+        out = new_out()
+        if none:
             return out
-        lse = torch.empty((batch, q_heads, parts), dtype=torch.float32, device=device)
-        part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=device) if parts > 1 else out
-        tensors = q, k, v, lengths, table, part, lse
-        decode.with_arguments(tensors, (*tensors, tokens, scale * _LOG2E, *fixed, *decode.last))
+        part, lse = (new_parts(), new_lse()) if parts > 1 else (out, nowhere())
+        decode(q.contiguous(), k, v, lengths, table, part, lse, floats=(scale * _LOG2E,))
         if parts > 1:
             combine(part, lse, out)
         return out

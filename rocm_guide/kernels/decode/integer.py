@@ -14,6 +14,7 @@ byte, scale and shift per group): the int4 path of xFormers' Triton split-K kern
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -33,6 +34,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.decode.configs import DecodeTile, keys_per_step, parts_for
 from rocm_guide.kernels.decode.decode import _LOG2E, _combine, _rows_of, block_rows, check_decode, check_parts
 from rocm_guide.kernels.decode.kv_quant import grid_shape
+from rocm_guide.kernels.launch import Launch, maker, planned, unread
 
 if TYPE_CHECKING:
     import torch
@@ -146,43 +148,52 @@ def _decode_int_part(
     tl.store(out_ptr + out_place + W, out_h, wanted & (BITS == 4))
 
 
-def launch_decode_int(
+def plan_decode_int(
     q: torch.Tensor,
-    codes: tuple[torch.Tensor, torch.Tensor],
-    grids: tuple[torch.Tensor, torch.Tensor],
+    k: torch.Tensor,
+    grid: torch.Tensor,
     tokens: int,
-    lengths: torch.Tensor | None,
     table: torch.Tensor | None,
-    scale: float,
     parts: int | None = None,
     config: DecodeTile | None = None,
-) -> torch.Tensor:
-    """Launch both kernels on checked arguments; ``codes`` and ``grids`` are those of keys and of values."""
+) -> Callable[..., torch.Tensor]:
+    """Choose both launches for checked arguments; ``k`` and ``grid`` are codes and grid of the keys, as of the values.
+
+    What is returned takes (q, codes, grids, lengths, table, scale) of that kind.
+    """
     import torch
 
-    (batch, q_heads, width), (k, v) = q.shape, codes
+    batch, q_heads, width = q.shape
     heads, bits, arch = k.shape[2], 4 if k.dtype == torch.uint8 else 8, architecture(q)
     config = config or choose(INT_CONFIGS, arch)
     block_m, tiles = block_rows(q_heads // heads, heads)
     parts = parts or parts_for(q, tokens, tiles, config)
-    out = torch.empty_like(q)
-    if not out.numel():
-        return out
-    lse = torch.empty((batch, q_heads, parts), dtype=torch.float32, device=q.device)
-    part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=q.device) if parts > 1 else out
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
-    block_d = max(16, next_power_of_2(k.shape[3]))
-    _decode_int_part[(tiles, parts, batch)](
-        q, k, v, *grids, lengths, table, part, lse,
-        tokens, scale * _LOG2E, k.stride(0), k.stride(1), k.stride(2), grids[0].stride(0), table_width,
-        GROUP=q_heads // heads, D=width, PAGE=page, BITS=bits, EIGHTS=k.shape[1] % 8 == 0,
-        BLOCK_M=block_m, BLOCK_N=keys_per_step(config, width), BLOCK_D=block_d,
-        **config.options(arch, k.shape[3]),
-    )  # fmt: skip
-    if parts > 1:
-        shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}
-        _combine[(batch * q_heads,)](part, lse, out, parts, **shape, num_warps=4)
-    return out
+    steps = {"stride_page": k.stride(0), "stride_token": k.stride(1), "stride_head": k.stride(2)}
+    constants = steps | {
+        "plane": grid.stride(0), "table_width": table_width,
+        "GROUP": q_heads // heads, "D": width, "PAGE": page, "BITS": bits, "EIGHTS": k.shape[1] % 8 == 0,
+        "BLOCK_M": block_m, "BLOCK_N": keys_per_step(config, width), "BLOCK_D": max(16, next_power_of_2(k.shape[3])),
+    }  # fmt: skip
+    options = config.options(arch, k.shape[3])
+    decode = Launch(_decode_int_part, (tiles, parts, batch), (tokens,), constants, options)
+    shape = {"D": width, "BLOCK_D": next_power_of_2(width), "BLOCK_P": next_power_of_2(parts)}
+    combine = Launch(_combine, (batch * q_heads,), (parts,), shape, {"num_warps": 4})
+    new_out, new_lse = maker(q, q.shape), maker(q, (batch, q_heads, parts), torch.float32)
+    new_parts, nowhere = maker(q, (batch, q_heads, parts, width), torch.float32), unread(q, batch * q_heads)
+    none = not q.numel()
+
+    def run(q: torch.Tensor, codes: Any, grids: Any, lengths: Any, table: Any, scale: float) -> torch.Tensor:
+        out = new_out()
+        if none:
+            return out
+        part, lse = (new_parts(), new_lse()) if parts > 1 else (out, nowhere())
+        decode(q.contiguous(), *codes, *grids, lengths, table, part, lse, floats=(scale * _LOG2E,))
+        if parts > 1:
+            combine(part, lse, out)
+        return out
+
+    return run
 
 
 def check_decode_int(
@@ -235,8 +246,25 @@ def attention_decode_int(
     ``(k, k_grid), (v, v_grid) = quantize_kv(k, 4), quantize_kv(v, 4)``, then
     ``out = attention_decode_int(q, k, v, k_grid, v_grid)``.
     """
-    codes, grids = (k_codes, v_codes), (k_grid, v_grid)
-    check_decode_int(q, codes, grids, lengths)
+    if scale is not None:
+        scale = check_number("scale", scale)
+    tensors = q, k_codes, v_codes, k_grid, v_grid, lengths
+    return planned(_plan, tensors, parts)(*tensors, scale)
+
+
+def _plan(
+    q: torch.Tensor,
+    k_codes: torch.Tensor,
+    v_codes: torch.Tensor,
+    k_grid: torch.Tensor,
+    v_grid: torch.Tensor,
+    lengths: torch.Tensor | None,
+    parts: int | None,
+) -> Callable[..., torch.Tensor]:
+    check_decode_int(q, (k_codes, v_codes), (k_grid, v_grid), lengths)
     check_shape("k_codes", k_codes, (q.shape[0], None, None, None))
-    scale = check_number("scale", q.shape[2] ** -0.5 if scale is None else scale)
-    return launch_decode_int(q.contiguous(), codes, grids, k_codes.shape[1], lengths, None, scale, check_parts(parts))
+    launch = plan_decode_int(q, k_codes, k_grid, k_codes.shape[1], None, check_parts(parts))
+    usual = q.shape[2] ** -0.5
+    return lambda q, k, v, k_grid, v_grid, lengths, scale: launch(
+        q, (k, v), (k_grid, v_grid), lengths, None, usual if scale is None else scale
+    )

@@ -23,7 +23,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
 )
 from rocm_guide.kernels.decode.decode import check_decode, check_parts, plan_decode, reference_attention_decode
-from rocm_guide.kernels.decode.integer import check_decode_int, launch_decode_int
+from rocm_guide.kernels.decode.integer import check_decode_int, plan_decode_int
 from rocm_guide.kernels.decode.kv_quant import dequantize_kv
 from rocm_guide.kernels.launch import planned
 
@@ -119,14 +119,15 @@ def _plan(
     if page < 1:
         raise KernelError("pages of 0 keys: a page holds at least one")
     tokens, parts, usual = table.shape[1] * page, check_parts(parts), q.shape[2] ** -0.5
-    launch = None if grids else plan_decode(q, k_pages, v_pages, tokens, lengths, table, parts)
+    if grids:
+        launch_int = plan_decode_int(q, k_pages, grids[0], tokens, table, parts)
+    else:
+        launch = plan_decode(q, k_pages, v_pages, tokens, lengths, table, parts)
 
     def run(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: Any, lengths: Any, grids: Any, scale: float | None
     ) -> torch.Tensor:
         scale = usual if scale is None else scale
-        if launch is not None:
-            return launch(q, k, v, lengths, table, scale)
-        return launch_decode_int(q.contiguous(), (k, v), grids, tokens, lengths, table, scale, parts)
+        return launch_int(q, (k, v), grids, lengths, table, scale) if grids else launch(q, k, v, lengths, table, scale)
 
     return run

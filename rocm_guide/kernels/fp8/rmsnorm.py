@@ -34,7 +34,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
-from rocm_guide.kernels.launch import Launch, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned, traced
 
 __all__ = ["reference_rmsnorm_fp8", "rmsnorm_fp8"]
 
@@ -186,12 +186,12 @@ def _plan(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dynamic: bool, in_place: bool, warps: int | None
 ) -> Callable[..., Any]:
     _check(x, residual, weight)
-    shape, dtype, device = x.shape, x.dtype, x.device
-    rows, columns = shape
+    rows, columns = x.shape
     if in_place and not residual.is_contiguous():
         raise KernelError(f"residual has strides {residual.stride()}: in_place needs a contiguous one")
     arch = architecture(x)
-    config, fp8 = choose(CONFIGS, arch), Fp8Output(arch, shape, device)
+    config, fp8 = choose(CONFIGS, arch), Fp8Output(arch, x, x.shape)
+    new_residual, new_scales = maker(x, x.shape), maker(x, (rows, 1), torch.float32)
     one_pass = columns <= config["one_pass"]
     block = max(next_power_of_2(columns), 8) if one_pass else config["looped"]
     flags = {"FMAX": fp8.format.maximum, "BLOCK": block, "ONE_PASS": one_pass}
@@ -201,8 +201,8 @@ def _plan(
 
     def run(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, inverse: float) -> Any:
         out = fp8.new()
-        updated = residual if in_place else torch.empty(shape, dtype=dtype, device=device)
-        scales = torch.empty((rows, 1), dtype=torch.float32, device=device) if dynamic else None
+        updated = residual if in_place else new_residual()
+        scales = new_scales() if dynamic else None
         if rows:
             launch(x, residual, weight, updated, out, scales, floats=(eps, inverse))
         return fp8.finished(out), updated, scales

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.fp8.formats import Fp8Format, fp8_dtype, fp8_format
+from rocm_guide.kernels.launch import maker
 
 if TYPE_CHECKING:
     import torch
@@ -40,19 +41,14 @@ class Fp8Output:
     ``finished`` then converts by torch, bit for bit our model of it.
     """
 
-    def __init__(self, arch: str, shape: Sequence[int], device: torch.device) -> None:
+    def __init__(self, arch: str, like: torch.Tensor, shape: Sequence[int]) -> None:
         import torch
 
         self.format: Fp8Format = fp8_format("e4m3", arch)
         self.dtype = fp8_dtype(self.format)
         self.stored = torch.float32 if arch == "interpreter" else self.dtype
-        self.shape, self.device = tuple(shape), device
-
-    def new(self) -> torch.Tensor:
-        """Room for the kernel to write."""
-        import torch
-
-        return torch.empty(self.shape, dtype=self.stored, device=self.device)
+        #: Makes room for the kernel to write, where ``like`` is.
+        self.new = maker(like, shape, self.stored)
 
     def finished(self, out: torch.Tensor) -> torch.Tensor:
         """What was written, as FP8."""

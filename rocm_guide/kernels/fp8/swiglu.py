@@ -29,7 +29,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
-from rocm_guide.kernels.launch import Launch, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned, traced
 
 __all__ = ["swiglu_fp8"]
 
@@ -173,10 +173,10 @@ def _plan(x: torch.Tensor, dynamic: bool, tile: int | None, warps: int | None) -
     half = tile is not None if dynamic else (tile is None) != (warps is None)
     if half:
         raise KernelError(f"tile={tile}, warps={warps}: give both with a scale, and no tile without one")
-    arch, device = architecture(x), x.device
+    arch = architecture(x)
     config = choose(CONFIGS, arch)
     rows, columns = x.shape[0], x.shape[1] // 2
-    fp8 = Fp8Output(arch, (rows, columns), device)
+    fp8, new_scales = Fp8Output(arch, x, (rows, columns)), maker(x, (rows, 1), torch.float32)
     flags: dict[str, Any] = {"FMAX": fp8.format.maximum}
     if not dynamic:
         block, n = next((t, w) for most, t, w in config["static"] if most is None or rows * columns <= most)
@@ -194,7 +194,7 @@ def _plan(x: torch.Tensor, dynamic: bool, tile: int | None, warps: int | None) -
 
     def run(x: torch.Tensor, inverse: float | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         out = fp8.new()
-        scales = torch.empty((rows, 1), dtype=torch.float32, device=device) if inverse is None else None
+        scales = new_scales() if inverse is None else None
         if rows and scales is None:
             launch(x, out, floats=(inverse,))
         elif rows:

@@ -8,13 +8,14 @@ Source: the chain rule; the layout of ``torch.nn.Linear``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from rocm_guide.kernels.arguments import check_dtype, check_shape
-from rocm_guide.kernels.gemm.tiled import gemm
-from rocm_guide.kernels.launch import needs_gradient, traced
+from rocm_guide.kernels.gemm.tiled import gemm, plan_gemm
+from rocm_guide.kernels.launch import needs_gradient, planned, traced
 
 __all__ = []
 
@@ -31,7 +32,7 @@ class LinearFunction(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """x @ weight^T + bias."""
         ctx.save_for_backward(x, weight)
-        return gemm(x, weight.T, bias)
+        return planned(_plan, (x, weight, bias))(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -39,9 +40,10 @@ class LinearFunction(torch.autograd.Function):
         """The gradients that are wanted; the bias's is summed in fp32."""
         x, weight = ctx.saved_tensors
         want_x, want_weight, want_bias = ctx.needs_input_grad
+        flat, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
         return (
-            gemm(dy, weight) if want_x else None,
-            gemm(dy.T, x) if want_weight else None,
+            gemm(dy, weight).view(x.shape) if want_x else None,
+            gemm(dy.T, flat) if want_weight else None,
             dy.sum(0, dtype=torch.float32).to(dy.dtype) if want_bias else None,
         )
 
@@ -60,15 +62,27 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     Raises:
         KernelError: types, shapes or devices that do not fit.
     """
+    if traced():
+        _check(x, weight, bias)
+        y = torch.ops.rocm_guide.linear(x.reshape(-1, x.shape[-1]), weight, bias)
+        return y.reshape(*x.shape[:-1], weight.shape[0])
+    if needs_gradient(x, weight, bias):
+        return LinearFunction.apply(x, weight, bias)
+    return planned(_plan, (x, weight, bias))(x, weight, bias)
+
+
+def _check(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
     check_dtype("x", x, (torch.float16, torch.bfloat16, torch.float32))
     if bias is not None:
         check_dtype("bias", bias, (x.dtype,))
     check_shape("weight", weight, (None, x.shape[-1]))
-    flat = x.reshape(-1, x.shape[-1])
-    if traced():
-        y = torch.ops.rocm_guide.linear(flat, weight, bias)
-    elif needs_gradient(x, weight, bias):
-        y = LinearFunction.apply(flat, weight, bias)
-    else:
-        y = gemm(flat, weight.T, bias)
-    return y.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _plan(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[..., torch.Tensor]:
+    _check(x, weight, bias)
+    flat, shape = x.reshape(-1, x.shape[-1]), (*x.shape[:-1], weight.shape[0])
+    launch = plan_gemm(flat, weight.T, bias, "none", True, None, False, None, shape)
+    if flat.data_ptr() == x.data_ptr():  # the kernel takes addresses and the strides of the plan: no view is needed
+        return lambda x, weight, bias: launch(x, weight, bias, 1.0)
+    columns = x.shape[-1]
+    return lambda x, weight, bias: launch(x.reshape(-1, columns), weight, bias, 1.0)

@@ -20,7 +20,7 @@ import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, choose, next_power_of_2
 from rocm_guide.kernels.gemm.tiled import check_operands
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, maker, planned
 
 if TYPE_CHECKING:
     import torch
@@ -159,10 +159,12 @@ def _plan(
     grid, fixed = (triton.cdiv(n, t.bn), triton.cdiv(m, rows)), (m, n, k, *a.stride(), *b.stride())
     launch = Launch(gemm_multiply_reduce_kernel, grid, fixed, constants, {"num_warps": t.warps, "num_stages": 2})
 
+    new_c = maker(a, (m, n), out_dtype)
+
     def run(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
         if integer and alpha != 1.0:
             raise KernelError(f"alpha={alpha}: int8 sums stay whole numbers, so alpha must be 1")
-        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        c = new_c()
         launch(a, b, c, floats=(alpha,))
         return c
 

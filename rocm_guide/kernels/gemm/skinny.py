@@ -35,7 +35,7 @@ from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import wait_for_stores
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
-from rocm_guide.kernels.launch import Launch, planned, scratch, traced
+from rocm_guide.kernels.launch import Launch, current_stream, maker, planned, scratch, traced
 
 if TYPE_CHECKING:
     import torch
@@ -76,14 +76,13 @@ class SkinnyWorkspace:
         if device.type == "cuda":
             if torch.cuda.is_current_stream_capturing():
                 return cls.on(device, *need)
-            stream = torch.cuda.current_stream(device).cuda_stream
+            stream = current_stream(device)
         key = cls, device, stream
-        found: SkinnyWorkspace | None = scratch.get(key)
-        have = (
-            (-1, -1, -1) if found is None else tuple(t.numel() for t in (found.partials, found.counters, found.slots))
-        )
-        if found is None or any(h < n for h, n in zip(have, need, strict=True)):
-            found = scratch[key] = cls.on(device, *map(max, have, need))
+        found, have = scratch.get(key, (None, (-1, -1, -1)))
+        if have[0] < need[0] or have[1] < need[1] or have[2] < need[2]:
+            have = tuple(map(max, have, need))
+            found = cls.on(device, *have)
+            scratch[key] = found, have
         return found
 
 
@@ -274,8 +273,10 @@ def _plan(
     }  # fmt: skip
     launch = Launch(gemm_skinny_kernel, (tiles, split), (m, n, k, x.stride(0), weight.stride(0)), constants, options)
 
+    new_out = maker(x, (m, n), out_dtype)
+
     def run(x: torch.Tensor, weight: torch.Tensor, scale: float, *own: torch.Tensor | None) -> torch.Tensor:
-        out = torch.empty(m, n, dtype=out_dtype, device=device)
+        out = new_out()
         partials, counters, slots = own
         if partials is None:
             kept = SkinnyWorkspace.of_stream(device, *need)

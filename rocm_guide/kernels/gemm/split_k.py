@@ -28,7 +28,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
 from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, reference_gemm
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, maker, planned
 
 if TYPE_CHECKING:
     import torch
@@ -212,10 +212,15 @@ def _plan(
     ends = {"PARTS": parts, "BLOCK": REDUCE_BLOCK, "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = Launch(add_parts_kernel, (triton.cdiv(m * n, REDUCE_BLOCK),), (m * n, n), ends)
 
+    new_c, new_parts, described = maker(a, (m, n), out_dtype), maker(a, (parts, m, n), sums), a_kind or b_kind
+
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
-        c = torch.empty(m, n, dtype=out_dtype, device=device)
-        target = c.zero_() if atomic else torch.empty(parts, m, n, dtype=sums, device=device)
-        multiply.with_arguments((a, b, target), (as_a(a), as_b(b), target, *multiply.fixed, *multiply.last))
+        c = new_c()
+        target = c.zero_() if atomic else new_parts()
+        if described:
+            multiply.with_arguments((a, b, target), (as_a(a), as_b(b), target, *multiply.fixed, *multiply.last))
+        else:
+            multiply(a, b, target)
         if not atomic:
             add(target, c, c if bias is None else bias, floats=(alpha,))
         return c

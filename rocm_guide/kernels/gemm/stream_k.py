@@ -27,7 +27,7 @@ from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype,
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
 from rocm_guide.kernels.gemm.tiled import check_operands, operand_maker
 from rocm_guide.kernels.gemm.tiles import tile_dot, tile_order, to_int64, wait_for_stores
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, maker, planned
 
 if TYPE_CHECKING:
     import torch
@@ -238,8 +238,10 @@ def _plan(
     fixed = m, n, k, *a.stride(), *b.stride(), plan.shared_tiles
     launch = Launch(gemm_stream_k_kernel, (plan.workers,), fixed, constants, tile.options(arch))
 
+    new_c = maker(a, (m, n), out_dtype)
+
     def run(a: torch.Tensor, b: torch.Tensor, partials: Any, flags: Any) -> torch.Tensor:
-        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        c = new_c()
         if partials is None:
             fresh = StreamWorkspace.on(device, plan.workers, area)
             partials, flags = fresh.partials, fresh.flags

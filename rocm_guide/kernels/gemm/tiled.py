@@ -10,8 +10,7 @@ optimization guide", https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/infe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -28,7 +27,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
-from rocm_guide.kernels.launch import Launch, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned, traced
 
 if TYPE_CHECKING:
     import torch
@@ -76,15 +75,20 @@ def operand_maker(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tupl
         for kind, view, size in ((1, x, list(block)), (2, x.T, list(reversed(block)))):
             if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
                 # A descriptor asks its tensor for the address and the type only, so x stands for x.T too.
-                shape, strides = list(view.shape), list(view.stride())
-                return partial(TensorDescriptor, shape=shape, strides=strides, block_shape=size), kind
+                return describer(TensorDescriptor(view, list(view.shape), list(view.stride()), size)), kind
     return lambda tensor: tensor, 0
 
 
-def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
-    """What the kernel gets for a matrix: the tensor (0), or a descriptor of it (1) or of its transpose (2)."""
-    make, kind = operand_maker(x, block, wanted)
-    return make(x), kind
+def describer(checked: Any) -> Callable[[torch.Tensor], Any]:
+    """What makes a descriptor like ``checked`` of another tensor of its kind, without checking it again."""
+    kind, fields = type(checked), {name: value for name, value in vars(checked).items() if name != "base"}
+
+    def describe(tensor: torch.Tensor) -> Any:
+        found = object.__new__(kind)
+        vars(found).update(fields, base=tensor)
+        return found
+
+    return describe
 
 
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
@@ -152,10 +156,10 @@ def gemm(
         import torch
 
         return torch.ops.rocm_guide.gemm(a, b, bias, activation, alpha, out_dtype, tf32)
-    return planned(_plan, (a, b, bias), activation, alpha == 1.0, out_dtype, tf32, tile)(a, b, bias, alpha)
+    return planned(plan_gemm, (a, b, bias), activation, alpha == 1.0, out_dtype, tf32, tile)(a, b, bias, alpha)
 
 
-def _plan(
+def plan_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     bias: torch.Tensor | None,
@@ -164,6 +168,7 @@ def _plan(
     out_dtype: torch.dtype | None,
     tf32: bool,
     tile: GemmTile | None,
+    shape: Sequence[int] = (),
 ) -> Callable[..., torch.Tensor]:
     import torch
 
@@ -177,8 +182,9 @@ def _plan(
         out_dtype = a.dtype if a.element_size() > 1 else torch.int32 if integer and plain else torch.bfloat16
     allowed = torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ())
     check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
+    new_c = maker(a, shape or (m, n), out_dtype)
     if m == 0 or n == 0:
-        return lambda *_: torch.empty(m, n, dtype=out_dtype, device=device)
+        return lambda *_: new_c()
     bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
     t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), aligned=aligned, weight=weight, activation=activation)
     (as_a, a_kind), (as_b, b_kind) = (
@@ -193,9 +199,14 @@ def _plan(
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
     launch = Launch(gemm_kernel, grid, sizes, constants, t.options(arch))
 
+    described = a_kind or b_kind
+
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
-        c = torch.empty(m, n, dtype=out_dtype, device=device)
+        c = new_c()
         rest = c if bias is None else bias
+        if not described:
+            launch(a, b, c, rest, floats=(alpha,))
+            return c
         arguments = (as_a(a), as_b(b), c, rest, *launch.fixed, alpha, *launch.last)
         launch.with_arguments((a, b, c, rest), arguments)
         return c

@@ -19,26 +19,25 @@ https://arxiv.org/abs/2211.10438.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import (
     KernelError,
-    architecture,
     check_batch,
     check_dtype,
     check_last_contiguous,
     check_number,
     check_same_device,
     check_shape,
-    unit_count,
 )
-from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile
-from rocm_guide.kernels.gemm.tiled import operand
+from rocm_guide.kernels.gemm.configs import GemmTile
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
-from rocm_guide.kernels.int8.configs import pick_int8_tile
+from rocm_guide.kernels.int8.plan import plan_product
+from rocm_guide.kernels.launch import planned
 
 if TYPE_CHECKING:
     import torch
@@ -112,41 +111,6 @@ def int8_operator_kernel(
     tl.store(e_ptr + rm[:, None] * stride_em + rn[None, :], x.to(e_ptr.dtype.element_ty), mask=inside)
 
 
-def _launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    e: torch.Tensor,
-    alpha: float,
-    d: torch.Tensor | None = None,
-    beta: float = 1.0,
-    rows: torch.Tensor | None = None,
-    columns: torch.Tensor | None = None,
-    relu: bool = False,
-    tile: GemmTile | None = None,
-) -> torch.Tensor:
-    """Launch on (batch, M, K) and (batch, K, N), int8; fills and returns ``e``, (batch, M, N)."""
-    (batch, m, k), n, arch = a.shape, b.shape[2], architecture(a)
-    if e.numel() == 0:
-        return e
-    if tile is None and is_aligned(a[0], b[0]):
-        tile = pick_int8_tile(m, n, batch, arch, unit_count(a), weight=b.stride(1) == 1)
-    elif tile is None:
-        tile = pick_gemm_tile(m, n * batch, 8, arch, unit_count(a), aligned=False)
-    wanted = tile.descriptors and batch == 1
-    a_arg, a_kind = operand(a[0], (tile.bm, tile.bk), True) if wanted else (a, 0)
-    b_arg, b_kind = operand(b[0], (tile.bk, tile.bn), True) if wanted else (b, 0)
-    int8_operator_kernel[(triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn), batch)](
-        a_arg, b_arg, e if d is None else d, e, e if rows is None else rows, e if columns is None else columns,
-        m, n, k, *a.stride(), *b.stride(), 0 if d is None else d.stride(0), e.stride(0), e.stride(1),
-        check_number("alpha", alpha), check_number("beta", beta),
-        BM=tile.bm, BN=tile.bn, BK=tile.bk, GROUP=tile.group, XCDS=8 if arch == "gfx942" else 1,
-        A_DESC=a_kind, B_DESC=b_kind, EVEN_K=k % tile.bk == 0,
-        D="none" if d is None else "row" if d.ndim == 1 else "matrix",
-        ROWS=rows is not None, COLUMNS=columns is not None, RELU=relu, **tile.options(arch),
-    )  # fmt: skip
-    return e
-
-
 def _checked(a: torch.Tensor, b: torch.Tensor, dims: int, **others: torch.Tensor | None) -> tuple[int, int]:
     """M and N of a product of ``dims`` dimensions whose operands fit together.
 
@@ -168,14 +132,18 @@ def _checked(a: torch.Tensor, b: torch.Tensor, dims: int, **others: torch.Tensor
 def _linear(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, alpha: float, beta: float, relu: bool, dtype: torch.dtype
 ) -> torch.Tensor:
-    import torch
+    alpha, beta = check_number("alpha", alpha), check_number("beta", beta)
+    return planned(_plan_linear, (a, b, d), relu, dtype)(a, b, d, None, None, alpha, beta)
 
+
+def _plan_linear(
+    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, relu: bool, dtype: torch.dtype
+) -> Callable[..., torch.Tensor]:
     m, n = _checked(a, b, 2, d=d)
     check_dtype("d", d, (dtype,))
     check_shape("d", d, (n,) if d.ndim == 1 else (m, n))
     check_last_contiguous("d", d)
-    e = torch.empty(m, n, dtype=dtype, device=a.device)
-    return _launch(a[None], b[None], e[None], alpha, d, beta, relu=relu)[0]
+    return plan_product(int8_operator_kernel, a[None], b[None], (m, n), dtype, d, relu=relu)
 
 
 def linear_abde_i8(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, alpha: float, beta: float = 1.0) -> torch.Tensor:
@@ -221,11 +189,14 @@ def linear_ab_i8_de_f32(
 
 
 def _bmm(a: torch.Tensor, b: torch.Tensor, alpha: float, dtype: torch.dtype) -> torch.Tensor:
-    import torch
+    alpha = check_number("alpha", alpha)
+    return planned(_plan_bmm, (a, b), dtype)(a, b, None, None, None, alpha, 1.0)
 
+
+def _plan_bmm(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
     m, n = _checked(a, b, 3)
     check_batch(a.shape[0])
-    return _launch(a, b, torch.empty(a.shape[0], m, n, dtype=dtype, device=a.device), alpha)
+    return plan_product(int8_operator_kernel, a, b, (a.shape[0], m, n), dtype)
 
 
 def bmm_abe_i8(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
@@ -284,6 +255,19 @@ def linear_scaled(
     Raises:
         KernelError: types, shapes or devices that do not fit, K above 131,071.
     """
+    tensors = a, b, row_scale, column_scale, bias
+    return planned(_plan_scaled, tensors, out_dtype, tile)(*tensors)
+
+
+def _plan_scaled(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    row_scale: torch.Tensor,
+    column_scale: torch.Tensor,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    tile: GemmTile | None,
+) -> Callable[..., torch.Tensor]:
     import torch
 
     floats = (torch.float32, torch.bfloat16, torch.float16)
@@ -295,8 +279,14 @@ def linear_scaled(
         check_dtype("bias", bias, floats)
         check_shape("bias", bias, (n,))
         check_last_contiguous("bias", bias)
-    e = torch.empty(m, n, dtype=out_dtype or torch.float32, device=a.device)
-    check_dtype("out", e, floats)
-    # One scale for all of a side is spread over it: a few kilobytes, and one kernel instead of four.
-    rows, columns = row_scale.expand(m).contiguous(), column_scale.expand(n).contiguous()
-    return _launch(a[None], b[None], e[None], 1.0, bias, rows=rows, columns=columns, tile=tile)[0]
+    out_dtype = out_dtype or torch.float32
+    check_dtype("out", torch.empty(0, dtype=out_dtype, device=a.device), floats)
+    launch = plan_product(int8_operator_kernel, a[None], b[None], (m, n), out_dtype, bias, scaled=True, tile=tile)
+
+    def run(a: Any, b: Any, row_scale: torch.Tensor, column_scale: torch.Tensor, bias: Any) -> torch.Tensor:
+        # One scale for all of a side is spread over it: a few kilobytes, and one kernel instead of four.
+        rows = row_scale if len(row_scale) == m else row_scale.expand(m)
+        columns = column_scale if len(column_scale) == n else column_scale.expand(n)
+        return launch(a, b, bias, rows.contiguous(), columns.contiguous(), 1.0, 1.0)
+
+    return run

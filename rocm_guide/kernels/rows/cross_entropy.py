@@ -26,7 +26,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.tile import FLOATS
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "cross_entropy_forward"]
@@ -118,12 +118,11 @@ def cross_entropy_forward(
 
 def _plan_forward(logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> Callable[..., Any]:
     rows, cols, block, warps = _check(logits, labels)
-    fixed, device = (logits.stride(0), cols, _check_ignored(ignored)), logits.device
+    fixed, new_row = (logits.stride(0), cols, _check_ignored(ignored)), maker(logits, (rows,), torch.float32)
     launch = Launch(cross_entropy_forward_kernel, (rows,), fixed, {"BLOCK": block}, {"num_warps": warps})
 
     def run(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        loss = torch.empty(rows, dtype=torch.float32, device=device)
-        lse = torch.empty(rows, dtype=torch.float32, device=device)
+        loss, lse = new_row(), new_row()
         if rows:
             launch(logits, labels, loss, lse)
         return loss, lse

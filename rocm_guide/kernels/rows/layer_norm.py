@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced, unread
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, check_vectors, pick_row_tile
@@ -180,8 +180,8 @@ def _plan_forward(
     rows, cols = flat.shape
     check_same_device(x=x, weight=weight, bias=bias)
     check_vectors(cols, weight=weight, bias=bias)
-    arch, shape, dtype, device = architecture(x), x.shape, x.dtype, x.device
-    t = tile or pick_row_tile(LAYER_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    new_y, new_row, nowhere = maker(x, x.shape), maker(x, (rows,), torch.float32), unread(x, rows)
+    t = tile or pick_row_tile(LAYER_NORM_FORWARD, architecture(x), rows, cols, flat.stride(0))
     flags: dict[str, Any] = {"WEIGHT": weight is not None, "BIAS": bias is not None}
     if t.blocked:
         flags |= {"BLOCK": t.columns}
@@ -194,10 +194,8 @@ def _plan_forward(
     def run(
         x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, statistics: bool = True
     ) -> Any:
-        y = torch.empty(shape, dtype=dtype, device=device)
-        rstd = torch.empty(rows, dtype=torch.float32, device=device)
-        # Nobody reads what is written where no gradient is wanted: room for one of them will do.
-        mean = torch.empty(rows, dtype=torch.float32, device=device) if statistics else rstd
+        y = new_y()
+        mean, rstd = (new_row(), new_row()) if statistics else (nowhere(), nowhere())
         if rows:
             vectors = x if weight is None else weight, x if bias is None else bias
             launch(x, *vectors, y, mean, rstd, floats=(eps,))
@@ -214,7 +212,7 @@ class LayerNorm(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
     ) -> torch.Tensor:
         """y."""
-        y, mean, rstd = layer_norm_forward(x, weight, bias, eps)
+        y, mean, rstd = planned(_plan_forward, (x, weight, bias), None)(x, weight, bias, eps)
         ctx.save_for_backward(x, weight, mean, rstd)
         ctx.bias_dtype = None if bias is None else bias.dtype
         return y
@@ -240,11 +238,11 @@ def layer_norm(
 
         y = layer_norm(x, weight, bias)
     """
-    if needs_gradient(x, weight, bias) and not traced():
-        return LayerNorm.apply(x, weight, bias, eps)
     if traced():
         return layer_norm_forward(x, weight, bias, eps)[0]
     eps = check_number("eps", eps, 0.0)
+    if needs_gradient(x, weight, bias):
+        return LayerNorm.apply(x, weight, bias, eps)
     return planned(_plan_forward, (x, weight, bias), None)(x, weight, bias, eps, False)[0]
 
 

@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced, unread
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
@@ -205,20 +205,18 @@ def _plan_forward(x: torch.Tensor, weight: torch.Tensor | None, tile: RowTile | 
     rows, cols = flat.shape
     check_same_device(x=x, weight=weight)
     check_vectors(cols, weight=weight)
-    arch, shape, dtype, device = architecture(x), x.shape, x.dtype, x.device
-    t = tile or pick_row_tile(RMS_NORM_FORWARD, arch, rows, cols, flat.stride(0))
+    new_y, new_rstd, nowhere = maker(x, x.shape), maker(x, (rows,), torch.float32), unread(x, rows)
+    t = tile or pick_row_tile(RMS_NORM_FORWARD, architecture(x), rows, cols, flat.stride(0))
     flags: dict[str, Any] = {"WEIGHT": weight is not None}
     if t.blocked:
         flags |= {"BLOCK": t.columns}
         launch = Launch(rms_norm_blocked, (rows,), (flat.stride(0), cols), flags, t.options)
     else:
         flags |= {"DEFER_WEIGHT": t.defer_weight, "ROWS": t.rows, "COLS": next_power_of_2(cols)}
-        sizes = flat.stride(0), rows, cols
-        launch = Launch(rms_norm_rows, (triton.cdiv(rows, t.rows),), sizes, flags, t.options)
+        launch = Launch(rms_norm_rows, (triton.cdiv(rows, t.rows),), (flat.stride(0), rows, cols), flags, t.options)
 
-    def run(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.empty(shape, dtype=dtype, device=device)
-        rstd = torch.empty(rows, dtype=torch.float32, device=device)
+    def run(x: torch.Tensor, weight: torch.Tensor | None, eps: float, statistics: bool = True) -> Any:
+        y, rstd = new_y(), new_rstd() if statistics else nowhere()
         if rows:
             launch(x, x if weight is None else weight, y, rstd, floats=(eps,))
         return y, rstd
@@ -292,7 +290,7 @@ class RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
         """y."""
-        y, rstd = rms_norm_forward(x, weight, eps)
+        y, rstd = planned(_plan_forward, (x, weight), None)(x, weight, eps)
         ctx.save_for_backward(x, weight, rstd)
         return y
 
@@ -310,9 +308,11 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
     Raises:
         KernelError: see :func:`rms_norm_forward`.
     """
-    if needs_gradient(x, weight) and not traced():
-        return RmsNorm.apply(x, weight, eps)
-    return rms_norm_forward(x, weight, eps)[0]
+    if traced():
+        return rms_norm_forward(x, weight, eps)[0]
+    eps = check_number("eps", eps, 0.0)
+    known = None if needs_gradient(x, weight) else planned(_plan_forward, (x, weight), None)
+    return known(x, weight, eps, False)[0] if known else RmsNorm.apply(x, weight, eps)
 
 
 def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:

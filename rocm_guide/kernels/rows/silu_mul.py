@@ -23,7 +23,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.tile import FLOATS
 
 __all__ = ["swiglu", "swiglu_backward", "swiglu_forward"]
@@ -92,9 +92,10 @@ def swiglu_forward(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 def _plan_forward(gate: torch.Tensor, up: torch.Tensor) -> Callable[..., torch.Tensor]:
     _, grid, constants, options = _check(gate=gate, up=up)
     launch, n = Launch(swiglu_forward_kernel, grid, (gate.numel(),), constants, options), gate.numel()
+    new_y = maker(gate, gate.shape)
 
     def run(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(gate)
+        y = new_y()
         if n:
             launch(gate, up, y)
         return y

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
-from rocm_guide.kernels.launch import Launch, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 
@@ -124,7 +124,7 @@ def softmax_forward(x: torch.Tensor, *, tile: RowTile | None = None) -> torch.Te
 def _plan_forward(x: torch.Tensor, tile: RowTile | None) -> Callable[..., Any]:
     flat, arch = as_rows("x", x), architecture(x)
     rows, cols = flat.shape
-    shape, dtype, device = x.shape, x.dtype, x.device
+    new_y = maker(x, x.shape)
     t = tile or pick_row_tile(SOFTMAX_FORWARD, arch, rows, cols, flat.stride(0))
     if t.blocked:
         launch = Launch(softmax_blocked, (rows,), (flat.stride(0), cols), {"BLOCK": t.columns}, t.options)
@@ -133,7 +133,7 @@ def _plan_forward(x: torch.Tensor, tile: RowTile | None) -> Callable[..., Any]:
         launch = Launch(softmax_rows, grid, (flat.stride(0), rows, cols), flags, t.options)
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty(shape, dtype=dtype, device=device)
+        y = new_y()
         if rows:
             launch(x, y)
         return y
@@ -183,7 +183,7 @@ class Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         """Softmax of ``x``."""
-        y = softmax_forward(x)
+        y = planned(_plan_forward, (x,), None)(x)
         ctx.save_for_backward(y)
         return y
 
@@ -207,9 +207,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
         y = softmax(x)
     """
-    if needs_gradient(x) and not traced():
-        return Softmax.apply(x)
-    return softmax_forward(x)
+    if traced():
+        return softmax_forward(x)
+    return Softmax.apply(x) if needs_gradient(x) else planned(_plan_forward, (x,), None)(x)
 
 
 def reference_softmax(x: torch.Tensor) -> torch.Tensor:

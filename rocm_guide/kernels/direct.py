@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""A compiled kernel's own launcher, called without what Triton does around it in Python.
+
+``compiled[grid](…)`` asks for the device and the stream, collects what a profiler might want to know, and lets the
+launcher look for memory that most kernels do not need. Where none of it applies, the function in C can be called at
+once. Read in Triton 3.6 and 3.9: ``CompiledKernel.__getitem__``, ``CudaLauncher`` and ``HIPLauncher``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from triton import knobs
+from triton.runtime import _allocation
+
+__all__: list[str] = []
+
+
+class memory_from:
+    """Inside, Triton gets the memory that a kernel needs for itself from ``allocate(bytes)``.
+
+    Triton's allocator belongs to the caller (another library may have set one), so it is put back.
+    """
+
+    def __init__(self, allocate: Callable[[int], Any]) -> None:
+        self.allocate = allocate
+
+    def __enter__(self) -> None:
+        self.before = _allocation._allocator.get()
+        _allocation.set_allocator(lambda size, alignment, stream: self.allocate(size))
+
+    def __exit__(self, *_: object) -> None:
+        _allocation.set_allocator(self.before)
+
+
+def call_of(compiled: Any, grid: tuple[int, ...], allocate: Callable[[int], Any] | None = None) -> Callable[..., None]:
+    """What launches ``compiled`` on (stream, arguments): no hooks, no questions; addresses may stand for tensors.
+
+    ``allocate(bytes)`` makes the memory that the kernel needs for itself; without it Triton's own allocator is asked.
+    """
+    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
+    own, profiled = (getattr(run, f"{which}_scratch_size", 0) for which in ("global", "profile"))
+    odd = profiled or (own and allocate is None) or getattr(run, "gsan_enabled", False)
+    if hasattr(run, "launch") and not odd:
+        # What the launcher is given it hands on to a function in C, with more that is the same in every call, in an
+        # order that depends on vendor and release. A copy of it shows which: marks stand for what is new each time.
+        seen, sizes = [], []
+        stream_here, room_here, arguments_here = object(), object(), object()
+
+        def ask(size: int) -> object:
+            sizes.append(size)
+            return room_here
+
+        show = copy.copy(run)
+        show.launch = lambda *given: seen.append(given)
+        with memory_from(ask):
+            show(*grid, stream_here, function, packed, None, None, None, arguments_here)
+        (given,), launch = seen, run.launch
+        at, flat = given.index(stream_here), given[-1] is arguments_here
+        known = flat or given[-1] == (arguments_here,)
+        if known and not sizes:
+            before, after = given[:at], given[at + 1 : -1]
+            if flat:
+                return lambda stream, *arguments: launch(*before, stream, *after, *arguments)
+            return lambda stream, *arguments: launch(*before, stream, *after, arguments)
+        if known and allocate is not None:
+            room, size = given.index(room_here), sizes[0]
+            before, between, after = given[:at], given[at + 1 : room], given[room + 1 : -1]
+            if flat:
+                return lambda stream, *args: launch(*before, stream, *between, allocate(size), *after, *args)
+            return lambda stream, *args: launch(*before, stream, *between, allocate(size), *after, args)
+
+    def call(stream: int, *arguments: Any) -> None:
+        with contextlib.nullcontext() if allocate is None else memory_from(allocate):
+            run(*grid, stream, function, packed, None, None, None, *arguments)
+
+    return call
+
+
+def is_small(tensors: Sequence[Any]) -> bool:
+    """Whether the memory behind each is below 2 GiB: Triton then addresses it with 32 bits on AMD."""
+    return all(t is None or t.untyped_storage().size() < 1 << 31 for t in tensors)
+
+
+def hooked() -> bool:
+    """Whether somebody, a profiler say, wants to hear of launches."""
+    runtime = knobs.runtime
+    try:
+        return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)
+    except AttributeError:  # a hook that somebody has put there himself
+        return True
