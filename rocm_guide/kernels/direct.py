@@ -16,7 +16,7 @@ from typing import Any
 from triton import knobs
 from triton.runtime import _allocation
 
-__all__: list[str] = []
+__all__ = []
 
 
 class memory_from:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = []
 
-_STARTS = ("cu_seqlens_q", "cu_seqlens_k")
+STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 def plan_forward(
@@ -74,18 +74,18 @@ def plan_forward(
         (strides, problem.launch_sizes, problem.scale),
         constants,
         tile.options(arch),
-        lambda q, k, v, out, lse, bias, slopes: ((q, k, v, out, lse), (bias, slopes, None), None),
+        lambda q, k, v, out, lse, bias, slopes, *scales: ((q, k, v, out, lse), (bias, slopes, None), scales or None),
         descriptor_room(device) if tma else None,
     )
     new_out, new_lse, nowhere = maker(q, shape, out_dtype), maker(q, rows, torch.float32), unread(q, numbers.prod(rows))
     some = tiles and d
-    plain = some and schedule != "dynamic" and not scaled
+    plain = some and schedule != "dynamic"
 
     def run(qkv: Any, extras: Any, scales: Any, drop: Any, lse_wanted: bool = True) -> tuple[torch.Tensor, Any]:
         out, lse = new_out(), new_lse() if lse_wanted else nowhere()
         bias, slopes, cu = extras
         if plain and drop is None and cu is None:
-            launch(*qkv, out, lse, bias, slopes, floats=(None, None))
+            launch(*qkv, out, lse, bias, slopes, *(scales or ()), floats=(None, None))
         elif some:
             counter = torch.zeros(1, dtype=torch.int32, device=device) if schedule == "dynamic" else None
             arguments = ((*qkv, out, lse), extras, scales, *launch.fixed, drop, counter, *launch.last)
@@ -94,18 +94,6 @@ def plan_forward(
         return out, lse[0] if packed and lse_wanted else lse
 
     return run
-
-
-def launch_forward(
-    problem: AttentionProblem,
-    out_dtype: torch.dtype,
-    *,
-    scales: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-    **choice: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Launch on checked arguments; see :func:`plan_forward`."""
-    run = plan_forward(problem, out_dtype, scaled=scales is not None, **choice)
-    return run((problem.q, problem.k, problem.v), problem.extras[:3], scales, problem.drop)
 
 
 def run_forward(
@@ -121,10 +109,11 @@ def run_forward(
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
-    if options and (options.get("dropout") or any(options.get(name) is not None for name in _STARTS)):
+    if options and (options.get("dropout") or any(options.get(name) is not None for name in STARTS)):
         # A new seed for each call, or starts of sequences that have to be looked at.
         problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
-        return launch_forward(problem, q.dtype, schedule=schedule, config=config)
+        run = plan_forward(problem, q.dtype, schedule=schedule, config=config)
+        return run((problem.q, problem.k, problem.v), problem.extras[:3], None, problem.drop)
     plan = planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, tuple(options), *options.values())
     return plan(q, k, v, bias, alibi_slopes, lse_wanted)
 

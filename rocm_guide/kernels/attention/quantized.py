@@ -22,12 +22,14 @@ Source: the document's flash-attention.py, "INT8 Quantization Support".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, check_same_device
-from rocm_guide.kernels.attention.forward_launch import launch_forward
+from rocm_guide.kernels.attention.forward_launch import STARTS, plan_forward
 from rocm_guide.kernels.attention.problem import attention_problem
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
+from rocm_guide.kernels.launch import planned
 
 if TYPE_CHECKING:
     import torch
@@ -101,11 +103,35 @@ def attention_quantized(
     Raises:
         KernelError: types that do not belong together, a missing scale, the other GPU's kind of fp8.
     """
+    bias, slopes = options.pop("bias", None), options.pop("alibi_slopes", None)
+    tensors = q, k, v, q_scale, k_scale, v_scale, bias, slopes
+    choice = p_scale, out_dtype, tuple(options), *options.values()
+    # A new seed for each call, or starts of sequences that have to be looked at, make a plan that serves once.
+    once = options and (options.get("dropout") or any(options.get(name) is not None for name in STARTS))
+    return (_plan(*tensors, *choice) if once else planned(_plan, tensors, *choice))(*tensors)
+
+
+def _plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor,
+    v_scale: torch.Tensor,
+    bias: torch.Tensor | None,
+    slopes: torch.Tensor | None,
+    p_scale: float | None,
+    out_dtype: torch.dtype | None,
+    names: tuple[str, ...],
+    *values: Any,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     import torch
 
     check_same_device(q=q, k=k, v=v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
-    launch = {name: options.pop(name) for name in ("schedule", "config") if name in options}
-    problem = attention_problem(q, k, v, dtypes=("int8", *_FP8, *_FLOATS), **options)
+    options = dict(zip(names, values, strict=True))
+    choice = {name: options.pop(name) for name in ("schedule", "config") if name in options}
+    dtypes = ("int8", *_FP8, *_FLOATS)
+    problem = attention_problem(q, k, v, dtypes=dtypes, bias=bias, alibi_slopes=slopes, **options)
     quantised = q.dtype.itemsize == 1
     out_dtype = out_dtype or (torch.float16 if quantised else q.dtype)
     if out_dtype not in (torch.float16, torch.bfloat16, torch.float32):
@@ -120,21 +146,34 @@ def attention_quantized(
         raise KernelError("p_scale with unquantised q, or with fp8: it belongs to int8 q, k and v")
     sequences, heads, *_ = problem.sizes
     kv_heads = problem.k.shape[1]
-    if q_scale is None:
-        if quantised:
-            raise KernelError(f"q is {q.dtype} and q_scale is missing: pass what quantize_heads returned")
-        q_scale = torch.ones((sequences, heads), dtype=torch.float32, device=q.device)
-    scales = []
+    if q_scale is None and quantised:
+        raise KernelError(f"q is {q.dtype} and q_scale is missing: pass what quantize_heads returned")
+    ones = torch.ones((), device=q.device) if q_scale is None else q_scale
+    spread = []
     for name, scale, count in (
-        ("q_scale", q_scale, heads),
+        ("q_scale", ones, heads),
         ("k_scale", k_scale, kv_heads),
         ("v_scale", v_scale, kv_heads),
     ):
         check_dtype(name, scale, (torch.float32,))
         try:
-            scales.append(scale.expand(sequences, count).contiguous())
+            same = scale.expand(sequences, count).is_contiguous() and scale.shape == (sequences, count)
         except RuntimeError as e:
             raise KernelError(f"{name} has shape {tuple(scale.shape)}: give ({sequences}, {count})") from e
+        spread.append(None if same else (sequences, count))
     second = v.dtype if (v.dtype != torch.int8 or p_scale is not None) else out_dtype
-    p_bits = _p_bits(p_scale, v.dtype, second)
-    return launch_forward(problem, out_dtype, scales=tuple(scales), p_bits=p_bits, math=second, **launch)
+    p_bits, device = _p_bits(p_scale, v.dtype, second), q.device
+    launch = plan_forward(problem, out_dtype, scaled=True, p_bits=p_bits, math=second, **choice)
+    cu, drop = problem.cu, problem.drop
+
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_scale: torch.Tensor | None, *rest: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        k_scale, v_scale, bias, slopes = rest
+        given = torch.ones((), device=device) if q_scale is None else q_scale, k_scale, v_scale
+        scales = [x if to is None else x.expand(to).contiguous() for x, to in zip(given, spread, strict=True)]
+        slopes = None if slopes is None else slopes.expand(sequences, heads).contiguous()
+        # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
+        return launch((q, k, v), (bias, slopes, cu), tuple(scales), drop)
+
+    return run

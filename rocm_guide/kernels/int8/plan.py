@@ -20,7 +20,7 @@ from rocm_guide.kernels.launch import Launch, maker
 if TYPE_CHECKING:
     import torch
 
-__all__: list[str] = []
+__all__ = []
 
 
 def plan_product(
