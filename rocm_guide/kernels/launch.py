@@ -123,7 +123,7 @@ def current_stream(device: torch.device) -> int:
 def quick_empty(like: torch.Tensor) -> Callable[..., torch.Tensor] | None:
     """What allocates (shape, strides, type) where ``like`` is: on the current GPU, else (or in a dry run) None."""
     try:
-        return _quick_empty if _is_kept(like) is not None and like.is_cuda else None
+        return _quick_empty if like.is_cuda and _is_kept(like) == like.device.index else None
     except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
         return None
 

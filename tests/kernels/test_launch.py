@@ -207,6 +207,15 @@ def test_the_quick_allocation_makes_what_torch_empty_makes(quick, shape, dtype):
         assert make().is_inference()
 
 
+def test_the_quick_allocation_is_for_the_current_gpu_only(monkeypatch):
+    monkeypatch.setattr(launch, "_quick_empty", print)
+    here = SimpleNamespace(is_cuda=True, device=torch.device("cuda", 1))
+    for current, expected in ((1, print), (0, None), (None, None)):
+        monkeypatch.setattr(launch, "_is_kept", lambda like, current=current: current)
+        assert launch.quick_empty(here) is expected
+    assert launch.quick_empty(torch.zeros(1)) is None
+
+
 def test_a_build_that_has_the_quick_allocation_by_name_only(monkeypatch):
     def refuse(*_):
         raise RuntimeError("PyTorch compiled without USE_CUDA")
