@@ -111,7 +111,8 @@ BREAKS = [
     (edit(lambda c: c[26].update(source="check_part_2(1)")), "a wrong one would pass"),
     (edit(lambda c: c[2]["metadata"].clear()), "0 cells tagged parameters"),
     (replace(2, "SCALE", "SIZE"), "the parameters have no SCALE"),
-    (append(3, "\nx = 1" * 39), "41 lines of code; 40 is the limit"),
+    (append(3, "\nx = 1" * 39), "41 lines; 40 is the limit"),
+    (append(3, "\n" * 38 + "\nx = 1"), "41 lines; 40 is the limit"),
     (append(3, "\nx = " + "1 + " * 25 + "1"), "a line of 105 characters"),
     (append(3, "\n!pip install x"), "a shell command with !"),
     (append(3, "\n%pip install x"), "installs a package"),
@@ -141,7 +142,7 @@ def test_each_rule_is_found_when_broken(tmp_path, change, message):
 def test_long_cells_are_a_warning(tmp_path):
     nb = good()
     append(3, "\nx = 1" * 20)(nb)
-    assert errors(nb, tmp_path, level="warning") == ["22 lines of code; 20 or fewer are readable"]
+    assert errors(nb, tmp_path, level="warning") == ["22 lines; 20 or fewer are readable"]
     assert errors(nb, tmp_path) == []
 
 

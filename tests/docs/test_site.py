@@ -82,7 +82,7 @@ def test_a_small_site_is_whole(small):
     folder, said = small
     assert re.search(r"^\d+ pages, \d+ links .* 0 findings$", said)
     page = (folder / "site/notebooks/24_debugging_faults.html").read_text()
-    assert 'alt="Line chart: Isolation names the culprit.' in page
+    assert 'alt="Line chart: Isolation names the module.' in page
     assert page.count('class="hide above-input') + page.count("<summary") >= 3, "solutions are open"
     assert not re.search(r"<script[^>]*(mathjax|require)", page, re.I)
     page = (folder / "site/notebooks/99_formulae.html").read_text()

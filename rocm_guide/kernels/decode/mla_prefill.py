@@ -19,7 +19,7 @@ For one query over a long cache see mla_decode.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
@@ -47,13 +47,22 @@ __all__ = ["mla_attention", "reference_mla_absorbed", "reference_mla_naive"]
 
 @dataclass(frozen=True)
 class MlaTile:
-    """Launch settings: queries and keys of a tile, rows of a weight multiplied at once."""
+    """Launch settings: queries and keys of a tile, rows of a weight multiplied at once.
+
+    ``waves`` is AMD's ``waves_per_eu``; 0 leaves the registers to the compiler.
+    """
 
     m: int
     n: int
     chunk: int
     warps: int = 8
     stages: int = 1
+    waves: int = 0
+
+    def options(self, arch: str) -> dict[str, Any]:
+        """The compile options of a launch on ``arch``."""
+        options = {"num_warps": self.warps, "num_stages": self.stages, "waves_per_eu": self.waves}
+        return compiler_options(arch, options, matrix=True)
 
 
 #: By architecture. (For gfx942 with Triton 3.9; 3.6 needs m=32 to keep everything in registers.)
@@ -226,7 +235,7 @@ def mla_attention(
         BLOCK_N=config.n,
         BLOCK_C=max(16, next_power_of_2(c)),
         BLOCK_R=max(16, next_power_of_2(r)),
-        **compiler_options(arch, {"num_warps": config.warps, "num_stages": config.stages}, matrix=True),
+        **config.options(arch),
     )
     return out
 
