@@ -95,10 +95,10 @@ def test_options_of_the_other_vendor_are_left_out(name):
 def test_the_allocator_of_another_library_is_put_back():
     from triton.runtime import _allocation
 
-    from rocm_guide.kernels.attention.configs import descriptor_memory
+    from rocm_guide.kernels.direct import memory_from
 
     before = _allocation._allocator.get()
-    with pytest.raises(ZeroDivisionError), descriptor_memory(torch.device("cpu")):
+    with pytest.raises(ZeroDivisionError), memory_from(lambda size: torch.empty(size, dtype=torch.int8)):
         assert _allocation._allocator.get()(128, 128, None).numel() == 128
         raise ZeroDivisionError
     assert _allocation._allocator.get() is before

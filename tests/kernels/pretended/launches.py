@@ -63,7 +63,7 @@ def cases():
     yield "no bias", launch.Launch(maybe, (64,), fixed, constants, {"num_warps": 2}), (h, None, h.clone()), (1e-6,)
     constants = {**constants, "HAS_BIAS": True}
     yield "bias", launch.Launch(maybe, (8, 4, 2), fixed, constants), (h, b, h.clone()), (1e-6,)
-    own = {"arrange": lambda given: ((*given, None),)}
+    own = {"arrange": lambda *given: ((*given, None),)}
     fixed = ((4096, 1), 1 << 33, True)
     yield "tuples", launch.Launch(tuples, (4,), fixed, {"BLOCK": 1024}, **own), (x, y), ()
 
