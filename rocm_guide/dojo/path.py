@@ -104,7 +104,7 @@ _STEPS = (
         "rms_norm_backward",
         "rows",
         3,
-        "17 · The way back",
+        "17 · The backward pass",
         "start from rms_norm; x and dy have a row stride each; a second sum over dy * w * x",
         "dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)",
     ),

@@ -10,7 +10,11 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
+_CPUINFO = Path("/proc/cpuinfo")
+#: MKL keeps to a branch of its own choice on processors of other vendors, unless it is told to take the narrowest.
+_INTEL = _CPUINFO.exists() and "GenuineIntel" in _CPUINFO.read_text()
 _HIDDEN = "AVX512F AVX512VL AVX512BW AVX512DQ AVX512CD AVX2 AVX FMA FMA4 F16C BMI1 BMI2 LZCNT MOVBE"
 #: For each kind of CPU: what PyTorch, oneDNN, MKL and the C library are told.
 CPUS = {
@@ -27,7 +31,7 @@ CPUS = {
         "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "MKL_CBWR": "AVX2",
+        "MKL_CBWR": "AVX2" if _INTEL else "COMPATIBLE",
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=" + ",".join(f"-{x}" for x in _HIDDEN.split() if "512" in x),
     },
 }

@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # pytest imports tests by their 
 from tests.notebooks.other_cpu import CPUS, environment
 
 ROOT = Path(__file__).parent.parent.parent
-MKL = {"default": "CNR:COMPATIBLE", "avx2": "CNR:AVX2"}
 LEVEL = {"default": "x86-64-v2", "avx2": "x86-64-v3"}
 
 
@@ -34,7 +33,7 @@ def cpu(request):
     if "C library: x86-64" in done.stdout:
         assert f"C library: {LEVEL[request.param]}" in done.stdout, "glibc still sees wider instructions"
     if "MKL_VERBOSE SGEMM" in done.stdout:
-        assert MKL[request.param] in done.stdout, "MKL still uses wider instructions"
+        assert f"CNR:{CPUS[request.param]['MKL_CBWR']}" in done.stdout, "MKL still uses wider instructions"
     return request.param
 
 
