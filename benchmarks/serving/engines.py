@@ -11,8 +11,9 @@ text and not the pace. `transformers serve` has no kernel for fp8 weights withou
 kernels of GPTQModel only: it is measured in bf16.
 
 The first vLLM row is measured a second time by `vllm bench serve`, whose figures ours should agree with, and the tokens
-that vLLM finds room for are compared with rocm_guide.serving.sizing. After each row results/serving_engines.json is
-written, stamped with hardware and versions. No figure of it is an MI300X figure unless the file says so.
+that vLLM finds room for are compared with rocm_guide.serving.sizing. After each level results/serving_engines.json is
+written, stamped with hardware and versions; rows that it holds from the same hardware, versions and plan stay. No
+figure of it is an MI300X figure unless the file says so.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ def levels(server: Server, users: list[int], given: argparse.Namespace, client: 
 
 def room(server: Server, config: dict[str, Any], options: tuple[str, ...], longest: int) -> dict[str, Any]:
     """Tokens for which vLLM says that it has room, and what size_server computes from the configuration alone."""
+    if "--quantization" in options:  # made while loading: the checkpoint's own configuration knows nothing of it
+        config = config | {"quantization_config": {"quant_method": options[options.index("--quantization") + 1]}}
     log = server.service.last_lines(4000)
     told = re.search(r"GPU KV cache size: ([\d,]+) tokens", log)
     free = re.search(r"Available KV cache memory: ([\d.]+) GiB", log)
@@ -128,9 +131,16 @@ def room(server: Server, config: dict[str, Any], options: tuple[str, ...], longe
         "told_tokens": int(told[1].replace(",", "")) if told else None,
         "told_gib": float(free[1]) if free else None,
         "computed_tokens": computed.blocks * computed.block,
-        "computed_for": f"{computed.gpu}, weights in 16 bits, {kv} bytes a number in the cache",
+        "computed_for": f"{computed.gpu}, {computed.weights / 1e9:.2f} GB of weights, {kv} bytes a number in the cache",
         "lines": [line.strip()[-200:] for line in log.splitlines() if "KV cache" in line][:6],
     }
+
+
+def kept(path: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """Rows of an earlier run of the same question on the same kind of machine with the same versions."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    same = all(before.get(key) == results[key] for key in ("format", "shape", "hardware", "versions", "plan"))
+    return dict(before["rows"]) if same else {}
 
 
 def main() -> int:
@@ -140,7 +150,7 @@ def main() -> int:
     parser.add_argument("--prompt", type=int, default=256, help="tokens")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer")
     parser.add_argument("--alone", action="store_true", help="without `vllm bench serve` beside our client")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--only", default="", help="this row, or rows whose name contains this")
     parser.add_argument("--deadline", type=float, default=480, help="seconds; no further row is begun after them")
     parser.add_argument("--out", type=Path, default=RESULTS / "serving_engines.json")
     given = parser.parse_args()
@@ -163,18 +173,19 @@ def main() -> int:
         results["rows"][name] = row
         write_results(given.out, results)
 
+    results["rows"] = kept(given.out, results)
+    chosen = [given.only] if given.only in ROWS else [name for name in ROWS if given.only in name]
     with tempfile.TemporaryDirectory() as place:
         folders = {"bf16": Path(place) / given.shape, "int4": Path(place) / f"{given.shape}-int4"}
         results["parameters"] = make_checkpoint(given.shape, folders["bf16"])
         say(f"{given.shape}: {results['parameters']:,} parameters saved")
         four_bits(folders["bf16"], folders["int4"])
         say("int4 written")
-        config = json.loads((folders["bf16"] / "config.json").read_text())
-        # A server refuses a text that is longer than the positions of its model.
-        longest = min(LONGEST, config["max_position_embeddings"])
-        for name, (engine, which, options) in ROWS.items():
-            if given.only not in name:
-                continue
+        for name in chosen:
+            engine, which, options = ROWS[name]
+            config = json.loads((folders[which] / "config.json").read_text())
+            # A server refuses a text that is longer than the positions of its model.
+            longest = min(LONGEST, config["max_position_embeddings"])
             if time.perf_counter() - BEGAN > given.deadline:
                 results["rows"][name] = {"left_out": "the time was up"}
                 continue

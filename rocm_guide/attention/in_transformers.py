@@ -67,6 +67,10 @@ def transformers_attention(
     # One query sees everything that is cached; a mask says itself what is causal.
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
+    if causal and key.shape[2] > query.shape[2]:
+        # No mask means SDPA's is_causal, which counts from the first key. More keys than queries are then the places of
+        # a static cache that nothing has been written to yet; our kernels would count from the last key.
+        key, value = (x[:, :, : query.shape[2]] for x in (key, value))
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
     half = query.dtype in (torch.float16, torch.bfloat16)
     if query.shape[2] == 1 and bias is None and half and not training and not dropout:

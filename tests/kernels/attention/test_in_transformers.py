@@ -58,6 +58,20 @@ def curve(model, device, mask=None):
     return torch.tensor(losses)
 
 
+def test_a_static_cache_with_empty_places(device):
+    """Its keys are more than the queries from the start; those behind the prompt hold nothing yet."""
+    from transformers import StaticCache
+
+    logits = {}
+    for name in ("sdpa", "rocm_guide"):
+        model, ids = llama(name, device).eval(), batch(7, device)[:, :9]
+        cache = StaticCache(config=model.config, max_cache_len=24)
+        with torch.no_grad():
+            steps = [model(input_ids=x, past_key_values=cache).logits for x in (ids[:, :7], ids[:, 7:8], ids[:, 8:])]
+        logits[name] = torch.cat(steps, 1)
+    assert (logits["sdpa"] - logits["rocm_guide"]).abs().max() < 1e-3
+
+
 def test_training_follows_sdpa_and_generates_the_same(device):
     trained = {}
     for name in ("sdpa", "rocm_guide"):
