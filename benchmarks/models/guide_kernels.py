@@ -3,16 +3,19 @@
 
 The widths of Llama 2 7B and Llama 3 8B with LAYERS layers, random weights in bf16. Training: forward and backward of
 one sequence of TOKENS tokens, no optimiser. Decoding: one token after the other with a growing cache, from a prompt of
-PROMPT tokens, called from Python without graphs. Median of repeats; the largest difference of the logits to plain too.
+PROMPT tokens, called from Python without graphs; compiled models decode with a static cache, which is what
+``generate`` gives them. Median of repeats, plain and ours decoding in turns; the largest difference of the logits too.
 
     python -m benchmarks.models.guide_kernels        # measure, write results/guide_kernels.json
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +24,7 @@ from benchmarks.timing import save
 from rocm_guide.device import Timing
 
 SHAPES = ("llama-2-7b", "llama-3-8b")
-LAYERS, TOKENS, PROMPT, NEW = 8, 4096, 512, 48
+LAYERS, TOKENS, PROMPT, NEW, ROUNDS = 8, 4096, 512, 48, 9
 
 
 def new_model(shape: str) -> Any:
@@ -67,27 +70,47 @@ def train(model: Any, step: Any) -> dict[str, float]:
     return rate(TOKENS, once)
 
 
-def decode(model: Any) -> dict[str, float]:
-    """NEW tokens one by one; the prompt is not timed."""
-    ids = torch.arange(PROMPT, device="cuda")[None] % 30000
+def decode_once(model: Any, step: Any, static: bool) -> float:
+    """Tokens per second of NEW tokens one by one, each by ``step``; the prompt is read by ``model`` and not timed."""
+    from transformers import DynamicCache, StaticCache
 
-    def once() -> float:
-        with torch.inference_mode():
-            out = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(NEW):
-                token = out.logits[:, -1:].argmax(-1)
-                out = model(input_ids=token, past_key_values=out.past_key_values, use_cache=True, logits_to_keep=1)
-            torch.cuda.synchronize()
-            return time.perf_counter() - start
+    ids, config = torch.arange(PROMPT, device="cuda")[None] % 30000, model.config
+    past = StaticCache(config=config, max_cache_len=PROMPT + NEW) if static else DynamicCache(config=config)
+    with torch.no_grad():
+        out = model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(NEW):
+            token = out.logits[:, -1:].argmax(-1)
+            out = step(input_ids=token, past_key_values=past, use_cache=True, logits_to_keep=1)
+        torch.cuda.synchronize()
+        return NEW / (time.perf_counter() - start)
 
-    once()
-    timing = Timing.of([once() for _ in range(5)])
+
+def decoding(model: Any, ways: dict[str, Callable[[], Any]], static: bool) -> dict[str, dict[str, float]]:
+    """Each way in turns with the others, so that what slows the host slows all of them; the first round warms up.
+
+    A way is entered with ``with``, which gives what is called for a token.
+    """
+    samples: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(ROUNDS + 1):
+        for way, enter in ways.items():
+            with enter() as step:
+                samples[way].append(decode_once(model, step, static))
+    timings = {way: Timing.of(found[1:]) for way, found in samples.items()}
     return {
-        "tokens_per_s": round(NEW / timing.median, 1),
-        "spread_percent": round(100 * timing.spread / timing.median, 2),
+        way: {"tokens_per_s": round(t.median, 1), "spread_percent": round(100 * t.spread / t.median, 2)}
+        for way, t in timings.items()
     }
+
+
+@contextlib.contextmanager
+def swapped(model: Any) -> Iterator[Any]:
+    """The model with our kernels, and afterwards as it was."""
+    from rocm_guide.attention.in_models import use_guide_kernels
+
+    with use_guide_kernels(model):
+        yield model
 
 
 def logits_of(model: Any) -> torch.Tensor:
@@ -113,6 +136,7 @@ def main() -> None:
     """Measure and save after each way, so that nothing is lost."""
     rows, failed = [], []
     expected: dict[str, torch.Tensor] = {}
+    in_turns: dict[str, dict[str, dict[str, float]]] = {}
     # Liger changes transformers' classes for good, so it comes last, for all shapes.
     for way in ("plain", "ours", "torch.compile", "ours in torch.compile", "Liger"):
         for shape in SHAPES:
@@ -121,8 +145,18 @@ def main() -> None:
                 model = new_model(shape)
                 step = prepared(way, model)
                 row: dict[str, Any] = {"shape": shape, "way": way}
-                if "torch.compile" not in way:
-                    row["decoding"] = decode(model)
+                compiled = "torch.compile" in way
+                if way == "plain":
+                    ways: dict[str, Callable[[], Any]] = {
+                        "plain": partial(contextlib.nullcontext, model),
+                        "ours": partial(swapped, model),
+                    }
+                    in_turns[shape] = decoding(model, ways, static=False)
+                if way in ("plain", "ours"):
+                    row["decoding"] = in_turns[shape][way]
+                else:
+                    row |= {"decoding": decoding(model, {way: partial(contextlib.nullcontext, step)}, compiled)[way]}
+                if not compiled:
                     got = logits_of(model)
                     row["largest_difference"] = float((got - expected.setdefault(shape, got)).abs().max())
                     row["largest_logit"] = float(expected[shape].abs().max())

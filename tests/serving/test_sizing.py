@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +156,23 @@ def test_the_manifest_is_a_file_that_kubernetes_takes(tmp_path):
         assert not accepted and "readynessProbe" in said
     for word in re.findall(r'"image": "([^"]*)"', text):
         assert word.endswith(":TAG") and "latest" not in word, "a tag that the reader fixes"
+
+
+@pytest.mark.parametrize(
+    ("row", "made"),
+    [
+        ("vLLM, bf16", None),
+        ("vLLM, fp8 weights and cache", {"quant_method": "fp8"}),
+        ("vLLM, int4 weights (GPTQ)", {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}),
+    ],
+)
+def test_the_room_that_vllm_found_on_a_gpu(row, made):
+    """The tokens that vLLM printed on an H200 (stored), and what the configuration alone says of them."""
+    stored = json.loads((Path(__file__).parents[2] / "benchmarks/results/serving_engines.json").read_text())
+    assert "H200" in stored["hardware"]
+    options, told = stored["rows"][row]["options"], stored["rows"][row]["room"]["told_tokens"]
+    config = dict(SHAPES[stored["shape"]]) | ({"quantization_config": made} if made else {})
+    kv = 1 if "--kv-cache-dtype" in options else 2
+    length = int(options[options.index("--max-model-len") + 1])
+    ours = size_server(config, length=length, gpu="H200", utilization=0.9, kv_bytes=kv)
+    assert ours.blocks * ours.block == pytest.approx(told, rel=0.03)
