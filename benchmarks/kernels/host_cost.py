@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 
 from benchmarks.timing import RESULTS, save, save_plot
-from rocm_guide.device import Timing
+from rocm_guide.device import Timing, accelerator
 from rocm_guide.kernels import launch
 
 CALLS, ROUNDS = 200, 15
@@ -136,6 +136,9 @@ def cases() -> Iterator[Case]:
     yield "gemm", {"ours": gemm, "torch eager": torch.mm}, (square, square.clone())
     yield "linear", {"ours": linear, "torch eager": F.linear}, (square, square.clone())
     yield "gemm_split_k", {"ours": gemm_split_k, "torch eager": torch.mm}, (square, square.clone())
+    # Two launches: it is told to split where it would not.
+    four = partial(gemm_split_k, split=4)
+    yield "gemm_split_k, 4 parts", {"ours": four, "torch eager": torch.mm}, (square, square.clone())
     yield "gemm_multiply_reduce", {"ours": gemm_multiply_reduce, "torch eager": torch.mm}, (square[:4], square.clone())
     weight, rows = new(1024, 1024), new(16, 1024)
     eights = tuple(t.to(torch.float8_e4m3fn) for t in (rows, weight)) if torch.version.hip is None else ()
@@ -176,6 +179,7 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
     ways, found = dict(ways), {}
     few = name in (
         "gemm_split_k",
+        "gemm_split_k, 4 parts",
         "gemm_multiply_reduce",
         "linear",
         "gemm_skinny, bf16",
@@ -184,7 +188,7 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
         ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
     if name in ("softmax", "rms_norm", "layer_norm"):
         ways["Liger"] = lambda *t: liger(name)(*t)
-    if name not in ("gemm_split_k", "gemm_multiply_reduce"):  # which are no operators
+    if not name.startswith(("gemm_split_k", "gemm_multiply_reduce")):  # which are no operators
         ways["ours in torch.compile"] = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
     for way, function in ways.items():
         try:
@@ -200,11 +204,14 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
     return found
 
 
-def measure() -> dict[str, Any]:
-    """Everything, with what does not run named in ``failed``."""
+def measure(only: str = "") -> dict[str, Any]:
+    """All cases whose name contains ``only``, with what does not run named in ``failed``; other rows stay."""
     x = torch.zeros(4096, device="cuda")
     y = torch.empty_like(x)
-    rows: list[Any] = []
+    before = json.loads((RESULTS / "host_cost.json").read_text()) if only else {"hardware": None, "rows": []}
+    if only and before["hardware"] != accelerator().label():
+        raise SystemExit(f"--only {only}: results/host_cost.json is of {before['hardware']}; measure all cases here")
+    rows: list[Any] = [r for r in before["rows"] if only not in r["case"]]
     failed: list[Any] = []
     triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device="cuda"))
     always = {
@@ -212,6 +219,8 @@ def measure() -> dict[str, Any]:
         ("torch.empty", "inference"): lambda: torch.empty(4096, device="cuda"),
     }
     for name, ways, tensors in cases():
+        if only not in name:
+            continue
         torch._dynamo.reset()
         times = host_us(always | calls_of(name, ways, tensors, failed))
         plain = times["plain Triton launch", "inference"][0]
@@ -258,8 +267,10 @@ def main() -> None:
     """Measure and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plot", action="store_true", help="only draw the figure of results/host_cost.json again")
-    if not parser.parse_args().plot:
-        print(save("host_cost", measure()))
+    parser.add_argument("--only", default="", help="measure the cases whose name contains this, keep the other rows")
+    given = parser.parse_args()
+    if not given.plot:
+        print(save("host_cost", measure(given.only)))
     plot(json.loads((RESULTS / "host_cost.json").read_text()))
 
 

@@ -166,7 +166,7 @@ def main() -> None:
             except Exception as e:  # noqa: BLE001 - one way that fails must not end the others
                 failed.append(f"{shape}, {way}: {type(e).__name__}: {str(e)[:300]}")
                 print(failed[-1], flush=True)
-            model = step = None
+            model = step = ways = None  # type: ignore[assignment]
             gc.collect()
             torch.cuda.empty_cache()
             sizes = {"layers": LAYERS, "tokens": TOKENS, "prompt": PROMPT, "new_tokens": NEW}

@@ -18,10 +18,21 @@ __all__ = ["KernelError", "architecture", "next_power_of_2", "unit_count"]
 
 T = TypeVar("T")
 FP32_MAX = 3.4028234663852886e38
+#: A GPU that does some hundreds of TFLOPS has done these in the time that a call from Python takes.
+SMALL_WORK = 1e9
 
 
 class KernelError(GuideError):
     """Arguments that a kernel cannot take; said in one line, before anything is launched."""
+
+
+def is_small_work(operations: float) -> bool:
+    """Whether a launch of so many floating-point operations is shorter than the call that starts it.
+
+    Then the host is what one waits for, so a kernel loads through pointers: each tensor descriptor costs the host
+    microseconds (its memory, or 128 bytes to encode) and saves the GPU less.
+    """
+    return operations < SMALL_WORK
 
 
 def architecture(tensor: torch.Tensor) -> str:

@@ -11,7 +11,7 @@ import math as numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
+from rocm_guide.kernels.arguments import KernelError, architecture, is_small_work, unit_count
 from rocm_guide.kernels.attention.configs import (
     FORWARD_CONFIGS,
     check_tile,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = []
 
 STARTS = ("cu_seqlens_q", "cu_seqlens_k")
+RARE = frozenset(("dropout", *STARTS))
 
 
 def plan_forward(
@@ -52,13 +53,15 @@ def plan_forward(
     if schedule not in ("grid", "fixed", "dynamic"):
         raise KernelError(f"schedule={schedule!r}: give 'grid', 'fixed' or 'dynamic'")
     q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
-    sequences, heads, _, max_q, _ = sizes
+    sequences, heads, _, max_q, max_k = sizes
     arch, device, packed = architecture(q), q.device, problem.layout == "thd"
     persistent = schedule != "grid" or scaled
     tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, persistent=persistent)
     tiles = -(-max_q // tile.m) * sequences * heads
     aligned = fits_tma(k) and fits_tma(v)
-    tma, rows = tile.tma and aligned, (q.shape[0], heads, q.shape[2])
+    operations = 4 * sequences * heads * max_q * max_k * d  # two products; half of it where causal
+    tma = tile.tma and aligned and (config is not None or not is_small_work(operations))
+    rows = q.shape[0], heads, q.shape[2]
     programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
     constants = {
         "D": d, "COLUMNS": problem.columns, "BLOCK_M": tile.m, "BLOCK_N": tile.n, "CAUSAL": problem.causal,
@@ -109,7 +112,7 @@ def run_forward(
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
-    if options and (options.get("dropout") or any(options.get(name) is not None for name in STARTS)):
+    if not RARE.isdisjoint(options) and (options.get("dropout") or any(options.get(n) is not None for n in STARTS)):
         # A new seed for each call, or starts of sequences that have to be looked at.
         problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
         run = plan_forward(problem, q.dtype, schedule=schedule, config=config)

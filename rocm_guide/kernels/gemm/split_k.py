@@ -22,11 +22,12 @@ from rocm_guide.kernels.arguments import (
     check_dtype,
     check_number,
     choose,
+    is_small_work,
     next_power_of_2,
     unit_count,
 )
 from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
-from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, reference_gemm
+from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, plan_gemm, reference_gemm
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
 from rocm_guide.kernels.launch import Launch, maker, planned
 
@@ -48,6 +49,8 @@ CONFIGS: dict[str, dict[int, GemmTile]] = {
 
 #: What one launch of the second kernel adds up: this many elements of C per workgroup.
 REDUCE_BLOCK = 1024
+#: So few steps of K are done before a second kernel has been launched: nothing is gained by sharing them out.
+FEW_STEPS = 4
 
 
 def choose_split(tiles: int, steps: int, units: int, most: int = 64) -> int:
@@ -150,7 +153,8 @@ def gemm_split_k(
 
     Args:
         a, b, bias, activation, alpha, out_dtype, tf32: as for :func:`rocm_guide.kernels.gemm.tiled.gemm`.
-        split: parts, 1 to 64; by default what :func:`choose_split` says.
+        split: parts, 1 to 64; by default what :func:`choose_split` says, and no split at all (the plain ``gemm``)
+            where K has at most FEW_STEPS steps.
         atomic: add atomically; the result is float32 (int32 for int8), and no bias, activation or alpha is possible.
         tile: a launch configuration of your own.
 
@@ -193,13 +197,17 @@ def _plan(
     check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
     if m == 0 or n == 0:
         return lambda *_: torch.empty(m, n, dtype=out_dtype, device=device)
+    own = tile is not None
     if tile is None:
         bits = 8 * a.element_size()
         tile = choose(CONFIGS, arch)[bits] if is_aligned(a, b) or arch not in RAGGED else RAGGED[arch][bits]
     tiles, steps = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn), triton.cdiv(k, tile.bk)
+    if split is None and not atomic and not own and steps <= FEW_STEPS:
+        return plan_gemm(a, b, bias, activation, no_factor, out_dtype, tf32, None)
+    described = tile.descriptors and (own or not is_small_work(2 * m * n * k))
     parts = min(split or choose_split(tiles, steps, unit_count(a)), max(1, steps))
     (as_a, a_kind), (as_b, b_kind) = (
-        operand_maker(x, block, tile.descriptors) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
+        operand_maker(x, block, described) for x, block in ((a, (tile.bm, tile.bk)), (b, (tile.bk, tile.bn)))
     )
     constants = {
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group,
@@ -212,12 +220,12 @@ def _plan(
     ends = {"PARTS": parts, "BLOCK": REDUCE_BLOCK, "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = Launch(add_parts_kernel, (triton.cdiv(m * n, REDUCE_BLOCK),), (m * n, n), ends)
 
-    new_c, new_parts, described = maker(a, (m, n), out_dtype), maker(a, (parts, m, n), sums), a_kind or b_kind
+    new_c, new_parts = maker(a, (m, n), out_dtype), maker(a, (parts, m, n), sums)
 
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
         c = new_c()
         target = c.zero_() if atomic else new_parts()
-        if described:
+        if a_kind or b_kind:
             multiply.with_arguments((a, b, target), (as_a(a), as_b(b), target, *multiply.fixed, *multiply.last))
         else:
             multiply(a, b, target)
