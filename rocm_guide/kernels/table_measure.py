@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.resource_table import KernelRow, TableError, find_module
@@ -123,12 +125,37 @@ def compiled_sources(*, skip: bool) -> Iterator[set[str]]:
 
     def hook(*, key: Any, fn: Any, **_: Any) -> bool:
         # Libraries that are linked are named with their folder, which is another on each machine.
-        seen.add(f"{fn.jit_function.cache_key} {re.sub(r'/[^ ]*/', '', str(key))}")
+        seen.add(f"{_source_key(fn.jit_function)} {re.sub(r'/[^ ]*/', '', str(key))}")
         return skip
 
     with knobs.runtime.scope():
         knobs.runtime.jit_cache_hook = hook
         yield seen
+
+
+def _source_key(kernel: Any) -> str:
+    """Stands for the text of a kernel and of all functions that it calls, and for the constants that they read.
+
+    Triton's own key also has the line on which each function begins, so it changes with any line above it.
+    """
+    from triton.language import constexpr, dtype
+    from triton.runtime.jit import JITCallable
+
+    found: dict[int, str] = {}
+    waiting = [kernel]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in found:
+            continue
+        names = inspect.getclosurevars(one.fn)
+        read = {**names.globals, **names.nonlocals}
+        for module in [m for m in read.values() if isinstance(m, ModuleType)]:
+            read |= {f"{module.__name__}.{n}": getattr(module, n) for n in names.unbound if hasattr(module, n)}
+        waiting += [v for v in read.values() if isinstance(v, JITCallable)]
+        constants = sorted(f"{n}={v!r}" for n, v in read.items() if isinstance(v, constexpr | dtype))
+        name = f"{one.__module__}.{one.__qualname__}"
+        found[id(one)] = f"{name}: {one.src} {getattr(one, 'noinline', False)} {constants}"
+    return hashlib.sha256("\n".join(sorted(found.values())).encode()).hexdigest()
 
 
 def digest_of(seen: set[str]) -> str:

@@ -46,13 +46,15 @@ def test_the_table_is_up_to_date(module):
 
 
 def test_a_digest_follows_source_types_and_options(tmp_path):
-    """Two files with one kernel, a changed line, another type, another option: only the first two are the same."""
+    """Not the file or the line on which a kernel stands; but what it calls, and the constants that are read there."""
 
-    def digest(line, dtype=torch.float32, warps=4):
+    def digest(line="tl.store(x + i, tl.load(x + i) + 1)", dtype=torch.float32, warps=4, above="", step="N", n=2):
         file = tmp_path / f"k{len(list(tmp_path.iterdir()))}.py"
         file.write_text(
-            "import triton, triton.language as tl\n@triton.jit\ndef kernel(x, BLOCK: tl.constexpr):\n"
-            f"    i = tl.arange(0, BLOCK)\n    {line}\n"
+            f"{above}import triton, triton.language as tl\nN = tl.constexpr({n})\n"
+            f"@triton.jit\ndef step(i):\n    return i + {step}\n"
+            "@triton.jit\ndef kernel(x, BLOCK: tl.constexpr):\n"
+            f"    i = step(tl.arange(0, BLOCK))\n    {line}\n"
         )
         kernel = runpy.run_path(str(file))["kernel"]
         with dry_run("gfx942", device="meta") as run, compiled_sources(skip=True) as seen:
@@ -60,10 +62,10 @@ def test_a_digest_follows_source_types_and_options(tmp_path):
         assert len(seen) == 1 and not run.launches, "nothing is compiled"
         return digest_of(seen)
 
-    store = "tl.store(x + i, tl.load(x + i) + 1)"
-    assert digest(store) == digest(store)
-    others = [digest(store.replace("+ 1", "+ 2")), digest(store, torch.float16), digest(store, warps=8)]
-    assert len({digest(store), *others}) == 4
+    assert digest() == digest() == digest(above="# a line\n# another\n")
+    others = [digest("tl.store(x + i, tl.load(x + i) + 2)"), digest(dtype=torch.float16), digest(warps=8)]
+    others += [digest(step="N + 1"), digest(n=3)]
+    assert len({digest(), *others}) == 6
 
 
 def test_the_last_word_of_a_module_is_enough():
