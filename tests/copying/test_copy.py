@@ -2,6 +2,7 @@
 """Every public helper, copied into a file, works where rocm_guide cannot be imported."""
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -28,13 +29,28 @@ ENVIRONMENTS = {"python": set(), "kernels": KERNELS, "training": KERNELS | TRAIN
 
 def run_copies(folder, needs=()):
     """What went wrong with the copies in ``folder``, by file name."""
-    done = subprocess.run([sys.executable, str(RUNNER), str(folder), *needs], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-B", str(RUNNER), str(folder), *needs], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def stated(text):
     """The libraries that a copy imports, at its top, in its functions or in its example."""
+    # Most of a copy is what other copies have too: each definition is read once. Where blank lines within a text of
+    # three quotes leave a piece that cannot be read, the next one belongs to it.
+    found, piece = set(), ""
+    for more in re.split(r"\n\n\n(?=\S)", text):
+        piece += more + "\n\n\n"
+        try:
+            found |= stated_in(piece)
+            piece = ""
+        except SyntaxError:
+            continue
+    return found | stated_in(piece)
+
+
+@functools.cache
+def stated_in(text):
     found = set(re.findall(r"^ *>>> (?:from|import) (\w+)", text, re.M))
     waiting = list(ast.parse(text).body)
     while waiting:  # statements only: ast.walk would also visit every part of every expression
@@ -45,7 +61,7 @@ def stated(text):
             found.add(node.module.split(".")[0])
         for part in ("body", "orelse", "handlers", "finalbody", "cases"):
             waiting += getattr(node, part, [])
-    return found - PURE
+    return frozenset(found - PURE)
 
 
 # They import libraries by a name that is a value, or check for the whole set: no text states what they need.
