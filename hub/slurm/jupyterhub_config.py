@@ -29,6 +29,7 @@ c.JupyterHub.hub_ip = "0.0.0.0"
 c.JupyterHub.cleanup_servers = False
 c.Spawner.start_timeout = 600
 c.Spawner.http_timeout = 120
+c.Spawner.cmd = [f"{course}/.venv-hub/bin/python", "-P", f"{course}/hub/singleuser/server.py"]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"
 c.SlurmSpawner.req_partition = word("PARTITION", "gpu")
 c.SlurmSpawner.req_gres = word("GRES", "gpu:1")
@@ -47,6 +48,6 @@ c.SlurmSpawner.batch_script = f"""#!/bin/bash
 #SBATCH --cpus-per-task={{{{nprocs}}}}
 #SBATCH --export={{{{keepvars}}}}
 set -eu
-export OMP_NUM_THREADS={{{{nprocs}}}} PYTHONPATH={course}
+export OMP_NUM_THREADS={{{{nprocs}}}} PYTHONPATH={course} JUPYTER_CONFIG_PATH={course}/hub/singleuser
 exec {course}/.venv-hub/bin/python -m rocm_guide.hub.start_server --course {course}/notebooks -- {{{{cmd}}}}
 """
