@@ -12,6 +12,7 @@ FROM ${BASE}
 ARG VENV=.venv
 # The build for a CPU: the package index's own brings 3 GB for NVIDIA GPUs.
 ARG ROCM_GUIDE_TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+ENV PIP_NO_CACHE_DIR=1
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
 # A base without a Python, or whose Python has no venv or no headers (GPTQ's regular expressions are built from source,
@@ -21,7 +22,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates git libpcre2-dev make build-essential \
     && if ! python3 -c 'import ensurepip, os, sysconfig, venv; os.stat(sysconfig.get_path("include") + "/Python.h")'; \
        then apt-get install --yes --no-install-recommends python3 python3-venv python3-dev; fi \
-    && rm -rf /var/lib/apt/lists/*
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
 
 # Ubuntu's images bring a user with number 1000; the learner takes its place. -l: no sparse log of 300 MB.
 RUN if getent passwd 1000 >/dev/null; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)" 2>/dev/null || true; fi \

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A learner's server: jupyterhub-singleuser with half the CPU time until it answers.
 

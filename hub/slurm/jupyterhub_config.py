@@ -2,18 +2,28 @@
 # ruff: noqa: F821 - `c` is JupyterHub's
 """A JupyterHub whose servers are Slurm jobs: Slurm gives out the GPUs and holds the queue.
 
-The hub's machine submits jobs and is reached by the nodes; homes are on a disk that all of them share. Settings:
+    .venv-hub/bin/python -m jupyterhub -f hub/slurm/jupyterhub_config.py
+
+`make hub` once installs what that needs. The hub's machine submits jobs and is reached by the nodes; homes are on a disk that all of them share. Settings:
 
 ROCM_GUIDE_SLURM_PARTITION  partition (default: gpu);  ROCM_GUIDE_SLURM_GRES  what a server gets (default: gpu:1)
 ROCM_GUIDE_SLURM_TIME       longest life of a server (default: 04:00:00)
 ROCM_GUIDE_SLURM_COURSE     the clone of the course on the shared disk (default: this one)
 """
 
+import contextlib
 import os
 import re
+import sys
 from pathlib import Path
 
-course = Path(os.environ.get("ROCM_GUIDE_SLURM_COURSE") or Path(__file__).resolve().parents[2])
+CLONE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CLONE))
+
+from rocm_guide.base import GuideError  # noqa: E402
+from rocm_guide.hub.proxy import proxy_command  # noqa: E402
+
+course = Path(os.environ.get("ROCM_GUIDE_SLURM_COURSE") or CLONE)
 
 
 def word(name: str, default: str) -> str:
@@ -24,12 +34,21 @@ def word(name: str, default: str) -> str:
     return value
 
 
+# Whoever has a password of the cluster.
+c.Authenticator.allow_all = True
+with contextlib.suppress(GuideError):  # a JupyterHub of your own finds its proxy on PATH
+    c.ConfigurableHTTPProxy.command = proxy_command(Path(sys.prefix))
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.JupyterHub.hub_ip = "0.0.0.0"
 c.JupyterHub.cleanup_servers = False
+# Kernels speak through files in the learner's own folder, not through ports of a node that others share.
+c.Spawner.args = ["--KernelManager.transport=ipc"]
 c.Spawner.start_timeout = 600
 c.Spawner.http_timeout = 120
-c.Spawner.cmd = [f"{course}/.venv-hub/bin/python", "-P", f"{course}/hub/singleuser/server.py"]
+# On the node a port is chosen and told to the hub; the program behind that reads the file of the server as Python.
+python = f"{course}/.venv-hub/bin/python"
+c.SlurmSpawner.batchspawner_singleuser_cmd = f"{python} -P -m batchspawner.singleuser"
+c.Spawner.cmd = [f"{course}/hub/singleuser/server.py"]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"
 c.SlurmSpawner.req_partition = word("PARTITION", "gpu")
 c.SlurmSpawner.req_gres = word("GRES", "gpu:1")
@@ -49,5 +68,5 @@ c.SlurmSpawner.batch_script = f"""#!/bin/bash
 #SBATCH --export={{{{keepvars}}}}
 set -eu
 export OMP_NUM_THREADS={{{{nprocs}}}} PYTHONPATH={course} JUPYTER_CONFIG_PATH={course}/hub/singleuser
-exec {course}/.venv-hub/bin/python -m rocm_guide.hub.start_server --course {course}/notebooks -- {{{{cmd}}}}
+exec {python} -m rocm_guide.hub.start_server --course {course}/notebooks -- {{{{cmd}}}}
 """
