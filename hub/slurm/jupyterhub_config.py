@@ -4,7 +4,8 @@
 
     .venv-hub/bin/python -m jupyterhub -f hub/slurm/jupyterhub_config.py
 
-`make hub` once installs what that needs. The hub's machine submits jobs and is reached by the nodes; homes are on a disk that all of them share. Settings:
+`make hub` once installs what that needs. The hub's machine submits jobs and is reached by the nodes; homes are on a
+disk that all of them share. Settings:
 
 ROCM_GUIDE_SLURM_PARTITION  partition (default: gpu);  ROCM_GUIDE_SLURM_GRES  what a server gets (default: gpu:1)
 ROCM_GUIDE_SLURM_TIME       longest life of a server (default: 04:00:00)
