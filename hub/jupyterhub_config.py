@@ -60,7 +60,8 @@ memory, cores = limits(setting("MEMORY", "4G"), number("CORES", "2"))
 write_kernel(Path(sys.prefix), Path(setting("PYTHON", str(CLONE / ".venv/bin/python"))))
 
 # Devices: who has what is known before the hub takes the first request.
-found = list_devices(Machine(Path(setting("ROOT", "/"))))
+machine = Path(setting("ROOT", "/"))
+found = list_devices(Machine(machine))
 table = Assignments(state, found)
 for line in table.recover(running_servers(state / "jupyterhub.sqlite")):
     print(f"devices: {line}", file=sys.stderr)
@@ -141,7 +142,7 @@ else:
         raise GuideError(f"ROCM_GUIDE_HUB_USERS={users}: servers of other users are started by root; run it with sudo")
     # Kernels speak through files in the learner's own folder, not through ports of the machine.
     c.Spawner.args = ["--KernelManager.transport=ipc"]
-    if Path("/run/systemd/system").exists():
+    if (machine / "run/systemd/system").exists():
         from systemdspawner import SystemdSpawner as base
 
         c.SystemdSpawner.isolate_tmp = True

@@ -124,6 +124,38 @@ def test_a_full_disk_stops_nothing_and_is_said(tmp_path, monkeypatch):
     assert texts(home) == {"01_a.ipynb": "mine"}
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 384 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=384k", "none", str(disk)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can only be mounted by root, and not in every container")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_on_a_disk_that_is_full_nothing_is_half_written_and_later_it_goes_on(tmp_path, small_disk):
+    course, home = tmp_path / "course", small_disk / "home"
+    fill(course, {f"0{n}_x.ipynb": f"{n}" * 40_000 for n in range(4)})
+    assert str(hand_out(course, home)) == "notebooks: 4 new"
+    fill(home, {"01_x.ipynb": "mine " * 8_000, "data.bin": "d" * 150_000})
+    fill(course, {f"0{n}_x.ipynb": "new " * 15_000 for n in range(4)})
+    before = texts(home)
+    done = hand_out(course, home)
+    assert "the disk is full" in str(done) and "\n" not in str(done)
+    after = texts(home)
+    assert after["01_x.ipynb"] == before["01_x.ipynb"] and set(before) <= set(after)
+    assert all(text in (before.get(name), "new " * 15_000) for name, text in after.items()), "old or new, never half"
+    assert not [p for p in home.iterdir() if p.suffix == ".tmp"]
+    assert copy_models(course, small_disk / "cache") == []
+    (home / "data.bin").unlink()
+    done = hand_out(course, home)
+    assert "full" not in str(done) and set(texts(home).values()) == {"mine " * 8_000, "new " * 15_000}
+    assert texts(home)["01_x.ipynb"] == "mine " * 8_000
+
+
 def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_same(tmp_path):
     with pytest.raises(GuideError, match="cannot be read"):
         hand_out(tmp_path / "nosuch", tmp_path / "home")
