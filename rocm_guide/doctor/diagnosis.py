@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,12 +52,14 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
     'python'
     """
     available, total = memory_available()
+    with ThreadPoolExecutor(1) as beside:
+        # It waits for a process that loads torch's libraries, the longest of all checks.
+        accelerator = beside.submit(check_accelerator, timeout=timeout)
+        software = [check_python(), *check_host(), *check_libraries(libraries(), pins())]
+        software += [folder.check() for folder in OWN_FOLDERS.values()]
     return [
-        check_python(),
-        *check_host(),
-        *check_libraries(libraries(), pins()),
-        *(folder.check() for folder in OWN_FOLDERS.values()),
-        check_accelerator(timeout=timeout),
+        *software,
+        accelerator.result(),
         *check_rocm_tools(),
         check_memory(available, total),
         check_disk(cache_folder()),

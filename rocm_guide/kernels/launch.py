@@ -15,7 +15,6 @@ import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from triton import knobs
@@ -27,7 +26,7 @@ from rocm_guide.kernels.direct import call_of, hooked, is_small, memory_from
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Launch", "needs_gradient", "planned", "traced"]
+__all__ = ["Launch", "needs_gradient", "planned"]
 Plan = TypeVar("Plan", bound=Callable[..., Any])
 
 #: Kinds of calls that are remembered; the oldest is forgotten first.
@@ -259,31 +258,6 @@ class Launch:
             active = driver.active
             self.place, self.stream = active.get_current_device(), active.get_current_stream
             self.call = call_of(compiled, self.grid, self.allocate)
-
-
-def load_operators() -> bool:
-    """Import the operators; False where there are none, as in a copy of one helper."""
-    try:
-        for name in ("ops", "ops_model"):
-            import_module(f"rocm_guide.kernels.{name}")
-    except ModuleNotFoundError:
-        return False
-    return True
-
-
-# torch.compile then calls it and does not look inside. torch.compiler.assume_constant_result sets the same mark, but
-# imports the compiler for it, which takes seconds.
-load_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def traced() -> bool:
-    """Whether torch.compile or torch.export traces the caller: it then calls an operator of ``torch.ops.rocm_guide``.
-
-    These are in :mod:`rocm_guide.kernels.ops` and :mod:`rocm_guide.kernels.ops_model`, which are imported here.
-    """
-    import torch
-
-    return torch.compiler.is_compiling() and load_operators()
 
 
 def needs_gradient(*tensors: Any) -> bool:

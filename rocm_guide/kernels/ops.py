@@ -33,7 +33,7 @@ from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
 __all__ = []
 
 
-def _define(
+def define(
     name: str, schema: str, run: Callable[..., Any], shapes: Callable[..., Any], **autograd: Callable[..., Any]
 ) -> None:
     op = torch.library.custom_op(f"rocm_guide::{name}", run, mutates_args=(), schema=schema)
@@ -58,10 +58,10 @@ def _or_empty(like: Tensor, gradient: Tensor | None) -> Tensor:
     return like.new_empty(0) if gradient is None else gradient.clone() if gradient._base is not None else gradient
 
 
-_define("softmax_forward", "(Tensor x) -> Tensor", lambda x: softmax_forward(x), _new,
+define("softmax_forward", "(Tensor x) -> Tensor", lambda x: softmax_forward(x), _new,
         keep=lambda ctx, inputs, output: ctx.save_for_backward(output),
         backward=lambda ctx, dy: torch.ops.rocm_guide.softmax_backward(ctx.saved_tensors[0], dy))  # fmt: skip
-_define(
+define(
     "softmax_backward", "(Tensor y, Tensor dy) -> Tensor", lambda y, dy: softmax_backward(y, dy), lambda y, dy: _new(y)
 )
 
@@ -81,7 +81,7 @@ def _rms_backward(x: Tensor, weight: Tensor | None, dy: Tensor, rstd: Tensor) ->
     return dx, _or_empty(x, dw)
 
 
-_define(
+define(
     "rms_norm_forward",
     "(Tensor x, Tensor? weight, float eps) -> (Tensor, Tensor)",
     lambda x, weight, eps: rms_norm_forward(x, weight, eps),
@@ -89,7 +89,7 @@ _define(
     keep=_keep_rms,
     backward=_rms_gradients,
 )
-_define(
+define(
     "rms_norm_backward",
     "(Tensor x, Tensor? weight, Tensor dy, Tensor rstd) -> (Tensor, Tensor)",
     _rms_backward,
@@ -125,7 +125,7 @@ def _layer_shapes(
     return _new(x), none if weight is None else full, like.new_empty(x.shape[-1:]) if bias else x.new_empty(0)
 
 
-_define(
+define(
     "layer_norm_forward",
     "(Tensor x, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
     lambda x, weight, bias, eps: layer_norm_forward(x, weight, bias, eps),
@@ -133,7 +133,7 @@ _define(
     keep=_keep_layer,
     backward=_layer_gradients,
 )
-_define(
+define(
     "layer_norm_backward",
     "(Tensor x, Tensor? weight, Tensor dy, Tensor mean, Tensor rstd, bool bias) -> (Tensor, Tensor, Tensor)",
     _layer_backward,
@@ -161,13 +161,13 @@ def _swiglu_fp8(x: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
     return q, x.new_empty(0, dtype=torch.float32) if scales is None else scales
 
 
-_define(
+define(
     "rmsnorm_fp8",
     "(Tensor x, Tensor residual, Tensor weight, float? scale, float eps) -> (Tensor, Tensor, Tensor)",
     _rmsnorm_fp8,
     lambda x, residual, weight, scale, eps: (_fp8(x, x.shape[1]), _new(x), _fp8_scales(x, scale)),
 )
-_define(
+define(
     "swiglu_fp8",
     "(Tensor x, float? scale) -> (Tensor, Tensor)",
     _swiglu_fp8,
@@ -183,7 +183,7 @@ def _gemm_shape(
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype or usual)
 
 
-_define(
+define(
     "gemm",
     "(Tensor a, Tensor b, Tensor? bias, str activation, float alpha, ScalarType? out_dtype, bool tf32) -> Tensor",
     lambda a, b, bias, activation, alpha, out_dtype, tf32: gemm(
@@ -210,7 +210,7 @@ def _linear_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-_define(
+define(
     "linear",
     "(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
     lambda x, weight, bias: gemm(x, weight.T, bias),
@@ -218,7 +218,7 @@ _define(
     keep=_keep_linear,
     backward=_linear_gradients,
 )
-_define(
+define(
     "gemm_skinny",
     "(Tensor x, Tensor weight, float scale_x, float scale_w, ScalarType? out_dtype) -> Tensor",
     lambda x, weight, scale_x, scale_w, out_dtype: gemm_skinny(x, weight, scale_x, scale_w, out_dtype=out_dtype),
@@ -226,7 +226,7 @@ _define(
         (x.shape[0], weight.shape[0]), dtype=out_dtype or torch.bfloat16
     ),
 )
-_define(
+define(
     "attention_decode",
     "(Tensor q, Tensor k, Tensor v, Tensor? lengths, float? scale) -> Tensor",
     lambda q, k, v, lengths, scale: attention_decode(q, k, v, lengths=lengths, scale=scale),
@@ -275,7 +275,7 @@ def _attention_gradients(ctx: Any, do: Tensor, _: Any) -> tuple[Tensor | None, .
 
 
 _MASKS = "Tensor? bias, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k"
-_define(
+define(
     "attention_forward",
     f"(Tensor q, Tensor k, Tensor v, {_MASKS}, {_OPTIONS}) -> (Tensor, Tensor)",
     _attention,
@@ -283,7 +283,7 @@ _define(
     keep=_keep_attention,
     backward=_attention_gradients,
 )
-_define(
+define(
     "attention_backward",
     f"(Tensor do, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool wanted, {_MASKS}, {_OPTIONS})"
     " -> (Tensor, Tensor, Tensor, Tensor)",

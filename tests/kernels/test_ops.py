@@ -6,15 +6,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernels import ops  # noqa: F401 - registers the operators
+from rocm_guide.kernels import ops, ops_products  # noqa: F401 - registers the operators
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.decode.decode import attention_decode
+from rocm_guide.kernels.decode.paged import attention_paged
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
 from rocm_guide.kernels.gemm.linear import linear
+from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
 from rocm_guide.kernels.gemm.skinny import gemm_skinny
+from rocm_guide.kernels.gemm.split_k import gemm_split_k
+from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
 from rocm_guide.kernels.gemm.tiled import gemm
+from rocm_guide.kernels.int8.operators import bmm_abe_i8, linear_ab_i8_de_f32, linear_relu_abde_i8, linear_scaled
 from rocm_guide.kernels.rows.layer_norm import layer_norm
 from rocm_guide.kernels.rows.rms_norm import rms_norm
 from rocm_guide.kernels.rows.softmax import softmax
@@ -48,6 +53,58 @@ def served(x, w, q, k, half):
     ]
 
 
+def products(half, codes, scale, bias, d, q, pages, table, lengths):
+    kept = gemm_split_k(half, half.T, split=2, activation="relu", alpha=0.5, out_dtype=torch.float32)
+    sums = gemm_split_k(codes, codes.T, split=2, atomic=True)
+    small = gemm_multiply_reduce(half, half.T, alpha=2.0), gemm_multiply_reduce(codes, codes.T)
+    eights = linear_relu_abde_i8(codes, codes.T, d, 0.01), bmm_abe_i8(codes[None], codes.T[None], 0.01)
+    floats = linear_ab_i8_de_f32(codes, codes.T, bias, 0.5, 2.0)
+    scaled = linear_scaled(codes, codes.T, scale, scale[:1], bias, out_dtype=torch.bfloat16)
+    return (
+        kept,
+        sums,
+        gemm_stream_k(half, half.T),
+        *small,
+        *eights,
+        floats,
+        scaled,
+        attention_paged(q, pages, pages, table, lengths, scale=0.5),
+    )
+
+
+def test_products_in_one_graph(device):
+    generator = torch.Generator().manual_seed(3)
+    half, q, pages = (
+        whole(*shape, seed=i, dtype=torch.float16, device=device)
+        for i, shape in enumerate([(4, 64), (2, 2, 16), (3, 4, 2, 16)])
+    )
+    codes = torch.randint(-9, 10, (4, 64), generator=generator, dtype=torch.int8).to(device)
+    scale, bias = whole(4, seed=5, device=device), whole(4, seed=6, device=device)
+    table = torch.tensor([[0, 2], [1, 0]], dtype=torch.int32, device=device)
+    lengths = torch.tensor([7, 3], dtype=torch.int32, device=device)
+    given = half, codes, scale, bias, codes[0, :4].contiguous(), q, pages, table, lengths
+    expected = products(*given)
+    torch._dynamo.reset()
+    got = torch.compile(products, fullgraph=True, backend="aot_eager")(*given)
+    assert [t.dtype for t in got] == [t.dtype for t in expected]
+    for a, b in zip(got, expected, strict=True):
+        assert torch.equal(a, b)
+    program = torch.export.export(Whole(products), given)
+    names = [str(node.target) for node in program.graph.nodes if "rocm_guide" in str(node.target)]
+    assert len(names) == len(expected), names
+
+
+class Whole(torch.nn.Module):
+    """A function as a module, which is what torch.export takes."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors):
+        return self.function(*tensors)
+
+
 def test_one_graph_forward_and_backward(device):
     shapes = ((2, 3, 16), (16,), (16,), (8, 16), (1, 2, 5, 16), (1, 1, 5, 16), (1, 1, 5, 5))
     tensors = [leaf(*shape, seed=i, device=device) for i, shape in enumerate(shapes)]
@@ -71,11 +128,7 @@ def test_what_serves_in_one_graph_and_exported(device):
 
 
 def exported(*tensors):
-    class Served(torch.nn.Module):
-        def forward(self, *tensors):
-            return served(*tensors)
-
-    program = torch.export.export(Served(), tensors)
+    program = torch.export.export(Whole(served), tensors)
     names = {str(node.target) for node in program.graph.nodes if "rocm_guide" in str(node.target)}
     kinds = ("rmsnorm_fp8", "swiglu_fp8", "gemm", "gemm_skinny", "attention_decode")
     assert names == {f"rocm_guide.{kind}.default" for kind in kinds}
@@ -91,6 +144,9 @@ CALLS = {
     "rmsnorm_fp8": [((4, 8), False), ((4, 8), False), ((8,), False), None, 1e-6],
     "swiglu_fp8": [((4, 16), False), 0.5],
     "gemm": [((4, 16), False), ((16, 8), False), None, "silu", 2.0, torch.float16, False],
+    "gemm_split_k": [((4, 64), False), ((64, 8), False), None, 2, False, "silu", 2.0, torch.float16, False],
+    "gemm_stream_k": [((4, 64), False), ((64, 8), False), None, False],
+    "gemm_multiply_reduce": [((4, 64), False), ((64, 8), False), 2.0, torch.float16],
     "attention_forward": [
         *[((1, 2, 4, 16), True)] * 3,
         ((2, 2), True),

@@ -14,7 +14,8 @@ from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.forward_launch import run_forward
-from rocm_guide.kernels.launch import needs_gradient, traced
+from rocm_guide.kernels.launch import needs_gradient
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["attention"]
 

@@ -30,7 +30,7 @@ from rocm_guide.kernels.attention.tile import (
     log2_scores,
     mask_scores,
 )
-from rocm_guide.kernels.launch import traced
+from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
     import torch

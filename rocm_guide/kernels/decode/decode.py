@@ -36,7 +36,8 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
-from rocm_guide.kernels.launch import Launch, maker, planned, traced, unread
+from rocm_guide.kernels.launch import Launch, maker, planned, unread
+from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
     import torch

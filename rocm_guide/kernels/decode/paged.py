@@ -26,6 +26,7 @@ from rocm_guide.kernels.decode.decode import check_decode, check_parts, plan_dec
 from rocm_guide.kernels.decode.integer import check_decode_int, plan_decode_int
 from rocm_guide.kernels.decode.kv_quant import dequantize_kv
 from rocm_guide.kernels.launch import planned
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +90,8 @@ def attention_paged(
         raise KernelError("lengths is None: a page table does not say how many keys a sequence has")
     if scale is not None:
         scale = check_number("scale", scale)
+    if (traced := operator("attention_paged")) is not None:
+        return traced(q, k_pages, v_pages, table, lengths, *(grids or (None, None)), scale)
     plan = planned(_plan, (q, k_pages, v_pages, table, lengths, *(grids or ())), parts)
     return plan(q, k_pages, v_pages, table, lengths, grids, scale)
 

@@ -29,7 +29,8 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.fp8.store import Fp8Output, inside, saturate
-from rocm_guide.kernels.launch import Launch, maker, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["swiglu_fp8"]
 

@@ -15,7 +15,8 @@ import torch
 
 from rocm_guide.kernels.arguments import check_dtype, check_shape
 from rocm_guide.kernels.gemm.tiled import gemm, plan_gemm
-from rocm_guide.kernels.launch import needs_gradient, planned, traced
+from rocm_guide.kernels.launch import needs_gradient, planned
+from rocm_guide.kernels.tracing import traced
 
 __all__ = []
 

@@ -21,6 +21,7 @@ import triton.language as tl
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, choose, next_power_of_2
 from rocm_guide.kernels.gemm.tiled import check_operands
 from rocm_guide.kernels.launch import Launch, maker, planned
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -134,6 +135,8 @@ def gemm_multiply_reduce(
         KernelError: shapes, types or devices that do not fit, or alpha not finite.
     """
     alpha = check_number("alpha", alpha)
+    if (product := operator("gemm_multiply_reduce")) is not None:
+        return product(a, b, alpha, out_dtype)
     return planned(_plan, (a, b), out_dtype, tile)(a, b, alpha)
 
 

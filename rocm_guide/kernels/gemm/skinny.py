@@ -35,7 +35,8 @@ from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import wait_for_stores
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
-from rocm_guide.kernels.launch import Launch, current_stream, maker, planned, scratch, traced
+from rocm_guide.kernels.launch import Launch, current_stream, maker, planned, scratch
+from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
     import torch

@@ -30,6 +30,7 @@ from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promot
 from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, plan_gemm, reference_gemm
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
 from rocm_guide.kernels.launch import Launch, maker, planned
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -162,6 +163,8 @@ def gemm_split_k(
         KernelError: what does not fit, a split outside 1 to 64, or an epilogue together with ``atomic``.
     """
     alpha = check_number("alpha", alpha)
+    if (product := operator("gemm_split_k")) is not None:
+        return product(a, b, bias, split, atomic, activation, alpha, out_dtype, tf32)
     options = split, bool(atomic), activation, alpha == 1.0, out_dtype, tf32, tile
     return planned(_plan, (a, b, bias), *options)(a, b, bias, alpha)
 

@@ -27,7 +27,8 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
-from rocm_guide.kernels.launch import Launch, maker, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, planned
+from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
     import torch

@@ -38,6 +38,7 @@ from rocm_guide.kernels.gemm.configs import GemmTile
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
 from rocm_guide.kernels.int8.plan import plan_product
 from rocm_guide.kernels.launch import planned
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -129,10 +130,13 @@ def _checked(a: torch.Tensor, b: torch.Tensor, dims: int, **others: torch.Tensor
     return a.shape[-2], b.shape[-1]
 
 
-def _linear(
+def linear_int8(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, alpha: float, beta: float, relu: bool, dtype: torch.dtype
 ) -> torch.Tensor:
+    """E = alpha * A @ B + beta * D, through ReLU if wanted, in ``dtype``: what the operators on two dimensions are."""
     alpha, beta = check_number("alpha", alpha), check_number("beta", beta)
+    if (product := operator("linear_int8")) is not None:
+        return product(a, b, d, alpha, beta, relu, dtype)
     return planned(_plan_linear, (a, b, d), relu, dtype)(a, b, d, None, None, alpha, beta)
 
 
@@ -164,7 +168,7 @@ def linear_abde_i8(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, alpha: flo
     """
     import torch
 
-    return _linear(a, b, d, alpha, beta, False, torch.int8)
+    return linear_int8(a, b, d, alpha, beta, False, torch.int8)
 
 
 def linear_relu_abde_i8(
@@ -173,7 +177,7 @@ def linear_relu_abde_i8(
     """E = ReLU(alpha * A @ B + beta * D), all int8. Arguments and errors are those of :func:`linear_abde_i8`."""
     import torch
 
-    return _linear(a, b, d, alpha, beta, True, torch.int8)
+    return linear_int8(a, b, d, alpha, beta, True, torch.int8)
 
 
 def linear_ab_i8_de_f32(
@@ -185,11 +189,14 @@ def linear_ab_i8_de_f32(
     """
     import torch
 
-    return _linear(a, b, d, alpha, beta, False, torch.float32)
+    return linear_int8(a, b, d, alpha, beta, False, torch.float32)
 
 
-def _bmm(a: torch.Tensor, b: torch.Tensor, alpha: float, dtype: torch.dtype) -> torch.Tensor:
+def bmm_int8(a: torch.Tensor, b: torch.Tensor, alpha: float, dtype: torch.dtype) -> torch.Tensor:
+    """E = alpha * A @ B of batches, in ``dtype``."""
     alpha = check_number("alpha", alpha)
+    if (product := operator("bmm_int8")) is not None:
+        return product(a, b, alpha, dtype)
     return planned(_plan_bmm, (a, b), dtype)(a, b, None, None, None, alpha, 1.0)
 
 
@@ -214,7 +221,7 @@ def bmm_abe_i8(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
     """
     import torch
 
-    return _bmm(a, b, alpha, torch.int8)
+    return bmm_int8(a, b, alpha, torch.int8)
 
 
 def bmm_ab_i8_e_f32(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
@@ -224,7 +231,7 @@ def bmm_ab_i8_e_f32(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Ten
     """
     import torch
 
-    return _bmm(a, b, alpha, torch.float32)
+    return bmm_int8(a, b, alpha, torch.float32)
 
 
 def linear_scaled(
@@ -256,6 +263,8 @@ def linear_scaled(
         KernelError: types, shapes or devices that do not fit, K above 131,071.
     """
     tensors = a, b, row_scale, column_scale, bias
+    if (product := operator("linear_scaled")) is not None:
+        return product(*tensors, out_dtype)
     return planned(_plan_scaled, tensors, out_dtype, tile)(*tensors)
 
 

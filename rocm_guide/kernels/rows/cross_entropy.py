@@ -26,8 +26,9 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.tile import FLOATS
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "cross_entropy_forward"]
 

@@ -25,10 +25,11 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced, unread
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, unread
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, check_vectors, pick_row_tile
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["layer_norm", "layer_norm_forward"]
 

@@ -25,10 +25,11 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced, unread
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, unread
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["reference_rms_norm", "rms_norm", "rms_norm_backward", "rms_norm_forward"]
 

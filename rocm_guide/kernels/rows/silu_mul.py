@@ -23,8 +23,9 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.tile import FLOATS
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["swiglu", "swiglu_backward", "swiglu_forward"]
 

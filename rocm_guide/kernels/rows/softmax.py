@@ -16,9 +16,10 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, traced
+from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
+from rocm_guide.kernels.tracing import traced
 
 __all__ = ["softmax", "softmax_backward", "softmax_forward"]
 
