@@ -103,7 +103,8 @@ class Builder:
 
     def inside(self, container: str, *command: str, user: str = "") -> list[str]:
         """The words that run a command in a container, as its image's user if no other is named."""
-        options = ["--isolation=chroot", *([f"--user={user}"] if user else [])]
+        # The name of the host must be one that the container can look up: a hub reaches its proxy by it.
+        options = ["--isolation=chroot", "--hostname=localhost", *([f"--user={user}"] if user else [])]
         return self.words("run", *options, container, "--", *command)
 
     def run(self, container: str, *command: str, user: str = "", text: str = "") -> str:
