@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Images built and run without an engine: Debian's buildah, whose containers are folders that it changes its root to.
 
-Needs root, buildah, and either debootstrap or a root file system of Debian in ``ROCM_GUIDE_IMAGES_BASE`` (a folder or
-an archive that tar reads). ``ROCM_GUIDE_IMAGES_MOUNTS`` holds what a network asks for, as ``SOURCE:TARGET:ro`` with
-spaces between: certificates, a pip.conf, wheels. They are there while an image is built, and are no part of it.
+Needs root, buildah, and either debootstrap or a root file system of Debian in the folder ``ROCM_GUIDE_IMAGES_BASE``.
+``ROCM_GUIDE_IMAGES_MOUNTS`` holds what a network asks for, as ``SOURCE:TARGET:ro`` with spaces between: certificates, a
+pip.conf, wheels. They are there while an image is built, and are no part of it.
 """
 
 import contextlib
