@@ -2,9 +2,8 @@
 """RMSNorm over the last dimension, forward and backward, for rows of any length.
 
 rstd = 1 / sqrt(mean(x^2) + eps),  y = x * rstd * w.  With g = dy * w:
-dx = rstd * (g - x * rstd^2 * mean(g * x)),  dw = sum over rows of dy * x * rstd.
+dx = rstd * (g - x * rstd^2 * mean(g * x)),  dw = sum over rows of dy * x * rstd. All in fp32, rounded once at the end.
 Source: B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467.
-All arithmetic is fp32, rounded once at the end.
 """
 
 from __future__ import annotations
