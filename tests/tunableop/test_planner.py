@@ -197,7 +197,7 @@ def test_layers_that_differ_are_traced_in_full():
 
 
 def test_padding_and_static_cache_shrink_the_list():
-    options = {"prompt": range(1, 33), "new_tokens": 8, "attention": "eager"}
+    options = {"prompt": range(1, 33, 2), "new_tokens": 8, "attention": "eager"}
     loose = plan(_config(), **options)
     tight = plan(_config(), **options, pad=16, cache="static")
     assert len(loose.gemms) > 5 * len(tight.gemms)
@@ -282,14 +282,14 @@ def test_explanations():
 BIG = """
 import resource, sys
 from rocm_guide.tunableop.planner import plan
-how = dict(batch=4, prompt=1000, new_tokens=256, pad=8, cache=sys.argv[1], attention=sys.argv[2])
+how = dict(batch=4, prompt=1000, new_tokens=64, pad=8, cache=sys.argv[1], attention=sys.argv[2])
 found = plan("random:llama-3-70b", **how)
 print(len(found.gemms), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cache", "attention", "count"), [("static", "sdpa", 10), ("dynamic", "eager", 522)])
+@pytest.mark.parametrize(("cache", "attention", "count"), [("static", "sdpa", 10), ("dynamic", "eager", 10 + 2 * 64)])
 def test_seventy_billion_parameters_in_four_gib(cache, attention, count):
     out = subprocess.run([sys.executable, "-c", BIG, cache, attention], capture_output=True, text=True, check=True)
     products, kib = map(float, out.stdout.split())
