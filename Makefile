@@ -25,6 +25,10 @@ ROCM_GUIDE_TORCH ?= torch==2.13.0
 RUN_OPTIONS ?=
 PYTEST_OPTIONS ?=
 
+# Hundreds of short processes import the same modules. Where a shell forbids bytecode, each would compile them again,
+# and rewrite every test's assertions: a third of what it takes to collect the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A python3 on PATH may be a shim that only prints an error, or lack venv: try before trusting.
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
