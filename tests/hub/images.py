@@ -91,20 +91,24 @@ class Builder:
     def container(self, image: str) -> Iterator[str]:
         """A container of an image; every process in it is ended with it."""
         name = self.buildah("from", "--pull-never", image)
-        root = self.mounted(name)
         try:
             yield name
         finally:
             for entry in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    if (entry / "root").readlink() == root:
+                    if self.mark(name).encode() in (entry / "environ").read_bytes().split(b"\0"):
                         os.kill(int(entry.name), signal.SIGKILL)
             self.buildah("rm", name)
+
+    def mark(self, container: str) -> str:
+        """What the environment of every process in a container holds, except of learners' servers."""
+        return f"ROCM_GUIDE_IMAGES_RUN={self.folder}/{container}"
 
     def inside(self, container: str, *command: str, user: str = "") -> list[str]:
         """The words that run a command in a container, as its image's user if no other is named."""
         # The name of the host must be one that the container can look up: a hub reaches its proxy by it.
-        options = ["--isolation=chroot", "--hostname=localhost", *([f"--user={user}"] if user else [])]
+        options = ["--isolation=chroot", "--hostname=localhost", f"--env={self.mark(container)}"]
+        options += [f"--user={user}"] if user else []
         return self.words("run", *options, container, "--", *command)
 
     def run(self, container: str, *command: str, user: str = "", text: str = "") -> str:
