@@ -48,7 +48,7 @@ ALLOWED = {
     "debugging": {"mi300x"},
     "tunableop": {"children", "device", "hardware", "zoo"},
     "training": {"device", "zoo"},
-    "distributed": {"device", "training", "zoo"},
+    "distributed": {"device", "doctor", "training", "zoo"},
     "quantization": {"device", "doctor", "training", "zoo"},
     "smoothquant": {"kernels", "quantization", "zoo"},
     "serving": {"children", "doctor", "memory", "plots", "zoo"},

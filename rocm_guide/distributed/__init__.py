@@ -5,6 +5,7 @@ In reading order:
 
 - ``loopback``: The loopback interface, 127.0.0.1: what processes of one machine need to train together, network or
   not.
+- ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
 - ``batches``: Which samples an optimizer step sees: a function of the seed and the step, whatever the number of
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
         start_node,
         wait_for,
     )
+    from rocm_guide.distributed.resident import close_libraries
 
 __all__ = [
     "LaunchError",
     "LoopbackError",
     "agent_command",
+    "close_libraries",
     "compare_sharded",
     "free_port",
     "launch_file",
@@ -53,4 +56,4 @@ __all__ = [
     "wait_for",
 ]
 
-__getattr__, __dir__ = face(__name__, "loopback", "nodes", "batches", "fsdp_demo")
+__getattr__, __dir__ = face(__name__, "loopback", "resident", "nodes", "batches", "fsdp_demo")

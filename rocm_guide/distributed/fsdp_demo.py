@@ -11,10 +11,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, write_text
 from rocm_guide.distributed.loopback import require_loopback
+from rocm_guide.distributed.resident import Fork, close_libraries, start_fork
+from rocm_guide.doctor.software import gpu_nodes
 
 __all__ = ["compare_sharded"]
+
+#: What the processes import; without a GPU they are forks of one that has.
+_LIBRARIES = ("torch.distributed.run", "torch.distributed.fsdp", "transformers.models.llama.modeling_llama")
 
 
 def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: float = 1200) -> list[dict[str, Any]]:
@@ -34,28 +39,53 @@ def run_sharded(processes: int = 2, *, steps: int = 3, batch: int = 8, timeout: 
     if processes < 1 or batch % processes:
         raise GuideError(f"batch={batch} cannot be split over {processes} processes; take a multiple")
     require_loopback()
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     module = Path(__file__).stem if _worker.__module__ == "__main__" else _worker.__module__
     call = f"import sys\nsys.path[:0] = {sys.path}\nfrom {module} import _worker\n_worker({steps}, {batch})\n"
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "worker.py")
         script.write_text(call, encoding="utf-8")
-        command = [sys.executable, *launch, str(script)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
-        except subprocess.TimeoutExpired as error:
-            raise GuideError(f"{processes} processes did not finish in {timeout:g} s; is the machine busy?") from error
-    rows = [json.loads(line.partition("SHARD ")[2]) for line in done.stdout.splitlines() if "SHARD " in line]
-    if done.returncode or len(rows) != processes:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        out, err = (write_text(Path(folder, name), "") for name in ("out", "err"))
+        launch = ["--standalone", f"--nproc-per-node={processes}", str(script)]
+        code = _launch(launch, environment, out, err, timeout)
+        said, complaint = (path.read_text(encoding="utf-8", errors="replace") for path in (out, err))
+    if code is None:
+        raise GuideError(f"{processes} processes did not finish in {timeout:g} s; is the machine busy?")
+    rows = [json.loads(line.partition("SHARD ")[2]) for line in said.splitlines() if "SHARD " in line]
+    if code or len(rows) != processes:
+        last = (complaint.strip().splitlines() or ["no message"])[-1]
         raise GuideError(f"a process of {processes} failed: {last}")
     return sorted(rows, key=lambda row: row["rank"])
 
 
+def _launch(words: list[str], settings: dict[str, str], out: Path, err: Path, timeout: float) -> int | None:
+    """Exit code of ``torchrun WORDS``, or None after ``timeout`` seconds, when it has been ended."""
+    run: subprocess.Popen[bytes] | Fork
+    if gpu_nodes():
+        with out.open("ab") as to, err.open("ab") as complaints:
+            run = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", *words], stdout=to, stderr=complaints, env=settings
+            )
+    else:
+        where: dict[str, Any] = {"settings": settings, "folder": out.parent, "out": out, "err": err}
+        run = start_fork(_LIBRARIES, "torch.distributed.run", words, **where)
+    try:
+        return run.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if run.poll() is None:
+            run.terminate()  # torchrun ends its workers when it is asked to
+            run.wait()
+
+
 def compare_sharded(processes: int = 2, **options: Any) -> tuple[list[dict[str, Any]], float]:
     """:func:`run_sharded` with one process and with several: rows of the latter, and the largest loss difference."""
-    alone, many = run_sharded(1, **options), run_sharded(processes, **options)
+    try:
+        alone, many = run_sharded(1, **options), run_sharded(processes, **options)
+    finally:
+        close_libraries(_LIBRARIES)
     means = [sum(losses) / processes for losses in zip(*(row["losses"] for row in many), strict=True)]
     return many, max(abs(a - b) for a, b in zip(alone[0]["losses"], means, strict=True))
 

@@ -16,6 +16,8 @@ from typing import Any
 from rocm_guide.base import package_folder, write_text
 from rocm_guide.distributed.launch_options import LaunchError, fill_in
 from rocm_guide.distributed.loopback import require_loopback
+from rocm_guide.distributed.resident import Fork, start_fork
+from rocm_guide.doctor.software import gpu_nodes
 
 __all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening", "start_node", "wait_for"]
 
@@ -138,13 +140,15 @@ def agent_command(
 class LocalNode:
     """A torchrun agent with its workers, standing in for a machine. A context manager: what is left is ended."""
 
-    agent: subprocess.Popen[bytes]
+    agent: subprocess.Popen[bytes] | Fork
     log: Path
 
     def lose(self) -> int:
         """End agent and workers at once and without warning, as a power failure does; returns how many there were."""
         import psutil
 
+        if self.agent.poll() is not None:
+            return 0
         try:
             agent = psutil.Process(self.agent.pid)
             agent.suspend()  # so that it cannot start another worker while we list them
@@ -187,11 +191,16 @@ class LocalNode:
         self.lose()
 
 
-def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None) -> LocalNode:
+def start_node(
+    command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None, *, libraries: Sequence[str] = ()
+) -> LocalNode:
     """Start a command of :func:`agent_command` in the background, with its output in the file ``log``.
 
     Args:
         gpus: numbers of the GPUs that this "machine" has; none of them when empty, all when None.
+        libraries: modules that a process imports once for all nodes that name the same. Where no GPU is, agent and
+            workers of a command ``python -m MODULE …`` are forks of it, until
+            :func:`~rocm_guide.distributed.resident.close_libraries`; with GPUs, Python is started for each.
 
     Raises:
         LoopbackError: processes of this machine cannot reach each other.
@@ -214,7 +223,11 @@ def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | No
     threads["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     seen = "" if gpus is None else ",".join(map(str, gpus))
     hidden = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": seen, "HIP_VISIBLE_DEVICES": seen}
-    env = {**os.environ, **quiet, **threads, **hidden, "PYTHONPATH": path}
+    env = {**os.environ, **quiet, **threads, "PYTHONPATH": path}
+    if libraries and not gpu_nodes() and list(command[:2]) == [sys.executable, "-m"]:
+        where: dict[str, Any] = {"settings": env, "folder": ".", "out": log, "err": log}
+        return LocalNode(start_fork(libraries, command[2], command[3:], **where), log)
+    env |= hidden
     with log.open("ab") as out:
         return LocalNode(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log)
 

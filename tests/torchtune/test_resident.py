@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rocm_guide.distributed.resident import _RESIDENTS
 from rocm_guide.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.torchtune import resident
 from rocm_guide.torchtune.resident import close_torchtune
@@ -57,7 +58,7 @@ def said(*words, **more):
 
 def test_each_line_is_a_process_and_all_have_one_parent(tmp_path):
     first, second = said("ls", "--all"), said("cp", folder=tmp_path)
-    assert first[0] != second[0] and first[1] == second[1] == resident._RESIDENT.process.pid != os.getpid()
+    assert first[0] != second[0] and first[1] == second[1] == _RESIDENTS[0].process.pid != os.getpid()
     assert first[2:] == (str(Path.cwd()), 1, ["ls", "--all"]) and second[2] == str(tmp_path)
     assert second[3] == 1, "a line finds something of the line before"
     assert said("interrupt")[4] == ["interrupt", "True"]
@@ -78,7 +79,7 @@ def test_a_line_that_takes_too_long_is_ended():
     with pytest.raises(TuneError, match=r"no end after 0\.2 s"):
         tune("sleep", timeout=0.2)
     assert time.monotonic() - began < 300
-    assert psutil.Process(resident._RESIDENT.process.pid).children() == []
+    assert psutil.Process(_RESIDENTS[0].process.pid).children() == []
     assert said("ls")[3] == 1
 
 
@@ -97,7 +98,7 @@ def test_it_ends_when_asked_and_another_environment_gets_another(monkeypatch):
 def test_one_that_was_killed_is_noticed_and_replaced():
     first = said("ls")[1]
     psutil.Process(first).kill()
-    resident._RESIDENT.process.wait()
+    _RESIDENTS[0].process.wait()
     assert said("ls")[1] != first
 
 
