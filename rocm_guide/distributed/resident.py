@@ -128,9 +128,7 @@ def _run_program(*words: str) -> None:
         if e.code:  # a function that returns has succeeded; torchrun waits for ever for one that exits without a code
             raise
     finally:
-        if isinstance(
-            error := sys.exc_info()[1], Exception
-        ):  # into the log, before the agent's report
+        if isinstance(error := sys.exc_info()[1], Exception):  # into the log, before the agent's report
             traceback.print_exception(error)
             sys.stderr.flush()
 
