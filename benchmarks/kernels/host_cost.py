@@ -188,8 +188,7 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
         ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
     if name in ("softmax", "rms_norm", "layer_norm"):
         ways["Liger"] = lambda *t: liger(name)(*t)
-    if not name.startswith(("gemm_split_k", "gemm_multiply_reduce")):  # which are no operators
-        ways["ours in torch.compile"] = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
+    ways["ours in torch.compile"] = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
     for way, function in ways.items():
         try:
             for mode, call in modes(function, tensors, name in TRAINED):

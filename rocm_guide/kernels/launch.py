@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from triton import knobs
@@ -26,7 +26,7 @@ from rocm_guide.kernels.direct import call_of, hooked, is_small, memory_from
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Launch", "needs_gradient", "planned"]
+__all__ = ["Launch", "apply", "needs_gradient", "planned"]
 Plan = TypeVar("Plan", bound=Callable[..., Any])
 
 #: Kinds of calls that are remembered; the oldest is forgotten first.
@@ -93,9 +93,10 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
         place = _is_kept(tensors[0])
         if place is not None:
             # True == 1 == 1.0, but what takes one may refuse another: hence the types.
-            key = (make, place, options, *map(type, options))
+            parts = [make, place, options, *map(type, options)]
             for t in tensors:
-                key += NONE if t is None else (t.dtype, t.device, t.shape, t.stride(), t.data_ptr() % ALIGNMENT)
+                parts += NONE if t is None else (t.dtype, t.device, t.shape, t.stride(), t.data_ptr() % ALIGNMENT)
+            key = tuple(parts)
             found: Plan | None = _plans.get(key)
             if found is not None:
                 return found
@@ -272,3 +273,30 @@ def needs_gradient(*tensors: Any) -> bool:
             if t is not None and getattr(t, "requires_grad", False):
                 return True
     return bool(torch.autograd.forward_ad._current_level >= 0)
+
+
+@cache
+def _way_to_apply(function: Any) -> tuple[Any, ...]:
+    """What :func:`apply` needs of torch, looked up once for each Function; the longer way where torch has no such."""
+    import torch
+
+    transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+    return super(torch.autograd.Function, function).apply, transforms, torch.Tensor
+
+
+def apply(function: Any, *arguments: Any) -> Any:
+    """``function.apply(*arguments)`` of a ``torch.autograd.Function`` that has no ``setup_context``, a shorter way.
+
+    Its Python (read in torch 2.11 and 2.13) looks for two things only: a transform of ``torch.func`` at work, and a
+    tensor that has outlived one. Such a tensor has no memory that one could ask for, and takes the longer way too.
+    """
+    quick, transforms, tensor = _way_to_apply(function)
+    if transforms():
+        return function.apply(*arguments)
+    try:
+        for x in arguments:
+            if isinstance(x, tensor):
+                x.data_ptr()
+    except RuntimeError:
+        return function.apply(*arguments)
+    return quick(*arguments)

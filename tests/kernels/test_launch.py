@@ -15,7 +15,7 @@ from rocm_guide.kernels import launch
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.launch import Launch, planned
 from rocm_guide.kernels.rows.rms_norm import rms_norm, rms_norm_forward
-from rocm_guide.kernels.rows.softmax import softmax, softmax_forward
+from rocm_guide.kernels.rows.softmax import Softmax, softmax, softmax_forward
 from rocm_guide.mi300x.dry_run.driver import dry_run
 
 
@@ -273,6 +273,19 @@ def test_only_what_wants_a_gradient_goes_through_autograd(device):
         dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
         with pytest.raises(RuntimeError, match="jvp"):
             softmax(dual)
+
+
+def test_the_short_way_into_autograd_knows_torch_func(device, monkeypatch):
+    x = torch.randn(3, 8, device=device, requires_grad=True)
+    longer, real = [], Softmax.apply
+    monkeypatch.setattr(Softmax, "apply", lambda *given: longer.append(given) or real(*given))
+    with pytest.raises(RuntimeError, match="setup_context"):  # what torch says, in place of a wrong gradient
+        torch.func.grad(lambda x: softmax(x).sum())(x)
+    escaped = []
+    torch.func.grad(lambda x: escaped.append(x) or (x * x).sum())(x)
+    assert torch.equal(softmax(escaped[0]), softmax(x)) and len(longer) == 2  # its transform is over: it is x again
+    softmax(x).sum().backward()
+    assert len(longer) == 2 and x.grad is not None
 
 
 def test_the_interpreter_switched_off_is_noticed(device, monkeypatch):

@@ -14,7 +14,7 @@ from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.forward_launch import run_forward
-from rocm_guide.kernels.launch import needs_gradient
+from rocm_guide.kernels.launch import apply, needs_gradient
 from rocm_guide.kernels.tracing import traced
 
 __all__ = ["attention"]
@@ -34,7 +34,7 @@ class AttentionFunction(torch.autograd.Function):
         options: dict[str, Any],
     ) -> Any:
         """Output, and with ``return_lse`` the log-sum-exp."""
-        out, lse = run_forward(q, k, v, bias=bias, **options)
+        out, lse = run_forward(q, k, v, bias, options)
         ctx.save_for_backward(q, k, v, bias, out, lse)
         ctx.options = options
         if not return_lse:
@@ -84,9 +84,9 @@ def attention(
             seed = int(torch.randint(1 << 62, ()))
         options = options | {"dropout": dropout, "seed": seed or 0}
     if needs_gradient(q, k, v, bias) and not traced():
-        return AttentionFunction.apply(q, k, v, bias, return_lse, options)
+        return apply(AttentionFunction, q, k, v, bias, return_lse, options)
     if traced():
         out, lse = attention_forward(q, k, v, bias=bias, **options)
     else:
-        out, lse = run_forward(q, k, v, return_lse, bias=bias, **options)
+        out, lse = run_forward(q, k, v, bias, options, return_lse)
     return (out, lse) if return_lse else out

@@ -245,7 +245,8 @@ def attention_forward(
         return traced_attention(q, k, v, **options)
     from rocm_guide.kernels.attention.forward_launch import run_forward
 
-    return run_forward(q, k, v, schedule=schedule, config=config, **options)
+    bias = options.pop("bias", None)
+    return run_forward(q, k, v, bias, {"schedule": schedule, "config": config, **options})
 
 
 def traced_attention(

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = []
 
 STARTS = ("cu_seqlens_q", "cu_seqlens_k")
-RARE = frozenset(("dropout", *STARTS))
+RARE = frozenset(("dropout", "alibi_slopes", *STARTS))
+#: Options that are about the launch and not about the problem.
+LAUNCH = ("schedule", "config")
 
 
 def plan_forward(
@@ -103,22 +105,24 @@ def run_forward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    bias: torch.Tensor | None,
+    options: dict[str, Any],
     lse_wanted: bool = True,
-    *,
-    schedule: str = "grid",
-    config: dict[str, Any] | None = None,
-    bias: torch.Tensor | None = None,
-    alibi_slopes: torch.Tensor | None = None,
-    **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
-    if not RARE.isdisjoint(options) and (options.get("dropout") or any(options.get(n) is not None for n in STARTS)):
-        # A new seed for each call, or starts of sequences that have to be looked at.
-        problem = attention_problem(q, k, v, bias=bias, alibi_slopes=alibi_slopes, **options)
-        run = plan_forward(problem, q.dtype, schedule=schedule, config=config)
-        return run((problem.q, problem.k, problem.v), problem.extras[:3], None, problem.drop)
-    plan = planned(_plan, (q, k, v, bias, alibi_slopes), schedule, config, tuple(options), *options.values())
-    return plan(q, k, v, bias, alibi_slopes, lse_wanted)
+    slopes = None
+    if not RARE.isdisjoint(options):
+        if options.get("dropout") or any(options.get(n) is not None for n in STARTS):
+            # A new seed for each call, or starts of sequences that have to be looked at.
+            options = options.copy()
+            launch = {name: options.pop(name) for name in LAUNCH if name in options}
+            problem = attention_problem(q, k, v, bias=bias, **options)
+            run = plan_forward(problem, q.dtype, **launch)
+            return run((problem.q, problem.k, problem.v), problem.extras[:3], None, problem.drop)
+        slopes = options.get("alibi_slopes")
+        options = {name: value for name, value in options.items() if name != "alibi_slopes"}
+    plan = planned(_plan, (q, k, v, bias, slopes), tuple(options), *options.values())
+    return plan(q, k, v, bias, slopes, lse_wanted)
 
 
 def _plan(
@@ -127,14 +131,13 @@ def _plan(
     v: torch.Tensor,
     bias: torch.Tensor | None,
     slopes: torch.Tensor | None,
-    schedule: str,
-    config: dict[str, Any] | None,
     names: tuple[str, ...],
     *values: Any,
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     options = dict(zip(names, values, strict=True))
+    ways = {name: options.pop(name) for name in LAUNCH if name in options}
     problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
-    launch, rows = plan_forward(problem, q.dtype, schedule=schedule, config=config), problem.sizes[:2]
+    launch, rows = plan_forward(problem, q.dtype, **ways), problem.sizes[:2]
 
     def run(
         q: torch.Tensor,

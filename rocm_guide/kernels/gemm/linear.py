@@ -15,7 +15,7 @@ import torch
 
 from rocm_guide.kernels.arguments import check_dtype, check_shape
 from rocm_guide.kernels.gemm.tiled import gemm, plan_gemm
-from rocm_guide.kernels.launch import needs_gradient, planned
+from rocm_guide.kernels.launch import apply, needs_gradient, planned
 from rocm_guide.kernels.tracing import traced
 
 __all__ = []
@@ -68,7 +68,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
         y = torch.ops.rocm_guide.linear(x.reshape(-1, x.shape[-1]), weight, bias)
         return y.reshape(*x.shape[:-1], weight.shape[0])
     if needs_gradient(x, weight, bias):
-        return LinearFunction.apply(x, weight, bias)
+        return apply(LinearFunction, x, weight, bias)
     return planned(_plan, (x, weight, bias))(x, weight, bias)
 
 

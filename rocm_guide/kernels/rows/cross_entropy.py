@@ -26,7 +26,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned
+from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.tracing import traced
 
@@ -199,7 +199,7 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int 
         loss = cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
     """
     if needs_gradient(logits) and not traced():
-        losses = CrossEntropy.apply(logits, labels, ignore_index)
+        losses = apply(CrossEntropy, logits, labels, ignore_index)
     else:
         losses = cross_entropy_forward(logits, labels, ignore_index)[0]
     return losses.sum() / (labels != ignore_index).sum()

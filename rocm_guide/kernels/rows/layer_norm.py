@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, unread
+from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned, unread
 from rocm_guide.kernels.rows.configs import LAYER_NORM_FORWARD
 from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
 from rocm_guide.kernels.rows.tile import RowTile, as_rows, check_vectors, pick_row_tile
@@ -243,7 +243,7 @@ def layer_norm(
         return layer_norm_forward(x, weight, bias, eps)[0]
     eps = check_number("eps", eps, 0.0)
     if needs_gradient(x, weight, bias):
-        return LayerNorm.apply(x, weight, bias, eps)
+        return apply(LayerNorm, x, weight, bias, eps)
     return planned(_plan_forward, (x, weight, bias), None)(x, weight, bias, eps, False)[0]
 
 

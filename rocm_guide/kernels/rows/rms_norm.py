@@ -24,7 +24,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned, unread
+from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned, unread
 from rocm_guide.kernels.rows.configs import RMS_NORM_BACKWARD, RMS_NORM_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
@@ -312,7 +312,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
         return rms_norm_forward(x, weight, eps)[0]
     eps = check_number("eps", eps, 0.0)
     known = None if needs_gradient(x, weight) else planned(_plan_forward, (x, weight), None)
-    return known(x, weight, eps, False)[0] if known else RmsNorm.apply(x, weight, eps)
+    return known(x, weight, eps, False)[0] if known else apply(RmsNorm, x, weight, eps)
 
 
 def reference_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:

@@ -23,7 +23,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned
+from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.tracing import traced
 
@@ -159,7 +159,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         y = swiglu(gate_proj(x), up_proj(x))
     """
     if needs_gradient(gate, up) and not traced():
-        return SwiGlu.apply(gate, up)
+        return apply(SwiGlu, gate, up)
     return swiglu_forward(gate, up)
 
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import architecture, check_dtype, check_same_device, check_shape, next_power_of_2
-from rocm_guide.kernels.launch import Launch, maker, needs_gradient, planned
+from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.configs import SOFTMAX_BACKWARD, SOFTMAX_FORWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, pick_row_tile
 from rocm_guide.kernels.tracing import traced
@@ -210,7 +210,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     """
     if traced():
         return softmax_forward(x)
-    return Softmax.apply(x) if needs_gradient(x) else planned(_plan_forward, (x,), None)(x)
+    return apply(Softmax, x) if needs_gradient(x) else planned(_plan_forward, (x,), None)(x)
 
 
 def reference_softmax(x: torch.Tensor) -> torch.Tensor:
