@@ -29,6 +29,7 @@ _SHARED_INPUT = (
     ("down_proj", "mlp.c_proj", "fc2"),
 )
 _FROM_NORM, _FROM_ATTENTION = (_SHARED_INPUT[0], _SHARED_INPUT[4]), _SHARED_INPUT[3]
+FROM_MLP = _SHARED_INPUT[4] + _SHARED_INPUT[5]
 
 
 def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dict[str, int]:

@@ -6,6 +6,7 @@ In reading order:
 - ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
   updates.
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
+- ``recompute``: Activation checkpointing by halves of a layer: attention in one piece, the MLP in tiles of tokens.
 - ``step_clock``: When training began, was warm, and ended: the clock behind
   :func:`rocm_guide.training.sft.fine_tune`.
 - ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has
@@ -20,6 +21,7 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.training.evaluation import answer, exact_match
     from rocm_guide.training.job import adapter_size, training_figures, whole_job
+    from rocm_guide.training.recompute import recompute_halves
     from rocm_guide.training.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
 
 __all__ = [
@@ -29,10 +31,11 @@ __all__ = [
     "fine_tune",
     "folder_bytes",
     "recipe",
+    "recompute_halves",
     "sft_settings",
     "trainable_parameters",
     "training_figures",
     "whole_job",
 ]
 
-__getattr__, __dir__ = face(__name__, "sft", "job", "evaluation")
+__getattr__, __dir__ = face(__name__, "sft", "recompute", "job", "evaluation")

@@ -13,7 +13,7 @@ from typing import Any
 
 from rocm_guide.zoo.sizes import Layer, SizesError
 
-__all__ = ["LIGER"]
+__all__ = ["LIGER", "PLAIN_LAYERS"]
 
 #: What a family's config.json may leave out, because transformers has it as a default. None: as many as heads.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -61,6 +61,8 @@ _SAME = {"kimi_k2": "deepseek_v3", "gemma3": "gemma3_text"}
 FAMILIES = (*_DEFAULTS, *_SAME)
 #: Families whose norms and MLPs Liger-Kernel replaces (liger_kernel.transformers.monkey_patch).
 LIGER = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe")
+#: Families whose layers are norm, attention, sum, norm, MLP, sum, and nothing else.
+PLAIN_LAYERS = ("llama", "mistral", "qwen2", "qwen3")
 _SIGLIP = {
     "hidden_size": 1152,
     "intermediate_size": 4304,

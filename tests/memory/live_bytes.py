@@ -1,45 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The bytes alive during a real training step on the CPU, tensor by tensor: the memory formulae's measure."""
+"""A real training step on the CPU and the bytes alive during it: the memory formulae's measure."""
 
 from __future__ import annotations
 
-import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.autograd.graph import saved_tensors_hooks
 
+from rocm_guide.memory.live import LiveBytes
+from rocm_guide.training.recompute import recompute_halves
 from rocm_guide.zoo.sizes import sizes_of
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation makes, until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self.seen: dict[int, int] = {}
-
-    def watch(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self.seen:
-            return
-        self.seen[key] = storage.nbytes()
-        self.now += storage.nbytes()
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._free, key)
-
-    def _free(self, key: int) -> None:
-        self.now -= self.seen.pop(key, 0)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self.watch(leaf)
-        return out
 
 
 def training_step(config: Any, work: Any) -> dict[str, int]:
@@ -51,7 +23,9 @@ def training_step(config: Any, work: Any) -> dict[str, int]:
     live, found = LiveBytes(), {}
     with live:
         model = base = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if work.wide else torch.bfloat16)
-        if work.checkpointing:
+        if work.tiles:
+            recompute_halves(model, work.tiles)
+        elif work.checkpointing:
             model.gradient_checkpointing_enable()
         if work.method != "full":
             model = _adapted(model, work, sizes_of(config).lora_targets())
@@ -63,7 +37,8 @@ def training_step(config: Any, work: Any) -> dict[str, int]:
         ids = torch.randint(3, config.vocab_size, (work.batch, work.seq))
         for _ in range(3):
             live.peak = live.now
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            waiting = _elsewhere(config.hidden_size) if work.offloading else nullcontext()
+            with torch.autocast("cpu", dtype=torch.bfloat16), waiting:
                 out = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids, fused_lm_head=True)
                 loss = -out.log_probs.sum() / 100
             found["forward"] = live.now
@@ -77,6 +52,19 @@ def training_step(config: Any, work: Any) -> dict[str, int]:
     return found
 
 
+def _elsewhere(width: int) -> saved_tensors_hooks:
+    """As if tensors of the hidden size were offloaded: kept in arrays of numpy, which are not counted."""
+
+    def away(x: torch.Tensor) -> Any:
+        kept = x.dim() == 3 and x.shape[-1] == width and x.dtype == torch.bfloat16
+        return x.detach().view(torch.int16).numpy().copy() if kept else x
+
+    def back(x: Any) -> torch.Tensor:
+        return x if isinstance(x, torch.Tensor) else torch.from_numpy(x).clone().view(torch.bfloat16)
+
+    return saved_tensors_hooks(away, back)
+
+
 def _adapted(model: Any, work: Any, linear: tuple[str, ...]) -> Any:
     from peft import LoraConfig, get_peft_model
 
@@ -86,6 +74,6 @@ def _adapted(model: Any, work: Any, linear: tuple[str, ...]) -> Any:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(torch.bfloat16)
-    if work.checkpointing:
+    if work.checkpointing and not work.tiles:
         model.enable_input_require_grads()
     return model

@@ -12,6 +12,7 @@ import pytest
 from transformers import AutoConfig
 
 import rocm_guide.memory.activations as activations
+import rocm_guide.memory.recomputed as recomputed
 from rocm_guide.base import GuideError
 from rocm_guide.memory.planner import fit, generate_moments
 from rocm_guide.memory.sharded import sharded_moments
@@ -66,6 +67,22 @@ def test_saved_bytes_of_a_layer_are_exactly_those_of_a_real_forward_pass(name: s
 def test_peak_of_a_real_step(name: str, tokens: tuple[int, int], checkpointing: bool, small_tiles) -> None:
     # On a CPU the tile of the loss goes through several fp32 copies that the GPU's kernel does not make: 10 %.
     work = replace(CASES[name], batch=tokens[0], seq=tokens[1], checkpointing=checkpointing)
+    found = training_step(small(), work)
+    peak = max(sum(parts.values()) for parts in step_moments(sizes_of(small()), work).values())
+    assert peak == pytest.approx(found["peak"], rel=0.10)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "mixed"])
+@pytest.mark.parametrize(("tiles", "offloading"), [(1, False), (4, False), (0, True), (4, True)])
+def test_peak_of_a_step_with_less_memory(name: str, tiles: int, offloading: bool, small_tiles, monkeypatch) -> None:
+    import trl.trainer.utils as trl_utils
+
+    # A CPU's copies of the loss's tile would be all that one sees. What the stand-in offloads is away at once, and one
+    # tensor at a time comes back.
+    monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 8)
+    monkeypatch.setattr(activations, "LOSS_WORDS", 8)
+    monkeypatch.setattr(recomputed, "IN_FLIGHT", 1)
+    work = replace(CASES[name], checkpointing=True, tiles=tiles, offloading=offloading)
     found = training_step(small(), work)
     peak = max(sum(parts.values()) for parts in step_moments(sizes_of(small()), work).values())
     assert peak == pytest.approx(found["peak"], rel=0.10)
@@ -339,6 +356,9 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
         ({"method": "magic"}, "choose one of full, lora, qlora"),
         ({"precision": "fp8"}, "bf16, mixed"),
         ({"kernels": "cuda"}, "liger, torch"),
+        ({"tiles": -1}, "whole number from 1"),
+        ({"tiles": 4}, "without checkpointing"),
+        ({"offloading": True}, "without checkpointing"),
         ({"batch": 0}, "whole number from 1"),
         ({"seq": -1}, "whole number from 1"),
         ({"rank": 0}, "whole number from 1"),

@@ -35,6 +35,12 @@ def fit(
         int | None, typer.Option(help="Tokens of a row, the answer included; 2048 if the model takes so many.")
     ] = None,
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Recompute activations.")] = False,
+    tiles: Annotated[
+        int, typer.Option(help="With --checkpointing: attention and MLP apart, the MLP in so many parts.")
+    ] = 0,
+    offloading: Annotated[
+        bool, typer.Option("--offloading", help="With --checkpointing: what is kept waits in the host's memory.")
+    ] = False,
     fsdp: Annotated[bool, typer.Option("--fsdp", help="Shard parameters, gradients and states.")] = False,
     precision: Annotated[str, typer.Option(help="Of full training: bf16 (all of it) or mixed (fp32 states).")] = "bf16",
     kernels: Annotated[str, typer.Option(help="liger (fused) or torch.")] = "liger",
@@ -70,6 +76,8 @@ def fit(
         chosen,
         dropout,
         method != "qlora",
+        tiles,
+        offloading,
     )
     _check_options(work, fsdp, device_map)
     fields = config_fields(model)
@@ -140,7 +148,8 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
     work = plan.work
     many = f"{plan.count} x " if plan.count > 1 else ""
     how = [work.method] + [f"{work.precision} states"] * (work.method == "full") + ["FSDP"] * plan.fsdp
-    how += ["checkpointing"] * work.checkpointing + [f"weights: {plan.stored_as}"] * (plan.stored_as != "bf16")
+    how += ["checkpointing"] * work.checkpointing + [f"halves, {work.tiles} tiles"] * bool(work.tiles)
+    how += ["offloading"] * work.offloading + [f"weights: {plan.stored_as}"] * (plan.stored_as != "bf16")
     say(f"{shown(model)} on {many}{plan.gpu}: {', '.join(how)}; batch {work.batch} x {work.seq} tokens on each GPU")
     for name, size in {**plan.parts, **plan.overhead}.items():
         bar = "#" * round(BAR * size / max(plan.total, plan.budget))
