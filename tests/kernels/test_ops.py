@@ -9,7 +9,12 @@ import torch
 from rocm_guide.kernels import ops, ops_products  # noqa: F401 - registers the operators
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
+from rocm_guide.kernels.attention.quantized import attention_quantized, quantize_heads
 from rocm_guide.kernels.decode.decode import attention_decode
+from rocm_guide.kernels.decode.integer import attention_decode_int
+from rocm_guide.kernels.decode.kv_quant import quantize_kv
+from rocm_guide.kernels.decode.mla import mla_decode
+from rocm_guide.kernels.decode.mla_prefill import mla_attention
 from rocm_guide.kernels.decode.paged import attention_paged
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
@@ -92,6 +97,38 @@ def test_products_in_one_graph(device):
     program = torch.export.export(Whole(products), given)
     names = [str(node.target) for node in program.graph.nodes if "rocm_guide" in str(node.target)]
     assert len(names) == len(expected), names
+
+
+def caches(q, pages, q_nope, q_pe, kv, k_pe, wkv_b, lengths):
+    """Attention over what is compressed."""
+    (k, k_grid), (v, v_grid) = quantize_kv(pages, 4), quantize_kv(pages, 8)
+    codes, scale = quantize_heads(pages.transpose(1, 2).contiguous(), torch.int8)
+    heads = {"k_scale": scale, "v_scale": scale}
+    return (
+        attention_decode_int(q, k, k, k_grid, k_grid, scale=0.5),
+        attention_decode_int(q, v, v, v_grid, v_grid, lengths=lengths),
+        mla_decode(q_nope[:, 0], q_pe[:, 0], kv, k_pe, wkv_b, lengths=lengths),
+        mla_attention(q_nope, q_pe, kv, k_pe, wkv_b, causal=True, scale=0.25),
+        *attention_quantized(q[:, :, None], codes, codes, **heads, causal=True),
+        *attention_quantized(codes, codes, codes, **heads, q_scale=scale, p_scale=1 / 127, out_dtype=torch.float32),
+        *attention_quantized(q[:, None], codes.transpose(1, 2), codes.transpose(1, 2), **heads, layout="bshd"),
+    )
+
+
+def test_compressed_caches_in_one_graph(device):
+    half = torch.float16
+    shapes = (2, 2, 16), (2, 4, 2, 16), (2, 3, 2, 16), (2, 3, 2, 8), (2, 4, 32), (2, 4, 8), (2, 20, 32)
+    given = [whole(*shape, seed=i, dtype=half, device=device) for i, shape in enumerate(shapes)]
+    given.append(torch.tensor([4, 3], dtype=torch.int32, device=device))
+    expected = caches(*given)
+    torch._dynamo.reset()
+    got = torch.compile(caches, fullgraph=True, backend="aot_eager")(*given)
+    assert [(t.dtype, t.shape) for t in got] == [(t.dtype, t.shape) for t in expected]
+    for a, b in zip(got, expected, strict=True):
+        assert torch.equal(a, b)
+    program = torch.export.export(Whole(caches), tuple(given))
+    names = [str(node.target) for node in program.graph.nodes if "rocm_guide" in str(node.target)]
+    assert len(names) == 7, names
 
 
 class Whole(torch.nn.Module):

@@ -30,12 +30,15 @@ from rocm_guide.kernels.attention.forward_launch import STARTS, plan_forward
 from rocm_guide.kernels.attention.problem import attention_problem
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.launch import planned
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["attention_quantized", "quantize_heads"]
 
+#: Options with which a call can become an operator, and their defaults.
+USUAL = {"bias": None, "alibi_slopes": None, "layout": "bhsd", "scale": None, "causal": False}
 _FLOATS = ("float16", "bfloat16", "float32")
 _FP8 = ("float8_e4m3fn", "float8_e4m3fnuz")
 
@@ -103,6 +106,9 @@ def attention_quantized(
     Raises:
         KernelError: types that do not belong together, a missing scale, the other GPU's kind of fp8.
     """
+    if USUAL.keys() >= options.keys() and (traced := operator("attention_quantized")) is not None:
+        out, lse = traced(q, k, v, k_scale, v_scale, q_scale, p_scale, out_dtype, *(USUAL | options).values())
+        return out, lse
     bias, slopes = options.pop("bias", None), options.pop("alibi_slopes", None)
     tensors = q, k, v, q_scale, k_scale, v_scale, bias, slopes
     choice = p_scale, out_dtype, tuple(options), *options.values()

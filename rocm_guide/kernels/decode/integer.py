@@ -35,6 +35,7 @@ from rocm_guide.kernels.decode.configs import DecodeTile, keys_per_step, parts_f
 from rocm_guide.kernels.decode.decode import _LOG2E, _combine, _rows_of, block_rows, check_decode, check_parts
 from rocm_guide.kernels.decode.kv_quant import grid_shape
 from rocm_guide.kernels.launch import Launch, maker, planned, unread
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -249,6 +250,8 @@ def attention_decode_int(
     if scale is not None:
         scale = check_number("scale", scale)
     tensors = q, k_codes, v_codes, k_grid, v_grid, lengths
+    if (traced := operator("attention_decode_int")) is not None:
+        return traced(*tensors, scale)
     return planned(_plan, tensors, parts)(*tensors, scale)
 
 

@@ -35,6 +35,7 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.decode.configs import DecodeTile, parts_for
 from rocm_guide.kernels.decode.decode import _combine, check_parts
 from rocm_guide.kernels.decode.mla_prefill import check_mla, reference_mla_absorbed
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -246,6 +247,8 @@ def mla_decode(
     """
     import torch
 
+    if (traced := operator("mla_decode")) is not None:
+        return traced(q_nope, q_pe, kv, k_pe, wkv_b, lengths, scale)
     check_shape("q_nope", q_nope, (None, None, None))
     scale = check_mla(q_nope, q_pe, kv, k_pe, wkv_b, scale)
     if lengths is not None:

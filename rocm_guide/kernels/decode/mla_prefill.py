@@ -38,6 +38,7 @@ from rocm_guide.kernels.arguments import (
     compiler_options,
     next_power_of_2,
 )
+from rocm_guide.kernels.tracing import operator
 
 if TYPE_CHECKING:
     import torch
@@ -203,6 +204,8 @@ def mla_attention(
     """
     import torch
 
+    if config is None and (traced := operator("mla_attention")) is not None:
+        return traced(q_nope, q_pe, kv, k_pe, wkv_b, causal, scale)
     check_shape("q_nope", q_nope, (None, None, None, None))
     scale = check_mla(q_nope, q_pe, kv, k_pe, wkv_b, scale)
     (batch, queries, heads, d), (_, keys, c), r = q_nope.shape, kv.shape, q_pe.shape[-1]
