@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from rocm_guide.course.cpu_time import CpuTime, busy_note, cpu_time
+from rocm_guide.course.pool import inductor_folder
 from rocm_guide.distributed.loopback import switch_on_loopback
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
@@ -17,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Inductor's helper processes each import torch, for cores that are taken already.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Torch's own folder is shared by runs for other vectors of the processor, and what it returns is then wrong.
+if compiled := inductor_folder():
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled))
 
 # A shell that starts the tests in the background hands down an ignored Ctrl-C, and so would every process that tests
 # start: those that prove what Ctrl-C does would wait for ever.

@@ -83,8 +83,10 @@ def child_environment(
             # Inductor's helpers cost each notebook the import of torch, and the cores are taken: kernels for a CPU are
             # compiled by the notebook itself. On a GPU machine there are many cores, and many kernels to compile.
             env.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    if kept := _inductor_folder():
-        env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
+    if kept := inductor_folder():
+        # A process that has imported inductor, as tests do, hands down torch's own folder, which nobody has chosen.
+        if env.get("TORCHINDUCTOR_CACHE_DIR") in (None, str(Path(tempfile.gettempdir(), _inductor_name()))):
+            env["TORCHINDUCTOR_CACHE_DIR"] = str(kept)
         if not fresh:
             _share_headers(kept, scratch / "tmp")
     if models is not None and (fresh or not env.get("ROCM_GUIDE_RUNS")):
@@ -95,18 +97,27 @@ def child_environment(
     return env
 
 
-def _inductor_folder() -> Path | None:
+def _inductor_name() -> str:
+    """What torch calls inductor's folder below TMPDIR."""
+    return f"torchinductor_{re.sub(_NOT_IN_NAMES, '_', getpass.getuser())}"
+
+
+def inductor_folder() -> Path | None:
     """Where torch.compile keeps its results for all notebooks; its own choice is TMPDIR, which goes away with each.
 
     Triton and zig keep theirs in the user's folder anyway, by a digest of source, target and compiler; all three write
     to a temporary file and rename it, so notebooks may share them while they run. Inductor compiles C++ for the
-    processor at hand, and a home folder may be served to several machines: each kind has a folder of its own.
+    processor at hand, and a home folder may be served to several machines: each kind has a folder of its own. Each
+    ATEN_CPU_CAPABILITY has one too: what inductor wrote for the vectors of one is wrong, without an error, in those of
+    another (seen with torch 2.13), and its own keys do not tell them apart.
 
     None where the cache cannot be written, or others can write to it: libraries are loaded from there.
     """
     try:
         told = re.search(r"^(flags|Features)\b.*$", Path("/proc/cpuinfo").read_text(), re.M)
-        kind = hashlib.sha256(f"{platform.machine()} {told[0] if told else platform.node()}".encode()).hexdigest()[:12]
+        limit = os.environ.get("ATEN_CPU_CAPABILITY", "")
+        this = f"{platform.machine()} {told[0] if told else platform.node()} {limit}"
+        kind = hashlib.sha256(this.encode()).hexdigest()[:12]
         folder = own_folder(cache_folder() / "inductor" / kind)
     except (OSError, GuideError):
         return None
@@ -126,7 +137,7 @@ def _share_headers(kept: Path, temporary: Path) -> None:
                 unfinished = not file.read(4).startswith(b"gpch")  # gcc writes these four bytes last
             if unfinished and time.time() - path.stat().st_mtime > _COMPILING:
                 path.unlink()
-        place = temporary / f"torchinductor_{re.sub(_NOT_IN_NAMES, '_', getpass.getuser())}"
+        place = temporary / _inductor_name()
         place.mkdir(mode=0o700, exist_ok=True)
         (place / headers.name).symlink_to(headers)
     except (OSError, KeyError, GuideError):

@@ -340,6 +340,17 @@ def test_notebooks_share_what_inductor_compiles(tmp_path, monkeypatch):
         child_environment(tmp_path / name, "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] for name in ("a", "b")
     )
     assert first == second and first.startswith(str(tmp_path / "cache" / "inductor"))
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    narrow = child_environment(tmp_path / "n", "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"]
+    assert narrow != first, "inductor takes what was compiled for wider vectors, and computes nonsense"
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY")
+    # Torch's own folder is in the environment of whoever has imported inductor; a reader's choice is another one.
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    for told, wanted in ((default_cache_dir(), first), (str(tmp_path / "mine"), str(tmp_path / "mine"))):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", told)
+        assert child_environment(tmp_path / "t", "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] == wanted
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert child_environment(tmp_path / "c", "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] != first
     cold = child_environment(tmp_path / "d", "m", one_thread=True, fresh=True)["TORCHINDUCTOR_CACHE_DIR"]

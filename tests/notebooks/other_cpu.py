@@ -41,7 +41,10 @@ if platform.machine() != "x86_64":  # elsewhere only PyTorch's own kernels can b
 
 def environment(cpu: str) -> dict[str, str]:
     """The environment of a process that is to behave as on ``cpu``, with one thread."""
-    return {**os.environ, **CPUS[cpu], "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    told = {**os.environ, **CPUS[cpu], "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    if kept := told.get("TORCHINDUCTOR_CACHE_DIR"):  # torch does not see that its results are for other vectors
+        told["TORCHINDUCTOR_CACHE_DIR"] = f"{kept}-{cpu}"
+    return told
 
 
 def in_force() -> dict[str, str]:
