@@ -24,6 +24,8 @@ __all__ = ["lint_notebook"]
 
 #: Notebook 18 shows the seven kernels of its ladder whole, each in a cell of its own with its report.
 _LONGER = {"18": 72}
+#: A place for one guess or several: "guess = None", "guess_a, guess_b = None, None".
+_GUESS = re.compile(r"\w*guess\w*(, \w*guess\w*)* = ")
 _FORBIDDEN = (
     (r"^\s*!", "a shell command with !; teach the command in text, or call a helper"),
     (r"^\s*%pip|^\s*%conda", "installs a package; preflight() names what is missing"),
@@ -111,6 +113,18 @@ def _shape(nb: dict[str, Any]) -> Found:
     solutions = [c for _, c in code if "solution" in _tags(c)]
     if len(solutions) < 3:
         yield "error", 0, f"{len(solutions)} cells tagged solution; one for each exercise"
+
+
+def _predictions(nb: dict[str, Any]) -> Found:
+    """Every "**Predict" has a place for a guess, and the last code cell shows how many were right."""
+    asked = sum(cell_source(c).count("**Predict") for c in nb["cells"] if c["cell_type"] == "markdown")
+    code = [cell_source(c) for c in nb["cells"] if c["cell_type"] == "code"]
+    lines = (line.split("=")[0] for source in code for line in source.splitlines() if _GUESS.match(line))
+    guesses = sum(line.count("guess") for line in lines)
+    if guesses < asked:
+        yield "error", 0, f"{asked} times **Predict and {guesses} times 'guess = None'; keep each with predict(…)"
+    if asked and not re.search(r"^predict\w*\.score\(\)", code[-1] if code else "", re.M):
+        yield "error", 0, "the last code cell does not show the predictions: predict.score()"
 
 
 def _parameters(nb: dict[str, Any]) -> Found:
@@ -208,7 +222,7 @@ def lint_notebook(path: Path) -> list[Finding]:
     if name is None:
         found.append(("error", 0, "the file name is not NN_topic.ipynb"))
     try:
-        for rule in (_shape, _parameters, _code, _outputs, _stamp):
+        for rule in (_shape, _predictions, _parameters, _code, _outputs, _stamp):
             found += rule(nb)
     except SyntaxError as e:
         found.append(("error", 0, f"the parameters cell is not Python: {e.msg}"))

@@ -107,6 +107,8 @@ BREAKS = [
     (replace(23, "Exercises", "Tasks"), "a section Exercises"),
     (replace(27, "Symptom", "Sign"), "a table Symptom | Cause | Fix"),
     (replace(26, "check_part_2", "check_part_1"), "2 exercises with a check"),
+    (append(5, " **Predict.** How many?"), "1 times **Predict and 0 times 'guess = None'"),
+    (append(5, " **Predict.** How many?"), "the last code cell does not show the predictions"),
     (edit(lambda c: c[26]["metadata"].clear()), "2 cells tagged solution"),
     (edit(lambda c: c[26].update(source="check_part_2(1)")), "a wrong one would pass"),
     (edit(lambda c: c[2]["metadata"].clear()), "0 cells tagged parameters"),
