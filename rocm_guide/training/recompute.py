@@ -8,7 +8,7 @@ MLP looks at each token alone. Nothing is computed more often than with checkpoi
 of the hidden size is kept for each layer, and ``activation_offloading`` of TRL's ``SFTConfig`` moves both to the host.
 
 Sources: Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174; tiles of tokens: Bekman et al.,
-"Arctic Long Sequence Training", arXiv:2506.13996, section 3.1.
+"Arctic Long Sequence Training", arXiv:2506.13996 (its TiledMLP).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def recompute_halves(model: Any, tiles: int = 4) -> ExitStack:
         what undoes it, by ``close()`` or at the end of a ``with`` block.
 
     Raises:
-        GuideError: another family, or no number of tiles.
+        GuideError: another family, no number of tiles, or layers whose ``forward`` somebody else has replaced.
 
     Example::
 
@@ -67,8 +67,12 @@ def recompute_halves(model: Any, tiles: int = 4) -> ExitStack:
     if kind not in PLAIN_LAYERS:
         fix = f"give one of {', '.join(PLAIN_LAYERS)}, or use checkpointing of whole layers"
         raise GuideError(f"a model of type {kind!r}: {fix}")
+    layers = [m for m in base.modules() if all(hasattr(m, part) for part in PARTS)]
+    own = [before for layer in layers if (before := vars(layer).get("forward")) is not None]
+    if any(getattr(getattr(before, "__func__", None), "func", None) is not _forward for before in own):
+        raise GuideError("a layer's forward was replaced (by a device map, say): load the model whole on one device")
     done = ExitStack()
-    for layer in [m for m in base.modules() if all(hasattr(m, part) for part in PARTS)]:
+    for layer in layers:
         before = vars(layer).get("forward")
         object.__setattr__(layer, "forward", MethodType(partial(_forward, tiles=tiles), layer))
         done.callback(_put_back, layer, before)

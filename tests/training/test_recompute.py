@@ -138,3 +138,9 @@ def test_refusals():
     with pytest.raises(GuideError, match="type 'gpt2': give one of llama") as refused:
         recompute_halves(other)
     assert "\n" not in str(refused.value)
+    spread = small()
+    layer = spread.model.layers[-1]
+    layer.forward = lambda *a, **k: type(layer).forward(layer, *a, **k)  # as accelerate does it for a device map
+    with pytest.raises(GuideError, match="load the model whole on one device"):
+        recompute_halves(spread)
+    assert "forward" not in vars(spread.model.layers[0])
