@@ -336,6 +336,7 @@ def test_notebooks_share_what_inductor_compiles(tmp_path, monkeypatch):
     """One folder in the cache for all, another for another kind of processor, and none where nothing can be kept."""
     monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     first, second = (
         child_environment(tmp_path / name, "m", one_thread=True)["TORCHINDUCTOR_CACHE_DIR"] for name in ("a", "b")
     )
