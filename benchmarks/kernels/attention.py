@@ -31,6 +31,8 @@ from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.quantized import attention_quantized, quantize_heads
 
 SHAPES = [(4, 32, 4096, 128), (1, 32, 16384, 128)]
+#: A length that no tile divides beside one that all tiles divide.
+ODD = [(2, 40, 3001, 128), (2, 40, 3072, 128)]
 HALVES = (torch.float16, torch.bfloat16)
 #: Tiles to try on Hopper, by head size. "one program": it fills a multiprocessor, and its two warpgroups meet at three
 #: barriers per step, so that the matrix units wait while both compute exponentials. "two": two programs share a
@@ -103,10 +105,12 @@ def ways(causal: bool) -> dict[str, Callable[..., torch.Tensor]]:
     }
 
 
-def against_peers(runs: int) -> list[dict[str, Any]]:
-    """Forward and forward + backward at the shapes, causal and not, both 16-bit types."""
+def against_peers(
+    runs: int, shapes: list[tuple[int, ...]] = SHAPES, dtypes: tuple[torch.dtype, ...] = HALVES
+) -> list[dict[str, Any]]:
+    """Forward and forward + backward at the shapes, causal and not."""
     rows = []
-    for shape, causal, dtype in itertools.product(SHAPES, (False, True), HALVES):
+    for shape, causal, dtype in itertools.product(shapes, (False, True), dtypes):
         q, k, v, do = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(4))
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         with torch.no_grad():
@@ -270,11 +274,12 @@ def main() -> None:
         tiles(runs)
         return
     rows = against_peers(runs)
+    odd = against_peers(runs, ODD, (torch.bfloat16,))
     more = features(runs)
     if not given.quick:
         from rocm_guide.device import accelerator
 
-        save("attention", {"runs": runs, "against_peers": rows, "features": more}, given.out)
+        save("attention", {"runs": runs, "against_peers": rows, "odd_lengths": odd, "features": more}, given.out)
         save_plot("attention", plot(rows, more, accelerator().label()), given.out)
 
 

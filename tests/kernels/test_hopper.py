@@ -5,11 +5,14 @@ The features that only Hopper has are written in PTX (rocm_guide/kernels/hopper.
 configuration, so a new Triton can lose them without any test of results noticing.
 """
 
+import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from rocm_guide.kernels.attention import backward as attention_backward
 from rocm_guide.kernels.attention import forward as attention_forward
 from rocm_guide.kernels.attention import forward_launch as attention_forward_launch
 from rocm_guide.kernels.attention import quantized as attention_quantized
@@ -20,6 +23,7 @@ from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
 from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
 MODULES = (
+    attention_backward,
     attention_forward_launch,
     attention_quantized,
     gemm_skinny,
@@ -104,6 +108,33 @@ def test_two_attention_programs_share_a_multiprocessor(compiled):
     assert alibi.metadata.num_warps == 8 and 2 * (alibi.metadata.shared + 1024) <= MULTIPROCESSOR
     assert ".maxnreg 128" in alibi.asm["ptx"], "256 threads, two programs, 65,536 registers"
     assert alone.metadata.num_warps == 8 and SHARED_MEMORY / 2 < alone.metadata.shared <= SHARED_MEMORY
+
+
+def assembled(kernel, folder):
+    """What the assembler tells of a compiled kernel: bytes spilled, and whether its matrix products run one by one."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    (folder / "k.ptx").write_text(kernel.asm["ptx"])
+    command = [get_ptxas(90).path, "-v", "-arch=sm_90a", str(folder / "k.ptx"), "-o", str(folder / "k.cubin")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    (spilled,) = re.findall(r"(\d+) bytes spill stores", said)
+    return int(spilled), "serialized" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_backward_at_odd_lengths_is_the_same_program(compiled, tmp_path, causal):
+    kinds = []
+    for rows in (3001, 3072):
+        q, lse = empty(2, 40, rows, 128, dtype=torch.bfloat16), empty(2, 40, rows, dtype=torch.float32)
+        attention_backward.attention_backward(q, q, q, q, q, lse, causal=causal)
+        (_, kv), (_, queries) = compiled[-2:]
+        assert "cp.async.bulk.tensor" in kv.asm["ptx"] and "cp.async.bulk.tensor" in queries.asm["ptx"]
+        kinds.append((kv.metadata.shared, assembled(kv, tmp_path), assembled(queries, tmp_path)))
+        assert 2 * (kv.metadata.shared + 1024) <= MULTIPROCESSOR and kv.metadata.num_warps == 4, "two programs"
+    assert kinds[0] == kinds[1]
+    _, (kv_spilled, kv_serial), (q_spilled, q_serial) = kinds[0]
+    assert kv_spilled <= 16 and q_spilled == 0 and not kv_serial and not q_serial
 
 
 @pytest.mark.slow

@@ -46,6 +46,8 @@ def _query_tiles(
     CAUSAL: tl.constexpr,
     MASKED: tl.constexpr,
     TMA: tl.constexpr,
+    PADDED: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Add the queries from ``low`` to ``high`` of one head to (dK, dV)."""
@@ -58,13 +60,18 @@ def _query_tiles(
     rows = tl.arange(0, BLOCK_M)
     for m in tl.range(low, high, BLOCK_M, num_stages=STAGES):
         q_tile = q.load([m, 0]) if TMA else load_rows(q, m, len_q, strides[0], D, BLOCK_M, COLUMNS, True)
-        live = rows < len_q - m
         # A row beyond the end, or one that saw no key, has p = exp2(s - inf) = 0.
-        top = tl.load(lse + m + rows, mask=live, other=float("inf")) * _LOG2E
-        top = tl.where(top == float("-inf"), float("inf"), top)
+        if PADDED:
+            top = tl.load(lse + m + rows)
+        else:
+            live = rows < len_q - m
+            top = tl.load(lse + m + rows, mask=live, other=float("inf")) * _LOG2E
+            top = tl.where(top == float("-inf"), float("inf"), top)
         s = tl.dot(k, tl.trans(q_tile), input_precision="ieee")
         if bias is None and slope is None:
-            if MASKED:
+            if MASKED and ONE_LOOP:  # the same for all keys that exist, with fewer registers
+                s = tl.where(j + (column0 - m - (len_k - len_q)) <= i, s, float("-inf"))
+            elif MASKED:
                 s = mask_scores(s, i, j, m, column0, len_q, len_k, CAUSAL)
             p = tl.exp2(s * scale - top[None, :])
         else:
@@ -82,7 +89,8 @@ def _query_tiles(
             kept = tl.where(keep, p * drop[2], 0.0)
             dp = tl.where(keep, dp * drop[2], 0.0)
         dv = tl.dot(kept.to(do_tile.dtype), do_tile, dv, input_precision="ieee")
-        ds = p * (dp - tl.load(delta + m + rows, mask=live, other=0.0)[None, :])
+        row_delta = tl.load(delta + m + rows) if PADDED else tl.load(delta + m + rows, mask=live, other=0.0)
+        ds = p * (dp - row_delta[None, :])
         dk = tl.dot(ds.to(q_tile.dtype), q_tile, dk, input_precision="ieee")
     return dk, dv
 
@@ -102,6 +110,8 @@ def attention_backward_kv_kernel(
     BLOCK_N: tl.constexpr,
     CAUSAL: tl.constexpr,
     TMA: tl.constexpr,
+    PADDED: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
     HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -140,6 +150,8 @@ def attention_backward_kv_kernel(
         )
         state = (tl.zeros([BLOCK_N, COLUMNS], tl.float32), tl.zeros([BLOCK_N, COLUMNS], tl.float32))
         tile_strides = ((strides[0][2], strides[0][3]), (strides[3][2], strides[3][3]))
+        # Causal: a loop with a mask, then one without. Between two loops Hopper's products wait for one another
+        # ("wgmma instructions are serialized"), so there the masked one goes to the end.
         low, middle = 0, 0
         if CAUSAL:
             # The first query that sees this tile's first key, and the first that sees all of it.
@@ -165,7 +177,7 @@ def attention_backward_kv_kernel(
                 given = (q_base, do_base)
             where = (bh, column0, len_q, len_k)
             vectors = (lse + row, delta + row)
-            if CAUSAL:
+            if CAUSAL and not ONE_LOOP:
                 state = _query_tiles(
                     state,
                     k_tile,
@@ -186,6 +198,8 @@ def attention_backward_kv_kernel(
                     CAUSAL,
                     True,
                     TMA,
+                    PADDED,
+                    ONE_LOOP,
                     STAGES,
                 )
             state = _query_tiles(
@@ -195,7 +209,7 @@ def attention_backward_kv_kernel(
                 given,
                 vectors,
                 tile_strides,
-                middle,
+                low if ONE_LOOP else middle,
                 len_q,
                 where,
                 scale * _LOG2E,
@@ -206,8 +220,10 @@ def attention_backward_kv_kernel(
                 D,
                 BLOCK_M,
                 CAUSAL,
-                False,
+                CAUSAL and ONE_LOOP,
                 TMA,
+                PADDED,
+                ONE_LOOP,
                 STAGES,
             )
         dk, dv = state

@@ -93,6 +93,7 @@ def attention_backward_q_kernel(
     BLOCK_N: tl.constexpr,
     CAUSAL: tl.constexpr,
     TMA: tl.constexpr,
+    PADDED: tl.constexpr,
     HEADS_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -142,8 +143,10 @@ def attention_backward_q_kernel(
         row = batch * strides[4][0] + head * strides[4][1] + q0 + row0
         live = rows < len_q - row0
         # A row beyond the end, or one that saw no key, has p = exp2(s - inf) = 0.
-        top = tl.load(lse + row + rows, mask=live, other=float("inf")) * _LOG2E
-        top = tl.where(top == float("-inf"), float("inf"), top)
+        top = tl.load(lse + row + rows, mask=live, other=float("inf"))
+        if not PADDED:
+            top *= _LOG2E
+            top = tl.where(top == float("-inf"), float("inf"), top)
         slope = slopes
         if slopes is not None:
             slope = tl.load(slopes + bh) * _LOG2E

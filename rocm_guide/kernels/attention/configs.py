@@ -97,10 +97,10 @@ BACKWARD_CONFIGS: dict[str, dict[int, dict[str, AttentionTile]]] = {
     "sm_90": {
         64: {"kv": _Tile(64, 64, warps=4, stages=3), "q": _Tile(128, 64, warps=8, stages=3, tma=True)},
         128: {
-            "kv": _Tile(64, 128, warps=8, stages=3, register_heavy={"m": 32, "stages": 2}),
+            "kv": _Tile(64, 64, warps=4, stages=2, tma=True, register_heavy={"m": 32, "stages": 2}),
             "q": _Tile(64, 64, warps=4, stages=2, tma=True),
         },
-        256: {"kv": _Tile(32, 64, warps=8), "q": _Tile(64, 32, warps=8)},
+        256: {"kv": _Tile(32, 64, warps=8, stages=2, tma=True), "q": _Tile(64, 32, warps=4, tma=True)},
     },
     "interpreter": {256: {"kv": _Tile(16, 16, warps=4), "q": _Tile(16, 16, warps=4)}},
 }

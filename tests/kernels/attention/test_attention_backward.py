@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.kernels.attention import backward
 from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.cases import backward_cases
@@ -95,6 +96,26 @@ def test_small(device, shape, causal):
     for dtype in (FP32,) if INTERPRETED else (FP32, HALF):
         given = problem(shape, dtype, device)
         check(run(*given, causal=causal), wanted(*given, causal=causal), dtype)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 2, 37, 45, 32), (2, 2, 1, 33, 20, 16), (1, 2, 2, 1, 17, 80), (1, 1, 1, 130, 129, 16)]
+)
+def test_as_on_hopper(device, shape, causal, monkeypatch):
+    """Rows' numbers padded and in units of log2, and one loop where causal: what NVIDIA's GPUs get, on any machine."""
+    tiles = {"kv": {"m": 16, "n": 16, "warps": 4}, "q": {"m": 16, "n": 16, "warps": 4}}
+    seen = []
+    launch = backward.attention_backward_kv_kernel.run
+    monkeypatch.setattr(
+        backward.attention_backward_kv_kernel, "run", lambda *a, **k: (seen.append(k), launch(*a, **k))[1]
+    )
+    monkeypatch.setattr(backward, "architecture", lambda tensor: "sm_90")
+    given = problem(shape, FP32, device)
+    out, lse = attention_forward(*given[:3], causal=causal)
+    got = attention_backward(given[3], *given[:3], out, lse, causal=causal, config=tiles)[:3]
+    check(got, wanted(*given, causal=causal), FP32)
+    assert seen[0]["PADDED"] and seen[0]["ONE_LOOP"]
 
 
 def test_half(device):
