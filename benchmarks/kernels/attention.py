@@ -16,7 +16,7 @@ import argparse
 import itertools
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def ways(causal: bool) -> dict[str, Callable[..., torch.Tensor]]:
 
 
 def against_peers(
-    runs: int, shapes: list[tuple[int, ...]] = SHAPES, dtypes: tuple[torch.dtype, ...] = HALVES
+    runs: int, shapes: Sequence[tuple[int, ...]] = SHAPES, dtypes: Sequence[torch.dtype] = HALVES
 ) -> list[dict[str, Any]]:
     """Forward and forward + backward at the shapes, causal and not."""
     rows = []
