@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Does a quantised model decode faster? Llama-2-7B's shape, one row, each format eager and compiled, in one run.
 
-    python -m benchmarks.models.quantized_decode          # on a GPU, about 5 minutes: results/quantized_decode.json
+    python -m benchmarks.models.quantized_decode          # on a GPU, about 7 minutes: results/quantized_decode.json
     python -m benchmarks.models.quantized_decode --dry    # on a CPU, in miniature; nothing is written
     python -m benchmarks.models.quantized_decode --plot   # only draw what is stored
 
