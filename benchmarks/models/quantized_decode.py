@@ -33,6 +33,8 @@ from benchmarks.timing import RESULTS, save_plot
 from rocm_guide.base import write_text
 
 PROMPT, TOKENS, RUNS = 64, 128, 3
+#: What a format raises that does not run here: its reason is the result.
+FAILURES = (RuntimeError, ImportError, AssertionError, TypeError, ValueError)
 
 
 class SkinnyLinear(nn.Module):
@@ -147,7 +149,7 @@ def one_way(change: Callable[[nn.Module], None], dry: bool, reference: torch.Ten
             row[name] = round(statistics.median(done["tokens_per_s"]), 1)
             if name == "compiled":
                 row["warmup_s"], row["kernels"] = round(done["warmup"].seconds, 1), done["warmup"].kernels
-        except Exception as error:  # noqa: BLE001 - the reason is the result
+        except FAILURES as error:
             row[name], row[f"{name}_reason"] = (
                 None,
                 f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
@@ -179,7 +181,7 @@ def measure(dry: bool, only: list[str]) -> dict[str, Any]:
             row = one_way(change, dry, reference)
             logits = row.pop("logits")
             reference = logits if reference is None else reference
-        except Exception as error:  # noqa: BLE001
+        except FAILURES as error:
             row = {"reason": reason(error)}
         report["ways"][name] = row
         print(name, json.dumps(row), flush=True)
