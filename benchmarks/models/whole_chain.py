@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""One model of true size through the course: fine-tuned (02), merged (03), quantised (06) and served (12), in one run.
+
+    python -m benchmarks.models.whole_chain --model random:tinyllama-1.1b --out DIR   # on a GPU
+    python -m benchmarks.models.whole_chain --model tiny --out DIR                    # on a CPU: does all of it run?
+
+The code cells of the notebooks run in plain Python, one process each (benchmarks/run_cells.py); a notebook that fails
+is named, and those after it run all the same. What comes back is the run's passport with the seconds of each notebook.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.models.list_questions import rows
+from rocm_guide.base import write_text
+
+ROOT = Path(__file__).parents[2]
+#: By notebook, the parameters of a true-size model on one GPU.
+PARAMETERS = {
+    "02": ["RANK=64", "LENGTH=1024", "BATCH=8", "EPOCHS=1"],
+    "03": ["PROMPTS=8"],
+    "06": ["SAMPLES=64", "LENGTH=1024"],
+    "12": ["USERS=[1, 8]"],
+}
+
+
+def run_notebook(number: str, given: list[str], log: Path) -> dict[str, Any]:
+    """Run one notebook in a process of its own; seconds, exit code, and the last line where it failed."""
+    (notebook,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    command = [sys.executable, "-m", "benchmarks.run_cells", str(notebook), *given]
+    began = time.perf_counter()
+    with log.open("w") as out:
+        code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+    done: dict[str, Any] = {"notebook": notebook.stem, "seconds": round(time.perf_counter() - began, 1), "code": code}
+    if code:
+        done["last_line"] = (log.read_text().strip().splitlines() or ["nothing was printed"])[-1][:300]
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="random:tinyllama-1.1b")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the run, its logs and passport.json")
+    parser.add_argument("--rows", type=int, default=2250, help="rows of the data set that is made here")
+    options = parser.parse_args()
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    common = [f"MODEL={options.model}", f"RUN={out / 'run'}"]
+    if options.model != "tiny":
+        write_text(out / "rows.jsonl", "\n".join(json.dumps(row) for row in rows(options.rows)) + "\n")
+        common.append(f"DATASET={out / 'rows.jsonl'}")
+    notebooks = []
+    for number, own in PARAMETERS.items():
+        notebooks.append(run_notebook(number, common + ([] if options.model == "tiny" else own), out / f"{number}.txt"))
+        print(json.dumps(notebooks[-1]), flush=True)
+    passport = json.loads((out / "run" / "passport.json").read_text())
+    write_text(out / "passport.json", json.dumps(passport | {"notebooks": notebooks}, indent=1) + "\n")
+    sys.exit(any(done["code"] for done in notebooks))
+
+
+if __name__ == "__main__":
+    main()
