@@ -103,9 +103,10 @@ define(
 )
 define(
     "attention_decode_int",
-    "(Tensor q, Tensor k_codes, Tensor v_codes, Tensor k_grid, Tensor v_grid, Tensor? lengths, float? scale) -> Tensor",
-    lambda q, k, v, k_grid, v_grid, lengths, scale: attention_decode_int(
-        q, k, v, k_grid, v_grid, lengths=lengths, scale=scale
+    "(Tensor q, Tensor k_codes, Tensor v_codes, Tensor k_grid, Tensor v_grid, Tensor? lengths, float? scale, "
+    "int? parts) -> Tensor",
+    lambda q, k, v, k_grid, v_grid, lengths, scale, parts: attention_decode_int(
+        q, k, v, k_grid, v_grid, lengths=lengths, scale=scale, parts=parts
     ),
     lambda q, *_: torch.empty(q.shape, dtype=q.dtype, device=q.device),
 )
@@ -118,8 +119,10 @@ def _latent_shape(q_nope: Tensor, q_pe: Tensor, kv: Tensor, k_pe: Tensor, wkv_b:
 _LATENT = "Tensor q_nope, Tensor q_pe, Tensor kv, Tensor k_pe, Tensor wkv_b"
 define(
     "mla_decode",
-    f"({_LATENT}, Tensor? lengths, float? scale) -> Tensor",
-    lambda q, q_pe, kv, k_pe, w, lengths, scale: mla_decode(q, q_pe, kv, k_pe, w, lengths=lengths, scale=scale),
+    f"({_LATENT}, Tensor? lengths, float? scale, int? parts) -> Tensor",
+    lambda q, q_pe, kv, k_pe, w, lengths, scale, parts: mla_decode(
+        q, q_pe, kv, k_pe, w, lengths=lengths, scale=scale, parts=parts
+    ),
     _latent_shape,
 )
 define(
@@ -130,36 +133,16 @@ define(
 )
 
 
-def _quantized(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_scale: Tensor,
-    v_scale: Tensor,
-    q_scale: Any,
-    p_scale: Any,
-    dtype: Any,
-    *rest: Any,
-) -> tuple[Tensor, Tensor]:
-    scales = {"k_scale": k_scale, "v_scale": v_scale, "q_scale": q_scale, "p_scale": p_scale}
-    return attention_quantized(q, k, v, **scales, out_dtype=dtype, **dict(zip(USUAL, rest, strict=True)))
+def _quantized(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    names = ("k_scale", "v_scale", "q_scale", "p_scale", "out_dtype", *USUAL)
+    return attention_quantized(q, k, v, **dict(zip(names, given, strict=True)))
 
 
-def _quantized_shapes(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_scale: Tensor,
-    v_scale: Tensor,
-    q_scale: Any,
-    p_scale: Any,
-    dtype: Any,
-    *rest: Any,
-) -> tuple[Tensor, Tensor]:
-    usual = torch.float16 if q.element_size() == 1 else q.dtype
-    tokens = 2 if dict(zip(USUAL, rest, strict=True))["layout"] == "bhsd" else 1
+def _quantized_shapes(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    dtype = given[4] or (torch.float16 if q.element_size() == 1 else q.dtype)
+    tokens = 2 if given[7] == "bhsd" else 1
     lse = q.new_empty((q.shape[0], q.shape[3 - tokens], q.shape[tokens]), dtype=torch.float32)
-    return torch.empty(q.shape, dtype=dtype or usual, device=q.device), lse
+    return torch.empty(q.shape, dtype=dtype, device=q.device), lse
 
 
 define(

@@ -106,8 +106,8 @@ def caches(q, pages, q_nope, q_pe, kv, k_pe, wkv_b, lengths):
     heads = {"k_scale": scale, "v_scale": scale}
     return (
         attention_decode_int(q, k, k, k_grid, k_grid, scale=0.5),
-        attention_decode_int(q, v, v, v_grid, v_grid, lengths=lengths),
-        mla_decode(q_nope[:, 0], q_pe[:, 0], kv, k_pe, wkv_b, lengths=lengths),
+        attention_decode_int(q, v, v, v_grid, v_grid, lengths=lengths, parts=2),
+        mla_decode(q_nope[:, 0], q_pe[:, 0], kv, k_pe, wkv_b, lengths=lengths, parts=2),
         mla_attention(q_nope, q_pe, kv, k_pe, wkv_b, causal=True, scale=0.25),
         *attention_quantized(q[:, :, None], codes, codes, **heads, causal=True),
         *attention_quantized(codes, codes, codes, **heads, q_scale=scale, p_scale=1 / 127, out_dtype=torch.float32),
@@ -127,8 +127,9 @@ def test_compressed_caches_in_one_graph(device):
     for a, b in zip(got, expected, strict=True):
         assert torch.equal(a, b)
     program = torch.export.export(Whole(caches), tuple(given))
-    names = [str(node.target) for node in program.graph.nodes if "rocm_guide" in str(node.target)]
-    assert len(names) == 7, names
+    calls = [node for node in program.graph.nodes if "rocm_guide" in str(node.target)]
+    assert len(calls) == 7, calls
+    assert [c.args[-1] for c in calls if "decode" in str(c.target)] == [None, 2, 2], "parts that the caller asked for"
 
 
 class Whole(torch.nn.Module):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = []
 
-#: The queries of every tile divide it.
-PADDING = 128
+#: Rows of a program of :func:`attention_delta_kernel`.
+DELTA_ROWS = 64
 
 
 @triton.jit
@@ -91,23 +91,38 @@ def launch_backward(
     if not q.numel() or not k.numel():
         return given_dq.zero_(), given_dk.zero_(), given_dv.zero_(), d_bias
     arch = architecture(q)
-    rows, padded, top, delta = q.shape[2], None, None, torch.empty_like(lse)
-    if arch.startswith("sm_") and problem.cu is None:
+    hopper = arch == "sm_90"
+    tiles = {
+        part: check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
+        for part in ("kv", "q")
+    }
+    rows, padded, top = q.shape[2], None, None
+    if hopper and problem.cu is None:
         # Two numbers of each row are loaded in the inner loop. If a head may start at any of them, the loads take so
         # many registers that tiles are spilled: 1.8 times as long for 3,001 rows as for 3,072 (NVIDIA H200).
-        padded = -(-rows // PADDING) * PADDING
-        delta, top = (torch.empty(*q.shape[:2], padded, dtype=torch.float32, device=q.device) for _ in range(2))
-    given = (out, do, delta, lse, top) if padded else (out, do, delta, None, None)
-    attention_delta_kernel[(-(-(padded or rows) // 64) * q.shape[0] * heads,)](
-        *given, (out.stride(), do.stride()), heads, rows, padded, D=d, COLUMNS=problem.columns, BLOCK=64
+        step = max(DELTA_ROWS, tiles["kv"].m)
+        padded = -(-rows // step) * step
+        top = torch.empty(*q.shape[:2], padded, dtype=torch.float32, device=q.device)
+    delta = torch.empty_like(lse if top is None else top)
+    attention_delta_kernel[(-(-(padded or rows) // DELTA_ROWS) * q.shape[0] * heads,)](
+        out,
+        do,
+        delta,
+        None if top is None else lse,
+        top,
+        (out.stride(), do.stride()),
+        heads,
+        rows,
+        padded,
+        D=d,
+        COLUMNS=problem.columns,
+        BLOCK=DELTA_ROWS,
     )
-    if top is not None:
-        lse = top
+    lse = lse if top is None else top
     tensors = (q, k, v, do, lse, delta)
     strides = (q.stride(), k.stride(), v.stride(), do.stride(), lse.stride())
     for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
-        c = check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
-        loaded = (q, do) if part == "kv" else (k, v)
+        c, loaded = tiles[part], (q, do) if part == "kv" else (k, v)
         constants = {
             "D": d,
             "COLUMNS": problem.columns,
@@ -122,7 +137,7 @@ def launch_backward(
         }
         with memory_from(descriptor_room(q.device)) if constants["TMA"] else nullcontext():
             if part == "kv":
-                constants["ONE_LOOP"] = arch.startswith("sm_")
+                constants["ONE_LOOP"] = hopper
                 grid = (-(-max_k // c.n) * sequences * (heads // group),)
                 kernel[grid](
                     tensors,

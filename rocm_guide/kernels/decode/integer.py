@@ -251,7 +251,7 @@ def attention_decode_int(
         scale = check_number("scale", scale)
     tensors = q, k_codes, v_codes, k_grid, v_grid, lengths
     if (traced := operator("attention_decode_int")) is not None:
-        return traced(*tensors, scale)
+        return traced(*tensors, scale, parts)
     return planned(_plan, tensors, parts)(*tensors, scale)
 
 

@@ -248,7 +248,7 @@ def mla_decode(
     import torch
 
     if (traced := operator("mla_decode")) is not None:
-        return traced(q_nope, q_pe, kv, k_pe, wkv_b, lengths, scale)
+        return traced(q_nope, q_pe, kv, k_pe, wkv_b, lengths, scale, parts)
     check_shape("q_nope", q_nope, (None, None, None))
     scale = check_mla(q_nope, q_pe, kv, k_pe, wkv_b, scale)
     if lengths is not None:
