@@ -126,6 +126,14 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.fixture
+def compiled(monkeypatch):
+    """Launches on tensors of the device "meta" compile for an NVIDIA Hopper: a list of (kernel's name, result)."""
+    from tests.kernels.pretend_hopper import compile_launches
+
+    yield from compile_launches(monkeypatch)
+
+
 MARGIN = 64  # elements: 16-byte alignment stays what it is
 
 

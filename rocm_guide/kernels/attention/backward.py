@@ -9,6 +9,7 @@ Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,16 @@ def attention_delta_kernel(
         tl.store(top + bh * padded + i, tl.where(high == float("-inf"), float("inf"), high))
 
 
+def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Callable[..., None]] | None:
+    """How many rows a tile of Hopper's own kernel of the queries' part has, and what launches it; None where it does
+    not fit, and where this Triton does not have its language."""
+    try:
+        from rocm_guide.kernels.attention.hopper_launch import QUERIES, fits_hopper, launch_hopper_q
+    except (ImportError, AttributeError):
+        return None
+    return (QUERIES, launch_hopper_q) if fits_hopper(problem) and fits_tma(do) else None
+
+
 def launch_backward(
     problem: AttentionProblem,
     out: torch.Tensor,
@@ -97,10 +108,11 @@ def launch_backward(
         for part in ("kv", "q")
     }
     rows, padded, top = q.shape[2], None, None
+    special = hopper_queries(problem, do) if hopper and config is None and not bias_gradient else None
     if hopper and problem.cu is None:
         # Two numbers of each row are loaded in the inner loop. If a head may start at any of them, the loads take so
         # many registers that tiles are spilled: 1.8 times as long for 3,001 rows as for 3,072 (NVIDIA H200).
-        step = max(DELTA_ROWS, tiles["kv"].m)
+        step = max(DELTA_ROWS, tiles["kv"].m, special[0] if special else 0)
         padded = -(-rows // step) * step
         top = torch.empty(*q.shape[:2], padded, dtype=torch.float32, device=q.device)
     delta = torch.empty_like(lse if top is None else top)
@@ -122,6 +134,9 @@ def launch_backward(
     tensors = (q, k, v, do, lse, delta)
     strides = (q.stride(), k.stride(), v.stride(), do.stride(), lse.stride())
     for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
+        if part == "q" and special is not None:
+            special[1](problem, do, top, delta, dq)
+            break
         c, loaded = tiles[part], (q, do) if part == "kv" else (k, v)
         constants = {
             "D": d,
