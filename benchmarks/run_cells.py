@@ -37,7 +37,7 @@ def run(path: Path, given: list[tuple[str, str]]) -> bool:
             continue
         source = "".join(cell["source"])
         source = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
-        print(f"--- {path.stem}, cell {number}", flush=True)
+        print(f"--- {path.stem}, cell {number}, after {time.perf_counter() - begin:.1f} s", flush=True)
         try:
             exec(compile(ast.parse(source), f"{path.stem}:{number}", "exec"), module.__dict__)  # noqa: S102
         except Exception:  # noqa: BLE001 - whatever a cell raises is the result

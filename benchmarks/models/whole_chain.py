@@ -5,7 +5,8 @@
     python -m benchmarks.models.whole_chain --model tiny --out DIR                    # on a CPU: does all of it run?
 
 The code cells of the notebooks run in plain Python, one process each (benchmarks/run_cells.py); a notebook that fails
-is named, and those after it run all the same. What comes back is the run's passport with the seconds of each notebook.
+is named, and those after it run all the same. What comes back is the run's passport with the seconds of each notebook,
+written anew after each: benchmarks/results/whole_chain.json is one whose last notebook was cut off by the end of time.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 #: By notebook, the parameters of a true-size model on one GPU.
 PARAMETERS = {
     "02": ["RANK=64", "LENGTH=1024", "BATCH=8", "EPOCHS=1"],
-    "03": ["PROMPTS=8"],
+    "03": ["PROMPTS=4", "NEW_TOKENS=100"],
     "06": ["SAMPLES=64", "LENGTH=1024"],
-    "12": ["USERS=[1, 8]"],
+    "12": ["USERS=[1, 8]", "REQUESTS=16"],
 }
 
 
@@ -48,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="random:tinyllama-1.1b")
     parser.add_argument("--out", type=Path, required=True, help="folder for the run, its logs and passport.json")
+    parser.add_argument("--notebooks", nargs="+", choices=list(PARAMETERS), default=list(PARAMETERS))
     parser.add_argument("--rows", type=int, default=2250, help="rows of the data set that is made here")
     options = parser.parse_args()
     out = options.out.resolve()
@@ -57,11 +59,12 @@ def main() -> None:
         write_text(out / "rows.jsonl", "\n".join(json.dumps(row) for row in rows(options.rows)) + "\n")
         common.append(f"DATASET={out / 'rows.jsonl'}")
     notebooks = []
-    for number, own in PARAMETERS.items():
-        notebooks.append(run_notebook(number, common + ([] if options.model == "tiny" else own), out / f"{number}.txt"))
+    for number in options.notebooks:
+        own = [] if options.model == "tiny" else PARAMETERS[number]
+        notebooks.append(run_notebook(number, common + own, out / f"{number}.txt"))
         print(json.dumps(notebooks[-1]), flush=True)
-    passport = json.loads((out / "run" / "passport.json").read_text())
-    write_text(out / "passport.json", json.dumps(passport | {"notebooks": notebooks}, indent=1) + "\n")
+        passport = json.loads((out / "run" / "passport.json").read_text())
+        write_text(out / "passport.json", json.dumps(passport | {"notebooks": notebooks}, indent=1) + "\n")
     sys.exit(any(done["code"] for done in notebooks))
 
 
