@@ -77,7 +77,7 @@ def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Ca
         from rocm_guide.kernels.attention.hopper_launch import QUERIES, fits_hopper, launch_hopper_q
     except (ImportError, AttributeError):
         return None
-    return (QUERIES, launch_hopper_q) if fits_hopper(problem) and fits_tma(do) else None
+    return (QUERIES, launch_hopper_q) if fits_hopper(problem, do) else None
 
 
 def launch_backward(

@@ -38,9 +38,10 @@ REGISTERS = (240, 24)
 BACKWARD_KEYS, K_STAGES, V_STAGES = 64, 3, 2
 
 
-def fits_hopper(problem: AttentionProblem) -> bool:
-    """Whether this kernel serves: 16 bits, heads of 33 to 128, no bias, ALiBi, dropout or packed sequences, and rows
-    that TMA can fetch. Where the mask is causal, the diagonal must go through corners of tiles."""
+def fits_hopper(problem: AttentionProblem, *others: torch.Tensor) -> bool:
+    """Whether this kernel serves: 16 bits, heads of 40 to 128, no bias, ALiBi, dropout or packed sequences, and rows
+    that TMA can fetch and store, those of ``others`` too. Where the mask is causal, the diagonal must go through
+    corners of tiles."""
     q, k, v = problem.q, problem.k, problem.v
     _, _, _, len_q, len_k = problem.sizes
     plain = problem.bias is None and problem.slopes is None and problem.cu is None and problem.drop is None
@@ -50,9 +51,10 @@ def fits_hopper(problem: AttentionProblem) -> bool:
         and q.element_size() == 2
         and q.is_floating_point()
         and 32 < problem.d <= 128
+        and problem.d % 8 == 0
         and min(len_q, len_k) >= KEYS
         and (not problem.causal or (apart >= 0 and apart % KEYS == 0))
-        and all(fits_tma(x) and _can_describe(x) for x in (q, k, v))
+        and all(fits_tma(x) and _can_describe(x) for x in (q, k, v, *others))
     )
 
 

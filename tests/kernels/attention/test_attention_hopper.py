@@ -106,6 +106,18 @@ def test_it_leaves_to_the_general_kernel(change):
     assert not hopper_launch.fits_hopper(problem(**change))
 
 
+def test_it_leaves_rows_that_it_could_fetch_and_not_store_to_the_general_kernel():
+    q = empty(1, 4, 512, 104)[..., :100]
+    assert not hopper_launch.fits_hopper(attention_problem(q, q, q))
+
+
+def test_it_leaves_what_is_repeated_by_a_stride_of_zero_to_the_general_kernel():
+    q, repeated = empty(2, 4, 512, 128), empty(1, 4, 512, 128).expand(2, -1, -1, -1)
+    assert hopper_launch.fits_hopper(attention_problem(q, q, q), q)
+    assert not hopper_launch.fits_hopper(attention_problem(q, q, q), repeated)
+    assert not hopper_launch.fits_hopper(attention_problem(q, repeated, q))
+
+
 def test_it_leaves_small_problems_to_the_general_kernel(compiled):
     q = empty(1, 2, 128, 128)
     assert hopper_launch.fits_hopper(attention_problem(q, q, q))
