@@ -272,8 +272,11 @@ def test_a_machine_that_comes_late_and_is_lost_changes_nothing(alone, answered, 
     # Two rows at a time: steps long enough that a busy machine does not finish them before the power fails.
     command = agent_command(program(tmp_path, "--at-a-time", "2"), nodes="1:2", port=port)
 
-    def workers(act):
-        for worker in psutil.Process(a.agent.pid).children():
+    def workers():
+        return psutil.Process(a.agent.pid).children()
+
+    def all_of_them(act):
+        for worker in workers():
             with contextlib.suppress(psutil.Error):
                 act(worker)
 
@@ -281,21 +284,23 @@ def test_a_machine_that_comes_late_and_is_lost_changes_nothing(alone, answered, 
         """Looked at while the first machine stands still, as it then stays: however slow the one who looks is, no step
         is done between the look and the loss."""
         assert a.agent.poll() is None, "the first machine was done before the second had come"
-        workers(psutil.Process.suspend)
+        all_of_them(psutil.Process.suspend)
         done = read_processes(tmp_path)
         if len(done) >= 7 and done[-1] == 2:
             return True
-        # However slowly the second machine starts: until it is there, the first one rests most of the time.
-        time.sleep(2.0 if done and done[-1] == 1 else 0.0)
-        workers(psutil.Process.resume)
+        # However slowly the second machine starts: until it is there, the worker that computes alone rests most of the
+        # time. The one that follows it does not: it has a minute to find the second machine's.
+        time.sleep(2.0 if done and workers() == alone_at_first else 0.0)
+        all_of_them(psutil.Process.resume)
         return False
 
     with start_node(command, tmp_path / "a.log") as a:
-        wait_for(lambda: psutil.Process(a.agent.pid).children(), what="the first worker")
+        wait_for(workers, what="the first worker")
+        alone_at_first = workers()
         with start_node(command, tmp_path / "b.log") as b:
             wait_for(seven_steps_and_two_machines, what="7 steps")
             assert b.lose() == 2
-        workers(psutil.Process.resume)
+        all_of_them(psutil.Process.resume)
         a.finish()
     assert {1, 2} == set(read_processes(tmp_path)) and read_processes(tmp_path)[-1] == 1
     assert largest_difference(alone, tmp_path) < 1e-3
