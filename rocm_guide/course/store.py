@@ -213,6 +213,23 @@ def course_table(lessons: Sequence[Lesson]) -> str:
     return "\n".join(lines)
 
 
+def machines(lessons: Sequence[Lesson]) -> str:
+    """A line that says on what the stored runs were measured, and which, where it was not one machine for all.
+
+    >>> from pathlib import Path
+    >>> one, two = (Lesson(n, "", "", Path(), stamp={"hardware": f"CPU {n}"}) for n in ("01", "02"))
+    >>> machines([one]), machines([one, two])
+    ('Measured with CPU 01, at tiny scale.', 'Measured at tiny scale: 01 with CPU 01; 02 with CPU 02.')
+    """
+    found: dict[str, list[str]] = {}
+    for lesson in lessons:
+        if where := lesson.stamp.get("hardware"):
+            found.setdefault(where, []).append(lesson.number)
+    if len(found) <= 1:
+        return f"Measured with {', '.join(found) or 'nothing yet'}, at tiny scale."
+    return "Measured at tiny scale: " + "; ".join(f"{', '.join(n)} with {where}" for where, n in found.items()) + "."
+
+
 def pictures(text: str, lessons: Sequence[Lesson]) -> dict[str, bytes]:
     """The files that a README shows below ``<!-- picture: notebook NN, cell N -->``, as the notebooks have them now.
 
@@ -245,7 +262,7 @@ def update_readme(readme: Path) -> bool:
     lessons = catalogue(readme.parent / "notebooks")
     for file, data in pictures(text, lessons).items():
         write_bytes(readme.parent / file, data)
-    table = f"\n{course_table(lessons)}\n\nMeasured with {hardware(cpu_only=True)}, at tiny scale.\n"
+    table = f"\n{course_table(lessons)}\n\n{machines(lessons)}\n"
     new, count = TABLE.subn(lambda m: f"{m[1]}{table}{m[2]}", text)
     if count and new != text:
         write_text(readme, new)

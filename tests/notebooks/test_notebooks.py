@@ -8,7 +8,7 @@ import pytest
 from rocm_guide.course.lessons import catalogue
 from rocm_guide.course.lint import lint_notebook
 from rocm_guide.course.run import run_course
-from rocm_guide.course.store import TABLE, course_table, pictures
+from rocm_guide.course.store import TABLE, course_table, machines, pictures
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []
@@ -35,6 +35,7 @@ def test_readme_shows_the_measured_table():
     place = TABLE.search(text)
     assert place, "README.md has no <!-- course-table --><!-- /course-table -->"
     assert course_table(LESSONS) in place[0], "stale; run: rocm-guide store"
+    assert machines(LESSONS) in place[0], "stale; run: rocm-guide store"
 
 
 def test_readme_shows_pictures_of_the_course():
