@@ -20,9 +20,10 @@ import torch
 
 from benchmarks.kernels.attention import flops, median_times, sdpa
 from benchmarks.timing import save
-from rocm_guide.kernels.attention import backward, forward_launch, hopper_launch
+from rocm_guide.kernels.attention import backward, forward_launch
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention.hopper import launch as hopper_launch
 from rocm_guide.kernels.launch import forget_plans
 
 #: (batch, heads, queries, D), KV heads, keys, causal.

@@ -5,6 +5,7 @@ Contenders take turns (a GPU that gets warm slows down, and everybody should fee
 inputs that exceed the last cache; medians over the turns. See benchmarks/timing.py.
 
     python -m benchmarks.kernels.gemm              # measure, write results/gemm.json and the plots
+    python -m benchmarks.kernels.gemm --random 240 # that many random shapes, into results/gemm_random.json
     python -m benchmarks.kernels.gemm --plot       # only draw the plots again
 """
 
@@ -12,11 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
 
-from benchmarks.timing import RESULTS, save, save_plot, tensors, time_graph
+from benchmarks.timing import RESULTS, copies_past_cache, save, save_plot, tensors, time_graph
 from rocm_guide.device import Timing
 
 N = 8192
@@ -31,6 +36,13 @@ RAGGED = (
     (3200, 2816, 8192),
 )
 FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
+
+#: How random products are drawn.
+DRAWN = (
+    "M, N and K each log-uniform from 256 to 16384, then rounded down to a multiple of 128, 64, 8 or 1 (one of four, "
+    "by chance and each on its own; for fp8 N and K to a multiple of 16 at least, which cuBLAS wants); drawn anew "
+    "above 2 TFLOP. Types in turn: bf16, fp16, bf16, fp8 (B transposed); B transposed in every other product of 16 bits"
+)
 
 
 def take_turns(ways, nbytes, turns=TURNS):
@@ -97,6 +109,78 @@ def ragged(m, n, k):
         if not worst < 0.01:
             raise SystemExit(f"{name} {m}x{n}x{k}: differs from the library by {worst:.3g} of the largest element")
     return take_turns(ways, nbytes)
+
+
+def random_shape(rng, least=1, most=2e12):
+    """(M, N, K) as DRAWN says; N and K are multiples of ``least``."""
+    while True:
+        sizes = []
+        for unit in (1, least, least):
+            size = int(2 ** rng.uniform(8, 14))
+            to = max(rng.choice((1, 8, 64, 128)), unit)
+            sizes.append(size // to * to)
+        if 2 * sizes[0] * sizes[1] * sizes[2] <= most:
+            return sizes
+
+
+def random_products(count, seed=0):
+    """``count`` random products: (type, M, N, K, whether B is transposed)."""
+    rng = random.Random(seed)
+    found = []
+    for i in range(count):
+        dtype = (torch.bfloat16, torch.float16, torch.bfloat16, FP8)[i % 4]
+        shape = random_shape(rng, 16 if dtype.itemsize == 1 else 1)
+        found.append((dtype, *shape, dtype.itemsize == 1 or i // 4 % 2 == 1))
+    return found
+
+
+def measure_random(count, part=None):
+    """Our gemm() against the library on random products. With ``part`` (i, n) every n-th is only compiled."""
+    from rocm_guide.kernels.gemm.tiled import gemm
+
+    rows, one = [], torch.ones((), device="cuda")
+    products = random_products(count)
+    for dtype, m, n, k, weight in products[part[0] :: part[1]] if part else products:
+        nbytes = dtype.itemsize * (m * k + k * n)
+        copies = 1 if part else copies_past_cache(nbytes)
+        a = tensors((m, k), dtype, copies)
+        b = tensors((n, k) if weight else (k, n), dtype, copies, seed=1)
+        if weight:
+            b = b.transpose(1, 2)
+
+        def library(i, a=a, b=b):
+            if a.dtype.itemsize == 1:
+                return lambda: torch._scaled_mm(a[i], b[i], scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+            return lambda: a[i] @ b[i]
+
+        ways = {"library": library, "ours": lambda i, a=a, b=b: lambda: gemm(a[i], b[i])}
+        got = {name: make(0)().float() for name, make in ways.items()}
+        if part:
+            continue
+        worst = ((got["ours"] - got["library"]).norm() / got["library"].norm()).item()
+        if not worst < 0.01:
+            raise SystemExit(f"{dtype} {m}x{n}x{k}: differs from the library by {worst:.3g} of the norm")
+        del got
+        us = take_turns(ways, nbytes, 2)
+        name = f"{str(dtype).removeprefix('torch.')}, {'A B^T' if weight else 'A B'}"
+        ratio = us["library"][0] / us["ours"][0]
+        rows.append({"case": name, "shape": [m, n, k], "us": us, "ratio": round(ratio, 4)})
+    if part:
+        return None
+    rows.sort(key=lambda r: r["ratio"])
+    ratios = [r["ratio"] for r in rows]
+    print(f"{count} random products, ours / library: median {statistics.median(ratios):.3f}, worst {ratios[0]:.3f}")
+    for r in rows[:10]:
+        print(f"  {r['ratio']:.3f} {r['case']} {'x'.join(map(str, r['shape']))} {r['us']}")
+    return {"drawn": DRAWN, "median": statistics.median(ratios), "worst": ratios[0], "products": rows}
+
+
+def compile_first(count, processes=12):
+    """Compile for the random products in several processes at a time: what they find stays in Triton's cache."""
+    command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--part"]
+    running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]
+    for process in running:
+        process.wait()
 
 
 def measure():
@@ -173,8 +257,17 @@ def plot(result, folder=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plot", action="store_true", help="draw the plots from the stored result")
+    parser.add_argument("--random", type=int, metavar="N", help="measure N random products instead")
+    parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.random:
+        if options.part:
+            measure_random(options.random, options.part)
+        else:
+            compile_first(options.random)
+            save("gemm_random", measure_random(options.random), options.out)
+        return
     if not options.plot:
         save("gemm", measure(), options.out)
     plot(json.loads((options.out / "gemm.json").read_text()), options.out)

@@ -2,21 +2,15 @@
 """What the kernels written in Gluon share: names that differ between Triton's releases, and words that it lacks.
 
 Gluon is Triton's language for what its compiler otherwise decides: layouts, shared memory, which warps do what. The
-kernels for NVIDIA's Hopper use it (rocm_guide/kernels/gemm/hopper.py, rocm_guide/kernels/attention/hopper.py); no
-kernel for AMD's GPUs does. Source: https://triton-lang.org/main/gluon/index.html.
+kernels for NVIDIA's Hopper use it (rocm_guide/kernels/gemm/hopper.py, rocm_guide/kernels/attention/hopper); no kernel
+for AMD's GPUs does. Source: https://triton-lang.org/main/gluon/index.html.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = []
 
@@ -51,15 +45,3 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
     for i in gl.static_range(COUNT):
         hopper.mbarrier.init(found.index(i), count=ARRIVALS)
     return found
-
-
-def describer(checked: Any) -> Callable[[torch.Tensor], Any]:
-    """What makes a descriptor like ``checked`` of another tensor of its kind, without checking it again."""
-    kind, fields = type(checked), {name: value for name, value in vars(checked).items() if name != "base"}
-
-    def describe(tensor: torch.Tensor) -> Any:
-        found = object.__new__(kind)
-        vars(found).update(fields, base=tensor)
-        return found
-
-    return describe

@@ -146,6 +146,18 @@ def maker(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = 
     return lambda: torch.empty(shape, dtype=dtype, device=device)
 
 
+def describer(checked: Any) -> Callable[[torch.Tensor], Any]:
+    """What makes a descriptor like ``checked`` of another tensor of its kind, without checking it again."""
+    kind, fields = type(checked), {name: value for name, value in vars(checked).items() if name != "base"}
+
+    def describe(tensor: torch.Tensor) -> Any:
+        found = object.__new__(kind)
+        vars(found).update(fields, base=tensor)
+        return found
+
+    return describe
+
+
 def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
     """For a plan: what makes room for ``count`` numbers of fp32 that a kernel writes and nobody reads."""
     import torch

@@ -74,7 +74,7 @@ def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Ca
     """How many rows a tile of Hopper's own kernel of the queries' part has, and what launches it; None where it does
     not fit, and where this Triton does not have its language."""
     try:
-        from rocm_guide.kernels.attention.hopper_launch import QUERIES, fits_hopper, launch_hopper_q
+        from rocm_guide.kernels.attention.hopper.launch import QUERIES, fits_hopper, launch_hopper_q
     except (ImportError, AttributeError):
         return None
     return (QUERIES, launch_hopper_q) if fits_hopper(problem, do) else None

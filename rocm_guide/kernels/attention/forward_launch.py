@@ -108,7 +108,7 @@ def plan_forward(
 def plan_for_hopper(problem: AttentionProblem) -> Callable[..., tuple[torch.Tensor, torch.Tensor]] | None:
     """Hopper has a kernel of its own, for problems that fit it and where this Triton has its language."""
     try:
-        from rocm_guide.kernels.attention.hopper_launch import plan_hopper_forward
+        from rocm_guide.kernels.attention.hopper.launch import plan_hopper_forward
     except (ImportError, AttributeError):
         return None
     return plan_hopper_forward(problem)

@@ -23,11 +23,12 @@ from rocm_guide.kernels.arguments import (
     check_number,
     check_same_device,
     check_shape,
+    is_small_work,
     unit_count,
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval
 from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order
-from rocm_guide.kernels.launch import Launch, maker, planned
+from rocm_guide.kernels.launch import Launch, describer, maker, planned
 from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
@@ -78,18 +79,6 @@ def operand_maker(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tupl
                 # A descriptor asks its tensor for the address and the type only, so x stands for x.T too.
                 return describer(TensorDescriptor(view, list(view.shape), list(view.stride()), size)), kind
     return lambda tensor: tensor, 0
-
-
-def describer(checked: Any) -> Callable[[torch.Tensor], Any]:
-    """What makes a descriptor like ``checked`` of another tensor of its kind, without checking it again."""
-    kind, fields = type(checked), {name: value for name, value in vars(checked).items() if name != "base"}
-
-    def describe(tensor: torch.Tensor) -> Any:
-        found = object.__new__(kind)
-        vars(found).update(fields, base=tensor)
-        return found
-
-    return describe
 
 
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
@@ -186,6 +175,11 @@ def plan_gemm(
     new_c = maker(a, shape or (m, n), out_dtype)
     if m == 0 or n == 0:
         return lambda *_: new_c()
+    # A small product is done before the host has written down what the TMA wants to know of three matrices.
+    if arch == "sm_90" and tile is None and not is_small_work(2 * m * n * k):
+        plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape)
+        if plan is not None:
+            return plan
     bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
     t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), aligned=aligned, weight=weight, activation=activation)
     (as_a, a_kind), (as_b, b_kind) = (
@@ -213,6 +207,15 @@ def plan_gemm(
         return c
 
     return run
+
+
+def plan_for_hopper(*arguments: Any) -> Callable[..., torch.Tensor] | None:
+    """Hopper has a kernel of its own, for products that fit it and where this Triton has its language."""
+    try:
+        from rocm_guide.kernels.gemm.hopper_launch import plan_hopper
+    except (ImportError, AttributeError):
+        return None
+    return plan_hopper(*arguments)
 
 
 def reference_gemm(

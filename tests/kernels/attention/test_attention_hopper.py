@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rocm_guide.kernels.attention import backward, forward_launch, hopper_launch
+from rocm_guide.kernels.attention import backward, forward_launch
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention.hopper import launch as hopper_launch
 from rocm_guide.kernels.attention.problem import attention_problem
 from tests.kernels.pretend_hopper import SHARED_MEMORY, assembled, empty
 
@@ -127,8 +128,8 @@ def test_it_leaves_small_problems_to_the_general_kernel(compiled):
 
 @pytest.mark.slow
 def test_where_triton_has_no_gluon_the_general_kernel_serves(compiled, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rocm_guide.kernels.attention.hopper_launch", None)
-    monkeypatch.delattr("rocm_guide.kernels.attention.hopper_launch")
+    monkeypatch.setitem(sys.modules, "rocm_guide.kernels.attention.hopper.launch", None)
+    monkeypatch.delattr("rocm_guide.kernels.attention.hopper.launch")
     q, lse = empty(2, 8, 1024, 128), empty(2, 8, 1024, dtype=torch.float32)
     attention_forward(q, q, q)
     attention_backward(q, q, q, q, q, lse)

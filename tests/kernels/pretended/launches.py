@@ -46,7 +46,8 @@ def maybe(x_ptr, bias_ptr, y_ptr, rows, stride, columns, eps, HAS_BIAS: tl.const
 
 
 @triton.jit
-def tuples(tensors, sizes, far, flag, BLOCK: tl.constexpr):
+def tuples(tensors, sizes, far, flag, FORM: tl.constexpr):
+    BLOCK: tl.constexpr = FORM[0]
     x_ptr, y_ptr, _nothing = tensors
     n, step = sizes
     at = (tl.program_id(0) + far) * step + tl.arange(0, BLOCK)
@@ -65,7 +66,7 @@ def cases():
     yield "bias", launch.Launch(maybe, (8, 4, 2), fixed, constants), (h, b, h.clone()), (1e-6,)
     own = {"arrange": lambda *given: ((*given, None),)}
     fixed = ((4096, 1), 1 << 33, True)
-    yield "tuples", launch.Launch(tuples, (4,), fixed, {"BLOCK": 1024}, **own), (x, y), ()
+    yield "tuples", launch.Launch(tuples, (4,), fixed, {"FORM": (1024, "none", True)}, **own), (x, y), ()
 
 
 def pretend(vendor: str, library: str):

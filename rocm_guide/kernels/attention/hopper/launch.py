@@ -16,11 +16,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from rocm_guide.kernels.arguments import is_small_work, unit_count
 from rocm_guide.kernels.attention.configs import fits_tma
-from rocm_guide.kernels.attention.hopper import attention_hopper_kernel
-from rocm_guide.kernels.attention.hopper_backward_q import backward_q_hopper_kernel
+from rocm_guide.kernels.attention.hopper.backward_q import backward_q_hopper_kernel
+from rocm_guide.kernels.attention.hopper.forward import attention_hopper_kernel
 from rocm_guide.kernels.attention.problem import AttentionProblem
-from rocm_guide.kernels.gluon import describer
-from rocm_guide.kernels.launch import Launch, maker
+from rocm_guide.kernels.launch import Launch, describer, maker
 
 if TYPE_CHECKING:
     import torch

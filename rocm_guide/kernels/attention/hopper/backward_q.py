@@ -2,9 +2,9 @@
 r"""Attention, backward, the queries' part on NVIDIA's Hopper (sm_90): dQ of 128 queries, summed over the keys.
 
 The mathematics is that of :mod:`rocm_guide.kernels.attention.backward_q`, the division of labour that of
-:mod:`rocm_guide.kernels.attention.hopper`: a warp that fetches, two warpgroups of 64 queries each, persistent programs.
-Each step asks the matrix units for three products at once: the scores and dP of the next keys, and dQ of these. The
-exponentials of the next keys are computed while the last two are under way.
+:mod:`rocm_guide.kernels.attention.hopper.forward`: a warp that fetches, two warpgroups of 64 queries each, persistent
+programs. Each step asks the matrix units for three products at once: the scores and dP of the next keys, and dQ of
+these. The exponentials of the next keys are computed while the last two are under way.
 
 Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 2.
 """
@@ -15,7 +15,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
-from rocm_guide.kernels.attention.hopper import announce, announced, key_tiles, locate_tile
+from rocm_guide.kernels.attention.hopper.forward import announce, announced, key_tiles, locate_tile
 from rocm_guide.kernels.gluon import barriers, fetch_tile, several, store_tile, to_int32
 
 __all__ = []

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""Two small kernels around the GEMM of Hopper: one copies matrices before it, one adds up partial sums after it.
+
+The TMA engine reads rows that start at multiples of 16 bytes. A matrix with other rows is copied first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from rocm_guide.kernels.gemm.tiles import activate, to_int64
+from rocm_guide.kernels.launch import Launch, maker
+
+__all__ = []
+
+#: Elements that one program copies.
+COPIED = 8192
+#: Rows and columns that one program adds up.
+ADDED = 8, 128
+
+
+@triton.jit
+def copy_block(x_ptr, y_ptr, program, sizes, FORM: tl.constexpr):
+    """Block ``program`` of a copy, with sizes (rows, words, stride): from rows of ``words`` words, ``stride`` words
+    apart, to rows at multiples of 16 bytes. FORM: bits of a word, columns and words of a block."""
+    rows, words, stride = sizes
+    BITS: tl.constexpr = FORM[0]
+    ACROSS: tl.constexpr = FORM[1]
+    AREA: tl.constexpr = FORM[2]
+    kind: tl.constexpr = tl.int64 if BITS == 64 else tl.int32 if BITS == 32 else tl.int16
+    unit: tl.constexpr = 128 // BITS
+    across = tl.cdiv(words, ACROSS)
+    row = (program // across) * (AREA // ACROSS) + tl.arange(0, AREA // ACROSS)
+    at = (program % across) * ACROSS + tl.arange(0, ACROSS)
+    inside = (row < rows)[:, None] & (at < words)[None, :]
+    source = x_ptr.to(tl.pointer_type(kind), bitcast=True) + row.to(tl.int64)[:, None] * stride + at[None, :]
+    x = tl.load(source, mask=inside)
+    target = y_ptr.to(tl.pointer_type(kind), bitcast=True)
+    target += row.to(tl.int64)[:, None] * (tl.cdiv(words, unit) * unit) + at[None, :]
+    tl.store(target, x, mask=inside)
+
+
+@triton.jit(do_not_specialize=["blocks", "rows", "words", "stride", "other_rows", "other_words", "other_stride"])
+def copy_rows_kernel(
+    x_ptr,
+    y_ptr,
+    other_x_ptr,
+    other_y_ptr,
+    blocks,
+    rows,
+    words,
+    stride,
+    other_rows,
+    other_words,
+    other_stride,
+    FORM: tl.constexpr,
+    OTHER_FORM: tl.constexpr,
+):
+    """Copy one matrix by the first ``blocks`` programs, and another one by the others."""
+    program = tl.program_id(0)
+    if program < blocks:
+        copy_block(x_ptr, y_ptr, program, (rows, words, stride), FORM)
+    else:
+        other_sizes = (other_rows, other_words, other_stride)
+        copy_block(other_x_ptr, other_y_ptr, program - blocks, other_sizes, OTHER_FORM)
+
+
+@triton.jit(do_not_specialize=["M", "part_rows"])
+def add_tiles_kernel(
+    part_ptr,
+    c_ptr,
+    bias_ptr,
+    M,
+    N,
+    part_rows,
+    part_columns,
+    alpha,
+    PARTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+    BIAS: tl.constexpr,
+    ACT: tl.constexpr,
+):
+    """C = act(alpha * (sum of PARTS parts) + bias), added in order; each part is a matrix of whole tiles."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row < M)[:, None] & (col < N)[None, :]
+    # Parts have whole tiles, so nothing is outside them as long as the tile of a program divides theirs.
+    part_ptr += row.to(tl.int64)[:, None] * part_columns + col[None, :]
+    x = tl.load(part_ptr, mask=inside, other=0.0)
+    for part in tl.static_range(1, PARTS):
+        x += tl.load(part_ptr + part * (to_int64(part_rows) * part_columns), mask=inside, other=0.0)
+    if EPILOGUE:
+        x = x * alpha
+        if BIAS:
+            x += tl.load(bias_ptr + col, mask=col < N, other=0.0).to(tl.float32)[None, :]
+        x = activate(x, ACT)
+    tl.store(c_ptr + row.to(tl.int64)[:, None] * N + col[None, :], x.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
+    """For a plan: what copies one or two matrices like these, so that rows start at multiples of 16 bytes."""
+    makers, sizes, forms = [], [], []
+    for x in matrices:
+        size = x.element_size()
+        word = math.gcd(x.shape[1] * size, x.stride(0) * size, x.data_ptr() % 16 if x.is_cuda else size, 8)
+        words = x.shape[1] * size // word
+        across = 128 if words < 1024 else 1024
+        area = COPIED * size // word
+        blocks = triton.cdiv(words, across) * triton.cdiv(x.shape[0], area // across)
+        makers.append(maker(x, (x.shape[0], triton.cdiv(x.shape[1] * size, 16) * 16 // size)))
+        sizes.append((blocks, x.shape[0], words, x.stride(0) * size // word))
+        forms.append((8 * word, across, area))
+    first, last = sizes[0], sizes[-1]
+    launch = Launch(
+        copy_rows_kernel,
+        (sum(blocks for blocks, *_ in sizes),),
+        (*first, *last[1:]),
+        {"FORM": forms[0], "OTHER_FORM": forms[-1]},
+        {"num_warps": 8},
+    )
+
+    def copies(*matrices: torch.Tensor) -> list[torch.Tensor]:
+        found = [make() for make in makers]
+        launch(matrices[0], found[0], matrices[-1], found[-1])
+        return found
+
+    return copies
+
+
+def adder(
+    m: int, n: int, parts: int, rows: int, columns: int, constants: dict[str, Any]
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, float], None]:
+    """For a plan: what adds ``parts`` matrices of (rows, columns) in fp32 and stores (m, n) of the result."""
+    sizes = {"PARTS": parts, "ROWS": ADDED[0], "COLUMNS": ADDED[1]}
+    launch = Launch(
+        add_tiles_kernel,
+        (triton.cdiv(m, ADDED[0]), triton.cdiv(n, ADDED[1])),
+        (m, n, rows, columns),
+        {**sizes, **constants},
+    )
+
+    def add(sums: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> None:
+        launch(sums, c, c if bias is None else bias, floats=(alpha,))
+
+    return add

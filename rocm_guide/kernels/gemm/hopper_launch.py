@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""Launches of the GEMM of Hopper (:mod:`rocm_guide.kernels.gemm.hopper`): which products it fits, with what tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
+from rocm_guide.kernels.gemm.hopper import gemm_hopper_kernel
+from rocm_guide.kernels.gemm.hopper_configs import HopperTile, pick_hopper_tile
+from rocm_guide.kernels.gemm.hopper_helpers import adder, copier
+from rocm_guide.kernels.gemm.stream_k import stream_plan
+from rocm_guide.kernels.gemm.tiled import check_operands
+from rocm_guide.kernels.launch import Launch, current_stream, describer, maker, planned, scratch
+
+__all__ = []
+
+#: The types of operands and results.
+GLUON_TYPES = {
+    torch.float16: gl.float16,
+    torch.bfloat16: gl.bfloat16,
+    torch.float32: gl.float32,
+    torch.float8_e4m3fn: gl.float8e4nv,
+    torch.float8_e5m2: gl.float8e5,
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """How the TMA reads a matrix: ``transposed`` (its rows are columns in memory), and from a copy with ``pad``."""
+
+    transposed: bool
+    pad: bool
+
+
+def view_of(x: torch.Tensor, may_pad: bool) -> View | None:
+    """How the TMA can read ``x``: rows must be contiguous and start at multiples of 16 bytes. None if it cannot."""
+    if min(x.shape) == 0:
+        return None
+    for transposed, view in ((False, x), (True, x.T)):
+        if view.stride(1) == 1 and view.stride(0) >= view.shape[1]:
+            if x.data_ptr() % 16 == 0 and view.stride(0) * x.element_size() % 16 == 0:
+                return View(transposed, False)
+            return View(transposed, True) if may_pad else None
+    return None
+
+
+def plan_hopper(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str,
+    plain: bool,
+    out_dtype: torch.dtype,
+    shape: Sequence[int] = (),
+    tile: HopperTile | None = None,
+    may_pad: bool = True,
+) -> Callable[..., torch.Tensor] | None:
+    """What computes products like this one on (a, b, bias, alpha); None where this kernel does not fit them.
+
+    The operands are checked already (:func:`rocm_guide.kernels.gemm.tiled.check_operands`).
+    """
+    narrow = a.element_size() == 1
+    if a.dtype == torch.float32 or a.dtype not in GLUON_TYPES or a.dtype != b.dtype or out_dtype not in GLUON_TYPES:
+        return None
+    if out_dtype.itemsize == 1:
+        return None
+    a_view, b_view = (view_of(x, may_pad and not narrow) for x in (a, b))
+    if a_view is None or b_view is None or (narrow and (a_view.transposed or not b_view.transposed)):
+        return None
+    (m, k), n, device = a.shape, b.shape[1], a.device
+    units = unit_count(a)
+    copied = tuple(x.numel() * x.element_size() for x, view in ((a, a_view), (b, b_view)) if view.pad)
+    t = tile or pick_hopper_tile(m, n, k, 8 * a.element_size(), units, sum(copied))
+    tiles, steps = triton.cdiv(m, t.bm) * triton.cdiv(n, t.width), triton.cdiv(k, t.bk)
+    split, stream = t.parts > 1, False
+    share, programs = t.parts, min(tiles * t.parts, units * t.per)
+    if t.stream:
+        plan = stream_plan(tiles, steps, units)
+        stream = plan.shared_tiles > 0
+        if stream:
+            share, programs = plan.shared_tiles, plan.workers
+    written = torch.float32 if split else out_dtype
+    strip = t.strip if written.itemsize == 2 else t.strip // 2
+    to_c = n * written.itemsize % 16 == 0 or split
+
+    def block(view: View, rows: int, columns: int) -> list[int]:
+        return [columns, rows] if view.transposed else [rows, columns]
+
+    def maker_of(x: torch.Tensor, view: View, size: list[int]) -> Callable[[torch.Tensor], Any]:
+        """What makes the descriptor of a tensor like ``x``, or of its padded copy."""
+        seen = x.T if view.transposed else x
+        unit = 16 // x.element_size()
+        stride = triton.cdiv(seen.shape[1], unit) * unit if view.pad else seen.stride(0)
+        layout = gl.NVMMASharedLayout.get_default_for(size, GLUON_TYPES[x.dtype])
+        base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
+        return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], size, layout))
+
+    as_a = maker_of(a, a_view, block(a_view, t.rows, t.bk))
+    as_b = maker_of(b, b_view, block(b_view, t.bk, t.bn))
+    as_rest = maker_of(b, b_view, block(b_view, t.bk, t.rest)) if t.rest else None
+    new_c = maker(a, shape or (m, n), out_dtype)
+    sums_rows, sums_columns = triton.cdiv(m, t.bm) * t.bm, triton.cdiv(n, t.width) * t.width
+    new_sums = maker(a, (t.parts * sums_rows, sums_columns), torch.float32) if split else None
+    like_c = new_sums() if new_sums else new_c().view(m, n)
+    as_c = maker_of(like_c, View(False, False), [t.rows, strip]) if to_c else None
+    ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
+    add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
+    constants = {
+        "TILE": (t.parties, t.rows, t.bn, t.rest, t.bk, t.group),
+        "STAGES": t.stages,
+        "STRIP": strip,
+        "A_T": a_view.transposed,
+        "B_T": b_view.transposed,
+        "MODE": "split" if split else "stream" if stream else "tiles",
+        "EXACT": narrow,
+        "ENDS": (False, False, "none", to_c) if split else (*ends.values(), to_c),
+        "REGISTERS": t.registers,
+    }
+    launch = Launch(gemm_hopper_kernel, (programs,), (m, n, k, share), constants, t.options)
+    room = (t.parties * programs * t.rows * t.width, t.parties * programs)
+    in_memory = [x.T if view.transposed else x for x, view in ((a, a_view), (b, b_view)) if view.pad]
+    copies = copier(in_memory) if in_memory else None
+    del in_memory, like_c
+
+    def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
+        c = new_c()
+        if copies:
+            found = copies(*(x.T if view.transposed else x for x, view in ((a, a_view), (b, b_view)) if view.pad))
+            b = found.pop() if b_view.pad else b
+            a = found.pop() if a_view.pad else a
+        target = new_sums() if new_sums else c
+        some = c if split or bias is None else bias
+        parts, flags = sharing_room(device, *room) if stream else (c, c)
+        b_desc = as_b(b)
+        descriptors = as_a(a), b_desc, as_rest(b) if as_rest else b_desc, as_c(target) if as_c else c
+        arguments = (*descriptors, some, parts, flags, *launch.fixed, alpha, *launch.last)
+        launch.with_arguments((a, b, target, some, parts, flags), arguments)
+        if add:
+            add(target, c, bias, alpha)
+        return c
+
+    return run
+
+
+def sharing_room(device: torch.device, sums: int, flags: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The current stream's memory for partial sums, and flags that every launch leaves at zero.
+
+    While a graph is being captured it is a new one: a graph may be replayed on another stream.
+    """
+
+    def fresh(sums: int, flags: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.empty(sums, device=device), torch.zeros(flags, dtype=torch.int32, device=device)
+
+    if torch.cuda.is_current_stream_capturing():
+        return fresh(sums, flags)
+    key = sharing_room, device, current_stream(device)
+    found = scratch.get(key)
+    if found is None or found[0].numel() < sums or found[1].numel() < flags:
+        found = scratch[key] = fresh(sums, flags)
+    return found
+
+
+def gemm_hopper(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str = "none",
+    alpha: float = 1.0,
+    out_dtype: torch.dtype | None = None,
+    tile: HopperTile | None = None,
+) -> torch.Tensor:
+    """As :func:`rocm_guide.kernels.gemm.tiled.gemm`, on this kernel or not at all.
+
+    Raises:
+        KernelError: this kernel does not fit the product.
+    """
+    out_dtype = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
+    plain = activation == "none" and bias is None and alpha == 1.0
+    plan = planned(_checked_plan, (a, b, bias), activation, plain, out_dtype, tile)
+    return plan(a, b, bias, alpha)
+
+
+def _checked_plan(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str,
+    plain: bool,
+    out_dtype: torch.dtype,
+    tile: HopperTile | None,
+) -> Callable[..., torch.Tensor]:
+    check_operands(a, b, bias, architecture(a))
+    plan = plan_hopper(a, b, bias, activation, plain, out_dtype, (), tile)
+    if plan is None:
+        raise KernelError(f"the TMA cannot read a {tuple(a.shape)} or b {tuple(b.shape)}, or their types: use gemm()")
+    return plan

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""The GEMM of Hopper: what its tiles compile to (no GPU is needed for that), the choice among them, and when it serves.
+
+Results are compared where there is such a GPU; the interpreter has no Gluon.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.kernels import gemm_hopper as benchmark
+from benchmarks.timing import RESULTS
+from rocm_guide.kernels.gemm import hopper_helpers as helpers
+from rocm_guide.kernels.gemm import hopper_launch as hopper
+from rocm_guide.kernels.gemm import tiled
+from rocm_guide.kernels.gemm.hopper_configs import HOPPER_TILES, candidates, expected_time, in_parts, pick_hopper_tile
+from tests.kernels.pretend_hopper import MULTIPROCESSOR, SHARED_MEMORY, assembled, empty
+
+BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
+
+
+@pytest.fixture(autouse=True)
+def capturing(monkeypatch):
+    """As in the capture of a graph: the kernel's memory for partial sums is not asked of a GPU's current stream."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+
+
+def kernels(compiled, name="gemm_hopper_kernel"):
+    return [kernel for found, kernel in compiled if found == name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("tile", candidates(16) + candidates(8), ids=str)
+def test_every_tile_fits_a_multiprocessor(compiled, tmp_path, tile, weight):
+    dtype = FP8 if tile.bk == 128 else BF16
+    if dtype == FP8 and not weight:
+        pytest.skip("fp8 has both operands contiguous along K")
+    b = empty(3000, 4112, dtype=dtype).T if weight else empty(4112, 3000, dtype=dtype)
+    for parts in (1,) if tile.stream else (1, 4):
+        hopper.gemm_hopper(empty(1000, 4112, dtype=dtype), b, tile=replace(tile, parts=parts))
+    for kernel in kernels(compiled):
+        assert kernel.metadata.shared <= min(SHARED_MEMORY, MULTIPROCESSOR // tile.per - 1024)
+        (registers,) = re.findall(r"\.maxnreg (\d+)", kernel.asm["ptx"])
+        assert int(registers) * 128 * (tile.parties + 1) * tile.per <= 1 << 16
+        for part in ("wgmma.mma_async", "cp.async.bulk.tensor", "setmaxnreg"):
+            assert part in kernel.asm["ptx"]
+        spilled, serial = assembled(kernel, tmp_path)
+        assert spilled <= 128 * tile.stream and not serial
+
+
+@pytest.mark.parametrize("tile", candidates(16), ids=str)
+def test_no_more_programs_than_are_at_work_at_once(compiled, monkeypatch, tile):
+    """The tiles of a stream wait for each other, so all its programs must be."""
+    grids, launch = [], hopper.Launch
+    monkeypatch.setattr(hopper, "Launch", lambda kernel, grid, *rest: grids.append(grid) or launch(kernel, grid, *rest))
+    for m, n, parts in ((8192, 8192, 1), (100, 100, 1), (1000, 3000, 1 if tile.stream else 4)):
+        hopper.gemm_hopper(empty(m, 4112), empty(4112, n), tile=replace(tile, parts=parts))
+    assert len(grids) == 3 and max(grids) == (132 * tile.per,) and all(grids[1] <= grid for grid in grids)
+
+
+@pytest.mark.parametrize("mode", ["tiles", "split", "stream"])
+def test_a_stage_is_given_back_once_for_each_time_it_is_read(compiled, mode):
+    """In 16 bits a step gives back the stage of the step before: one computed from its own, not the first of a tile."""
+    tile = replace(candidates(16)[0], parts=3 if mode == "split" else 1, stream=mode == "stream")
+    hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
+    (kernel,) = kernels(compiled)
+    made, arrivals = {}, []
+    for line in kernel.asm["ttgir"].splitlines():
+        if found := re.match(r" *(%\w+) = (.*)", line):
+            made[found[1]] = found[2]  # names of one partition come again in the next
+        elif found := re.match(r" *ttng\.arrive_barrier (%\w+), 1, %", line):
+            (stage,) = re.findall(r"memdesc_index %\w+\[(%\w+)\]", made[found[1]])
+            arrivals.append(made.get(stage, "what the loop began with"))
+    assert len(arrivals) == 4, "two warpgroups, each in the loop and after it"
+    assert all("arith.select" in way for way in arrivals)
+
+
+@pytest.mark.slow
+def test_epilogues_and_other_results(compiled, tmp_path):
+    a, b = empty(1000, 2048), empty(2048, 3000)
+    for options in ({"bias": empty(3000), "activation": "gelu", "alpha": 0.5}, {"out_dtype": torch.float32}):
+        hopper.gemm_hopper(a, b, **options)
+    hopper.gemm_hopper(a, empty(2048, 3001)[:, :3001])
+    for kernel in kernels(compiled):
+        assert kernel.metadata.shared <= SHARED_MEMORY and assembled(kernel, tmp_path) == (0, False)
+    stores = [".global.shared::cta" in kernel.asm["ptx"] for kernel in kernels(compiled)]
+    assert stores == [True, True, False], "rows of 3001 do not start at multiples of 16 bytes"
+
+
+def test_when_it_serves(compiled):
+    kinds = [
+        (empty(512, 512), empty(512, 512), True),
+        (empty(512, 512), empty(512, 512).T, True),
+        (empty(512, 512).T, empty(512, 512), True),
+        (empty(512, 1024)[:, ::2], empty(512, 512), False),
+        (empty(512, 512, dtype=torch.float32), empty(512, 512, dtype=torch.float32), False),
+        (empty(512, 512, dtype=torch.int8), empty(512, 512, dtype=torch.int8).T, False),
+        (empty(512, 512, dtype=FP8), empty(512, 512, dtype=FP8).T, True),
+        (empty(512, 512, dtype=FP8), empty(512, 512, dtype=FP8), False),
+    ]
+    for a, b, serves in kinds:
+        out = torch.float32 if a.dtype == torch.float32 else torch.bfloat16
+        assert (hopper.plan_hopper(a, b, None, "none", True, out) is not None) == serves
+
+
+def test_without_gluon_the_plain_kernel_serves(compiled, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "rocm_guide.kernels.gemm.hopper_launch", None)
+    tiled.gemm(empty(512, 512), empty(512, 512))
+    assert [name for name, _ in compiled] == ["gemm_kernel"]
+
+
+def test_odd_rows_are_copied_first_and_parts_added_after(compiled):
+    tile = replace(candidates(16)[0], parts=3)
+    hopper.gemm_hopper(empty(1001, 1333), empty(1333, 1031), empty(1031), activation="silu", tile=tile)
+    assert [name for name, _ in compiled] == ["copy_rows_kernel", "gemm_hopper_kernel", "add_tiles_kernel"]
+    compiled.clear()
+    hopper.gemm_hopper(empty(1001, 1333), empty(1333, 1032), tile=replace(tile, parts=1))
+    assert [name for name, _ in compiled] == ["copy_rows_kernel", "gemm_hopper_kernel"]
+
+
+@pytest.mark.parametrize(("rows", "columns", "stride"), [(5, 3, 3), (3, 130, 131), (70, 1026, 1026), (2, 4100, 4104)])
+def test_copies_of_rows(rows, columns, stride, device):
+    x, y = torch.randn(rows, stride, device=device).half(), torch.randn(7, 2 * columns, device=device).half()
+    for matrices in ([x[:, :columns]], [x[:, :columns], y]):
+        found = helpers.copier(matrices)(*matrices)
+        for copy, matrix in zip(found, matrices, strict=True):
+            assert copy.stride(0) % 8 == 0 and copy.shape[1] - matrix.shape[1] < 8
+            assert torch.equal(copy[:, : matrix.shape[1]], matrix)
+
+
+@pytest.mark.parametrize(("m", "n", "parts"), [(1, 1, 2), (100, 200, 3), (128, 256, 5)])
+def test_parts_are_added(m, n, parts, device):
+    rows, columns = -(-m // 128) * 128, -(-n // 128) * 128
+    sums, bias = torch.randn(parts, rows, columns, device=device), torch.randn(n, device=device)
+    plain = {"EPILOGUE": False, "BIAS": False, "ACT": "none"}
+    for ends, want in (
+        (plain, sums.double().sum(0)[:m, :n]),
+        ({"EPILOGUE": True, "BIAS": True, "ACT": "relu"}, (0.5 * sums.double().sum(0)[:m, :n] + bias).relu()),
+    ):
+        c = torch.full((m, n), torch.nan, device=device)
+        helpers.adder(m, n, parts, rows, columns, ends)(sums.view(-1, columns), c, bias, 0.5)
+        torch.testing.assert_close(c.double(), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bits", HOPPER_TILES)
+def test_the_choice_has_the_least_expected_time(bits):
+    for m, n, k in ((256, 256, 256), (1000, 3000, 5000), (16384, 300, 4096), (8192, 8192, 8192), (512, 384, 10496)):
+        best = pick_hopper_tile(m, n, k, bits, 132)
+        ways = [w for t in candidates(bits) for w in (t, *in_parts(t, m, n, k, 132))]
+        times = [expected_time(t, m, n, k, bits, 132) for t in ways]
+        assert expected_time(best, m, n, k, bits, 132) == min(times) < max(times)
+        assert min(times) > 2e-6 * m * n * k / best.rate, "no faster than a full GPU"
+    assert best.parts > 1, "few tiles and a long K"
+    assert all(t.parts <= 10496 // t.bk // 3 for t in ways)
+
+
+def test_the_choice_is_near_the_best_that_was_timed():
+    """On the stored times of an H100, from which the constants come (benchmarks/kernels/gemm_hopper.py)."""
+    reached = []
+    for row in benchmark.stored(RESULTS):
+        (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
+        copied = benchmark.copied_bytes(m, n, k, row["bt"], bits)
+        choice = benchmark.name_of(pick_hopper_tile(m, n, k, bits, benchmark.UNITS, copied), bits)
+        ours = {way: us for way, us in row["us"].items() if way not in benchmark.OTHERS}
+        reached.append(min(ours.values()) / ours[choice])
+        former = min((us for way, us in row["us"].items() if way in benchmark.OTHERS[1:]), default=float("inf"))
+        assert ours[choice] < former, "where it serves it is the faster kernel"
+    assert len(reached) == 236
+    assert sum(reached) / len(reached) > 0.98 and min(reached) > 0.8
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
+)
+@pytest.mark.parametrize(("bits", "tile"), [(b, t) for b in HOPPER_TILES for t in candidates(b)], ids=str)
+def test_results(bits, tile, monkeypatch):
+    monkeypatch.undo()
+    benchmark.check(bits, tile)
