@@ -17,42 +17,79 @@ import argparse
 import json
 import math
 import random
+import re
 import statistics
+import subprocess
+import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
 
-from rocm_guide.kernels.gemm.hopper_configs import COSTS, candidates, expected_time, in_parts
+import numpy as np
+
+from rocm_guide.kernels.gemm.hopper_configs import (
+    ACROSS,
+    COSTS,
+    HOPPER_TILES,
+    IN_LINES,
+    ODD,
+    Operands,
+    candidates,
+    expected_time,
+    in_parts,
+)
 
 UNITS = 132
 SWEEP, NAMED = "gemm_hopper_sweep", "gemm_hopper_named"
-#: M, N, K; 16-bit ones with B as it is and transposed.
-NAMED_SHAPES = {16: ((1000, 3000, 5000), (16384, 4096, 4096), (4096, 11008, 4096)), 8: ((8192, 8192, 8192),)}
+#: M, N, K, and whether B is transposed: shapes that were asked for, and some that were slow.
+NAMED_SHAPES = {
+    16: (
+        ((1000, 3000, 5000), (False, True)),
+        ((2688, 5464, 4968), (True,)),
+        ((10447, 472, 1752), (True,)),
+        ((14080, 320, 13312), (True,)),
+        ((13880, 9600, 936), (True,)),
+        ((1912, 5568, 728), (True,)),
+        ((3328, 504, 4736), (False,)),
+        ((3800, 384, 9472), (True,)),
+        ((5504, 1096, 9472), (False,)),
+        ((16384, 4096, 4096), (False, True)),
+        ((4096, 11008, 4096), (False, True)),
+    ),
+    8: (((8192, 8192, 8192), (True,)), ((1858, 256, 8240), (True,)), ((3712, 1440, 3744), (True,))),
+}
 OTHERS = ("cuBLAS", "today", "today,splitK")
+#: gemm() leaves smaller products to the general kernel (rocm_guide/kernels/gemm/tiled.py).
+LEAST_WORK = 1e9
 
 
 def name_of(tile, bits):
-    """b: 16 bits, f: 8; p: programs of a multiprocessor; s: stream; k: parts of K."""
+    """b: 16 bits, f: 8; p: programs of a multiprocessor; s: stream; k: parts of K; +: copied first."""
     name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.width}{f'p{tile.per}' if tile.per > 1 else ''}"
-    return name + ("s" if tile.stream else f"k{tile.parts}" if tile.parts > 1 else "")
+    name += "s" if tile.stream else f"k{tile.parts}" if tile.parts > 1 else ""
+    return name + (f"+{tile.copied}" if tile.copied else "")
 
 
-def copied_bytes(m, n, k, b_t, bits):
-    """Bytes of operands whose rows do not start at multiples of 16 bytes."""
-    size = bits // 8
-    return sum(size * rows * columns for rows, columns in ((m, k), (n, k) if b_t else (k, n)) if columns * size % 16)
+def operands_of(m, n, k, b_t, bits):
+    """How contiguous operands lie in memory; with B transposed, its rows are along K."""
+
+    def way(columns):
+        pitch = columns * bits // 8
+        return ODD if pitch % 16 else ACROSS if pitch % 128 else IN_LINES
+
+    return Operands(way(k), way(k if b_t else n), ODD if n % 8 else IN_LINES)
 
 
-def all_ways(m, n, k, bits):
-    return [w for t in candidates(bits) for w in (t, *in_parts(t, m, n, k, UNITS))]
+def all_ways(m, n, k, bits, operands):
+    return [w for t in candidates(bits, operands) for w in (t, *in_parts(t, m, n, k, UNITS))]
 
 
 def likely(m, n, k, b_t, bits, most, slack=2.0):
     """The tiles worth timing, by the chooser's constants: of each tile whole, and the best two numbers of parts."""
-    copied, ways = copied_bytes(m, n, k, b_t, bits), []
-    for t in candidates(bits):
-        parts = [(expected_time(w, m, n, k, bits, UNITS, copied), w) for w in in_parts(t, m, n, k, UNITS)]
-        ways += [(expected_time(t, m, n, k, bits, UNITS, copied), t), *sorted(parts, key=lambda x: x[0])[:2]]
+    operands, ways = operands_of(m, n, k, b_t, bits), []
+    for t in candidates(bits, operands):
+        parts = [(expected_time(w, m, n, k, bits, UNITS, operands), w) for w in in_parts(t, m, n, k, UNITS)]
+        ways += [(expected_time(t, m, n, k, bits, UNITS, operands), t), *sorted(parts, key=lambda x: x[0])[:2]]
     ways.sort(key=lambda x: x[0])
     return [t for us, t in ways if us <= slack * ways[0][0]][:most]
 
@@ -99,6 +136,25 @@ def check(bits, tile):
             raise SystemExit(f"{what}: off by {error:.3g} of the norm, or not the same bits again")
         worst = max(worst, error)
     print(f"{name_of(tile, bits)}: right, {worst:.2g} of the norm", flush=True)
+
+
+def every_way():
+    """(bits, tile): all tiles, one of them with copies."""
+    found = []
+    for bits in NAMED_SHAPES:
+        first = HOPPER_TILES[bits][0]
+        tiles = candidates(bits, Operands(ACROSS, ACROSS))
+        found += [(bits, t) for t in tiles if not t.copied or replace(t, copied="") == first]
+    return found
+
+
+def check_in_parts(processes=16):
+    """check() all tiles, several processes at a time: what they compile stays in Triton's cache."""
+    command = [sys.executable, "-m", "benchmarks.kernels.gemm_hopper", "--part"]
+    running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]
+    codes = [process.wait() for process in running]
+    if any(codes):
+        raise SystemExit("a tile was wrong: see above")
 
 
 def ways_of(m, n, k, dtype, b_t, tiles):
@@ -159,7 +215,7 @@ def measured(dtype, m, n, k, b_t, most, rounds=1):
     bits = 8 * dtype.itemsize
     tiles = likely(m, n, k, b_t, bits, most)
     ways, copies = ways_of(m, n, k, dtype, b_t, tiles)
-    about = expected_time(tiles[0], m, n, k, bits, UNITS, copied_bytes(m, n, k, b_t, bits))
+    about = expected_time(tiles[0], m, n, k, bits, UNITS, operands_of(m, n, k, b_t, bits))
     us: dict[str, list[float]] = {w: [] for w in ways}
     for _ in range(rounds):
         for w, make in ways.items():
@@ -174,26 +230,29 @@ def measure_named():
     rows = []
     for bits, shapes in NAMED_SHAPES.items():
         dtype = torch.bfloat16 if bits == 16 else torch.float8_e4m3fn
-        for m, n, k in shapes:
-            for b_t in (0, 1) if bits == 16 else (1,):
-                rows.append(measured(dtype, m, n, k, b_t, 7, rounds=3))
+        for (m, n, k), ways in shapes:
+            for b_t in ways:
+                rows.append(measured(dtype, m, n, k, b_t, 8, rounds=2))
                 print(rows[-1], flush=True)
     return {"products": rows}
 
 
 def sweep(count, seconds, file):
-    """Random products, bf16 four of five, else fp8; one line of JSON for each as soon as it is measured."""
+    """Random products that are large enough for this kernel, bf16 four of five, else fp8; one line of JSON for each as
+    soon as it is measured."""
     import torch
 
     from benchmarks.kernels.gemm import random_shape
     from benchmarks.timing import stamp
 
-    rng, until = random.Random(5), time.monotonic() + seconds
+    rng, until = random.Random(6), time.monotonic() + seconds
     with file.open("w") as f:
         f.write(json.dumps(stamp()) + "\n")
         for i in range(count):
             dtype = torch.float8_e4m3fn if i % 5 == 4 else torch.bfloat16
-            m, n, k = random_shape(rng, 16 if dtype.itemsize == 1 else 1)
+            m = n = k = 1
+            while 2 * m * n * k < LEAST_WORK:
+                m, n, k = random_shape(rng, 16 if dtype.itemsize == 1 else 1)
             if time.monotonic() > until:
                 print(f"{i} products in {seconds} s")
                 break
@@ -202,54 +261,78 @@ def sweep(count, seconds, file):
             f.flush()
 
 
+def base_of(name):
+    """The tile in a name, without the ways to share out K and to read A and B."""
+    return re.match(r"[bf]\d+x\d+(p\d)?", name)[0]
+
+
 class Model:
-    """The chooser with constants of its own, against measured times."""
+    """The chooser with constants of its own, against measured times: one entry for each product and way.
+
+    A way that was not timed is one that the chooser of the day thought slow; some of them bound the fit.
+    """
 
     def __init__(self, rows):
-        self.costs, self.shapes, self.tiles = COSTS, [], {}
+        self.costs, self.tiles = COSTS, {}
+        self.entries, self.names, self.starts, us = [], [], [], []
         for row in rows:
             (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
-            ways = {name_of(t, bits): t for t in all_ways(m, n, k, bits)}
-            ours = {w: t for w, t in row["us"].items() if w not in OTHERS}
-            # A way that was not timed is one that the chooser of the day thought slow; some of them bound the fit.
-            others = {w: t for w, t in ways.items() if w not in ours and t.parts in (1, 2, 3, 4, 6, 8, 11, 16)}
-            product = m, n, k, bits, copied_bytes(m, n, k, row["bt"], bits)
-            self.shapes.append((product, ours, {w: ways[w] for w in ours}, others, row["us"]["cuBLAS"]))
-            self.tiles.update({self.base(w): replace(t, parts=1, stream=False) for w, t in ways.items()})
+            product = m, n, k, bits, operands_of(m, n, k, row["bt"], bits)
+            ways = {name_of(t, bits): t for t in all_ways(*product)}
+            timed = {w: t for w, t in row["us"].items() if w in ways}
+            self.starts.append(len(self.entries))
+            for w, t in ways.items():
+                if w in timed or (not row.get("former") and t.parts in (1, 2, 3, 4, 6, 8, 11, 16)):
+                    self.entries.append((product, t))
+                    self.names.append(w)
+                    us.append(timed.get(w, math.nan))
+            self.tiles.update({base_of(name_of(t, bits)): t for t in HOPPER_TILES[bits]})
+        self.bases = [base_of(w) for w in self.names]
+        self.us, self.timed = np.array(us), ~np.isnan(us)
+        self.library = np.array([row["us"]["cuBLAS"] for row in rows])
+        self.lengths = np.diff([*self.starts, len(us)])
+        self.best = np.minimum.reduceat(np.where(self.timed, self.us, np.inf), self.starts)
+        # How much an entry counts: the slower a way is, the less it matters by how much.
+        self.weight = np.where(self.timed, (np.repeat(self.best, self.lengths) / self.us) ** 2, 0)
+        self.weight /= np.repeat(np.add.reduceat(self.weight, self.starts), self.lengths)
+        self.expected = self.times(np.zeros(len(us)))
 
-    @staticmethod
-    def base(name):
-        return name.split("k")[0].removesuffix("s")
-
-    def expected(self, product, ways):
-        (m, n, k, bits, copied), found = product, {}
-        for w, way in ways.items():
-            t = self.tiles[self.base(w)]
-            found[w] = expected_time(replace(way, rate=t.rate, step=t.step), m, n, k, bits, UNITS, copied, self.costs)
+    def times(self, before, base=""):
+        """Expected times; only those of the tile ``base`` are new, where one is named."""
+        found = before.copy()
+        for i, ((m, n, k, bits, operands), way) in enumerate(self.entries):
+            if base in ("", self.bases[i]):
+                t = self.tiles[self.bases[i]]
+                way = replace(way, rate=t.rate, step=t.step)
+                found[i] = expected_time(way, m, n, k, bits, UNITS, operands, self.costs)
         return found
 
-    def loss(self, misfit):
+    def choice(self, expected):
+        """Of each product: the least expected time of the ways that were timed, of the others, and which of the timed
+        ways it is."""
+        least = np.minimum.reduceat(np.where(self.timed, expected, np.inf), self.starts)
+        others = np.minimum.reduceat(np.where(self.timed, np.inf, expected), self.starts)
+        chosen = self.timed & (expected == np.repeat(least, self.lengths))
+        first = np.maximum.reduceat(np.where(chosen, np.arange(len(expected), 0, -1), 0), self.starts)
+        return least, others, len(expected) - first
+
+    def loss(self, expected, misfit):
         """Time lost by the choice (and more for the worst ones), a share of how far the model is off, and a penalty
         where it prefers what was not timed."""
-        total = 0.0
-        for product, ours, ways, others, base in self.shapes:
-            expected, best = self.expected(product, ways), min(ours.values())
-            least = min(expected.values())
-            chosen = ours[min(expected, key=expected.get)]
-            total += math.log(chosen / best) + 3 * max(0.0, math.log(0.92 * chosen / max(base, best)))
-            near = [(abs(math.log(expected[w] / t)), (best / t) ** 2) for w, t in ours.items()]
-            total += misfit * sum(e * x for e, x in near) / sum(x for _, x in near)
-            if others:
-                total += 2 * max(0.0, math.log(1.02 * least / min(self.expected(product, others).values())))
-        return total / len(self.shapes)
+        least, others, chosen = self.choice(expected)
+        took = self.us[chosen]
+        total = np.log(took / self.best) + 3 * np.maximum(0, np.log(0.92 * took / np.maximum(self.library, self.best)))
+        total += 2 * np.maximum(0, np.log(1.02 * least / np.minimum(others, 2 * least)))
+        off = np.where(self.timed, np.abs(np.log(expected / self.us)), 0) * self.weight
+        return (total.sum() + misfit * off.sum()) / len(self.starts)
 
     def improve(self, seconds, misfit):
         """Change one constant at a time at random, and keep what lessens the loss."""
         rng, until, scale = random.Random(0), time.monotonic() + seconds, 0.3
-        names = [(n, f) for n in self.tiles for f in ("rate", "step")] + [("", f.name) for f in fields(COSTS)]
-        best = self.loss(misfit)
+        best, costs = self.loss(self.expected, misfit), [f.name for f in fields(COSTS)]
         while time.monotonic() < until:
-            name, field = rng.choice(names)
+            name = rng.choice(["", *self.tiles]) if rng.random() < 0.9 else ""
+            field = rng.choice(("rate", "step") if name else costs)
             before = self.tiles, self.costs
             changed = self.tiles[name] if name else self.costs
             changed = replace(changed, **{field: getattr(changed, field) * math.exp(rng.gauss(0, scale))})
@@ -257,29 +340,24 @@ class Model:
                 self.tiles = {**self.tiles, name: changed}
             else:
                 self.costs = changed
-            now = self.loss(misfit)
+            expected = self.times(self.expected, name)
+            now = self.loss(expected, misfit)
             if now < best:
-                best = now
+                best, self.expected = now, expected
             else:
                 self.tiles, self.costs = before
             scale = max(0.03, scale * 0.999)
 
     def report(self, title):
-        lost, won, strange = [], [], 0
-        for product, ours, ways, others, base in self.shapes:
-            expected, best = self.expected(product, ways), min(ours, key=ours.__getitem__)
-            choice = min(expected, key=expected.get)
-            strange += min(self.expected(product, others).values(), default=math.inf) < expected[choice]
-            lost.append(ours[best] / ours[choice])
-            won.append((base / ours[choice], base / ours[best], product[:4], choice, best, ours[choice]))
-        won.sort()
+        least, others, chosen = self.choice(self.expected)
+        took = self.us[chosen]
+        lost, won, most = self.best / took, self.library / took, self.library / self.best
         print(
-            f"{title}: {len(won)} products; choice / best contender: mean {statistics.mean(lost):.4f} worst "
-            f"{min(lost):.3f}; against cuBLAS: median {statistics.median(w[0] for w in won):.3f} worst {won[0][0]:.3f} "
-            f"(best contender {statistics.median(w[1] for w in won):.3f}, {min(w[1] for w in won):.3f}); "
-            f"chosen without having been timed: {strange}"
+            f"{title}: {len(won)} products; choice / best contender: mean {lost.mean():.4f} worst {lost.min():.3f}; "
+            f"against cuBLAS: median {np.median(won):.3f} worst {won.min():.3f} (best contender {np.median(most):.3f}, "
+            f"{most.min():.3f}); chosen without having been timed: {(others < least).sum()}"
         )
-        return won
+        return [(won[i], most[i], self.entries[chosen[i]][0], self.names[chosen[i]], took[i]) for i in np.argsort(won)]
 
 
 def stored(folder):
@@ -293,8 +371,8 @@ def fit(rows, seconds):
     model.report("before")
     for misfit in (2.0, 0.3):  # first mostly for the times, then for the choice
         model.improve(seconds / 2, misfit)
-    for w in model.report("after")[:15]:
-        print("  {:.3f} (best {:.3f}) {} choice {} best {}: {:.1f} us".format(*w))
+    for won, most, product, choice, us in model.report("after")[:15]:
+        print(f"  {won:.3f} (best contender {most:.3f}) {product[:4]} {choice}: {us:.1f} us")
     print(", ".join(f"{f.name}={getattr(model.costs, f.name):.3g}" for f in fields(COSTS)))
     for name, t in sorted(model.tiles.items()):
         print(f"{name}: rate={t.rate:.0f}, step={t.step:.3f}")
@@ -305,16 +383,18 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--sweep", type=int, metavar="PRODUCTS")
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--seconds", type=float, default=600, help="at most, of the sweep; of the fit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.check or options.named or options.sweep:
-        for bits in NAMED_SHAPES:
-            for tile in candidates(bits):
-                check(bits, tile)
+    if options.part:
+        for bits, tile in every_way()[options.part[0] :: options.part[1]]:
+            check(bits, tile)
+    elif options.check:
+        check_in_parts()
     if options.named:
         save(NAMED, measure_named(), options.out)
     if options.sweep:

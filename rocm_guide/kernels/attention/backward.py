@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, check_shape
+from rocm_guide.kernels.arguments import (
+    KernelError,
+    architecture,
+    check_dtype,
+    check_same_device,
+    check_shape,
+    is_small_work,
+)
 from rocm_guide.kernels.attention.backward_kv import attention_backward_kv_kernel
 from rocm_guide.kernels.attention.backward_q import attention_backward_q_kernel
 from rocm_guide.kernels.attention.configs import BACKWARD_CONFIGS, check_tile, descriptor_room, fits_tma, pick_config
@@ -72,7 +79,10 @@ def attention_delta_kernel(
 
 def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Callable[..., None]] | None:
     """How many rows a tile of Hopper's own kernel of the queries' part has, and what launches it; None where it does
-    not fit, and where this Triton does not have its language."""
+    not fit, where a smaller one is sooner launched, and where this Triton does not have its language."""
+    sequences, heads, _, len_q, len_k = problem.sizes
+    if is_small_work(4 * sequences * heads * len_q * len_k * problem.d):
+        return None
     try:
         from rocm_guide.kernels.attention.hopper.launch import QUERIES, fits_hopper, launch_hopper_q
     except (ImportError, AttributeError):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper`), and the choice among them.
 
-The constants were fitted to the times of 236 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.6), which stand in
+The constants were fitted to the times of 191 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.6), which stand in
 benchmarks/results/gemm_hopper_sweep.jsonl and gemm_hopper_named.json; benchmarks/kernels/gemm_hopper.py measures and
-fits. There the choice reaches 98 % of the speed of the best tile that was timed, on average. Sharing out steps was the
-best way for 15 of the 172 products on which it was timed, and the constants of it are high accordingly.
+fits. There the choice reaches 98 % of the speed of the best tile that was timed, on average. For 153 of them tiles 96
+and 160 columns wide, the one of 256 x 192, and copies of large matrices were not yet among the tiles that were timed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class HopperTile:
 
     ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns, ``group`` rows of
     tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
-    ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`).
+    ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a",
+    "b" or "ab" are copied to rows of whole lines of the cache first.
 
     What it costs on an H100: ``rate``, TFLOPS of a full GPU far from the ends of a product, and ``step``, the least
     microseconds that one step of ``bk`` takes, however few programs there are.
@@ -44,6 +45,7 @@ class HopperTile:
     per: int = 1
     stream: bool = False
     parts: int = 1
+    copied: str = ""
     rate: float = 600.0
     step: float = 0.3
 
@@ -73,31 +75,42 @@ class HopperTile:
 
     def __str__(self) -> str:
         how = " stream" if self.stream else f" in {self.parts}" if self.parts > 1 else ""
-        return f"{self.bm}x{self.width}x{self.bk}{how}{f', {self.per} at a time' if self.per > 1 else ''}"
+        how += f", {self.per} at a time" if self.per > 1 else ""
+        return f"{self.bm}x{self.width}x{self.bk}{how}{f', {self.copied} copied' if self.copied else ''}"
 
 
 #: By bits of the element type.
 HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
     16: (
-        HopperTile(64, 256, 0, 64, 4, rate=763, step=0.35),
-        HopperTile(128, 128, 0, 64, 4, 32, rate=725, step=0.35),
-        HopperTile(64, 128, 64, 64, 4, rate=726, step=0.3),
-        HopperTile(64, 128, 0, 64, 6, rate=634, step=0.22),
-        HopperTile(128, 128, 0, 64, 3, 32, parties=1, per=2, rate=582, step=0.25),
-        HopperTile(64, 256, 0, 64, 5, 32, parties=1, rate=589, step=0.3),
-        HopperTile(64, 128, 0, 64, 4, 32, parties=1, per=2, rate=529, step=0.294),
+        HopperTile(64, 256, 0, 64, 4, rate=800, step=0.35),
+        HopperTile(128, 128, 0, 64, 4, 32, rate=753, step=0.35),
+        HopperTile(64, 128, 64, 64, 4, rate=749, step=0.3),
+        HopperTile(64, 128, 0, 64, 6, rate=754, step=0.22),
+        HopperTile(128, 128, 0, 64, 3, 32, parties=1, per=2, rate=630, step=0.25),
+        HopperTile(64, 256, 0, 64, 5, 32, parties=1, rate=668, step=0.3),
+        HopperTile(64, 128, 0, 64, 4, 32, parties=1, per=2, rate=627, step=0.292),
         HopperTile(128, 64, 0, 64, 4, 32, parties=1, per=2, rate=474, step=0.17),
-        HopperTile(64, 64, 0, 64, 4, 32, parties=1, per=3, rate=310, step=0.19),
+        HopperTile(64, 64, 0, 64, 4, 32, parties=1, per=3, rate=583, step=0.151),
+        HopperTile(64, 128, 32, 64, 5, 32, rate=643, step=0.26),
+        HopperTile(128, 128, 32, 64, 3, 32, rate=728, step=0.4),
+        HopperTile(128, 128, 64, 64, 3, 32, rate=778, step=0.45),
+        HopperTile(64, 64, 32, 64, 6, 32, rate=661, step=0.2),
     ),
     8: (
-        HopperTile(64, 128, 128, 128, 4, rate=1478, step=0.4),
-        HopperTile(64, 128, 64, 128, 4, rate=1413, step=0.35),
-        HopperTile(64, 128, 0, 128, 6, rate=1360, step=0.408),
-        HopperTile(64, 128, 0, 128, 4, 32, parties=1, per=2, rate=1228, step=0.304),
-        HopperTile(128, 64, 0, 128, 4, 32, parties=1, per=2, rate=885, step=0.304),
-        HopperTile(64, 64, 0, 128, 4, 32, parties=1, per=3, rate=1056, step=0.215),
+        HopperTile(64, 128, 128, 128, 4, rate=1510, step=0.4),
+        HopperTile(64, 128, 64, 128, 4, rate=1362, step=0.35),
+        HopperTile(64, 128, 0, 128, 6, rate=1371, step=0.346),
+        HopperTile(64, 128, 0, 128, 4, 32, parties=1, per=2, rate=1196, step=0.326),
+        HopperTile(128, 64, 0, 128, 4, 32, parties=1, per=2, rate=959, step=0.337),
+        HopperTile(64, 64, 0, 128, 4, 32, parties=1, per=3, rate=1056, step=0.238),
+        HopperTile(64, 128, 32, 128, 5, 32, rate=1364, step=0.32),
+        HopperTile(64, 64, 32, 128, 6, 32, rate=1044, step=0.28),
     ),
 }
+
+#: How the rows of an operand lie in memory: the 128 bytes that a tile asks for at a time in one line of the cache, or
+#: across two; or at addresses that TMA does not take, so that the operand is copied.
+IN_LINES, ACROSS, ODD = range(3)
 
 #: So few steps of K are not shared out further.
 LEAST_STEPS = 3
@@ -105,37 +118,64 @@ MOST_PARTS = 16
 
 
 @dataclass(frozen=True)
+class Operands:
+    """How A and B lie in memory: IN_LINES, ACROSS or ODD; and C, where only ODD matters."""
+
+    a: int = IN_LINES
+    b: int = IN_LINES
+    c: int = IN_LINES
+
+    def copied(self, ways: str, m: int, n: int, k: int) -> tuple[int, int]:
+        """Elements at odd addresses that are copied, and other elements: those of ``ways`` ("a", "b", "ab")."""
+        odd = m * k * (self.a == ODD) + k * n * (self.b == ODD)
+        return odd, m * k * ("a" in ways and self.a == ACROSS) + k * n * ("b" in ways and self.b == ACROSS)
+
+
+@dataclass(frozen=True)
 class Costs:
     """Microseconds on an H100: of a launch, of storing a tile, of passing partial sums on, of the two small kernels.
 
-    ``read``, ``written`` and ``copied``: GB/s at which operands come from memory, partial sums go there and back, and
-    matrices are copied. ``streamed``: how much longer a product takes for sharing out steps, its start aside.
+    ``line``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes, in one line of the cache or two.
+    ``read``, ``written``: GB/s at which operands come from memory, partial sums go there and back; ``copied`` and
+    ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``: how much longer a product
+    takes for sharing out steps, its start aside.
     """
 
-    start: float = 2.95
-    store: float = 0.848
-    stream: float = 16.5
-    add: float = 1.75
-    copy: float = 4.78
-    read: float = 2420.0
-    written: float = 2410.0
-    copied: float = 804.0
-    streamed: float = 1.11
+    start: float = 3.11
+    store: float = 0.399
+    stream: float = 11.6
+    add: float = 1.36
+    copy: float = 8.9
+    line: float = 0.00122
+    across: float = 0.00256
+    read: float = 2660.0
+    written: float = 2130.0
+    copied: float = 2030.0
+    moved: float = 2730.0
+    streamed: float = 1.12
 
 
 COSTS = Costs()
+PLAIN = Operands()
 
 
 def expected_time(
-    tile: HopperTile, m: int, n: int, k: int, bits: int, units: int, copied: int = 0, costs: Costs = COSTS
+    tile: HopperTile,
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    units: int,
+    operands: Operands = PLAIN,
+    costs: Costs = COSTS,
 ) -> float:
-    """Microseconds that a product is expected to take, with ``copied`` bytes to copy first.
-
-    A model, to choose among tiles by.
-    """
+    """Microseconds that a product is expected to take. A model, to choose among tiles by."""
     tiles, steps = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.width), triton.cdiv(k, tile.bk)
     # Microseconds of a step while one program has the multiprocessor for itself: see full() for several.
     work = 2e-6 * tile.bm * tile.width * tile.bk / (tile.rate / units)
+    of_a = costs.across if operands.a == ACROSS and "a" not in tile.copied else costs.line
+    of_b = costs.across if operands.b == ACROSS and "b" not in tile.copied else costs.line
+    work = max(work, tile.bm * of_a + tile.width * of_b)
 
     def full(programs: int) -> float:
         return max(programs * work, tile.step)
@@ -155,15 +195,21 @@ def expected_time(
     time = costs.start + max(time, bits / 8e3 * (m * k + k * n) / costs.read)
     if tile.parts > 1:
         time += costs.add + 4e-3 * tile.parts * m * n / costs.written
-    if copied:
-        time += costs.copy + 2e-3 * copied / costs.copied
+    odd, other = operands.copied(tile.copied, m, n, k)
+    if odd or other:
+        time += costs.copy + 2e-3 * (bits // 8) * (odd / costs.copied + other / costs.moved)
     return time
 
 
-def candidates(bits: int) -> list[HopperTile]:
-    """All tiles for elements of that many bits, and the wide ones also shared out by steps."""
+def candidates(bits: int, operands: Operands = PLAIN) -> list[HopperTile]:
+    """All tiles for elements of that many bits, the wide ones also shared out by steps, and what could be copied."""
     tiles = HOPPER_TILES[bits]
-    return [*tiles, *(replace(t, stream=True) for t in tiles if t.bm * t.width == 128 * 256)]
+    tiles = (*tiles, *(replace(t, stream=True) for t in tiles if t.bm * t.width == 128 * 256))
+    across = ("a" if operands.a == ACROSS else "") + ("b" if operands.b == ACROSS else "")
+    if operands.c == ODD:
+        # C is then stored without TMA, which takes registers that the sums of the largest tiles need.
+        tiles = tuple(t for t in tiles if t.rows * t.width <= 128 * 128)
+    return [replace(t, copied=copied) for t in tiles for copied in dict.fromkeys(("", *across, across))]
 
 
 def in_parts(tile: HopperTile, m: int, n: int, k: int, units: int) -> Iterator[HopperTile]:
@@ -174,12 +220,12 @@ def in_parts(tile: HopperTile, m: int, n: int, k: int, units: int) -> Iterator[H
 
 
 def pick_hopper_tile(
-    m: int, n: int, k: int, bits: int, units: int, copied: int = 0, costs: Costs = COSTS
+    m: int, n: int, k: int, bits: int, units: int, operands: Operands = PLAIN, costs: Costs = COSTS
 ) -> HopperTile:
-    """The tile, and the number of parts of K, with the least expected time.
+    """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
     ('128x256x64', '128x128x64 in 11')
     """
-    ways = [w for t in candidates(bits) for w in (t, *in_parts(t, m, n, k, units))]
-    return min(ways, key=lambda t: expected_time(t, m, n, k, bits, units, copied, costs))
+    ways = [w for t in candidates(bits, operands) for w in (t, *in_parts(t, m, n, k, units))]
+    return min(ways, key=lambda t: expected_time(t, m, n, k, bits, units, operands, costs))

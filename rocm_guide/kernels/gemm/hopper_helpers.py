@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Two small kernels around the GEMM of Hopper: one copies matrices before it, one adds up partial sums after it.
 
-The TMA engine reads rows that start at multiples of 16 bytes. A matrix with other rows is copied first.
+The TMA engine reads rows that start at multiples of 16 bytes. A matrix with other rows is copied first. So are some
+large ones whose rows are not whole lines of the cache: it asks for 128 bytes of a row at a time, once where they lie in
+one line, twice where they lie across two, and these requests are then what a product waits for.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from rocm_guide.kernels.launch import Launch, maker
 
 __all__ = []
 
+#: Bytes of a line of the cache: rows of copies start at multiples of it.
+LINE = 128
 #: Elements that one program copies.
 COPIED = 8192
 #: Rows and columns that one program adds up.
@@ -28,13 +32,13 @@ ADDED = 8, 128
 @triton.jit
 def copy_block(x_ptr, y_ptr, program, sizes, FORM: tl.constexpr):
     """Block ``program`` of a copy, with sizes (rows, words, stride): from rows of ``words`` words, ``stride`` words
-    apart, to rows at multiples of 16 bytes. FORM: bits of a word, columns and words of a block."""
+    apart, to rows of whole lines. FORM: bits of a word, columns and words of a block, words of a line."""
     rows, words, stride = sizes
     BITS: tl.constexpr = FORM[0]
     ACROSS: tl.constexpr = FORM[1]
     AREA: tl.constexpr = FORM[2]
     kind: tl.constexpr = tl.int64 if BITS == 64 else tl.int32 if BITS == 32 else tl.int16
-    unit: tl.constexpr = 128 // BITS
+    LINE_WORDS: tl.constexpr = FORM[3]
     across = tl.cdiv(words, ACROSS)
     row = (program // across) * (AREA // ACROSS) + tl.arange(0, AREA // ACROSS)
     at = (program % across) * ACROSS + tl.arange(0, ACROSS)
@@ -42,7 +46,7 @@ def copy_block(x_ptr, y_ptr, program, sizes, FORM: tl.constexpr):
     source = x_ptr.to(tl.pointer_type(kind), bitcast=True) + row.to(tl.int64)[:, None] * stride + at[None, :]
     x = tl.load(source, mask=inside)
     target = y_ptr.to(tl.pointer_type(kind), bitcast=True)
-    target += row.to(tl.int64)[:, None] * (tl.cdiv(words, unit) * unit) + at[None, :]
+    target += row.to(tl.int64)[:, None] * (tl.cdiv(words, LINE_WORDS) * LINE_WORDS) + at[None, :]
     tl.store(target, x, mask=inside)
 
 
@@ -106,7 +110,7 @@ def add_tiles_kernel(
 
 
 def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
-    """For a plan: what copies one or two matrices like these, so that rows start at multiples of 16 bytes."""
+    """For a plan: what copies one or two matrices like these, so that rows are whole lines of the cache."""
     makers, sizes, forms = [], [], []
     for x in matrices:
         size = x.element_size()
@@ -115,9 +119,9 @@ def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]
         across = 128 if words < 1024 else 1024
         area = COPIED * size // word
         blocks = triton.cdiv(words, across) * triton.cdiv(x.shape[0], area // across)
-        makers.append(maker(x, (x.shape[0], triton.cdiv(x.shape[1] * size, 16) * 16 // size)))
+        makers.append(maker(x, (x.shape[0], triton.cdiv(x.shape[1] * size, LINE) * LINE // size)))
         sizes.append((blocks, x.shape[0], words, x.stride(0) * size // word))
-        forms.append((8 * word, across, area))
+        forms.append((8 * word, across, area, LINE // word))
     first, last = sizes[0], sizes[-1]
     launch = Launch(
         copy_rows_kernel,

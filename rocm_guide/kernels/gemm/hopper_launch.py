@@ -14,8 +14,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.gemm.hopper import gemm_hopper_kernel
-from rocm_guide.kernels.gemm.hopper_configs import HopperTile, pick_hopper_tile
-from rocm_guide.kernels.gemm.hopper_helpers import adder, copier
+from rocm_guide.kernels.gemm.hopper_configs import ACROSS, IN_LINES, ODD, HopperTile, Operands, pick_hopper_tile
+from rocm_guide.kernels.gemm.hopper_helpers import LINE, adder, copier
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
 from rocm_guide.kernels.launch import Launch, current_stream, describer, maker, planned, scratch
@@ -34,10 +34,18 @@ GLUON_TYPES = {
 
 @dataclass(frozen=True)
 class View:
-    """How the TMA reads a matrix: ``transposed`` (its rows are columns in memory), and from a copy with ``pad``."""
+    """How a matrix is read: ``transposed`` (its rows are columns in memory), and from a copy with ``pad``."""
 
     transposed: bool
     pad: bool
+
+    def rows(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` as it lies in memory, row by row."""
+        return x.T if self.transposed else x
+
+    def in_lines(self, x: torch.Tensor) -> bool:
+        """Whether each 128 bytes of a row that a tile asks for are one line of the cache, if the first ones are."""
+        return self.rows(x).stride(0) * x.element_size() % LINE == 0
 
 
 def view_of(x: torch.Tensor, may_pad: bool) -> View | None:
@@ -50,6 +58,12 @@ def view_of(x: torch.Tensor, may_pad: bool) -> View | None:
                 return View(transposed, False)
             return View(transposed, True) if may_pad else None
     return None
+
+
+def operands_of(a: torch.Tensor, b: torch.Tensor, a_view: View, b_view: View, out_dtype: torch.dtype) -> Operands:
+    """How A, B and C lie in memory, for the choice of a tile."""
+    of_a, of_b = (ODD if v.pad else IN_LINES if v.in_lines(x) else ACROSS for x, v in ((a, a_view), (b, b_view)))
+    return Operands(of_a, of_b, ODD if b.shape[1] * out_dtype.itemsize % 16 else IN_LINES)
 
 
 def plan_hopper(
@@ -77,8 +91,8 @@ def plan_hopper(
         return None
     (m, k), n, device = a.shape, b.shape[1], a.device
     units = unit_count(a)
-    copied = tuple(x.numel() * x.element_size() for x, view in ((a, a_view), (b, b_view)) if view.pad)
-    t = tile or pick_hopper_tile(m, n, k, 8 * a.element_size(), units, sum(copied))
+    t = tile or pick_hopper_tile(m, n, k, 8 * a.element_size(), units, operands_of(a, b, a_view, b_view, out_dtype))
+    a_view, b_view = (View(v.transposed, v.pad or name in t.copied) for name, v in (("a", a_view), ("b", b_view)))
     tiles, steps = triton.cdiv(m, t.bm) * triton.cdiv(n, t.width), triton.cdiv(k, t.bk)
     split, stream = t.parts > 1, False
     share, programs = t.parts, min(tiles * t.parts, units * t.per)
@@ -96,8 +110,8 @@ def plan_hopper(
 
     def maker_of(x: torch.Tensor, view: View, size: list[int]) -> Callable[[torch.Tensor], Any]:
         """What makes the descriptor of a tensor like ``x``, or of its padded copy."""
-        seen = x.T if view.transposed else x
-        unit = 16 // x.element_size()
+        seen = view.rows(x)
+        unit = LINE // x.element_size()
         stride = triton.cdiv(seen.shape[1], unit) * unit if view.pad else seen.stride(0)
         layout = gl.NVMMASharedLayout.get_default_for(size, GLUON_TYPES[x.dtype])
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
@@ -126,14 +140,14 @@ def plan_hopper(
     }
     launch = Launch(gemm_hopper_kernel, (programs,), (m, n, k, share), constants, t.options)
     room = (t.parties * programs * t.rows * t.width, t.parties * programs)
-    in_memory = [x.T if view.transposed else x for x, view in ((a, a_view), (b, b_view)) if view.pad]
+    in_memory = [view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad]
     copies = copier(in_memory) if in_memory else None
     del in_memory, like_c
 
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
         c = new_c()
         if copies:
-            found = copies(*(x.T if view.transposed else x for x, view in ((a, a_view), (b, b_view)) if view.pad))
+            found = copies(*(view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad))
             b = found.pop() if b_view.pad else b
             a = found.pop() if a_view.pad else a
         target = new_sums() if new_sums else c

@@ -127,7 +127,8 @@ def gemm(
 
     Args:
         a: (M, K) in float16, bfloat16, float32, int8 or fp8 (the FNUZ forms on gfx942, the OCP forms elsewhere).
-        b: (K, N), the same type (the two fp8 types mix). Any strides for both: pass ``weight.T`` as it is.
+        b: (K, N), the same type (the two fp8 types mix). Any strides for both: pass ``weight.T`` as it is. (On NVIDIA's
+            Hopper a large product copies an operand first whose rows are no whole lines of the cache, where that pays.)
         bias: (N,), floating point, added before the activation.
         activation: ``none``, ``relu``, ``silu`` or ``gelu``.
         alpha: a factor, for example the product of two fp8 scales.
