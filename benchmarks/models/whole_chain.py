@@ -3,10 +3,12 @@
 
     python -m benchmarks.models.whole_chain --model random:tinyllama-1.1b --out DIR   # on a GPU
     python -m benchmarks.models.whole_chain --model tiny --out DIR                    # on a CPU: does all of it run?
+    python -m benchmarks.models.whole_chain --out DIR --notebooks 12                  # goes on with the run in DIR
 
 The code cells of the notebooks run in plain Python, one process each (benchmarks/run_cells.py); a notebook that fails
 is named, and those after it run all the same. What comes back is the run's passport with the seconds of each notebook,
-written anew after each: benchmarks/results/whole_chain.json is one whose last notebook was cut off by the end of time.
+written anew after each: benchmarks/results/whole_chain.json is one whose last notebook was cut off by the end of time,
+when it had served the merged model and measured it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PARAMETERS = {
     "02": ["RANK=64", "LENGTH=1024", "BATCH=8", "EPOCHS=1"],
     "03": ["PROMPTS=4", "NEW_TOKENS=100"],
     "06": ["SAMPLES=64", "LENGTH=1024"],
-    "12": ["USERS=[1, 8]", "REQUESTS=16"],
+    "12": ["USERS=[1, 8]", "REQUESTS=16", "SCALE=tiny"],  # 16 requests at each level of load, not 64
 }
 
 
@@ -58,13 +60,15 @@ def main() -> None:
     if options.model != "tiny":
         write_text(out / "rows.jsonl", "\n".join(json.dumps(row) for row in rows(options.rows)) + "\n")
         common.append(f"DATASET={out / 'rows.jsonl'}")
-    notebooks = []
+    kept = out / "passport.json"
+    before = json.loads(kept.read_text())["notebooks"] if kept.exists() else []
+    notebooks = [done for done in before if done["notebook"][:2] not in options.notebooks]
     for number in options.notebooks:
         own = [] if options.model == "tiny" else PARAMETERS[number]
         notebooks.append(run_notebook(number, common + own, out / f"{number}.txt"))
         print(json.dumps(notebooks[-1]), flush=True)
         passport = json.loads((out / "run" / "passport.json").read_text())
-        write_text(out / "passport.json", json.dumps(passport | {"notebooks": notebooks}, indent=1) + "\n")
+        write_text(kept, json.dumps(passport | {"notebooks": notebooks}, indent=1) + "\n")
     sys.exit(any(done["code"] for done in notebooks))
 
 
