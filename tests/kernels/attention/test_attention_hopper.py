@@ -120,10 +120,12 @@ def test_it_leaves_what_is_repeated_by_a_stride_of_zero_to_the_general_kernel():
 
 
 def test_it_leaves_small_problems_to_the_general_kernel(compiled):
-    q = empty(1, 2, 128, 128)
+    q, lse = empty(1, 2, 128, 128), empty(1, 2, 128, dtype=torch.float32)
     assert hopper_launch.fits_hopper(attention_problem(q, q, q))
     attention_forward(q, q, q)
-    assert [name for name, _ in compiled] == ["attention_forward_kernel"]
+    attention_backward(q, q, q, q, q, lse)
+    names = [name for name, _ in compiled]
+    assert names[0] == "attention_forward_kernel" and names[-1] == "attention_backward_q_kernel"
 
 
 @pytest.mark.slow

@@ -15,54 +15,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
-from rocm_guide.kernels.attention.hopper.forward import announce, announced, key_tiles, locate_tile
-from rocm_guide.kernels.gluon import barriers, fetch_tile, several, store_tile, to_int32
+from rocm_guide.kernels.attention.hopper.tiles import announced, fetch, key_tiles, locate_tile
+from rocm_guide.kernels.gluon import barriers, several, store_tile, to_int32
 
 __all__ = []
-
-
-@gluon.jit
-def fetch(descriptors, rooms, bars, next_tile, counter, sizes, CAUSAL: gl.constexpr, TOGETHER: gl.constexpr):
-    """The warp that fetches, through all tiles of this program: the keys of a tile from the last to the first."""
-    q_desc, do_desc, k_desc, v_desc = descriptors
-    q_room, do_room, k_room, v_room = rooms
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty = bars
-    ROWS: gl.constexpr = q_room.shape[3]
-    KEYS: gl.constexpr = k_room.shape[3]
-    K_STAGES: gl.constexpr = k_room.shape[0]
-    V_STAGES: gl.constexpr = v_room.shape[0]
-    row_bytes: gl.constexpr = q_room.shape[4] * (q_room.dtype.primitive_bitwidth // 8)
-    count = sizes[2] * sizes[3]
-    turn, step = to_int32(0), to_int32(0)
-    tile = gl.program_id(0)
-    while tile < count:
-        batch, head, kv_head, _, m = locate_tile(tile, sizes, CAUSAL, TOGETHER)
-        slot = turn % 2
-        hopper.mbarrier.wait(q_empty.index(slot), turn // 2 % 2 ^ 1)
-        announce(tile, slot, next_tile)
-        hopper.mbarrier.expect(q_ready.index(slot), 4 * ROWS * row_bytes)
-        for half in gl.static_range(2):
-            row = (2 * m + half) * ROWS
-            fetch_tile(q_desc, [batch, head, row, 0], q_ready.index(slot), q_room.index(2 * slot + half))
-            fetch_tile(do_desc, [batch, head, row, 0], q_ready.index(slot), do_room.index(2 * slot + half))
-        turn += 1
-        steps = key_tiles(m, sizes, 2 * ROWS, KEYS, CAUSAL)
-        for j in range(steps):
-            at, k_stage, v_stage = (steps - 1 - j) * KEYS, step % K_STAGES, step % V_STAGES
-            hopper.mbarrier.wait(k_empty.index(k_stage), step // K_STAGES % 2 ^ 1)
-            hopper.mbarrier.expect(k_ready.index(k_stage), KEYS * row_bytes)
-            fetch_tile(k_desc, [batch, kv_head, at, 0], k_ready.index(k_stage), k_room.index(k_stage))
-            hopper.mbarrier.wait(v_empty.index(v_stage), step // V_STAGES % 2 ^ 1)
-            hopper.mbarrier.expect(v_ready.index(v_stage), KEYS * row_bytes)
-            fetch_tile(v_desc, [batch, kv_head, at, 0], v_ready.index(v_stage), v_room.index(v_stage))
-            step += 1
-        if CAUSAL:
-            tile = gl.num_programs(0) + gl.atomic_add(counter, 1, sem="relaxed")
-        else:
-            tile += gl.num_programs(0)
-    hopper.mbarrier.wait(q_empty.index(turn % 2), turn // 2 % 2 ^ 1)
-    announce(tile, turn % 2, next_tile)
-    hopper.mbarrier.arrive(q_ready.index(turn % 2), count=1)
 
 
 @gluon.jit
@@ -141,7 +97,8 @@ def collect(
     TOGETHER: gl.constexpr,
 ):
     """A warpgroup that computes: half the queries of every tile of this program."""
-    q_room, do_room, k_room, v_room = rooms
+    query_rooms, k_room, v_room = rooms
+    q_room, do_room = query_rooms
     q_ready, q_empty, k_ready, v_ready, v_empty = bars[0], bars[1], bars[2], bars[4], bars[5]
     ROWS: gl.constexpr = q_room.shape[3]
     D: gl.constexpr = q_room.shape[4]
@@ -236,8 +193,9 @@ def backward_q_hopper_kernel(
     k_bars, v_bars = (barriers(K_STAGES, 1), barriers(K_STAGES, 2)), (barriers(V_STAGES, 1), barriers(V_STAGES, 2))
     bars = (barriers(2, 1), barriers(2, 2), k_bars[0], k_bars[1], v_bars[0], v_bars[1])
     hopper.fence_async_shared()
-    rooms, sizes = (q_room, do_room, k_room, v_room), (heads, group, tiles, all_heads, len_q, len_k)
-    vectors, factors, descriptors = (top, delta), (scale, factor), (q_desc, do_desc, k_desc, v_desc)
+    descriptors, rooms = ((q_desc, do_desc), k_desc, v_desc), ((q_room, do_room), k_room, v_room)
+    sizes = heads, group, tiles, all_heads, len_q, len_k
+    vectors, factors = (top, delta), (scale, factor)
     gl.warp_specialize(
         [
             (collect, (dq_desc, vectors, rooms, bars, next_tile, sizes, padded, factors, 0, CAUSAL, MASKS, TOGETHER)),

@@ -24,91 +24,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
-from rocm_guide.kernels.gluon import barriers, fetch_tile, several, store_tile, to_int32
+from rocm_guide.kernels.attention.hopper.tiles import announced, fetch, key_tiles, locate_tile
+from rocm_guide.kernels.gluon import barriers, several, store_tile, to_int32
 
 __all__ = []
 
 _LN2 = gl.constexpr(0.6931471805599453)
-
-
-@gluon.jit
-def locate_tile(tile, sizes, CAUSAL: gl.constexpr, TOGETHER: gl.constexpr):
-    """Of a tile's number: batch, head, KV head, number of batch and head, and which tile of queries."""
-    heads, group, tiles, all_heads, _, _ = sizes
-    first = tile // (TOGETHER * tiles) * TOGETHER
-    count = gl.minimum(TOGETHER, all_heads - first)
-    inside = tile % (TOGETHER * tiles)
-    number = first + inside % count
-    m = inside // count
-    if CAUSAL:
-        m = tiles - 1 - m  # the last queries see the most keys
-    return number // heads, number % heads, number % heads // group, number, m
-
-
-@gluon.jit
-def key_tiles(m, sizes, QUERIES: gl.constexpr, KEYS: gl.constexpr, CAUSAL: gl.constexpr):
-    """How many tiles of keys the ``m``-th tile of queries sees."""
-    len_q, len_k = sizes[4], sizes[5]
-    high = len_k
-    if CAUSAL:
-        high = gl.minimum(len_k, (m + 1) * QUERIES + len_k - len_q)
-    return gl.cdiv(high, KEYS)
-
-
-@gluon.jit
-def announce(tile, slot, next_tile):
-    """Tell the warpgroups which tile is next: of all queries, or one beyond the last for the end."""
-    one: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    next_tile.index(slot).store(gl.full([1], tile, gl.int32, one))
-
-
-@gluon.jit
-def announced(slot, next_tile):
-    """What the fetching warp has told."""
-    one: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    return gl.max(next_tile.index(slot).load(one), 0)
-
-
-@gluon.jit
-def fetch(descriptors, rooms, bars, next_tile, counter, sizes, CAUSAL: gl.constexpr, TOGETHER: gl.constexpr):
-    """The warp that fetches, through all tiles of this program: the keys of a tile from the last to the first."""
-    q_desc, k_desc, v_desc = descriptors
-    q_room, k_room, v_room = rooms
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty = bars
-    ROWS: gl.constexpr = q_room.shape[3]
-    KEYS: gl.constexpr = k_room.shape[3]
-    STAGES: gl.constexpr = k_room.shape[0]
-    row_bytes: gl.constexpr = q_room.shape[4] * (q_room.dtype.primitive_bitwidth // 8)
-    count = sizes[2] * sizes[3]
-    turn, step = to_int32(0), to_int32(0)
-    tile = gl.program_id(0)
-    while tile < count:
-        batch, head, kv_head, _, m = locate_tile(tile, sizes, CAUSAL, TOGETHER)
-        slot = turn % 2
-        hopper.mbarrier.wait(q_empty.index(slot), turn // 2 % 2 ^ 1)
-        announce(tile, slot, next_tile)
-        hopper.mbarrier.expect(q_ready.index(slot), 2 * ROWS * row_bytes)
-        for half in gl.static_range(2):
-            row = (2 * m + half) * ROWS
-            fetch_tile(q_desc, [batch, head, row, 0], q_ready.index(slot), q_room.index(2 * slot + half))
-        turn += 1
-        steps = key_tiles(m, sizes, 2 * ROWS, KEYS, CAUSAL)
-        for j in range(steps):
-            at, stage, phase = (steps - 1 - j) * KEYS, step % STAGES, step // STAGES % 2 ^ 1
-            hopper.mbarrier.wait(k_empty.index(stage), phase)
-            hopper.mbarrier.expect(k_ready.index(stage), KEYS * row_bytes)
-            fetch_tile(k_desc, [batch, kv_head, at, 0], k_ready.index(stage), k_room.index(stage))
-            hopper.mbarrier.wait(v_empty.index(stage), phase)
-            hopper.mbarrier.expect(v_ready.index(stage), KEYS * row_bytes)
-            fetch_tile(v_desc, [batch, kv_head, at, 0], v_ready.index(stage), v_room.index(stage))
-            step += 1
-        if CAUSAL:
-            tile = gl.num_programs(0) + gl.atomic_add(counter, 1, sem="relaxed")
-        else:
-            tile += gl.num_programs(0)
-    hopper.mbarrier.wait(q_empty.index(turn % 2), turn // 2 % 2 ^ 1)
-    announce(tile, turn % 2, next_tile)
-    hopper.mbarrier.arrive(q_ready.index(turn % 2), count=1)
 
 
 @gluon.jit
@@ -125,7 +46,8 @@ def attend(
     TOGETHER: gl.constexpr,
 ):
     """A warpgroup that computes: half the queries of every tile of this program. ``scale`` has log2(e) in it."""
-    q_room, k_room, v_room = rooms
+    query_rooms, k_room, v_room = rooms
+    q_room = query_rooms[0]
     q_ready, q_empty, k_ready, k_empty, v_ready, v_empty = bars
     ROWS: gl.constexpr = q_room.shape[3]
     D: gl.constexpr = q_room.shape[4]
@@ -236,12 +158,13 @@ def attention_hopper_kernel(
     k_bars, v_bars = (barriers(STAGES, 1), barriers(STAGES, 2)), (barriers(STAGES, 1), barriers(STAGES, 2))
     bars = (barriers(2, 1), barriers(2, 2), k_bars[0], k_bars[1], v_bars[0], v_bars[1])
     hopper.fence_async_shared()
-    rooms, sizes = (q_room, k_room, v_room), (heads, group, tiles, all_heads, len_q, len_k)
+    descriptors, rooms = ((q_desc,), k_desc, v_desc), ((q_room,), k_room, v_room)
+    sizes = heads, group, tiles, all_heads, len_q, len_k
     gl.warp_specialize(
         [
             (attend, (o_desc, lse, rooms, bars, next_tile, sizes, scale, 0, CAUSAL, TOGETHER)),
             (attend, (o_desc, lse, rooms, bars, next_tile, sizes, scale, 1, CAUSAL, TOGETHER)),
-            (fetch, ((q_desc, k_desc, v_desc), rooms, bars, next_tile, counter, sizes, CAUSAL, TOGETHER)),
+            (fetch, (descriptors, rooms, bars, next_tile, counter, sizes, CAUSAL, TOGETHER)),
         ],
         [4, 1],
         REGISTERS,
