@@ -225,7 +225,7 @@ def pick_hopper_tile(
     """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
-    ('128x256x64', '128x128x64 in 11')
+    ('128x256x64', '128x96x64 in 8')
     """
     ways = [w for t in candidates(bits, operands) for w in (t, *in_parts(t, m, n, k, units))]
     return min(ways, key=lambda t: expected_time(t, m, n, k, bits, units, operands, costs))
