@@ -24,6 +24,7 @@ import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -263,7 +264,7 @@ def sweep(count, seconds, file):
 
 def base_of(name):
     """The tile in a name, without the ways to share out K and to read A and B."""
-    return re.match(r"[bf]\d+x\d+(p\d)?", name)[0]
+    return re.sub(r"(s|k\d+)?(\+\w+)?$", "", name)
 
 
 class Model:
@@ -274,7 +275,10 @@ class Model:
 
     def __init__(self, rows):
         self.costs, self.tiles = COSTS, {}
-        self.entries, self.names, self.starts, us = [], [], [], []
+        self.entries: list[Any] = []
+        self.names: list[str] = []
+        self.starts: list[int] = []
+        us = []
         for row in rows:
             (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
             product = m, n, k, bits, operands_of(m, n, k, row["bt"], bits)
@@ -333,13 +337,12 @@ class Model:
         while time.monotonic() < until:
             name = rng.choice(["", *self.tiles]) if rng.random() < 0.9 else ""
             field = rng.choice(("rate", "step") if name else costs)
-            before = self.tiles, self.costs
-            changed = self.tiles[name] if name else self.costs
-            changed = replace(changed, **{field: getattr(changed, field) * math.exp(rng.gauss(0, scale))})
+            before, factor = (self.tiles, self.costs), math.exp(rng.gauss(0, scale))
             if name:
-                self.tiles = {**self.tiles, name: changed}
+                tile = self.tiles[name]
+                self.tiles = {**self.tiles, name: replace(tile, **{field: getattr(tile, field) * factor})}
             else:
-                self.costs = changed
+                self.costs = replace(self.costs, **{field: getattr(self.costs, field) * factor})
             expected = self.times(self.expected, name)
             now = self.loss(expected, misfit)
             if now < best:
