@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--model", default="random:tinyllama-1.1b")
     parser.add_argument("--out", type=Path, required=True, help="folder for the run, its logs and passport.json")
     parser.add_argument("--notebooks", nargs="+", choices=list(PARAMETERS), default=list(PARAMETERS))
+    parser.add_argument("--serve", default="merged", help="what 12 serves: merged, gptq-4bit")
     parser.add_argument("--rows", type=int, default=2250, help="rows of the data set that is made here")
     options = parser.parse_args()
     out = options.out.resolve()
@@ -64,7 +65,8 @@ def main() -> None:
     before = json.loads(kept.read_text())["notebooks"] if kept.exists() else []
     notebooks = [done for done in before if done["notebook"][:2] not in options.notebooks]
     for number in options.notebooks:
-        own = [] if options.model == "tiny" else PARAMETERS[number]
+        own = [] if options.model == "tiny" else [*PARAMETERS[number]]
+        own += [f"SERVE={options.serve}"] * (number == "12")
         notebooks.append(run_notebook(number, common + own, out / f"{number}.txt"))
         print(json.dumps(notebooks[-1]), flush=True)
         passport = json.loads((out / "run" / "passport.json").read_text())

@@ -173,6 +173,14 @@ OWN_FOLDERS = {
     )
 }
 
+#: What transformers reads the quantised checkpoints of this course with, by the ``quant_method`` of their config.json.
+QUANTISED_READERS = {
+    "gptq": "gptqmodel",
+    "awq": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed_tensors",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install the named folders that are missing and say so in a line each; nothing is printed when all is well."""

@@ -197,15 +197,6 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
     return settings
 
 
-#: What `transformers serve` reads the quantised checkpoints of this course with.
-_LIBRARIES = {
-    "gptq": "gptqmodel",
-    "awq": "gptqmodel",
-    "bitsandbytes": "bitsandbytes",
-    "compressed-tensors": "compressed_tensors",
-}
-
-
 def _library_folder(found: Checkpoint) -> str:
     """The folder with the libraries for quantised weights (notebooks 06, 07, 08 and 22).
 
@@ -213,10 +204,10 @@ def _library_folder(found: Checkpoint) -> str:
         ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after
             some seconds of loading. Of a method that the course does not use, transformers decides.
     """
-    from rocm_guide.doctor.own_folders import OWN_FOLDERS
+    from rocm_guide.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
 
     folder = OWN_FOLDERS["quantization"]
-    library = _LIBRARIES.get(found.quantised)
+    library = QUANTISED_READERS.get(found.quantised)
     if library and not (folder.path / library).is_dir() and find_spec(library) is None:
         reads = f"transformers serve reads {found.quantised} with {library}, which is not installed"
         raise ServingError(f"{shown(found.name)}: {reads}; {folder.fix}")

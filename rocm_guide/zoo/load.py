@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -50,8 +51,8 @@ def load_model(
         options: passed to ``from_pretrained`` for a hub id or a folder (``attn_implementation``, ``device_map``, …).
 
     Raises:
-        GuideError: the spec means nothing, the model brings Python code of its own, or the hub cannot be reached and
-            the model is not in its cache.
+        GuideError: the spec means nothing, the model brings Python code of its own, the hub cannot be reached and the
+            model is not in its cache, or the library for its quantised weights is not installed.
 
     Python code of a model is never run. A folder whose configuration names such code (``auto_map``) is refused. A hub
     model that names it is loaded with transformers' own class where there is one for its ``model_type``, and is
@@ -69,6 +70,8 @@ def load_model(
 
     source = str(tiny_folder(seed)) if spec == "tiny" else _checked(spec)
     options |= {"dtype": dtype, **_reach(source)}
+    if _is_quantised(source):  # such a model may refuse to be moved afterwards
+        options.setdefault("device_map", device)
     with _hub_errors(spec):
         model = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=False, **options)
         model = model if "device_map" in options else model.to(device)
@@ -204,6 +207,25 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
         fix = f"give random:{spec} (its size, random weights), or the hub id of a trained one"
         raise GuideError(f"{spec}: the name of a shape, which has no weights; {fix}")
     raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
+
+
+def _is_quantised(source: str) -> bool:
+    """Whether a folder holds quantised weights; then what reads those of this course is made importable.
+
+    Raises:
+        GuideError: it is not installed.
+    """
+    file = Path(source) / "config.json"
+    recipe = json.loads(file.read_text("utf-8")).get("quantization_config") if file.is_file() else None
+    if not isinstance(recipe, dict):
+        return False
+    from rocm_guide.doctor.own_folders import QUANTISED_READERS
+
+    if library := QUANTISED_READERS.get(str(recipe.get("quant_method"))):
+        from rocm_guide.quantization.libraries import add_libraries
+
+        add_libraries(library)
+    return True
 
 
 def _reach(source: str) -> dict[str, bool]:

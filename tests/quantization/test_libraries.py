@@ -263,6 +263,26 @@ def test_refusals(tuned, tmp_path):
     assert not Path("logs").exists(), "GPTQModel's log folder was left behind"
 
 
+def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monkeypatch):
+    """In a process that has asked for no library yet, as a reader's who measures or serves what notebook 06 left."""
+    folder, _, tokenizer, samples, rows = tuned
+    gptqmodel_quantize(folder, tmp_path / "g", samples[:4], group=GROUP, dtype=torch.float32)
+    told = (
+        "import sys; from rocm_guide.zoo.load import load_model; model, words = load_model(sys.argv[1], device='cpu')"
+        "; print(model.generate(**words(sys.argv[2], return_tensors='pt'), max_new_tokens=8, do_sample=False)"
+        "[0].tolist())"
+    )
+    command = [sys.executable, "-c", told, str(tmp_path / "g"), rows[0]["prompt"]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    model = gptqmodel_load(tmp_path / "g", device="cpu", dtype=torch.float32)
+    ids = tokenizer(rows[0]["prompt"], return_tensors="pt")
+    want = model.generate(**ids, max_new_tokens=8, do_sample=False)[0].tolist()
+    assert json.loads(done.stdout.splitlines()[-1]) == want
+    monkeypatch.setenv("ROCM_GUIDE_QUANTIZATION", str(tmp_path / "nowhere"))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "gptqmodel is not installed; run `make course` once" in done.stderr.splitlines()[-1]
+
+
 def test_what_is_declared_for_rocm():
     add_libraries()
     assert "TorchLinear" in kernels("gptq", "rocm") and "ExllamaV2Linear" not in kernels("gptq", "rocm")
