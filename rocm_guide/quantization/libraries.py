@@ -22,12 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.doctor.own_folders import OWN_FOLDERS
+from rocm_guide.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
 from rocm_guide.quantization.calibration import calibration_samples
 from rocm_guide.quantization.grid import QuantizationError, check_grid
 from rocm_guide.zoo.trust import refuse_remote_code
 
-__all__ = ["add_libraries", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet", "small_rows"]
+__all__ = ["add_libraries", "add_reader", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet", "small_rows"]
 
 _FILLED_BY = "run `make course` once, or pip install --no-deps -r rocm_guide/data/quantization.txt"
 
@@ -90,6 +90,22 @@ def add_libraries(*names: str) -> dict[str, str]:
         with quiet():
             versions[name] = importlib.import_module(name).__version__
     return versions
+
+
+def add_reader(method: str) -> None:
+    """Make importable what transformers reads a quantised checkpoint with, before it is loaded.
+
+    Args:
+        method: the ``quant_method`` of its config.json (gptq, awq, bitsandbytes, compressed-tensors). Others, and "",
+            need nothing of what the course installs.
+
+    Raises:
+        QuantizationError: it is not installed.
+
+    >>> add_reader("bitsandbytes")
+    """
+    if library := QUANTISED_READERS.get(method):
+        add_libraries(library)
 
 
 def _backend(name: str) -> Any:

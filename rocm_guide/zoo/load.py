@@ -52,7 +52,7 @@ def load_model(
 
     Raises:
         GuideError: the spec means nothing, the model brings Python code of its own, the hub cannot be reached and the
-            model is not in its cache, or the library for its quantised weights is not installed.
+            model is not in its cache, or the library for its quantised weights cannot be imported.
 
     Python code of a model is never run. A folder whose configuration names such code (``auto_map``) is refused. A hub
     model that names it is loaded with transformers' own class where there is one for its ``model_type``, and is
@@ -210,22 +210,9 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
 
 
 def _is_quantised(source: str) -> bool:
-    """Whether a folder holds quantised weights; then what reads those of this course is made importable.
-
-    Raises:
-        GuideError: it is not installed.
-    """
+    """Whether a folder holds quantised weights."""
     file = Path(source) / "config.json"
-    recipe = json.loads(file.read_text("utf-8")).get("quantization_config") if file.is_file() else None
-    if not isinstance(recipe, dict):
-        return False
-    from rocm_guide.doctor.own_folders import QUANTISED_READERS
-
-    if library := QUANTISED_READERS.get(str(recipe.get("quant_method"))):
-        from rocm_guide.quantization.libraries import add_libraries
-
-        add_libraries(library)
-    return True
+    return file.is_file() and bool(json.loads(file.read_text("utf-8")).get("quantization_config"))
 
 
 def _reach(source: str) -> dict[str, bool]:
@@ -266,6 +253,9 @@ def _hub_errors(spec: str) -> Iterator[None]:
             raise GuideError(f"{spec}: the hub does not show it to you; {fix}") from error
         if Path(spec).expanduser().exists() and not isinstance(error, RuntimeError | MemoryError):
             reason = " ".join(str(error).split())[:160]
+            if isinstance(error, ImportError):
+                fix = "install it; for quantised weights call rocm_guide.quantization.libraries.add_reader first"
+                raise GuideError(f"{spec}: needs a library that is not there ({reason}); {fix}") from error
             raise GuideError(f"{spec}: cannot be loaded ({type(error).__name__}: {reason}); save it again") from error
         if isinstance(error, OSError) or re.search("offline|connect", text, re.IGNORECASE):
             fix = f"connect, or run `hf download {spec}` where there is a network, or use 'tiny'"

@@ -28,6 +28,15 @@ from rocm_guide.zoo.load import load_data, load_model
 
 pytestmark = pytest.mark.slow
 GROUP = 32
+#: Of a folder, a prompt and a quant_method: the tokens that a quantised model answers with.
+READ = """
+import sys
+from rocm_guide.quantization.libraries import add_reader
+from rocm_guide.zoo.load import load_model
+add_reader(sys.argv[3])
+model, tokenizer = load_model(sys.argv[1], device="cpu")
+print(model.generate(**tokenizer(sys.argv[2], return_tensors="pt"), max_new_tokens=8, do_sample=False)[0].tolist())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -267,20 +276,19 @@ def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monk
     """In a process that has asked for no library yet, as a reader's who measures or serves what notebook 06 left."""
     folder, _, tokenizer, samples, rows = tuned
     gptqmodel_quantize(folder, tmp_path / "g", samples[:4], group=GROUP, dtype=torch.float32)
-    told = (
-        "import sys; from rocm_guide.zoo.load import load_model; model, words = load_model(sys.argv[1], device='cpu')"
-        "; print(model.generate(**words(sys.argv[2], return_tensors='pt'), max_new_tokens=8, do_sample=False)"
-        "[0].tolist())"
-    )
-    command = [sys.executable, "-c", told, str(tmp_path / "g"), rows[0]["prompt"]]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", READ, str(tmp_path / "g"), rows[0]["prompt"]]
+    done = subprocess.run([*command, "gptq"], capture_output=True, text=True, check=True)
     model = gptqmodel_load(tmp_path / "g", device="cpu", dtype=torch.float32)
     ids = tokenizer(rows[0]["prompt"], return_tensors="pt")
     want = model.generate(**ids, max_new_tokens=8, do_sample=False)[0].tolist()
     assert json.loads(done.stdout.splitlines()[-1]) == want
     monkeypatch.setenv("ROCM_GUIDE_QUANTIZATION", str(tmp_path / "nowhere"))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "gptqmodel is not installed; run `make course` once" in done.stderr.splitlines()[-1]
+    for method, line in {
+        "gptq": "gptqmodel is not installed; run `make course` once",
+        "": "for quantised weights call rocm_guide.quantization.libraries.add_reader first",
+    }.items():
+        done = subprocess.run([*command, method], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and line in done.stderr.splitlines()[-1]
 
 
 def test_what_is_declared_for_rocm():
