@@ -65,7 +65,12 @@ def stated_in(text):
 
 
 # They import libraries by a name that is a value, or check for the whole set: no text states what they need.
-BY_NAME = {"quantization.libraries.add_libraries", "quantization.libraries.kernels", "doctor.diagnosis.preflight"}
+BY_NAME = {
+    "quantization.libraries.add_libraries",
+    "quantization.libraries.add_reader",
+    "quantization.libraries.kernels",
+    "doctor.diagnosis.preflight",
+}
 
 
 @pytest.mark.slow
