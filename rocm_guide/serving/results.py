@@ -147,7 +147,8 @@ def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) 
                 kind = {"p50": "median", "p99": "99th percentile"}[p] + (", open arrivals" if open_loop else "")
                 ax.errorbar(xs, ys, yerr=bars, fmt=f"o{style}", color=colour, capsize=3, markersize=4, label=kind)
         for level in seen:
-            load = f"{level['users']}" if level["users"] else f"{level['arrivals_per_s']:g}/s"
+            users = level["users"]
+            load = f"{users} user{'s' * (users > 1)}" if users else f"{level['arrivals_per_s']:g}/s"
             place = (level["output_tokens_per_s"], 1e3 * level[name]["p50"]["value"])
             ax.annotate(load, place, (6, 4), textcoords="offset points", fontsize=8, color="#333333")
         ax.set(xlabel="output tokens per second, all users together", ylabel=label)

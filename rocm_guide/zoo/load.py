@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -66,13 +65,15 @@ def load_model(
     dtype = dtype or pick_dtype(device)
     if spec.startswith("random:"):
         return _random_model(spec.removeprefix("random:"), dtype, device, seed, options), load_tokenizer("tiny")
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     source = str(tiny_folder(seed)) if spec == "tiny" else _checked(spec)
     options |= {"dtype": dtype, **_reach(source)}
-    if _is_quantised(source):  # such a model may refuse to be moved afterwards
-        options.setdefault("device_map", device)
     with _hub_errors(spec):
+        if Path(source).is_dir():
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            if getattr(config, "quantization_config", None):  # such a model may refuse to be moved afterwards
+                options.setdefault("device_map", device)
         model = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=False, **options)
         model = model if "device_map" in options else model.to(device)
     # Every seed of the tiny model has the same tokenizer: take the one at hand.
@@ -207,12 +208,6 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
         fix = f"give random:{spec} (its size, random weights), or the hub id of a trained one"
         raise GuideError(f"{spec}: the name of a shape, which has no weights; {fix}")
     raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
-
-
-def _is_quantised(source: str) -> bool:
-    """Whether a folder holds quantised weights."""
-    file = Path(source) / "config.json"
-    return file.is_file() and bool(json.loads(file.read_text("utf-8")).get("quantization_config"))
 
 
 def _reach(source: str) -> dict[str, bool]:

@@ -80,8 +80,7 @@ def attention_delta_kernel(
 def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Callable[..., None]] | None:
     """How many rows a tile of Hopper's own kernel of the queries' part has, and what launches it; None where it does
     not fit, where a smaller one is sooner launched, and where this Triton does not have its language."""
-    sequences, heads, _, len_q, len_k = problem.sizes
-    if is_small_work(4 * sequences * heads * len_q * len_k * problem.d):
+    if is_small_work(problem.operations):
         return None
     try:
         from rocm_guide.kernels.attention.hopper.launch import QUERIES, fits_hopper, launch_hopper_q

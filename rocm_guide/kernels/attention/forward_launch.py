@@ -55,7 +55,7 @@ def plan_forward(
     if schedule not in ("grid", "fixed", "dynamic"):
         raise KernelError(f"schedule={schedule!r}: give 'grid', 'fixed' or 'dynamic'")
     q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
-    sequences, heads, _, max_q, max_k = sizes
+    sequences, heads, _, max_q, _ = sizes
     arch, device, packed = architecture(q), q.device, problem.layout == "thd"
     if arch == "sm_90" and schedule == "grid" and config is None and not scaled and out_dtype == q.dtype:
         special = plan_for_hopper(problem)
@@ -65,8 +65,7 @@ def plan_forward(
     tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, persistent=persistent)
     tiles = -(-max_q // tile.m) * sequences * heads
     aligned = fits_tma(k) and fits_tma(v)
-    operations = 4 * sequences * heads * max_q * max_k * d  # two products; half of it where causal
-    tma = tile.tma and aligned and (config is not None or not is_small_work(operations))
+    tma = tile.tma and aligned and (config is not None or not is_small_work(problem.operations))
     rows = q.shape[0], heads, q.shape[2]
     programs = tiles if schedule == "grid" else min(tiles, unit_count(q) * tile.per_unit)
     constants = {

@@ -66,6 +66,12 @@ class AttentionProblem:
         return self.bias, self.slopes, self.cu, None if self.bias is None else self.bias.stride()
 
     @property
+    def operations(self) -> int:
+        """Of the forward pass's two products; half of it where causal."""
+        sequences, heads, _, max_q, max_k = self.sizes
+        return 4 * sequences * heads * max_q * max_k * self.d
+
+    @property
     def launch_sizes(self) -> tuple[int, int, int, int, int]:
         """``sizes`` as the kernels take them, with both lengths doubled.
 

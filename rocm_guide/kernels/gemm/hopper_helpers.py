@@ -109,6 +109,11 @@ def add_tiles_kernel(
     tl.store(c_ptr + row.to(tl.int64)[:, None] * N + col[None, :], x.to(c_ptr.dtype.element_ty), mask=inside)
 
 
+def whole_lines(columns: int, size: int) -> int:
+    """The pitch of a copy: at least ``columns`` elements of ``size`` bytes, in whole lines of the cache."""
+    return triton.cdiv(columns * size, LINE) * LINE // size
+
+
 def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
     """For a plan: what copies one or two matrices like these, so that rows are whole lines of the cache."""
     makers, sizes, forms = [], [], []
@@ -119,7 +124,7 @@ def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]
         across = 128 if words < 1024 else 1024
         area = COPIED * size // word
         blocks = triton.cdiv(words, across) * triton.cdiv(x.shape[0], area // across)
-        makers.append(maker(x, (x.shape[0], triton.cdiv(x.shape[1] * size, LINE) * LINE // size)))
+        makers.append(maker(x, (x.shape[0], whole_lines(x.shape[1], size))))
         sizes.append((blocks, x.shape[0], words, x.stride(0) * size // word))
         forms.append((8 * word, across, area, LINE // word))
     first, last = sizes[0], sizes[-1]

@@ -15,7 +15,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.gemm.hopper import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.hopper_configs import ACROSS, IN_LINES, ODD, HopperTile, Operands, pick_hopper_tile
-from rocm_guide.kernels.gemm.hopper_helpers import LINE, adder, copier
+from rocm_guide.kernels.gemm.hopper_helpers import LINE, adder, copier, whole_lines
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
 from rocm_guide.kernels.launch import Launch, current_stream, describer, maker, planned, scratch
@@ -111,8 +111,7 @@ def plan_hopper(
     def maker_of(x: torch.Tensor, view: View, size: list[int]) -> Callable[[torch.Tensor], Any]:
         """What makes the descriptor of a tensor like ``x``, or of its padded copy."""
         seen = view.rows(x)
-        unit = LINE // x.element_size()
-        stride = triton.cdiv(seen.shape[1], unit) * unit if view.pad else seen.stride(0)
+        stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
         layout = gl.NVMMASharedLayout.get_default_for(size, GLUON_TYPES[x.dtype])
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], size, layout))

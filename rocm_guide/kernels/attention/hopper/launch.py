@@ -75,7 +75,7 @@ def plan_hopper_forward(problem: AttentionProblem) -> Callable[..., tuple[torch.
     import torch
 
     sequences, heads, group, len_q, len_k = problem.sizes
-    if not fits_hopper(problem) or is_small_work(4 * sequences * heads * len_q * len_k * problem.d):
+    if not fits_hopper(problem) or is_small_work(problem.operations):
         return None
     q, d, columns = problem.q, problem.d, problem.columns
     tiles, rows = -(-len_q // QUERIES), (sequences, heads, len_q)
