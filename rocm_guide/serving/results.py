@@ -150,7 +150,7 @@ def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) 
             users = level["users"]
             load = f"{users} user{'s' * (users > 1)}" if users else f"{level['arrivals_per_s']:g}/s"
             place = (level["output_tokens_per_s"], 1e3 * level[name]["p50"]["value"])
-            ax.annotate(load, place, (6, 4), textcoords="offset points", fontsize=8, color="#333333")
+            ax.annotate(load, place, (8, -11), textcoords="offset points", fontsize=8, color="#333333")
         ax.set(xlabel="output tokens per second, all users together", ylabel=label)
         ax.set_ylim(bottom=0)
         ax.margins(x=0.08)
