@@ -293,22 +293,29 @@ def _way_to_apply(function: Any) -> tuple[Any, ...]:
     import torch
 
     transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-    return super(torch.autograd.Function, function).apply, transforms, torch.Tensor
+    return super(torch.autograd.Function, function).apply, transforms
+
+
+def _has_no_memory(x: Any) -> bool:
+    """Whether ``x`` is a tensor that cannot say where it lies."""
+    try:
+        getattr(x, "data_ptr", int)()
+    except RuntimeError:
+        return True
+    return False
 
 
 def apply(function: Any, *arguments: Any) -> Any:
     """``function.apply(*arguments)`` of a ``torch.autograd.Function`` that has no ``setup_context``, a shorter way.
 
     Its Python (read in torch 2.11 and 2.13) looks for two things only: a transform of ``torch.func`` at work, and a
-    tensor that has outlived one. Such a tensor has no memory that one could ask for, and takes the longer way too.
+    tensor that has outlived one. A launch asks such a tensor for its memory, and what it raises sends the call there.
     """
-    quick, transforms, tensor = _way_to_apply(function)
-    if transforms():
-        return function.apply(*arguments)
-    try:
-        for x in arguments:
-            if isinstance(x, tensor):
-                x.data_ptr()
-    except RuntimeError:
-        return function.apply(*arguments)
-    return quick(*arguments)
+    quick, transforms = _way_to_apply(function)
+    if not transforms():
+        try:
+            return quick(*arguments)
+        except RuntimeError:
+            if not any(_has_no_memory(x) for x in arguments):
+                raise
+    return function.apply(*arguments)

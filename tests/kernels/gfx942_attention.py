@@ -116,7 +116,7 @@ CASES["attention, bf16"] = Case(("attention_forward_kernel",), forward_case(128,
 CASES["attention backward, bf16"] = Case(BACKWARD, backward_case(64, BF16, causal=True))
 for _d in (16, 72, 112, 256):  # from 72 to 112 the heads lie in a block of 128
     CASES[f"attention, heads of {_d}"] = Case(("attention_forward_kernel",), forward_case(_d, heads=1, causal=True))
-for _d in (16, 80, 256):
+for _d in (16, 72, 256):
     CASES[f"attention backward, heads of {_d}"] = Case(BACKWARD, backward_case(_d, heads=1, causal=True))
 
 
@@ -171,7 +171,7 @@ def decode_case(width, heads, kv_heads, dtype=F16, parts=2):
     return run
 
 
-for _width in (64, 80, 96, 128, 256):
+for _width in (64, 72, 96, 128, 256):
     CASES[f"decode, heads of {_width}"] = Case(("_decode_part", "_combine"), decode_case(_width, 4, 2))
 CASES["decode, bf16, 8 per KV head"] = Case(("_decode_part", "_combine"), decode_case(128, 8, 1, BF16))
 CASES["decode, as many KV heads"] = Case(("_decode_part", "_combine"), decode_case(128, 2, 2))

@@ -65,6 +65,7 @@ for _dtype in TYPES:
                 ("gemm_kernel",), case(gemm, 48, 80, _tile.bk * 3, _dtype, _weight, tile=_tile)
             )
     CASES[f"gemm {_name}, odd sizes"] = Case(("gemm_kernel",), case(gemm, 33, 37, 100, _dtype))
+    CASES[f"gemm {_name}, multiples of 8"] = Case(("gemm_kernel",), case(gemm, 40, 72, 136, _dtype, False))
     # Adding parts knows the type of the sum alone, int32 or fp32: those have both ways, the other types take turns.
     for _atomic in (False, True) if _dtype in (torch.int8, torch.float32) else (bool(SAME_SIZE[_dtype] % 2),):
         CASES[f"split-K {_name}{', atomic' if _atomic else ''}"] = Case(
@@ -81,6 +82,11 @@ for _dtype in TYPES:
 CASES["stream-K float16, odd sizes"] = Case(
     ("gemm_stream_k_kernel",), case(gemm_stream_k, 130, 70, 300, torch.float16, False)
 )
+for _product, _kernels in (
+    (gemm_split_k, ("gemm_split_k_kernel", "add_parts_kernel")),
+    (gemm_stream_k, ("gemm_stream_k_kernel",)),
+):
+    CASES[f"{_product.__name__}, multiples of 8"] = Case(_kernels, case(_product, 40, 72, 392, torch.float16))
 CASES["gemm, bias and gelu"] = Case(
     ("gemm_kernel",), case(gemm, 33, 48, 64, torch.bfloat16, bias=True, activation="gelu")
 )

@@ -13,6 +13,7 @@ import torch
 
 from rocm_guide.kernels import launch
 from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.launch import Launch, planned
 from rocm_guide.kernels.rows.rms_norm import rms_norm, rms_norm_forward
 from rocm_guide.kernels.rows.softmax import Softmax, softmax, softmax_forward
@@ -253,6 +254,16 @@ def test_no_tensor_is_kept_alive(device):
     del x, w, y
     gc.collect()
     assert launch._plans and [ref() for ref in alive] == [None] * 3
+
+
+def test_no_tensor_of_attention_is_kept_alive_in_either_direction(device):
+    q, k, v = (torch.ones(1, 2, 16, 32, device=device, requires_grad=True) for _ in range(3))
+    out = attention(q, k, v)
+    given = torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
+    alive = [weakref.ref(t) for t in (q, k, v, out, *given)]
+    del q, k, v, out, given
+    gc.collect()
+    assert len(launch._plans) >= 2 and {ref() for ref in alive} == {None}
 
 
 def test_a_misaligned_tensor_after_an_aligned_one(device, close):

@@ -10,7 +10,6 @@ Source: T. Dao, "FlashAttention-2", https://arxiv.org/abs/2307.08691, algorithm 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -26,10 +25,24 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.attention.backward_kv import attention_backward_kv_kernel
 from rocm_guide.kernels.attention.backward_q import attention_backward_q_kernel
-from rocm_guide.kernels.attention.configs import BACKWARD_CONFIGS, check_tile, descriptor_room, fits_tma, pick_config
-from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem, heads_second
+from rocm_guide.kernels.attention.configs import (
+    BACKWARD_CONFIGS,
+    check_tile,
+    descriptor_room,
+    fits_tma,
+    pick_config,
+    unit_of,
+)
+from rocm_guide.kernels.attention.problem import (
+    AttentionProblem,
+    attention_problem,
+    changes_each_call,
+    contiguous_strides,
+    heads_second,
+)
 from rocm_guide.kernels.attention.tile import head_start
-from rocm_guide.kernels.direct import memory_from
+from rocm_guide.kernels.gemm.tiles import hint_multiple
+from rocm_guide.kernels.launch import Launch, maker, planned
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +67,7 @@ def attention_delta_kernel(
     D: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
     """delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head.
 
@@ -67,8 +81,9 @@ def attention_delta_kernel(
     i = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
     columns = tl.arange(0, COLUMNS)
     inside = (i[:, None] < rows) & (columns[None, :] < D)
-    out_base = head_start(out, strides[0], batch, head, 0) + i[:, None].to(tl.int64) * strides[0][2]
-    do_base = head_start(do, strides[1], batch, head, 0) + i[:, None].to(tl.int64) * strides[1][2]
+    out_step, do_step = hint_multiple(strides[0][2], UNIT), hint_multiple(strides[1][2], UNIT)
+    out_base = head_start(out, strides[0], batch, head, 0, UNIT) + i[:, None].to(tl.int64) * out_step
+    do_base = head_start(do, strides[1], batch, head, 0, UNIT) + i[:, None].to(tl.int64) * do_step
     product = tl.load(out_base + columns[None, :], mask=inside, other=0.0).to(tl.float32)
     product *= tl.load(do_base + columns[None, :], mask=inside, other=0.0).to(tl.float32)
     tl.store(delta + bh * apart + i, tl.sum(product, 1), mask=i < apart)
@@ -77,19 +92,19 @@ def attention_delta_kernel(
         tl.store(top + bh * padded + i, tl.where(high == float("-inf"), float("inf"), high))
 
 
-def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Callable[..., None]] | None:
-    """How many rows a tile of Hopper's own kernel of the queries' part has, and what launches it; None where it does
-    not fit, where a smaller one is sooner launched, and where this Triton does not have its language."""
+def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Callable[..., Any]] | None:
+    """How many rows a tile of Hopper's own kernel of the queries' part has, and what plans its launch; None where it
+    does not fit, where a smaller one is sooner launched, and where this Triton does not have its language."""
     if is_small_work(problem.operations):
         return None
     try:
-        from rocm_guide.kernels.attention.hopper.launch import QUERIES, fits_hopper, launch_hopper_q
+        from rocm_guide.kernels.attention.hopper.launch import QUERIES, fits_hopper, plan_hopper_q
     except (ImportError, AttributeError):
         return None
-    return (QUERIES, launch_hopper_q) if fits_hopper(problem, do) else None
+    return (QUERIES, plan_hopper_q) if fits_hopper(problem, do) else None
 
 
-def launch_backward(
+def plan_backward(
     problem: AttentionProblem,
     out: torch.Tensor,
     lse: torch.Tensor,
@@ -97,96 +112,114 @@ def launch_backward(
     *,
     bias_gradient: bool = False,
     config: dict[str, dict[str, Any]] | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Launch on checked arguments; ``out`` and ``do`` are (batch, heads, queries, D), ``lse`` lacks the D."""
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+    """Choose the launches for checked arguments.
+
+    ``out`` and ``do`` are (batch, heads, queries, D), ``lse`` lacks the D. What is returned takes the tensors of such a
+    problem: (q, k, v), out, lse, do, (bias, slopes, cu), and the dropout state.
+    """
     import torch
 
-    q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
+    q, k, d, sizes = problem.q, problem.k, problem.d, problem.sizes
     sequences, heads, group, max_q, max_k = sizes
-    (given_dq, dq), (given_dk, dk), (given_dv, dv) = (problem.new(x.shape[2], x.shape[1], x.dtype) for x in (q, k, v))
-    d_bias = None
-    if bias_gradient:
-        # Zeros: the kernel does not visit what causal hides.
-        d_bias = torch.zeros((sequences, heads, max_q, max_k), dtype=torch.float32, device=q.device)
-    if not q.numel() or not k.numel():
-        return given_dq.zero_(), given_dk.zero_(), given_dv.zero_(), d_bias
-    arch = architecture(q)
+    of_q, of_k = (problem.output(x.shape[2], x.shape[1]) for x in (q, k))
+    new_dq, new_dk = maker(q, of_q[0]), maker(q, of_k[0])
+    bias_shape, device, empty = (sequences, heads, max_q, max_k), q.device, not (q.numel() and k.numel())
+    arch, rows, padded = architecture(q), q.shape[2], None
     hopper = arch == "sm_90"
     tiles = {
         part: check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         for part in ("kv", "q")
     }
-    rows, padded, top = q.shape[2], None, None
-    special = hopper_queries(problem, do) if hopper and config is None and not bias_gradient else None
+    special = hopper_queries(problem, do) if hopper and config is None and not bias_gradient and not empty else None
     if hopper and problem.cu is None:
         # Two numbers of each row are loaded in the inner loop. If a head may start at any of them, the loads take so
         # many registers that tiles are spilled: 1.8 times as long for 3,001 rows as for 3,072 (NVIDIA H200).
         step = max(DELTA_ROWS, tiles["kv"].m, special[0] if special else 0)
         padded = -(-rows // step) * step
-        top = torch.empty(*q.shape[:2], padded, dtype=torch.float32, device=q.device)
-    delta = torch.empty_like(lse if top is None else top)
-    attention_delta_kernel[(-(-(padded or rows) // DELTA_ROWS) * q.shape[0] * heads,)](
-        out,
-        do,
-        delta,
-        None if top is None else lse,
-        top,
-        (out.stride(), do.stride()),
-        heads,
-        rows,
-        padded,
-        D=d,
-        COLUMNS=problem.columns,
-        BLOCK=DELTA_ROWS,
+    apart = rows if padded is None else padded
+    new_delta = maker(q, (*q.shape[:2], apart), torch.float32)
+    delta_launch = Launch(
+        attention_delta_kernel,
+        (-(-apart // DELTA_ROWS) * q.shape[0] * heads,),
+        ((out.stride(), do.stride()), heads, rows, padded),
+        {"D": d, "COLUMNS": problem.columns, "BLOCK": DELTA_ROWS, "UNIT": unit_of(d, out, do)},
     )
-    lse = lse if top is None else top
-    tensors = (q, k, v, do, lse, delta)
-    strides = (q.stride(), k.stride(), v.stride(), do.stride(), lse.stride())
-    for part, kernel in (("kv", attention_backward_kv_kernel), ("q", attention_backward_q_kernel)):
-        if part == "q" and special is not None:
-            special[1](problem, do, top, delta, dq)
-            break
-        c, loaded = tiles[part], (q, do) if part == "kv" else (k, v)
+    vectors = lse.stride() if padded is None else contiguous_strides((*q.shape[:2], padded))
+    strides = (*(x.stride() for x in (q, k, problem.v, do)), vectors)
+    bias_strides = problem.extras[3]
+
+    def launch_of(
+        part: str, kernel: Any, programs: int, arrange: Callable[..., Any], outputs: tuple[Any, ...]
+    ) -> Launch:
+        tile, loaded = tiles[part], (q, do) if part == "kv" else (k, problem.v)
         constants = {
             "D": d,
             "COLUMNS": problem.columns,
-            "BLOCK_M": c.m,
-            "BLOCK_N": c.n,
+            "BLOCK_M": tile.m,
+            "BLOCK_N": tile.n,
             "CAUSAL": problem.causal,
-            "TMA": c.tma and all(fits_tma(x) for x in loaded),
-            "PADDED": top is not None,
+            "TMA": tile.tma and all(fits_tma(x) for x in loaded),
+            "PADDED": padded is not None,
             "HEADS_FIRST": arch.startswith("gfx9"),
-            "STAGES": c.stages,
-            **c.options(arch),
-        }
-        with memory_from(descriptor_room(q.device)) if constants["TMA"] else nullcontext():
-            if part == "kv":
-                constants["ONE_LOOP"] = hopper
-                grid = (-(-max_k // c.n) * sequences * (heads // group),)
-                kernel[grid](
-                    tensors,
-                    (dk, dv),
-                    problem.extras,
-                    (*strides, dk.stride(), dv.stride()),
-                    problem.launch_sizes,
-                    problem.scale,
-                    problem.drop,
-                    **constants,
-                )
-            else:
-                grid = (-(-max_q // c.m) * sequences * heads,)
-                kernel[grid](
-                    tensors,
-                    dq,
-                    d_bias,
-                    problem.extras,
-                    (*strides, dq.stride()),
-                    problem.launch_sizes,
-                    problem.scale,
-                    problem.drop,
-                    **constants,
-                )
-    return given_dq, given_dk, given_dv, d_bias
+            "UNIT": unit_of(d, q, k, problem.v, do),
+            "STAGES": tile.stages,
+        } | ({"ONE_LOOP": hopper} if part == "kv" else {})
+        fixed = ((*strides, *outputs), problem.launch_sizes, problem.scale)
+        room = descriptor_room(device) if constants["TMA"] else None
+        return Launch(kernel, (programs,), fixed, constants, tile.options(arch), arrange, room)
+
+    kv_launch = launch_of(
+        "kv",
+        attention_backward_kv_kernel,
+        -(-max_k // tiles["kv"].n) * sequences * (heads // group),
+        lambda q, k, v, do, top, delta, dk, dv, *extras: ((q, k, v, do, top, delta), (dk, dv), (*extras, bias_strides)),
+        (of_k[1], of_k[1]),
+    )
+    queries, q_launch = None, None
+    if special is not None:
+        queries = special[1](problem, do, padded)
+    else:
+        q_launch = launch_of(
+            "q",
+            attention_backward_q_kernel,
+            -(-max_q // tiles["q"].m) * sequences * heads,
+            lambda q, k, v, do, top, delta, dq, d_bias, *extras: (
+                (q, k, v, do, top, delta),
+                dq,
+                d_bias,
+                (*extras, bias_strides),
+            ),
+            (of_q[1],),
+        )
+
+    def launch(known: Launch, tensors: tuple[Any, ...], extras: Any, drop: Any) -> None:
+        if drop is None and extras[2] is None:
+            known(*tensors, *extras, floats=(None,))
+        else:
+            assert known.arrange is not None
+            arguments = (*known.arrange(*tensors, *extras), *known.fixed, drop, *known.last)
+            known.with_arguments((*tensors, *extras[:2], *(extras[2] or ())), arguments, drop is None)
+
+    def run(
+        qkv: Any, out: torch.Tensor, lse: torch.Tensor, do: torch.Tensor, extras: Any, drop: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        dq, dk, dv = new_dq(), new_dk(), new_dk()
+        # Zeros: the kernel does not visit what causal hides.
+        d_bias = torch.zeros(bias_shape, dtype=torch.float32, device=device) if bias_gradient else None
+        if empty:
+            return dq.zero_(), dk.zero_(), dv.zero_(), d_bias
+        delta, top = new_delta(), None if padded is None else new_delta()
+        delta_launch(out, do, delta, None if top is None else lse, top)
+        tensors = (*qkv, do, lse if top is None else top, delta)
+        launch(kv_launch, (*tensors, dk, dv), extras, drop)
+        if queries is not None:
+            queries(*tensors, dq)
+        elif q_launch is not None:
+            launch(q_launch, (*tensors, dq, d_bias), extras, drop)
+        return dq, dk, dv, d_bias
+
+    return run
 
 
 def attention_backward(
@@ -199,22 +232,42 @@ def attention_backward(
     *,
     bias_gradient: bool = False,
     config: dict[str, dict[str, Any]] | None = None,
+    bias: torch.Tensor | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Gradients of q, k and v, and with ``bias_gradient`` of the bias: (batch, heads, queries, keys) in fp32, or None.
 
     Args:
         do: gradient of the output, in its layout and type.
-        q, k, v, options: as they were given to ``attention_forward``, ``dropout`` and ``seed`` included.
+        q, k, v, bias, options: as they were given to ``attention_forward``, ``dropout`` and ``seed`` included.
         out, lse: what it returned.
         config: another entry of BACKWARD_CONFIGS.
 
     Raises:
         KernelError: arguments that do not fit together; nothing is launched.
     """
+    if changes_each_call(options):
+        problem = attention_problem(q, k, v, bias=bias, **options)
+        out, lse, do = _in_form(problem, q, out, lse, do, bias_gradient)
+        run = plan_backward(problem, out, lse, do, bias_gradient=bias_gradient, config=config)
+        return run((problem.q, problem.k, problem.v), out, lse, do, problem.extras[:3], problem.drop)
+    slopes = options.pop("alibi_slopes", None)
+    tensors = (q, k, v, out, lse, do, bias, slopes)
+    plan = planned(_plan, tensors, bias_gradient, config, tuple(options), *options.values())
+    return plan(*tensors)
+
+
+def _in_form(
+    problem: AttentionProblem,
+    q: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+    bias_gradient: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """out, lse and do, checked, as the kernels take them: out and do as views (batch, heads, queries, D)."""
     import torch
 
-    problem = attention_problem(q, k, v, **options)
     check_same_device(q=q, do=do, out=out, lse=lse)
     check_shape("out", out, tuple(q.shape))
     check_dtype("out", out, (q.dtype,))
@@ -227,4 +280,37 @@ def attention_backward(
     check_shape("lse", lse, tuple(problem.q.shape[:3]))
     do = do.to(q.dtype)
     out, do = (heads_second(x if x.stride(-1) == 1 else x.contiguous(), problem.layout) for x in (out, do))
-    return launch_backward(problem, out, lse, do, bias_gradient=bias_gradient, config=config)
+    return out, lse, do
+
+
+def _plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+    bias: torch.Tensor | None,
+    slopes: torch.Tensor | None,
+    bias_gradient: bool,
+    config: dict[str, dict[str, Any]] | None,
+    names: tuple[str, ...],
+    *values: Any,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+    options = dict(zip(names, values, strict=True))
+    problem = attention_problem(q, k, v, bias=bias, alibi_slopes=slopes, **options)
+    formed = _in_form(problem, q, out, lse, do, bias_gradient)
+    launch = plan_backward(problem, *formed, bias_gradient=bias_gradient, config=config)
+    rows, dtype = problem.sizes[:2], q.dtype
+    # The kernels take addresses and the strides of the plan: views of the tensors are not needed, copies are.
+    as_given = do.dtype == dtype and lse.is_contiguous() and do.stride(-1) == out.stride(-1) == 1
+
+    def run(*tensors: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        q, k, v, out, lse, do, bias, slopes = tensors
+        slopes = None if slopes is None else slopes.expand(rows).contiguous()
+        if not as_given:
+            do, lse = do.to(dtype), lse.contiguous()
+            out, do = (x if x.stride(-1) == 1 else x.contiguous() for x in (out, do))
+        return launch((q, k, v), out, lse, do, (bias, slopes, None), None)
+
+    return run

@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
+from rocm_guide.kernels.gemm.tiles import hint_multiple
 
 __all__ = []
 
@@ -113,6 +114,7 @@ def attention_backward_kv_kernel(
     PADDED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
     HEADS_FIRST: tl.constexpr,
+    UNIT: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """One program per tile of BLOCK_N keys of one KV head."""
@@ -129,27 +131,28 @@ def attention_backward_kv_kernel(
     batch, kv_head, _, q0, k0, len_q, len_k = locate(pair, kv_heads, 1, max_q, max_k, cu)
     if column0 < len_k:
         k_tile = load_rows(
-            head_start(k, strides[1], batch, kv_head, k0),
+            head_start(k, strides[1], batch, kv_head, k0, UNIT),
             column0,
             len_k,
-            (strides[1][2], strides[1][3]),
+            (hint_multiple(strides[1][2], UNIT), strides[1][3]),
             D,
             BLOCK_N,
             COLUMNS,
             True,
         )
         v_tile = load_rows(
-            head_start(v, strides[2], batch, kv_head, k0),
+            head_start(v, strides[2], batch, kv_head, k0, UNIT),
             column0,
             len_k,
-            (strides[2][2], strides[2][3]),
+            (hint_multiple(strides[2][2], UNIT), strides[2][3]),
             D,
             BLOCK_N,
             COLUMNS,
             True,
         )
         state = (tl.zeros([BLOCK_N, COLUMNS], tl.float32), tl.zeros([BLOCK_N, COLUMNS], tl.float32))
-        tile_strides = ((strides[0][2], strides[0][3]), (strides[3][2], strides[3][3]))
+        q_step, do_step = hint_multiple(strides[0][2], UNIT), hint_multiple(strides[3][2], UNIT)
+        tile_strides = ((q_step, strides[0][3]), (do_step, strides[3][3]))
         # Causal: a loop with a mask, then one without. Between two loops Hopper's products wait for one another
         # ("wgmma instructions are serialized"), so there the masked one goes to the end.
         low, middle = 0, 0
@@ -161,8 +164,8 @@ def attention_backward_kv_kernel(
         for member in range(group):
             head = kv_head * group + member
             bh = pair // kv_heads * heads + head
-            q_base = head_start(q, strides[0], batch, head, q0)
-            do_base = head_start(do, strides[3], batch, head, q0)
+            q_base = head_start(q, strides[0], batch, head, q0, UNIT)
+            do_base = head_start(do, strides[3], batch, head, q0, UNIT)
             row = batch * strides[4][0] + head * strides[4][1] + q0
             slope, head_bias = slopes, bias
             if slopes is not None:
@@ -229,7 +232,9 @@ def attention_backward_kv_kernel(
         dk, dv = state
         rows, columns = tl.arange(0, BLOCK_N)[:, None], tl.arange(0, COLUMNS)[None, :]
         inside = (rows < len_k - column0) & (columns < D)
-        dk_base = head_start(gradients[0], strides[5], batch, kv_head, k0 + column0)
-        dv_base = head_start(gradients[1], strides[6], batch, kv_head, k0 + column0)
-        tl.store(dk_base + rows * strides[5][2] + columns, (dk * scale).to(gradients[0].dtype.element_ty), mask=inside)
-        tl.store(dv_base + rows * strides[6][2] + columns, dv.to(gradients[1].dtype.element_ty), mask=inside)
+        dk_base = head_start(gradients[0], strides[5], batch, kv_head, k0 + column0, UNIT)
+        dv_base = head_start(gradients[1], strides[6], batch, kv_head, k0 + column0, UNIT)
+        dk_at = rows * hint_multiple(strides[5][2], UNIT) + columns
+        dv_at = rows * hint_multiple(strides[6][2], UNIT) + columns
+        tl.store(dk_base + dk_at, (dk * scale).to(gradients[0].dtype.element_ty), mask=inside)
+        tl.store(dv_base + dv_at, dv.to(gradients[1].dtype.element_ty), mask=inside)

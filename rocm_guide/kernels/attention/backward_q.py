@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
+from rocm_guide.kernels.gemm.tiles import hint_multiple
 
 __all__ = []
 
@@ -95,6 +96,7 @@ def attention_backward_q_kernel(
     TMA: tl.constexpr,
     PADDED: tl.constexpr,
     HEADS_FIRST: tl.constexpr,
+    UNIT: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """One program per tile of BLOCK_M queries of one head."""
@@ -112,27 +114,27 @@ def attention_backward_q_kernel(
     batch, head, kv_head, q0, k0, len_q, len_k = locate(bh, heads, group, max_q, max_k, cu)
     if row0 < len_q:
         q_tile = load_rows(
-            head_start(q, strides[0], batch, head, q0),
+            head_start(q, strides[0], batch, head, q0, UNIT),
             row0,
             len_q,
-            (strides[0][2], strides[0][3]),
+            (hint_multiple(strides[0][2], UNIT), strides[0][3]),
             D,
             BLOCK_M,
             COLUMNS,
             True,
         )
         do_tile = load_rows(
-            head_start(do, strides[3], batch, head, q0),
+            head_start(do, strides[3], batch, head, q0, UNIT),
             row0,
             len_q,
-            (strides[3][2], strides[3][3]),
+            (hint_multiple(strides[3][2], UNIT), strides[3][3]),
             D,
             BLOCK_M,
             COLUMNS,
             True,
         )
-        k_base = head_start(k, strides[1], batch, kv_head, k0)
-        v_base = head_start(v, strides[2], batch, kv_head, k0)
+        k_base = head_start(k, strides[1], batch, kv_head, k0, UNIT)
+        v_base = head_start(v, strides[2], batch, kv_head, k0, UNIT)
         if TMA:
             k_desc = tl.make_tensor_descriptor(k_base, [len_k, D], [strides[1][2], 1], [BLOCK_N, COLUMNS])
             v_desc = tl.make_tensor_descriptor(v_base, [len_k, D], [strides[2][2], 1], [BLOCK_N, COLUMNS])
@@ -157,7 +159,8 @@ def attention_backward_q_kernel(
         if d_bias is not None:
             d_bias += bh.to(tl.int64) * len_q * len_k
         vectors = (top, tl.load(delta + row + rows, mask=live, other=0.0))
-        tile_strides = ((strides[1][2], strides[1][3]), (strides[2][2], strides[2][3]))
+        k_step, v_step = hint_multiple(strides[1][2], UNIT), hint_multiple(strides[2][2], UNIT)
+        tile_strides = ((k_step, strides[1][3]), (v_step, strides[2][3]))
         where = (bh, row0, len_q, len_k)
         high, full = len_k, len_k // BLOCK_N * BLOCK_N
         if CAUSAL:
@@ -169,7 +172,7 @@ def attention_backward_q_kernel(
         total = _key_tiles(total, q_tile, do_tile, given, vectors, tile_strides, full, high, where, scale * _LOG2E,
                            bias, d_bias, bias_strides, slope, drop, D, BLOCK_N, CAUSAL, True, TMA, STAGES)  # fmt: skip
         columns = tl.arange(0, COLUMNS)
-        base = head_start(dq, strides[5], batch, head, q0 + row0)
-        at = rows[:, None] * strides[5][2] + columns[None, :]
+        base = head_start(dq, strides[5], batch, head, q0 + row0, UNIT)
+        at = rows[:, None] * hint_multiple(strides[5][2], UNIT) + columns[None, :]
         inside = live[:, None] & (columns[None, :] < D)
         tl.store(base + at, (total * scale).to(dq.dtype.element_ty), mask=inside)

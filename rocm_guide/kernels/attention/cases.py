@@ -47,7 +47,7 @@ def backward_cases() -> Cases:
                 yield f"{label}, {feature}", case(d, causal=causal, **{feature: True})
             yield f"{label}, dropout", case(d, causal=causal, dropout=0.1, seed=12345)
         yield f"heads of {d}, causal, bf16, 4 per KV head", case(d, kv_heads=2, dtype=torch.bfloat16, causal=True)
-    for d in (16, 80, 256):
+    for d in (16, 72, 80, 256):
         yield f"heads of {d}, causal", case(d, causal=True)
 
 

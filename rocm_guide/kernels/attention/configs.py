@@ -185,6 +185,13 @@ def descriptor_room(device: torch.device) -> Callable[[int], torch.Tensor]:
     return allocate
 
 
+def unit_of(d: int, *tensors: torch.Tensor) -> int:
+    """As many elements as 128 bits hold if rows of these tensors, and new ones of ``d`` elements, start at multiples of
+    them, else 1."""
+    unit = 16 // tensors[0].element_size()
+    return unit if d % unit == 0 and all(fits_tma(x) for x in tensors) else 1
+
+
 def fits_tma(x: torch.Tensor) -> bool:
     """What a tensor descriptor asks for: 16-byte steps between rows, neighbours in a row, an aligned start."""
     size = x.element_size()

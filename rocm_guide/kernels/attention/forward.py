@@ -21,15 +21,8 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.attention.tile import (
-    head_start,
-    hint_multiple,
-    keep_tile,
-    load_rows,
-    locate,
-    log2_scores,
-    mask_scores,
-)
+from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
+from rocm_guide.kernels.gemm.tiles import hint_multiple
 from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
@@ -110,10 +103,10 @@ def _query_tile(
     row0 = tile_m * BLOCK_M
     batch, head, kv_head, q0, k0, len_q, len_k = locate(bh, heads, group, max_q, max_k, cu)
     if row0 < len_q:
-        q_base = head_start(q, strides[0], batch, head, q0)
+        q_base = head_start(q, strides[0], batch, head, q0, UNIT)
         k_base = head_start(k, strides[1], batch, kv_head, k0, UNIT)
         v_base = head_start(v, strides[2], batch, kv_head, k0, UNIT)
-        out_base = head_start(out, strides[3], batch, head, q0)
+        out_base = head_start(out, strides[3], batch, head, q0, UNIT)
         slope = slopes
         if slopes is not None:
             slope = tl.load(slopes + bh) * _LOG2E
@@ -137,7 +130,8 @@ def _query_tile(
             descriptors = (k_desc, v_desc)
         else:
             descriptors = (k_base, v_base)
-        queries = load_rows(q_base, row0, len_q, (strides[0][2], strides[0][3]), D, BLOCK_M, COLUMNS, True)
+        q_strides = (hint_multiple(strides[0][2], UNIT), strides[0][3])
+        queries = load_rows(q_base, row0, len_q, q_strides, D, BLOCK_M, COLUMNS, True)
         # Finite, so that a row that sees no key never meets inf - inf; no real score is that small.
         m = tl.full([BLOCK_M], -1e30, tl.float32)
         state = (tl.zeros([BLOCK_M, COLUMNS], tl.float32), tl.zeros([BLOCK_M], tl.float32), m)
@@ -156,7 +150,8 @@ def _query_tile(
         some = total > 0.0
         total = tl.where(some, total, 1.0)
         rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, COLUMNS)
-        at = row0.to(tl.int64) * strides[3][2] + (rows[:, None] * strides[3][2] + columns[None, :] * strides[3][3])
+        step = hint_multiple(strides[3][2], UNIT)
+        at = row0.to(tl.int64) * step + (rows[:, None] * step + columns[None, :] * strides[3][3])
         inside = (rows[:, None] < len_q - row0) & (columns[None, :] < D)
         tl.store(out_base + at, (acc * (factor / total)[:, None]).to(out.dtype.element_ty), mask=inside)
         top = m + tl.log2(total) - P_BITS

@@ -19,9 +19,15 @@ from rocm_guide.kernels.attention.configs import (
     fits_tma,
     pick_config,
     triton_type,
+    unit_of,
 )
 from rocm_guide.kernels.attention.forward import attention_forward_kernel
-from rocm_guide.kernels.attention.problem import AttentionProblem, attention_problem, contiguous_strides
+from rocm_guide.kernels.attention.problem import (
+    AttentionProblem,
+    attention_problem,
+    changes_each_call,
+    contiguous_strides,
+)
 from rocm_guide.kernels.launch import Launch, maker, planned, unread
 
 if TYPE_CHECKING:
@@ -29,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = []
 
-STARTS = ("cu_seqlens_q", "cu_seqlens_k")
-RARE = frozenset(("dropout", "alibi_slopes", *STARTS))
 #: Options that are about the launch and not about the problem.
 LAUNCH = ("schedule", "config")
 
@@ -71,7 +75,7 @@ def plan_forward(
     constants = {
         "D": d, "COLUMNS": problem.columns, "BLOCK_M": tile.m, "BLOCK_N": tile.n, "CAUSAL": problem.causal,
         "P_BITS": p_bits, "MATH": triton_type(math or v.dtype), "TMA": tma,
-        "UNIT": 16 // k.element_size() if aligned else 1, "HEADS_FIRST": tile.heads_first, "STAGES": tile.stages,
+        "UNIT": unit_of(d, q, k, v), "HEADS_FIRST": tile.heads_first, "STAGES": tile.stages,
         "SCHEDULE": schedule,
     }  # fmt: skip
     shape, strides_out = problem.output(q.shape[2], heads)
@@ -122,17 +126,16 @@ def run_forward(
     lse_wanted: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
+    if changes_each_call(options):
+        options = options.copy()
+        launch = {name: options.pop(name) for name in LAUNCH if name in options}
+        problem = attention_problem(q, k, v, bias=bias, **options)
+        run = plan_forward(problem, q.dtype, **launch)
+        return run((problem.q, problem.k, problem.v), problem.extras[:3], None, problem.drop)
     slopes = None
-    if not RARE.isdisjoint(options):
-        if options.get("dropout") or any(options.get(n) is not None for n in STARTS):
-            # A new seed for each call, or starts of sequences that have to be looked at.
-            options = options.copy()
-            launch = {name: options.pop(name) for name in LAUNCH if name in options}
-            problem = attention_problem(q, k, v, bias=bias, **options)
-            run = plan_forward(problem, q.dtype, **launch)
-            return run((problem.q, problem.k, problem.v), problem.extras[:3], None, problem.drop)
-        slopes = options.get("alibi_slopes")
-        options = {name: value for name, value in options.items() if name != "alibi_slopes"}
+    if "alibi_slopes" in options:
+        options = options.copy()
+        slopes = options.pop("alibi_slopes")
     plan = planned(_plan, (q, k, v, bias, slopes), tuple(options), *options.values())
     return plan(q, k, v, bias, slopes, lse_wanted)
 

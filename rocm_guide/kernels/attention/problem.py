@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ __all__ = []
 
 _LAYOUTS = ("bhsd", "bshd", "thd")
 _FLOATS = ("float16", "bfloat16", "float32")
+_STARTS = ("cu_seqlens_q", "cu_seqlens_k")
+_RARE = frozenset(("dropout", *_STARTS))
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,17 @@ def dropout_state(p: float, seed: int) -> tuple[int, int, float] | None:
         raise KernelError(f"seed={seed!r}: give an integer from 0 to 2**63 - 1")
     threshold = round(p * 2**24)
     return (threshold, seed, 1.0 / (1.0 - threshold / 2**24)) if threshold else None
+
+
+def changes_each_call(options: Mapping[str, Any]) -> bool:
+    """Whether each problem with such options has to be looked at: a new seed, or starts of packed sequences.
+
+    >>> changes_each_call({"causal": True, "dropout": 0.0}), changes_each_call({"dropout": 0.1, "seed": 3})
+    (False, True)
+    """
+    if _RARE.isdisjoint(options):
+        return False
+    return bool(options.get("dropout")) or any(options.get(name) is not None for name in _STARTS)
 
 
 def _longest(name: str, cu: torch.Tensor, rows: int, given: int | None) -> int:

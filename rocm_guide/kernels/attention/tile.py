@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from rocm_guide.kernels.gemm.tiles import hint_multiple
+
 __all__ = ["load_rows"]
 
 
@@ -24,18 +26,6 @@ def locate(bh, heads, group, len_q, len_k, cu):
         q0, k0 = first_q.to(tl.int64), first_k.to(tl.int64)
         batch = batch * 0  # packed sequences are one batch
     return batch, head, head // group, q0, k0, len_q, len_k
-
-
-@triton.jit
-def hint_multiple(x, UNIT: tl.constexpr):
-    """``x``, which is a multiple of UNIT, in a form in which the compiler sees it.
-
-    Triton knows by itself only strides that are multiples of 16 elements. At head size 72 it would load 16 bits at a
-    time, although 8 elements, 128 bits, lie in a row.
-    """
-    if UNIT > 1:
-        return x // UNIT * UNIT
-    return x
 
 
 @triton.jit

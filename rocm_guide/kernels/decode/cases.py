@@ -36,7 +36,7 @@ def decode_cases() -> Cases:
 
         return call
 
-    for width in (64, 80, 96, 128, 256):
+    for width in (64, 72, 80, 96, 128, 256):
         yield f"32k keys, 32/8 heads of {width}, fp16", case(1, 32768, 32, 8, width, torch.float16)
     yield "32k keys, 32/8 heads of 128, bf16", case(16, 32768, 32, 8, 128, torch.bfloat16)
     yield "32k keys, 32/32 heads of 128, fp16", case(1, 32768, 32, 32, 128, torch.float16)

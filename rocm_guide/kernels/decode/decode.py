@@ -36,6 +36,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
+from rocm_guide.kernels.gemm.tiles import hint_multiple
 from rocm_guide.kernels.launch import Launch, maker, planned, unread
 from rocm_guide.kernels.tracing import traced
 
@@ -80,6 +81,7 @@ def _decode_part(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
     """One part of the keys, for up to BLOCK_M query heads of one KV head: a finished output and its log-sum-exp."""
     TILES: tl.constexpr = (GROUP + BLOCK_M - 1) // BLOCK_M
@@ -100,7 +102,7 @@ def _decode_part(
         n = start + tl.arange(0, BLOCK_N)
         live = n < length
         row, _ = _rows_of(table_ptr, b, n, live, stride_page, stride_token, table_width, PAGE)
-        place = row[:, None] + head.to(tl.int64) * stride_head + d[None, :]
+        place = hint_multiple(row[:, None] + head.to(tl.int64) * stride_head, UNIT) + d[None, :]
         inside = live[:, None] & in_d[None, :]
         k = tl.load(k_ptr + place, inside, 0.0)
         score = tl.where(live[:, None], tl.dot(k, q) * qk_scale, float("-inf"))
@@ -173,7 +175,9 @@ def plan_decode(
     block_d = max(16, next_power_of_2(width))
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
     constants = {"GROUP": q_heads // heads, "D": width, "PAGE": page, "BLOCK_M": block_m, "BLOCK_D": block_d}
-    constants |= {"BLOCK_N": keys_per_step(config, width)}
+    # Where a head starts at a multiple of 8 elements but not of 16, Triton does not see that 128 bits lie in a row.
+    odd = all(step % 8 == 0 for step in k.stride()[:3]) and any(step % 16 for step in k.stride()[:3])
+    constants |= {"BLOCK_N": keys_per_step(config, width), "UNIT": 8 if odd else 1}
     steps = dict(zip(("stride_page", "stride_token", "stride_head"), k.stride(), strict=False))
     constants = steps | {"table_width": table_width} | constants
     decode = Launch(_decode_part, (tiles, parts, batch), (tokens,), constants, config.options(arch))

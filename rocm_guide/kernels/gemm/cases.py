@@ -99,6 +99,11 @@ def split_k_cases() -> Cases:
         launch = _launch(gemm_split_k, 128, 2048, 16384, dtype, atomic=True)
         yield f"{_name(dtype)} 128x2048x16384 {{'atomic': True}}", launch
     yield "float16 100x100x999", _launch(gemm_split_k, 100, 100, 999, torch.float16)
+    for weight in (False, True):  # multiples of 8, not of 16
+        yield (
+            f"{_name(torch.float16, weight)} 136x2056x16392",
+            _launch(gemm_split_k, 136, 2056, 16392, torch.float16, weight),
+        )
 
 
 def stream_k_cases() -> Cases:
@@ -106,7 +111,7 @@ def stream_k_cases() -> Cases:
 
     for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float32):
         for weight in (False, True):
-            for m, n, k in ((4864, 4096, 8192), (4097, 4096, 4100)):
+            for m, n, k in ((4864, 4096, 8192), (4097, 4096, 4100), *[(4104, 4104, 8200)] * (dtype == torch.bfloat16)):
                 yield f"{_name(dtype, weight)} {m}x{n}x{k}", _launch(gemm_stream_k, m, n, k, dtype, weight)
 
 
@@ -123,3 +128,6 @@ def tiled_cases() -> Cases:
                 yield f"{_name(dtype, weight)} {tile.bm}x{tile.bn}x{tile.bk}", launch
     yield "bfloat16 bias gelu", _launch(with_bias, 8192, 8192, 8192, torch.bfloat16)
     yield "bfloat16 4097x4099x4100", _launch(gemm, 4097, 4099, 4100, torch.bfloat16)
+    for dtype in (torch.bfloat16, torch.float32):
+        for weight in (False, True):  # multiples of 8, not of 16
+            yield f"{_name(dtype, weight)} 8200x8200x8200", _launch(gemm, 8200, 8200, 8200, dtype, weight)

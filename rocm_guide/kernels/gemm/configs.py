@@ -130,6 +130,15 @@ def is_aligned(*matrices: torch.Tensor) -> bool:
     )
 
 
+def units_of(*sizes: int) -> tuple[int, ...]:
+    """What ``tile_dot`` tells the compiler of each size: 8 for a multiple of 8 that is none of 16, which Triton sees.
+
+    >>> units_of(1000, 4096, 333, 1)
+    (8, 1, 1, 1)
+    """
+    return tuple(8 if size % 16 == 8 else 1 for size in sizes)
+
+
 def promotion_interval(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
     """After how many fp8 products a sum goes on in fp32 (Hopper only; 0 elsewhere: always there)."""
     return min(tile.bk, 128) if arch == "sm_90" and a.element_size() == 1 and a.is_floating_point() else 0

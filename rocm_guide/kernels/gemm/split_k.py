@@ -26,9 +26,9 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
     unit_count,
 )
-from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
+from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval, units_of
 from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, check_operands, operand_maker, plan_gemm, reference_gemm
-from rocm_guide.kernels.gemm.tiles import activate, tile_dot, tile_order, to_int64
+from rocm_guide.kernels.gemm.tiles import activate, hint_multiple, tile_dot, tile_order, to_int64
 from rocm_guide.kernels.launch import Launch, maker, planned
 from rocm_guide.kernels.tracing import operator
 
@@ -87,6 +87,7 @@ def gemm_split_k_kernel(
     PRECISION: tl.constexpr,
     EXACT: tl.constexpr,
     ATOMIC: tl.constexpr,
+    UNITS: tl.constexpr,
 ) -> None:
     """One part (``program_id(1)``) of one tile: written to ``out[part]``, or added to ``out`` atomically."""
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
@@ -96,8 +97,9 @@ def gemm_split_k_kernel(
     first, last = steps * part // parts, steps * (part + 1) // parts
     acc = tile_dot(
         a, b, row, col, first * BK, tl.minimum(last * BK, K), M, N, stride_am, stride_ak, stride_bk, stride_bn,
-        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, EXACT,
+        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, EXACT, UNITS,
     )  # fmt: skip
+    N = hint_multiple(N, UNITS[1])
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     inside = (row + rm < M)[:, None] & (col + rn < N)[None, :]
     out_ptr += row.to(tl.int64) * N + col
@@ -217,6 +219,7 @@ def _plan(
         "XCDS": 8 if arch == "gfx942" and parts == 1 else 1, "A_DESC": a_kind, "B_DESC": b_kind,
         "EVEN_K": k % tile.bk == 0, "INT": integer, "PRECISION": "tf32" if tf32 else "ieee",
         "EXACT": promotion_interval(a, arch, tile), "ATOMIC": atomic,
+        "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
     }  # fmt: skip
     fixed = m, n, k, *a.stride(), *b.stride()
     multiply = Launch(gemm_split_k_kernel, (tiles, parts), fixed, constants, tile.options(arch))

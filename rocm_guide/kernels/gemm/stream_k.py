@@ -24,9 +24,9 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_same_device, choose, unit_count
-from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval
+from rocm_guide.kernels.gemm.configs import RAGGED, GemmTile, is_aligned, promotion_interval, units_of
 from rocm_guide.kernels.gemm.tiled import check_operands, operand_maker
-from rocm_guide.kernels.gemm.tiles import tile_dot, tile_order, to_int64, wait_for_stores
+from rocm_guide.kernels.gemm.tiles import hint_multiple, tile_dot, tile_order, to_int64, wait_for_stores
 from rocm_guide.kernels.launch import Launch, maker, planned
 from rocm_guide.kernels.tracing import operator
 
@@ -126,10 +126,11 @@ def gemm_stream_k_kernel(
     shared_tiles,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr,
-    AMD: tl.constexpr,
+    AMD: tl.constexpr, UNITS: tl.constexpr,
 ) -> None:  # fmt: skip
     """A worker: its stretch of the shared tiles from the end to the beginning, then its whole tiles."""
     worker, workers = tl.program_id(0), tl.num_programs(0)
+    N = hint_multiple(N, UNITS[1])
     tiles_m, tiles_n, steps = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
     begin = (to_int64(shared_tiles * steps) * worker // workers).to(tl.int32)
     end = (to_int64(shared_tiles * steps) * (worker + 1) // workers).to(tl.int32)
@@ -147,6 +148,7 @@ def gemm_stream_k_kernel(
         acc = tile_dot(
             a, b, row, col, k_first * BK, tl.minimum(k_last * BK, K), M, N,
             stride_am, stride_ak, stride_bk, stride_bn, BM, BN, BK, A_DESC, B_DESC, EVEN_K, False, PRECISION, EXACT,
+            UNITS,
         )  # fmt: skip
         if k_last < steps:
             # The tile's end belongs to a worker with a higher number: leave the sum for it and raise the flag.
@@ -237,6 +239,7 @@ def _plan(
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group, "XCDS": 8 if arch == "gfx942" else 1,
         "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % tile.bk == 0, "PRECISION": "tf32" if tf32 else "ieee",
         "EXACT": promotion_interval(a, arch, tile), "AMD": arch.startswith("gfx"),
+        "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
     }  # fmt: skip
     fixed = m, n, k, *a.stride(), *b.stride(), plan.shared_tiles
     launch = Launch(gemm_stream_k_kernel, (plan.workers,), fixed, constants, tile.options(arch))

@@ -19,6 +19,18 @@ def to_int64(x):
 
 
 @triton.jit
+def hint_multiple(x, UNIT: tl.constexpr):
+    """``x``, which is a multiple of UNIT, in a form in which the compiler sees it.
+
+    Triton knows by itself only numbers that are multiples of 16. With a row of 1,000 elements, or a head of 72, it
+    would load 16 bits at a time, although 8 elements, 128 bits, lie in a row.
+    """
+    if UNIT > 1:
+        return x // UNIT * UNIT
+    return x
+
+
+@triton.jit
 def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
     """Which tile (row, column, counted in tiles) workgroup ``pid`` computes.
 
@@ -61,13 +73,18 @@ def tile_dot(
     INT: tl.constexpr,
     PRECISION: tl.constexpr,
     EXACT: tl.constexpr = 0,
+    UNITS: tl.constexpr = (1, 1, 1, 1, 1, 1, 1),
 ):
     """The tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
     ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its
     transpose (2), which Hopper's TMA engine reads. ``EVEN_K`` promises that BK divides the range. ``EXACT`` is for fp8
     on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many products the sum goes on in fp32.
+    ``UNITS``: what M, N, ``last`` and the four strides are multiples of, where Triton does not see it by itself.
     """
+    M, N, last = hint_multiple(M, UNITS[0]), hint_multiple(N, UNITS[1]), hint_multiple(last, UNITS[2])
+    stride_am, stride_ak = hint_multiple(stride_am, UNITS[3]), hint_multiple(stride_ak, UNITS[4])
+    stride_bk, stride_bn = hint_multiple(stride_bk, UNITS[5]), hint_multiple(stride_bn, UNITS[6])
     rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     in_m, in_n = row + rm < M, col + rn < N
     # One 64-bit address per tile; the offsets inside it are loop invariants that fit into 32 bits.

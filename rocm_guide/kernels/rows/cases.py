@@ -77,8 +77,9 @@ def silu_mul_cases() -> Cases:
 
 
 def cross_entropy_cases() -> Cases:
-    """(label, launch) for the resource table: vocabularies of Llama 2 and 3 and an odd one; for a dry run."""
-    for cols in (32000, 128256, 50257):
+    """(label, launch) for the resource table: vocabularies of Llama 2 and 3, one of them with eight more
+    words, and an odd one; for a dry run."""
+    for cols in (32000, 32008, 128256, 50257):
         x = torch.empty(2048, cols, dtype=torch.bfloat16, device="cuda")
         labels = torch.empty(2048, dtype=torch.int64, device="cuda")
         row = torch.empty(2048, dtype=torch.float32, device="cuda")

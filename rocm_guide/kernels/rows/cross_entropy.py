@@ -26,6 +26,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
+from rocm_guide.kernels.gemm.tiles import hint_multiple
 from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.tracing import traced
@@ -37,8 +38,11 @@ CONFIGS: dict[str, tuple[int, int]] = {"gfx942": (4096, 8), "sm_90": (4096, 8), 
 
 
 @triton.jit
-def cross_entropy_forward_kernel(x_ptr, label_ptr, loss_ptr, lse_ptr, stride, cols, ignored, BLOCK: tl.constexpr):
+def cross_entropy_forward_kernel(
+    x_ptr, label_ptr, loss_ptr, lse_ptr, stride, cols, ignored, BLOCK: tl.constexpr, UNIT: tl.constexpr
+):
     """One row; every lane keeps a maximum and a sum of its own. A label that is no column makes the loss NaN."""
+    stride, cols = hint_multiple(stride, UNIT), hint_multiple(cols, UNIT)
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x_ptr += row * stride
     top = tl.full((BLOCK,), float("-inf"), tl.float32)
@@ -62,9 +66,10 @@ def cross_entropy_forward_kernel(x_ptr, label_ptr, loss_ptr, lse_ptr, stride, co
 
 @triton.jit
 def cross_entropy_backward_kernel(
-    x_ptr, label_ptr, lse_ptr, dl_ptr, dx_ptr, stride, cols, ignored, BLOCK: tl.constexpr
+    x_ptr, label_ptr, lse_ptr, dl_ptr, dx_ptr, stride, cols, ignored, BLOCK: tl.constexpr, UNIT: tl.constexpr
 ):
     """BLOCK columns of one row."""
+    stride, cols = hint_multiple(stride, UNIT), hint_multiple(cols, UNIT)
     tiles = tl.cdiv(cols, BLOCK)
     row, at = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
     label = tl.load(label_ptr + row)
@@ -86,6 +91,11 @@ def _check(logits: torch.Tensor, labels: torch.Tensor) -> tuple[int, int, int, i
     check_contiguous("labels", labels)
     check_same_device(logits=logits, labels=labels)
     return (*logits.shape, *choose(CONFIGS, architecture(logits)))
+
+
+def _constants(logits: torch.Tensor, block: int) -> dict[str, Any]:
+    """A vocabulary is often a multiple of 8 and not of 16, which Triton does not see by itself."""
+    return {"BLOCK": block, "UNIT": 8 if logits.stride(0) % 8 == logits.shape[1] % 8 == 0 else 1}
 
 
 def _check_ignored(ignored: int) -> int:
@@ -120,7 +130,7 @@ def cross_entropy_forward(
 def _plan_forward(logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> Callable[..., Any]:
     rows, cols, block, warps = _check(logits, labels)
     fixed, new_row = (logits.stride(0), cols, _check_ignored(ignored)), maker(logits, (rows,), torch.float32)
-    launch = Launch(cross_entropy_forward_kernel, (rows,), fixed, {"BLOCK": block}, {"num_warps": warps})
+    launch = Launch(cross_entropy_forward_kernel, (rows,), fixed, _constants(logits, block), {"num_warps": warps})
 
     def run(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         loss, lse = new_row(), new_row()
@@ -154,12 +164,12 @@ def _plan_backward(
         check_dtype(name, x, (torch.float32,))
         check_shape(name, x, (rows,))
     check_same_device(logits=logits, lse=lse, dl=dl)
-    fixed, shape = (logits.stride(0), cols, _check_ignored(ignored)), logits.shape
-    dtype, device, grid = logits.dtype, logits.device, (rows * triton.cdiv(cols, block),)
-    launch = Launch(cross_entropy_backward_kernel, grid, fixed, {"BLOCK": block}, {"num_warps": warps})
+    fixed, new_dx = (logits.stride(0), cols, _check_ignored(ignored)), maker(logits, logits.shape)
+    grid = (rows * triton.cdiv(cols, block),)
+    launch = Launch(cross_entropy_backward_kernel, grid, fixed, _constants(logits, block), {"num_warps": warps})
 
     def run(logits: torch.Tensor, labels: torch.Tensor, lse: torch.Tensor, dl: torch.Tensor) -> torch.Tensor:
-        dx = torch.empty(shape, dtype=dtype, device=device)
+        dx = new_dx()
         if rows:
             launch(logits, labels, lse.contiguous(), dl.contiguous(), dx)
         return dx

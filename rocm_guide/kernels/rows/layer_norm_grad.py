@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import fetch_span, let_next_kernel_start, to_float32, wait_for_kernel_before
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, maker, planned
 from rocm_guide.kernels.rows.configs import LAYER_NORM_BACKWARD
 from rocm_guide.kernels.rows.tile import FLOATS, RowTile, as_rows, check_vectors, pick_row_tile
 from rocm_guide.kernels.rows.weight_grad import column_sum, norm_weight_grad
@@ -202,13 +202,15 @@ def _plan(
     check_vectors(rows, (torch.float32,), mean=mean, rstd=rstd)
     arch, stride = architecture(x), flat.stride(0)
     has, dtype = weight is not None, x.dtype if weight is None else weight.dtype
-    shape, kind, device, tables = x.shape, x.dtype, x.device, has + bias
+    device, tables = x.device, has + bias
     t = tile or pick_row_tile(LAYER_NORM_BACKWARD, arch, rows, cols, stride, 8 * x.element_size())
     ahead = rows > 0 and not t.blocked and t.fetches(flat, dy.contiguous().view(rows, cols))
     own, programs = not (t.split or t.blocked) and tables > 0, rows if t.blocked else triton.cdiv(rows, t.rows)
     programs = min(programs, t.per_unit * unit_count(x)) if own else programs
     # A single program's part is the whole sum.
     part = dtype if own and programs == 1 else torch.float32
+    new_dx = maker(x, x.shape)
+    new_parts = None if t.blocked else maker(x, (tables, programs if own else 0, cols), part)
     if t.blocked:
         flags: dict[str, Any] = {"WEIGHT": has, "BLOCK": t.columns}
         launch = Launch(layer_norm_backward_blocked, (programs,), (stride, cols), flags, t.options)
@@ -220,13 +222,13 @@ def _plan(
         launch = Launch(layer_norm_backward_rows, (programs,), (stride, rows, cols), flags, options)
 
     def run(x: torch.Tensor, weight: torch.Tensor | None, dy: torch.Tensor, *statistics: torch.Tensor) -> Any:
-        dx = torch.empty(shape, dtype=kind, device=device)
+        dx = new_dx()
         if rows == 0:
             sums = torch.zeros(tables, cols, dtype=dtype, device=device)
             return dx, sums[0] if has else None, sums[-1] if bias else None
         dy = dy.contiguous()
         tensors = x, x if weight is None else weight, dy, *statistics, dx
-        parts = None if t.blocked else torch.empty(tables, programs if own else 0, cols, dtype=part, device=device)
+        parts = None if new_parts is None else new_parts()
         launch(*tensors) if parts is None else launch(*tensors, parts)
         if tables == 0:
             return dx, None, None

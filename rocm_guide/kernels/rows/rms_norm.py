@@ -250,7 +250,6 @@ def _plan_backward(
     check_shape("dy", dy, x.shape)
     check_dtype("dy", dy, FLOATS)
     check_vectors(rows, (torch.float32,), rstd=rstd)
-    shape, dtype, device = x.shape, x.dtype, x.device
     t = tile or pick_row_tile(RMS_NORM_BACKWARD, architecture(x), rows, cols, flat.stride(0))
     has, kind = weight is not None, None if weight is None else weight.dtype
     own = has and not (t.split or t.blocked)
@@ -266,14 +265,15 @@ def _plan_backward(
         launch = Launch(rms_norm_backward_rows, (programs,), (flat.stride(0), rows, cols), flags, t.options)
     # A single program's part is the whole sum.
     part = kind if own and programs == 1 else torch.float32
+    new_dx, new_parts = maker(x, x.shape), None if t.blocked else maker(x, (1, programs if own else 0, cols), part)
 
     def run(x: torch.Tensor, weight: torch.Tensor | None, dy: torch.Tensor, rstd: torch.Tensor) -> Any:
-        dx = torch.empty(shape, dtype=dtype, device=device)
+        dx = new_dx()
         if rows == 0:
             return dx, None if weight is None else torch.zeros_like(weight)
         dy = dy.contiguous()
         tensors = x, x if weight is None else weight, dy, rstd, dx
-        parts = None if t.blocked else torch.empty(1, programs if own else 0, cols, dtype=part, device=device)
+        parts = None if new_parts is None else new_parts()
         launch(*tensors) if parts is None else launch(*tensors, parts)
         if kind is None:
             return dx, None

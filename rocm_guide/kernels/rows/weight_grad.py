@@ -25,7 +25,7 @@ from rocm_guide.kernels.arguments import (
     unit_count,
 )
 from rocm_guide.kernels.hopper import drop_lines, let_next_kernel_start, wait_for_kernel_before
-from rocm_guide.kernels.launch import Launch, planned
+from rocm_guide.kernels.launch import Launch, maker, planned
 from rocm_guide.kernels.rows.tile import FLOATS, as_rows, check_vectors
 
 __all__ = ["column_sum"]
@@ -142,18 +142,19 @@ def _plan_sum(parts: torch.Tensor, dtype: torch.dtype, last_use: bool, overlap: 
     check_dtype("parts", parts, (torch.float32,))
     check_contiguous("parts", parts)
     tables, count, cols = parts.shape
-    arch, device = architecture(parts), parts.device
+    arch = architecture(parts)
     rows, width, warps = choose(CONFIGS, arch)["sum"]
-    check_dtype("the sum", torch.empty(0, dtype=dtype, device=device), FLOATS)
+    check_dtype("the sum", torch.empty(0, dtype=dtype, device=parts.device), FLOATS)
     overlap, drop = overlap and arch == "sm_90", last_use and arch == "sm_90" and 4 * parts.numel() >= DROP_BYTES
     grid, flags = (triton.cdiv(cols, width), tables), {"ROWS": rows, "COLS": width, "PDL": overlap}
     options = {"num_warps": warps, **({"launch_pdl": True} if overlap else {})}
     keep = Launch(column_sums, grid, (count, cols), flags | {"DROP": 0}, options)
+    new_out = maker(parts, (tables, cols), dtype)
     most = triton.next_power_of_2(count) if drop and cols % width == 0 else 0
     forget = Launch(column_sums, grid, (count, cols), flags | {"DROP": most}, options)
 
     def run(parts: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(tables, cols, dtype=dtype, device=device)
+        out = new_out()
         whole_lines = most and parts.data_ptr() % 128 == 0
         (forget if whole_lines else keep)(parts, out)
         return out
@@ -205,7 +206,7 @@ def _plan_grad(
     check_contiguous("dy", dy)
     check_vectors(rows, (torch.float32,), rstd=rstd, mean=mean)
     # Few rows are added up by one program for each narrow strip of columns, and there is nothing left to sum.
-    few, kind, device = rows <= FEW_ROWS, dtype or x.dtype, x.device
+    few, kind = rows <= FEW_ROWS, dtype or x.dtype
     tile, width, warps = choose(CONFIGS, architecture(x))["few" if few else "many"]
     strips = triton.cdiv(cols, width)
     programs = 1 if few else max(1, min(triton.cdiv(rows, tile), triton.cdiv(4 * unit_count(x), strips)))
@@ -213,9 +214,10 @@ def _plan_grad(
     flags = {"CENTRED": mean is not None, "BIAS": bias, "ROWS": tile, "COLS": width}
     fixed = flat.stride(0), rows, cols
     launch = Launch(weight_grad_partials, (strips, programs), fixed, flags, {"num_warps": warps})
+    new_parts = maker(x, (2 if bias else 1, programs, cols), part)
 
     def run(x: torch.Tensor, dy: torch.Tensor, rstd: torch.Tensor, mean: torch.Tensor | None) -> torch.Tensor:
-        parts = torch.empty(2 if bias else 1, programs, cols, dtype=part, device=device)
+        parts = new_parts()
         launch(x, dy, rstd if mean is None else mean, rstd, parts)
         return parts[:, 0] if programs == 1 else column_sum(parts, kind, last_use=True)
 

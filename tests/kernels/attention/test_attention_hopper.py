@@ -4,10 +4,12 @@ Triton's interpreter has no Gluon, so results are compared where there is such a
 ``pytest tests/kernels/attention/test_attention_hopper.py`` there.
 """
 
+import gc
 import itertools
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,17 @@ def test_where_triton_has_no_gluon_the_general_kernel_serves(compiled, monkeypat
     attention_backward(q, q, q, q, q, lse)
     names = [name for name, _ in compiled]
     assert names[0] == "attention_forward_kernel" and names[-1] == "attention_backward_q_kernel"
+
+
+def test_its_plans_hold_no_tensor(compiled):
+    """A plan stays for later calls: what it holds would never be given back."""
+    given = [empty(2, 8, 1024, 128, dtype=torch.bfloat16) for _ in range(4)]
+    one = attention_problem(*given[:3], causal=True)
+    plans = [hopper_launch.plan_hopper_forward(one), hopper_launch.plan_hopper_q(one, given[3], 1024)]
+    alive = [weakref.ref(x) for x in (*given, one)]
+    del given, one
+    gc.collect()
+    assert all(plans) and {ref() for ref in alive} == {None}
 
 
 needs_hopper = pytest.mark.skipif(

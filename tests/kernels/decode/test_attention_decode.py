@@ -253,7 +253,7 @@ def test_gfx942():
         for _, call in decode_cases():
             call()
     parts = [launch.report for launch in run.launches if launch.report.kernel == "_decode_part"]
-    assert len(parts) == 8 == len(run.launches) - len(parts)
+    assert len(parts) == 9 == len(run.launches) - len(parts)
     for r in (launch.report for launch in run.launches):
         assert r.launches and r.resources.vgpr_spills == 0 and r.resources.scratch == 0
         assert r.occupancy.waves_per_simd >= 2

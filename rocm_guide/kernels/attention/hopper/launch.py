@@ -100,11 +100,11 @@ def plan_hopper_forward(problem: AttentionProblem) -> Callable[..., tuple[torch.
         constants,
         {"num_warps": 4, "maxnreg": 168},
     )
-    device = q.device
+    device, causal = q.device, problem.causal  # and nothing else of the problem, which holds tensors
 
     def run(qkv: Sequence[torch.Tensor], lse_wanted: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse = new_out(), new_lse()
-        counter = torch.zeros(1, dtype=torch.int32, device=device) if problem.causal else lse
+        counter = torch.zeros(1, dtype=torch.int32, device=device) if causal else lse
         q, k, v = qkv
         arguments = (as_q(q), as_k(k), as_v(v), as_out(out), lse, counter, *launch.fixed, *launch.last)
         launch.with_arguments((q, k, v, out, lse, counter), arguments)
@@ -113,42 +113,49 @@ def plan_hopper_forward(problem: AttentionProblem) -> Callable[..., tuple[torch.
     return run
 
 
-def launch_hopper_q(
-    problem: AttentionProblem, do: torch.Tensor, top: torch.Tensor, delta: torch.Tensor, dq: torch.Tensor
-) -> None:
-    """Write dQ. ``top`` and ``delta`` (batch, heads, rows): log2 of the sums of exponentials and the rows' delta in
-    fp32, padded to a multiple of QUERIES with infinity and 0."""
+def plan_hopper_q(problem: AttentionProblem, do: torch.Tensor, padded: int) -> Callable[..., None]:
+    """What writes dQ of problems like this one, on (q, k, v, do, top, delta, dq). ``top`` and ``delta`` (batch, heads,
+    ``padded`` rows): log2 of the sums of exponentials and the rows' delta in fp32, filled up with infinity and 0."""
     import torch
 
     sequences, heads, group, len_q, len_k = problem.sizes
-    q, k, v, causal, columns = problem.q, problem.k, problem.v, problem.causal, problem.columns
-    tiles = -(-len_q // QUERIES)
-    described = [
-        descriptor_of(x, x.shape, x.stride(), rows, columns)(x)
-        for x, rows in (
-            (q, QUERIES // 2),
-            (do, QUERIES // 2),
-            (k, BACKWARD_KEYS),
-            (v, BACKWARD_KEYS),
-            (dq, QUERIES // 2),
-        )
-    ]
-    counter = torch.zeros(1, dtype=torch.int32, device=q.device) if causal else top
-    scale, masks = problem.scale, QUERIES // BACKWARD_KEYS if causal else int(len_k % BACKWARD_KEYS > 0)
-    backward_q_hopper_kernel[(min(unit_count(q), tiles * sequences * heads),)](
-        *described,
-        top,
-        delta,
-        counter,
-        *(heads, group, tiles, sequences * heads, len_q, len_k, top.shape[2]),
-        scale * math.log2(math.e),
-        scale,
-        CAUSAL=causal,
-        MASKS=masks,
-        TOGETHER=HEADS_TOGETHER if causal else 1,
-        K_STAGES=K_STAGES,
-        V_STAGES=V_STAGES,
-        REGISTERS=REGISTERS,
-        num_warps=4,
-        maxnreg=168,
+    q, d, causal, columns, scale, device = (
+        problem.q,
+        problem.d,
+        problem.causal,
+        problem.columns,
+        problem.scale,
+        problem.q.device,
     )
+    tiles = -(-len_q // QUERIES)
+    as_q, as_do, as_k, as_v = (
+        descriptor_of(x, x.shape, x.stride(), rows, columns)
+        for x, rows in ((q, QUERIES // 2), (do, QUERIES // 2), (problem.k, BACKWARD_KEYS), (problem.v, BACKWARD_KEYS))
+    )
+    as_dq = descriptor_of(q, (sequences, heads, len_q, d), problem.output(len_q, heads)[1], QUERIES // 2, columns)
+    constants = {
+        "CAUSAL": causal,
+        "MASKS": QUERIES // BACKWARD_KEYS if causal else int(len_k % BACKWARD_KEYS > 0),
+        "TOGETHER": HEADS_TOGETHER if causal else 1,
+        "K_STAGES": K_STAGES,
+        "V_STAGES": V_STAGES,
+        "REGISTERS": REGISTERS,
+    }
+    sizes = (heads, group, tiles, sequences * heads, len_q, len_k, padded, scale * math.log2(math.e), scale)
+    programs = min(unit_count(q), tiles * sequences * heads)
+    launch = Launch(backward_q_hopper_kernel, (programs,), sizes, constants, {"num_warps": 4, "maxnreg": 168})
+
+    def run(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        do: torch.Tensor,
+        top: torch.Tensor,
+        delta: torch.Tensor,
+        dq: torch.Tensor,
+    ) -> None:
+        counter = torch.zeros(1, dtype=torch.int32, device=device) if causal else top
+        first = (as_q(q), as_do(do), as_k(k), as_v(v), as_dq(dq), top, delta, counter)
+        launch.with_arguments((q, do, k, v, dq, top, delta, counter), (*first, *launch.fixed, *launch.last))
+
+    return run
