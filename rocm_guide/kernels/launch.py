@@ -193,7 +193,6 @@ class Launch:
         "kernel",
         "last",
         "options",
-        "place",
         "stream",
     )
 
@@ -218,7 +217,6 @@ class Launch:
         self.again: Any = None
         self.call: Any = None
         self.stream: Any = None
-        self.place: Any = None
 
     def __call__(self, *tensors: Any, floats: tuple[Any, ...] = ()) -> None:
         """Launch on these tensors (None is possible), and floats in the order of the parameters."""
@@ -235,7 +233,7 @@ class Launch:
                     addresses.append(address)
             if not bits % ALIGNMENT:
                 first = addresses if self.arrange is None else self.arrange(*addresses)
-                call(self.stream(self.place), *first, *self.fixed, *floats, *self.last)
+                call(self.stream(), *first, *self.fixed, *floats, *self.last)
                 return
         first = tensors if self.arrange is None else self.arrange(*tensors)
         self.with_arguments(tensors, (*first, *self.fixed, *floats, *self.last))
@@ -251,7 +249,7 @@ class Launch:
                 plain = False
         known = plain and self.again is not None and not self.kernel.pre_run_hooks
         if known and self.call is not None and not hooked():
-            self.call(self.stream(self.place), *arguments)
+            self.call(self.stream(), *arguments)
             return
         with contextlib.nullcontext() if self.allocate is None else memory_from(self.allocate), sound_schedule():
             if known:
@@ -269,7 +267,7 @@ class Launch:
         self.again = compiled[self.grid]
         if type(compiled.run).__module__.startswith("triton.backends."):  # a tool's own may want to see tensors
             active = driver.active
-            self.place, self.stream = active.get_current_device(), active.get_current_stream
+            self.stream = partial(active.get_current_stream, active.get_current_device())
             self.call = call_of(compiled, self.grid, self.allocate)
 
 
