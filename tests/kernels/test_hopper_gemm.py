@@ -118,6 +118,16 @@ def test_when_it_serves(compiled):
         assert (hopper.plan_hopper(a, b, None, "none", True, out) is not None) == serves
 
 
+def test_a_small_product_of_odd_rows_is_copied_where_its_rows_are_long(compiled):
+    for k, kernels in ((333, ["gemm_kernel"]), (3187, ["copy_rows_kernel", "gemm_hopper_kernel", "add_tiles_kernel"])):
+        compiled.clear()
+        tiled.gemm(empty(308, k), empty(k, 280))
+        assert [name for name, _ in compiled] == kernels
+    compiled.clear()
+    tiled.gemm(empty(308, 3200), empty(3200, 280))
+    assert [name for name, _ in compiled] == ["gemm_kernel"], "nothing to copy: the host would be what one waits for"
+
+
 def test_without_gluon_the_plain_kernel_serves(compiled, monkeypatch):
     import sys
 

@@ -97,7 +97,7 @@ def gemm_split_k_kernel(
     first, last = steps * part // parts, steps * (part + 1) // parts
     acc = tile_dot(
         a, b, row, col, first * BK, tl.minimum(last * BK, K), M, N, stride_am, stride_ak, stride_bk, stride_bn,
-        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, EXACT, UNITS,
+        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, UNITS, EXACT,
     )  # fmt: skip
     N = hint_multiple(N, UNITS[1])
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)

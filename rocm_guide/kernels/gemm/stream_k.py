@@ -147,8 +147,8 @@ def gemm_stream_k_kernel(
         row, col = tile_m * BM, tile_n * BN
         acc = tile_dot(
             a, b, row, col, k_first * BK, tl.minimum(k_last * BK, K), M, N,
-            stride_am, stride_ak, stride_bk, stride_bn, BM, BN, BK, A_DESC, B_DESC, EVEN_K, False, PRECISION, EXACT,
-            UNITS,
+            stride_am, stride_ak, stride_bk, stride_bn, BM, BN, BK, A_DESC, B_DESC, EVEN_K, False, PRECISION, UNITS,
+            EXACT,
         )  # fmt: skip
         if k_last < steps:
             # The tile's end belongs to a worker with a higher number: leave the sum for it and raise the flag.

@@ -72,15 +72,15 @@ def tile_dot(
     EVEN_K: tl.constexpr,
     INT: tl.constexpr,
     PRECISION: tl.constexpr,
+    UNITS: tl.constexpr,
     EXACT: tl.constexpr = 0,
-    UNITS: tl.constexpr = (1, 1, 1, 1, 1, 1, 1),
 ):
     """The tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
     ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its
-    transpose (2), which Hopper's TMA engine reads. ``EVEN_K`` promises that BK divides the range. ``EXACT`` is for fp8
-    on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many products the sum goes on in fp32.
-    ``UNITS``: what M, N, ``last`` and the four strides are multiples of, where Triton does not see it by itself.
+    transpose (2), which Hopper's TMA engine reads. ``EVEN_K`` promises that BK divides the range. ``UNITS``: what M, N,
+    ``last`` and the four strides are multiples of, where Triton does not see it by itself. ``EXACT`` is for fp8 on
+    Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many products the sum goes on in fp32.
     """
     M, N, last = hint_multiple(M, UNITS[0]), hint_multiple(N, UNITS[1]), hint_multiple(last, UNITS[2])
     stride_am, stride_ak = hint_multiple(stride_am, UNITS[3]), hint_multiple(stride_ak, UNITS[4])

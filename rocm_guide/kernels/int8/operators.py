@@ -72,7 +72,7 @@ def int8_operator_kernel(
     stride_az, stride_am, stride_ak, stride_bz, stride_bk, stride_bn, stride_dm, stride_ez, stride_em,
     alpha, beta,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
-    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr,
+    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, UNITS: tl.constexpr,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RELU: tl.constexpr,
 ) -> None:  # fmt: skip
     """One tile of E per program; the second axis of the grid is the batch.
@@ -89,7 +89,7 @@ def int8_operator_kernel(
         b += batch * stride_bz
     acc = tile_dot(
         a, b, row, col, 0, K, M, N, stride_am, stride_ak, stride_bk, stride_bn,
-        BM, BN, BK, A_DESC, B_DESC, EVEN_K, True, "ieee",
+        BM, BN, BK, A_DESC, B_DESC, EVEN_K, True, "ieee", UNITS,
     )  # fmt: skip
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     in_m, in_n = row + rm < M, col + rn < N

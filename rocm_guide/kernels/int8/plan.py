@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 
 from rocm_guide.kernels.arguments import architecture, unit_count
-from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile
+from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, units_of
 from rocm_guide.kernels.gemm.tiled import operand_maker
 from rocm_guide.kernels.int8.configs import pick_int8_tile
 from rocm_guide.kernels.launch import Launch, maker
@@ -54,6 +54,7 @@ def plan_product(
     constants = {
         "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "GROUP": tile.group, "XCDS": 8 if arch == "gfx942" else 1,
         "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % tile.bk == 0,
+        "UNITS": units_of(m, n, k, *a.stride()[1:], *b.stride()[1:]),
         "D": "none" if d is None else "row" if d.ndim == 1 else "matrix",
         "ROWS": scaled, "COLUMNS": scaled, "RELU": relu,
     }  # fmt: skip

@@ -72,13 +72,15 @@ def test_a_name_that_is_not_there_and_a_function_without_source_are_refused():
 
 
 KNOWN = {"PAGE": 0, "length_ptr": None}
-SIZES = {"GROUP": 4, "D": 128, "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_D": 128}
+SIZES = {"GROUP": 4, "D": 128, "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_D": 128, "UNIT": 1}
 
 
 def test_the_text_compiles_to_the_same_instructions(tmp_path):
     part = specialized_source(_decode_part, **KNOWN)
     part = part.replace("table_width, PAGE)", "table_width)").replace("    PAGE: tl.constexpr,\n", "")
-    head = "import triton\nimport triton.language as tl\n\n\n"
+    head = (
+        "import triton\nimport triton.language as tl\n\nfrom rocm_guide.kernels.gemm.tiles import hint_multiple\n\n\n"
+    )
     (tmp_path / "shown.py").write_text(head + specialized_source(_rows_of, PAGE=0) + "\n\n\n" + part + "\n")
     spec = importlib.util.spec_from_file_location("shown", tmp_path / "shown.py")
     shown = importlib.util.module_from_spec(spec)
