@@ -7,8 +7,7 @@
 
 The code cells of the notebooks run in plain Python, one process each (benchmarks/run_cells.py); a notebook that fails
 is named, and those after it run all the same. What comes back is the run's passport with the seconds of each notebook,
-written anew after each: benchmarks/results/whole_chain.json is one whose last notebook was cut off by the end of time,
-when it had served the merged model and measured it.
+written anew after each, as benchmarks/results/whole_chain.json.
 """
 
 from __future__ import annotations
