@@ -90,13 +90,6 @@ class AttentionProblem:
         across, step, head, one = contiguous_strides((batch, rows, heads, d))
         return (batch, rows, heads, d)[self.layout == "thd" :], (across, head, step, one)
 
-    def new(self, rows: int, heads: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """An empty tensor in the caller's layout, and its (batch, heads, rows, D) view."""
-        import torch
-
-        given = torch.empty(self.output(rows, heads)[0], dtype=dtype, device=self.q.device)
-        return given, heads_second(given, self.layout)
-
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a new tensor.

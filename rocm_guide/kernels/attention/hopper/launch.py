@@ -119,20 +119,14 @@ def plan_hopper_q(problem: AttentionProblem, do: torch.Tensor, padded: int) -> C
     import torch
 
     sequences, heads, group, len_q, len_k = problem.sizes
-    q, d, causal, columns, scale, device = (
-        problem.q,
-        problem.d,
-        problem.causal,
-        problem.columns,
-        problem.scale,
-        problem.q.device,
-    )
+    q, causal, columns, scale = problem.q, problem.causal, problem.columns, problem.scale
     tiles = -(-len_q // QUERIES)
     as_q, as_do, as_k, as_v = (
         descriptor_of(x, x.shape, x.stride(), rows, columns)
         for x, rows in ((q, QUERIES // 2), (do, QUERIES // 2), (problem.k, BACKWARD_KEYS), (problem.v, BACKWARD_KEYS))
     )
-    as_dq = descriptor_of(q, (sequences, heads, len_q, d), problem.output(len_q, heads)[1], QUERIES // 2, columns)
+    shape, strides = (sequences, heads, len_q, problem.d), problem.output(len_q, heads)[1]
+    as_dq = descriptor_of(q, shape, strides, QUERIES // 2, columns)
     constants = {
         "CAUSAL": causal,
         "MASKS": QUERIES // BACKWARD_KEYS if causal else int(len_k % BACKWARD_KEYS > 0),
@@ -142,7 +136,7 @@ def plan_hopper_q(problem: AttentionProblem, do: torch.Tensor, padded: int) -> C
         "REGISTERS": REGISTERS,
     }
     sizes = (heads, group, tiles, sequences * heads, len_q, len_k, padded, scale * math.log2(math.e), scale)
-    programs = min(unit_count(q), tiles * sequences * heads)
+    programs, device = min(unit_count(q), tiles * sequences * heads), q.device
     launch = Launch(backward_q_hopper_kernel, (programs,), sizes, constants, {"num_warps": 4, "maxnreg": 168})
 
     def run(
