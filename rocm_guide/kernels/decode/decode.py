@@ -36,6 +36,7 @@ from rocm_guide.kernels.arguments import (
     next_power_of_2,
 )
 from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
+from rocm_guide.kernels.gemm.configs import common_unit
 from rocm_guide.kernels.gemm.tiles import hint_multiple
 from rocm_guide.kernels.launch import Launch, maker, planned, unread
 from rocm_guide.kernels.tracing import traced
@@ -175,9 +176,7 @@ def plan_decode(
     block_d = max(16, next_power_of_2(width))
     page, table_width = (k.shape[1], table.stride(0)) if table is not None else (0, 0)
     constants = {"GROUP": q_heads // heads, "D": width, "PAGE": page, "BLOCK_M": block_m, "BLOCK_D": block_d}
-    # Where a head starts at a multiple of 8 elements but not of 16, Triton does not see that 128 bits lie in a row.
-    odd = all(step % 8 == 0 for step in k.stride()[:3]) and any(step % 16 for step in k.stride()[:3])
-    constants |= {"BLOCK_N": keys_per_step(config, width), "UNIT": 8 if odd else 1}
+    constants |= {"BLOCK_N": keys_per_step(config, width), "UNIT": common_unit(*k.stride()[:3])}
     steps = dict(zip(("stride_page", "stride_token", "stride_head"), k.stride(), strict=False))
     constants = steps | {"table_width": table_width} | constants
     decode = Launch(_decode_part, (tiles, parts, batch), (tokens,), constants, config.options(arch))

@@ -139,6 +139,15 @@ def units_of(*sizes: int) -> tuple[int, ...]:
     return tuple(8 if size % 16 == 8 else 1 for size in sizes)
 
 
+def common_unit(*sizes: int) -> int:
+    """8 where all sizes are multiples of 8 and one is none of 16, so that the compiler is to be told, else 1.
+
+    >>> common_unit(32008, 32008), common_unit(4096, 72), common_unit(4096, 128), common_unit(4096, 7)
+    (8, 8, 1, 1)
+    """
+    return 8 if all(size % 8 == 0 for size in sizes) and any(size % 16 for size in sizes) else 1
+
+
 def promotion_interval(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
     """After how many fp8 products a sum goes on in fp32 (Hopper only; 0 elsewhere: always there)."""
     return min(tile.bk, 128) if arch == "sm_90" and a.element_size() == 1 and a.is_floating_point() else 0

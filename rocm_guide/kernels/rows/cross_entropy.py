@@ -26,6 +26,7 @@ from rocm_guide.kernels.arguments import (
     check_shape,
     choose,
 )
+from rocm_guide.kernels.gemm.configs import common_unit
 from rocm_guide.kernels.gemm.tiles import hint_multiple
 from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
 from rocm_guide.kernels.rows.tile import FLOATS
@@ -93,11 +94,6 @@ def _check(logits: torch.Tensor, labels: torch.Tensor) -> tuple[int, int, int, i
     return (*logits.shape, *choose(CONFIGS, architecture(logits)))
 
 
-def _constants(logits: torch.Tensor, block: int) -> dict[str, Any]:
-    """A vocabulary is often a multiple of 8 and not of 16, which Triton does not see by itself."""
-    return {"BLOCK": block, "UNIT": 8 if logits.stride(0) % 8 == logits.shape[1] % 8 == 0 else 1}
-
-
 def _check_ignored(ignored: int) -> int:
     if isinstance(ignored, bool) or not isinstance(ignored, int) or not -(1 << 31) <= ignored < 1 << 31:
         raise KernelError(f"ignore_index={ignored!r}: give a whole number of 32 bits")
@@ -129,8 +125,9 @@ def cross_entropy_forward(
 
 def _plan_forward(logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> Callable[..., Any]:
     rows, cols, block, warps = _check(logits, labels)
+    unit = common_unit(logits.stride(0), cols)
     fixed, new_row = (logits.stride(0), cols, _check_ignored(ignored)), maker(logits, (rows,), torch.float32)
-    launch = Launch(cross_entropy_forward_kernel, (rows,), fixed, _constants(logits, block), {"num_warps": warps})
+    launch = Launch(cross_entropy_forward_kernel, (rows,), fixed, {"BLOCK": block, "UNIT": unit}, {"num_warps": warps})
 
     def run(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         loss, lse = new_row(), new_row()
@@ -160,13 +157,14 @@ def _plan_backward(
     logits: torch.Tensor, labels: torch.Tensor, lse: torch.Tensor, dl: torch.Tensor, ignored: int
 ) -> Callable[..., Any]:
     rows, cols, block, warps = _check(logits, labels)
+    unit = common_unit(logits.stride(0), cols)
     for name, x in (("lse", lse), ("dl", dl)):
         check_dtype(name, x, (torch.float32,))
         check_shape(name, x, (rows,))
     check_same_device(logits=logits, lse=lse, dl=dl)
     fixed, new_dx = (logits.stride(0), cols, _check_ignored(ignored)), maker(logits, logits.shape)
     grid = (rows * triton.cdiv(cols, block),)
-    launch = Launch(cross_entropy_backward_kernel, grid, fixed, _constants(logits, block), {"num_warps": warps})
+    launch = Launch(cross_entropy_backward_kernel, grid, fixed, {"BLOCK": block, "UNIT": unit}, {"num_warps": warps})
 
     def run(logits: torch.Tensor, labels: torch.Tensor, lse: torch.Tensor, dl: torch.Tensor) -> torch.Tensor:
         dx = new_dx()
