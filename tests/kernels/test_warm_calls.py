@@ -255,6 +255,24 @@ def test_a_gradient_is_there_after_calls_without_one(device, name):
             function(*spoiled(leaves, at, "double"))
 
 
+def test_dropout_is_new_in_every_call(device):
+    leaves = [t.requires_grad_() for t in numbers(HEADS, device, 0)]
+
+    def results(p, seed):
+        out = attention(*leaves, causal=True, dropout=p, seed=seed)
+        return out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))
+
+    ways = ((0.1, 1), (0.1, 2), (0.6, 2), (0.0, 2), (0.1, 1))
+    warm = [results(*way) for way in ways]
+    for way, found in zip(ways, warm, strict=True):
+        launch.forget_plans()
+        assert all(torch.equal(a, b) for a, b in zip(found, results(*way), strict=True)), way
+    assert not any(torch.equal(warm[0][0], other[0]) for other in warm[1:4])
+    for bad, text in (({"dropout": 1.0}, "dropout=1.0"), ({"dropout": 0.1, "seed": -1}, "seed=-1")):
+        with pytest.raises(KernelError, match=text):
+            attention(*leaves, causal=True, **{"seed": 1} | bad)
+
+
 def test_the_loss_and_its_labels(device):
     logits, labels = numbers(((4, 64),), device, 0)[0], torch.tensor([1, 5, -100, 63], device=device)
     for _ in range(3):

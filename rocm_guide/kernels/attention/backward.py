@@ -36,9 +36,10 @@ from rocm_guide.kernels.attention.configs import (
 from rocm_guide.kernels.attention.problem import (
     AttentionProblem,
     attention_problem,
-    changes_each_call,
     contiguous_strides,
     heads_second,
+    is_packed,
+    kind_of,
 )
 from rocm_guide.kernels.attention.tile import head_start
 from rocm_guide.kernels.gemm.tiles import hint_multiple
@@ -137,13 +138,16 @@ def plan_backward(
         # many registers that tiles are spilled: 1.8 times as long for 3,001 rows as for 3,072 (NVIDIA H200).
         step = max(DELTA_ROWS, tiles["kv"].m, special[0] if special else 0)
         padded = -(-rows // step) * step
+    # What each part loads in its loop: the keys' part queries, the queries' part keys.
+    fit = {"kv": fits_tma(q) and fits_tma(do), "q": fits_tma(k) and fits_tma(problem.v)}
+    unit = unit_of(d, q, fit["kv"] and fit["q"])
     apart = rows if padded is None else padded
     new_delta = maker(q, (*q.shape[:2], apart), torch.float32)
     delta_launch = Launch(
         attention_delta_kernel,
         (-(-apart // DELTA_ROWS) * q.shape[0] * heads,),
         ((out.stride(), do.stride()), heads, rows, padded),
-        {"D": d, "COLUMNS": problem.columns, "BLOCK": DELTA_ROWS, "UNIT": unit_of(d, out, do)},
+        {"D": d, "COLUMNS": problem.columns, "BLOCK": DELTA_ROWS, "UNIT": unit_of(d, q, fit["kv"] and fits_tma(out))},
     )
     vectors = lse.stride() if padded is None else contiguous_strides((*q.shape[:2], padded))
     strides = (*(x.stride() for x in (q, k, problem.v, do)), vectors)
@@ -152,17 +156,17 @@ def plan_backward(
     def launch_of(
         part: str, kernel: Any, programs: int, arrange: Callable[..., Any], outputs: tuple[Any, ...]
     ) -> Launch:
-        tile, loaded = tiles[part], (q, do) if part == "kv" else (k, problem.v)
+        tile = tiles[part]
         constants = {
             "D": d,
             "COLUMNS": problem.columns,
             "BLOCK_M": tile.m,
             "BLOCK_N": tile.n,
             "CAUSAL": problem.causal,
-            "TMA": tile.tma and all(fits_tma(x) for x in loaded),
+            "TMA": tile.tma and fit[part],
             "PADDED": padded is not None,
             "HEADS_FIRST": arch.startswith("gfx9"),
-            "UNIT": unit_of(d, q, k, problem.v, do),
+            "UNIT": unit,
             "STAGES": tile.stages,
         } | ({"ONE_LOOP": hopper} if part == "kv" else {})
         fixed = ((*strides, *outputs), problem.launch_sizes, problem.scale)
@@ -246,15 +250,14 @@ def attention_backward(
     Raises:
         KernelError: arguments that do not fit together; nothing is launched.
     """
-    if changes_each_call(options):
+    if is_packed(options):
         problem = attention_problem(q, k, v, bias=bias, **options)
         out, lse, do = _in_form(problem, q, out, lse, do, bias_gradient)
         run = plan_backward(problem, out, lse, do, bias_gradient=bias_gradient, config=config)
         return run((problem.q, problem.k, problem.v), out, lse, do, problem.extras[:3], problem.drop)
     slopes = options.pop("alibi_slopes", None)
-    tensors = (q, k, v, out, lse, do, bias, slopes)
-    plan = planned(_plan, tensors, bias_gradient, config, tuple(options), *options.values())
-    return plan(*tensors)
+    tensors, (kind, drop) = (q, k, v, out, lse, do, bias, slopes), kind_of(options)
+    return planned(_plan, tensors, bias_gradient, config, tuple(kind), *kind.values())(*tensors, drop)
 
 
 def _in_form(
@@ -305,12 +308,12 @@ def _plan(
     # The kernels take addresses and the strides of the plan: views of the tensors are not needed, copies are.
     as_given = do.dtype == dtype and lse.is_contiguous() and do.stride(-1) == out.stride(-1) == 1
 
-    def run(*tensors: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        q, k, v, out, lse, do, bias, slopes = tensors
+    def run(*given: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        q, k, v, out, lse, do, bias, slopes, drop = given
         slopes = None if slopes is None else slopes.expand(rows).contiguous()
         if not as_given:
             do, lse = do.to(dtype), lse.contiguous()
             out, do = (x if x.stride(-1) == 1 else x.contiguous() for x in (out, do))
-        return launch((q, k, v), out, lse, do, (bias, slopes, None), None)
+        return launch((q, k, v), out, lse, do, (bias, slopes, None), drop)
 
     return run

@@ -185,11 +185,11 @@ def descriptor_room(device: torch.device) -> Callable[[int], torch.Tensor]:
     return allocate
 
 
-def unit_of(d: int, *tensors: torch.Tensor) -> int:
-    """As many elements as 128 bits hold if rows of these tensors, and new ones of ``d`` elements, start at multiples of
-    them, else 1."""
-    unit = 16 // tensors[0].element_size()
-    return unit if d % unit == 0 and all(fits_tma(x) for x in tensors) else 1
+def unit_of(d: int, x: torch.Tensor, fit: bool) -> int:
+    """As many elements like those of ``x`` as 128 bits hold, if new rows of ``d`` elements start at multiples of them
+    and the given rows do, which is to say ``fit`` (:func:`fits_tma`); else 1."""
+    unit = 16 // x.element_size()
+    return unit if fit and d % unit == 0 else 1
 
 
 def fits_tma(x: torch.Tensor) -> bool:

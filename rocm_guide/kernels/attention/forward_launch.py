@@ -25,8 +25,9 @@ from rocm_guide.kernels.attention.forward import attention_forward_kernel
 from rocm_guide.kernels.attention.problem import (
     AttentionProblem,
     attention_problem,
-    changes_each_call,
     contiguous_strides,
+    is_packed,
+    kind_of,
 )
 from rocm_guide.kernels.launch import Launch, maker, planned, unread
 
@@ -75,7 +76,7 @@ def plan_forward(
     constants = {
         "D": d, "COLUMNS": problem.columns, "BLOCK_M": tile.m, "BLOCK_N": tile.n, "CAUSAL": problem.causal,
         "P_BITS": p_bits, "MATH": triton_type(math or v.dtype), "TMA": tma,
-        "UNIT": unit_of(d, q, k, v), "HEADS_FIRST": tile.heads_first, "STAGES": tile.stages,
+        "UNIT": unit_of(d, q, aligned and fits_tma(q)), "HEADS_FIRST": tile.heads_first, "STAGES": tile.stages,
         "SCHEDULE": schedule,
     }  # fmt: skip
     shape, strides_out = problem.output(q.shape[2], heads)
@@ -126,18 +127,18 @@ def run_forward(
     lse_wanted: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What ``attention_forward`` does unless it is traced; where no log-sum-exp is wanted it is left undefined."""
-    if changes_each_call(options):
+    if is_packed(options):
         options = options.copy()
         launch = {name: options.pop(name) for name in LAUNCH if name in options}
         problem = attention_problem(q, k, v, bias=bias, **options)
         run = plan_forward(problem, q.dtype, **launch)
         return run((problem.q, problem.k, problem.v), problem.extras[:3], None, problem.drop)
-    slopes = None
-    if "alibi_slopes" in options:
-        options = options.copy()
-        slopes = options.pop("alibi_slopes")
-    plan = planned(_plan, (q, k, v, bias, slopes), tuple(options), *options.values())
-    return plan(q, k, v, bias, slopes, lse_wanted)
+    slopes, (kind, drop) = None, kind_of(options)
+    if "alibi_slopes" in kind:
+        kind = dict(kind)
+        slopes = kind.pop("alibi_slopes")
+    plan = planned(_plan, (q, k, v, bias, slopes), tuple(kind), *kind.values())
+    return plan(q, k, v, bias, slopes, drop, lse_wanted)
 
 
 def _plan(
@@ -160,10 +161,11 @@ def _plan(
         v: torch.Tensor,
         bias: torch.Tensor | None,
         slopes: torch.Tensor | None,
+        drop: Any,
         lse_wanted: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         # The kernel takes addresses and the strides of the plan: views of the tensors are not needed.
         slopes = None if slopes is None else slopes.expand(rows).contiguous()
-        return launch((q, k, v), (bias, slopes, None), None, None, lse_wanted)
+        return launch((q, k, v), (bias, slopes, None), None, drop, lse_wanted)
 
     return run

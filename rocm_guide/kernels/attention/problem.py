@@ -24,7 +24,6 @@ __all__ = []
 _LAYOUTS = ("bhsd", "bshd", "thd")
 _FLOATS = ("float16", "bfloat16", "float32")
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
-_RARE = frozenset(("dropout", *_STARTS))
 
 
 @dataclass(frozen=True)
@@ -133,15 +132,22 @@ def dropout_state(p: float, seed: int) -> tuple[int, int, float] | None:
     return (threshold, seed, 1.0 / (1.0 - threshold / 2**24)) if threshold else None
 
 
-def changes_each_call(options: Mapping[str, Any]) -> bool:
-    """Whether each problem with such options has to be looked at: a new seed, or starts of packed sequences.
+def is_packed(options: Mapping[str, Any]) -> bool:
+    """Whether sequences are packed, so that the starts of each call have to be looked at."""
+    return any(options.get(name) is not None for name in _STARTS)
 
-    >>> changes_each_call({"causal": True, "dropout": 0.0}), changes_each_call({"dropout": 0.1, "seed": 3})
-    (False, True)
+
+def kind_of(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[int, int, float] | None]:
+    """The options of all calls like this one, and dropout's state, which is new in each.
+
+    >>> kind_of({"causal": True}), kind_of({"dropout": 0.25, "seed": 7})
+    (({'causal': True}, None), ({'dropout': 0.5}, (4194304, 7, 1.3333333333333333)))
     """
-    if _RARE.isdisjoint(options):
-        return False
-    return bool(options.get("dropout")) or any(options.get(name) is not None for name in _STARTS)
+    if "dropout" not in options:
+        return options, None
+    others = {name: value for name, value in options.items() if name not in ("dropout", "seed")}
+    drop = dropout_state(options["dropout"], options.get("seed", 0))
+    return (others if drop is None else others | {"dropout": 0.5}), drop
 
 
 def _longest(name: str, cu: torch.Tensor, rows: int, given: int | None) -> int:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, check_same_device
 from rocm_guide.kernels.attention.forward_launch import plan_forward
-from rocm_guide.kernels.attention.problem import attention_problem, changes_each_call
+from rocm_guide.kernels.attention.problem import attention_problem, is_packed
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.launch import planned
 from rocm_guide.kernels.tracing import operator
@@ -112,7 +112,9 @@ def attention_quantized(
     bias, slopes = options.pop("bias", None), options.pop("alibi_slopes", None)
     tensors = q, k, v, q_scale, k_scale, v_scale, bias, slopes
     choice = p_scale, out_dtype, tuple(options), *options.values()
-    plan = _plan(*tensors, *choice) if changes_each_call(options) else planned(_plan, tensors, *choice)
+    # A new seed, or starts that have to be looked at, make a plan that serves once.
+    once = is_packed(options) or options.get("dropout")
+    plan = _plan(*tensors, *choice) if once else planned(_plan, tensors, *choice)
     return plan(*tensors)
 
 
