@@ -4,6 +4,8 @@
 ``compiled[grid](…)`` asks for the device and the stream, collects what a profiler might want to know, and lets the
 launcher look for memory that most kernels do not need. Where none of it applies, the function in C can be called at
 once. Read in Triton 3.6 and 3.9: ``CompiledKernel.__getitem__``, ``CudaLauncher`` and ``HIPLauncher``.
+
+Here is also the memory that outlives a launch: what those of one stream use one after the other.
 """
 
 from __future__ import annotations
@@ -11,12 +13,22 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import lt
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from triton import knobs
-from triton.runtime import _allocation
+from triton.runtime import _allocation, driver
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = []
+Made = TypeVar("Made")
+
+#: Memory that launches of one stream use one after the other; forgotten together with the plans.
+scratch: dict[tuple[Any, ...], Any] = {}
 
 
 class memory_from:
@@ -92,3 +104,56 @@ def hooked() -> bool:
         return bool(runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls)
     except AttributeError:  # a hook that somebody has put there himself
         return True
+
+
+def current_stream(device: torch.device) -> int:
+    """The number of the current stream of a GPU."""
+    try:
+        return int(driver.active.get_current_stream(device.index or 0))
+    except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
+        import torch
+
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def lasting(make: Callable[[], Made]) -> Made:
+    """``make()``, which allocates memory on the GPU that outlives this call, from the pool that all calls share.
+
+    What a thread allocates inside ``torch.cuda.use_mem_pool``, or in the first run of a function compiled with
+    ``mode="reduce-overhead"``, belongs to that pool and is soon given to others; PyTorch raises an error there when it
+    finds something that is still held. Another thread allocates outside of it.
+    """
+    import torch
+
+    # A dry run has a driver of its own, and what it does to tensors it does in this thread only.
+    if not torch.cuda.is_initialized() or driver.active.get_current_device is not torch.cuda.current_device:
+        return make()
+    stream = torch.cuda.current_stream()
+
+    def elsewhere() -> Made:
+        with torch.cuda.stream(stream):
+            return make()
+
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(elsewhere).result()
+
+
+def of_stream(kind: Any, device: torch.device, need: tuple[int, ...], make: Callable[..., Made]) -> Made:
+    """What ``make(*need)`` made for the current stream of ``device``, or made of larger numbers; one for each ``kind``.
+
+    While a graph is being captured it is a new one: a graph may be replayed on another stream.
+    """
+    stream = 0
+    if device.type == "cuda":
+        import torch
+
+        if torch.cuda.is_current_stream_capturing():
+            return make(*need)
+        stream = current_stream(device)
+    key = kind, device, stream
+    have, found = scratch.get(key, ((), None))
+    if not have or any(map(lt, have, need)):
+        have = tuple(map(max, have or need, need))
+        found = lasting(partial(make, *have))
+        scratch[key] = have, found
+    return found

@@ -21,7 +21,7 @@ from triton import knobs
 from triton.runtime import driver
 
 from rocm_guide.kernels.arguments import sound_schedule
-from rocm_guide.kernels.direct import call_of, hooked, is_small, memory_from
+from rocm_guide.kernels.direct import call_of, hooked, is_small, lasting, memory_from, scratch
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,6 @@ NONE = (None,)
 UNREAD = 1 << 16
 
 _plans: dict[tuple[Any, ...], Any] = {}
-#: Memory that launches of one stream use one after the other; forgotten together with the plans.
-scratch: dict[tuple[Any, ...], Any] = {}
 #: What nobody reads, by GPU. It is never given back: a graph may hold its address.
 _unread: dict[Any, Any] = {}
 _driver: Any = None
@@ -110,16 +108,6 @@ def planned(make: Callable[..., Plan], tensors: Sequence[Any], *options: Any) ->
     return plan
 
 
-def current_stream(device: torch.device) -> int:
-    """The number of the current stream of a GPU."""
-    try:
-        return int(driver.active.get_current_stream(device.index or 0))
-    except RuntimeError:  # no driver: PyTorch only claims that there is a GPU
-        import torch
-
-        return int(torch.cuda.current_stream(device).cuda_stream)
-
-
 def quick_empty(like: torch.Tensor) -> Callable[..., torch.Tensor] | None:
     """What allocates (shape, strides, type) where ``like`` is: on the current GPU, else (or in a dry run) None."""
     try:
@@ -162,11 +150,11 @@ def unread(like: torch.Tensor, count: int) -> Callable[[], torch.Tensor]:
     """For a plan: what makes room for ``count`` numbers of fp32 that a kernel writes and nobody reads."""
     import torch
 
-    if count > UNREAD or quick_empty(like) is None:
+    if count > UNREAD or quick_empty(like) is None or torch.cuda.is_current_stream_capturing():
         return maker(like, (count,), torch.float32)
     kept = _unread.get(like.device)
     if kept is None:
-        kept = _unread[like.device] = maker(like, (UNREAD,), torch.float32)()
+        kept = _unread[like.device] = lasting(maker(like, (UNREAD,), torch.float32))
     return lambda: kept
 
 

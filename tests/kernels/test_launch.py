@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import threading
 import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from rocm_guide.kernels import launch
+from rocm_guide.kernels import direct, launch
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.launch import Launch, planned
@@ -193,6 +195,7 @@ def quick(monkeypatch):
     """TorchInductor's allocation for the CPU stands for that of a GPU."""
     monkeypatch.setattr(launch, "quick_empty", lambda like: torch._C._dynamo.guards._empty_strided_cpu)
     monkeypatch.setattr(launch, "_unread", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (0,), (2, 0, 3), (2, 3, 4), torch.Size([1, 1, 5])])
@@ -225,7 +228,7 @@ def test_a_build_that_has_the_quick_allocation_by_name_only(monkeypatch):
     assert launch.maker(torch.zeros(2), (3, 4))().shape == (3, 4)
 
 
-def test_what_nobody_reads_shares_room_and_what_is_returned_does_not(quick, device, close):
+def test_what_nobody_reads_shares_room_and_what_is_returned_does_not(quick, device, close, monkeypatch):
     if device != "cpu":
         pytest.skip("on a GPU every test does this")
     x, w = torch.randn(6, 40), torch.randn(40)
@@ -237,6 +240,8 @@ def test_what_nobody_reads_shares_room_and_what_is_returned_does_not(quick, devi
     assert torch.equal(rstd, again) and rstd.data_ptr() != again.data_ptr() and bool((room == 7).all())
     many = launch.unread(x, launch.UNREAD + 1)
     assert many().numel() > launch.UNREAD and many().data_ptr() != room.data_ptr()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert launch.unread(x, 6)().data_ptr() != room.data_ptr()  # of a graph's pool, it seems
 
 
 def test_what_is_remembered_is_bounded(device, monkeypatch):
@@ -329,3 +334,60 @@ def test_another_current_gpu_after_a_good_call(monkeypatch):
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
         with pytest.raises(KernelError, match="current GPU, cuda:1"):
             softmax_forward(x)
+
+
+def test_memory_of_a_stream_grows_and_is_forgotten_with_the_plans():
+    made = []
+
+    def make(*sizes):
+        made.append(sizes)
+        return len(made)
+
+    cpu = torch.device("cpu")
+    assert [direct.of_stream("a", cpu, need, make) for need in ((4, 9), (4, 9), (3, 2), (5, 1), (1, 1))] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert made == [(4, 9), (5, 9)]  # as much as before, at least
+    assert direct.of_stream("b", cpu, (1, 1), make) == 3
+    launch.forget_plans()
+    assert direct.of_stream("a", cpu, (1, 1), make) == 4
+
+
+def test_lasting_memory_is_allocated_by_another_thread_on_the_same_stream(monkeypatch):
+    assert direct.lasting(threading.get_ident) == threading.get_ident()  # no GPU: nothing to keep out of a pool
+    streams = []
+
+    @contextlib.contextmanager
+    def stream(given):
+        streams.append((threading.get_ident(), given))
+        yield
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(direct, "driver", SimpleNamespace(active=SimpleNamespace(get_current_device=print)))
+    assert direct.lasting(threading.get_ident) == threading.get_ident()  # a dry run on a machine with a GPU
+    direct.driver.active.get_current_device = torch.cuda.current_device
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "mine")
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    other = direct.lasting(threading.get_ident)
+    assert other != threading.get_ident()
+    assert streams == [(other, "mine")]
+
+    def fail():
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        direct.lasting(fail)
+
+
+def test_memory_is_new_while_a_graph_is_captured(monkeypatch):
+    gpu = torch.device("cuda", 0)
+    capturing = iter([True, False, False, True])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: next(capturing))
+    monkeypatch.setattr(direct, "current_stream", lambda _: 7)
+    made = iter(range(9))
+    assert [direct.of_stream("a", gpu, (1,), lambda _: next(made)) for _ in range(4)] == [0, 1, 1, 2]
+    assert direct.scratch == {("a", gpu, 7): ((1,), 1)}

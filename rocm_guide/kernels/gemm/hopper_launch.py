@@ -13,12 +13,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
+from rocm_guide.kernels.direct import of_stream
 from rocm_guide.kernels.gemm.hopper import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.hopper_configs import ACROSS, IN_LINES, ODD, HopperTile, Operands, pick_hopper_tile
 from rocm_guide.kernels.gemm.hopper_helpers import LINE, adder, copier, whole_lines
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
-from rocm_guide.kernels.launch import Launch, current_stream, describer, maker, planned, scratch
+from rocm_guide.kernels.launch import Launch, describer, maker, planned
 
 __all__ = []
 
@@ -164,21 +165,12 @@ def plan_hopper(
 
 
 def sharing_room(device: torch.device, sums: int, flags: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The current stream's memory for partial sums, and flags that every launch leaves at zero.
-
-    While a graph is being captured it is a new one: a graph may be replayed on another stream.
-    """
+    """The current stream's memory for partial sums, and flags that every launch leaves at zero."""
 
     def fresh(sums: int, flags: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.empty(sums, device=device), torch.zeros(flags, dtype=torch.int32, device=device)
 
-    if torch.cuda.is_current_stream_capturing():
-        return fresh(sums, flags)
-    key = sharing_room, device, current_stream(device)
-    found = scratch.get(key)
-    if found is None or found[0].numel() < sums or found[1].numel() < flags:
-        found = scratch[key] = fresh(sums, flags)
-    return found
+    return of_stream(sharing_room, device, (sums, flags), fresh)
 
 
 def gemm_hopper(

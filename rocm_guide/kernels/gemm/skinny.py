@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -31,11 +32,12 @@ from rocm_guide.kernels.arguments import (
     compiler_options,
     unit_count,
 )
+from rocm_guide.kernels.direct import of_stream
 from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import wait_for_stores
 from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
-from rocm_guide.kernels.launch import Launch, current_stream, maker, planned, scratch
+from rocm_guide.kernels.launch import Launch, maker, planned
 from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
@@ -67,24 +69,8 @@ class SkinnyWorkspace:
 
     @classmethod
     def of_stream(cls, device: torch.device, *need: int) -> SkinnyWorkspace:
-        """The current stream's workspace on ``device``, for as many partial sums, tiles and slots, or a larger one.
-
-        While a graph is being captured it is a new one: a graph may be replayed on another stream.
-        """
-        import torch
-
-        stream = 0
-        if device.type == "cuda":
-            if torch.cuda.is_current_stream_capturing():
-                return cls.on(device, *need)
-            stream = current_stream(device)
-        key = cls, device, stream
-        found, have = scratch.get(key, (None, (-1, -1, -1)))
-        if have[0] < need[0] or have[1] < need[1] or have[2] < need[2]:
-            have = tuple(map(max, have, need))
-            found = cls.on(device, *have)
-            scratch[key] = found, have
-        return found
+        """The current stream's workspace on ``device``, for as many partial sums, tiles and slots, or a larger one."""
+        return of_stream(cls, device, need, partial(cls.on, device))
 
 
 @triton.jit
