@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 #: By notebook, the parameters of a true-size model on one GPU.
 PARAMETERS = {
     "02": ["RANK=64", "LENGTH=1024", "BATCH=8", "EPOCHS=1"],
-    "03": ["PROMPTS=4", "NEW_TOKENS=32"],
-    "06": ["SAMPLES=32", "LENGTH=1024"],
+    "03": ["PROMPTS=4", "NEW_TOKENS=100"],
+    "06": ["SAMPLES=64", "LENGTH=1024"],
     "12": ["USERS=[1, 8]", "REQUESTS=16", "SCALE=tiny"],  # 16 requests at each level of load, not 64
 }
 

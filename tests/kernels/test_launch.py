@@ -343,14 +343,8 @@ def test_memory_of_a_stream_grows_and_is_forgotten_with_the_plans():
         made.append(sizes)
         return len(made)
 
-    cpu = torch.device("cpu")
-    assert [direct.of_stream("a", cpu, need, make) for need in ((4, 9), (4, 9), (3, 2), (5, 1), (1, 1))] == [
-        1,
-        1,
-        1,
-        2,
-        2,
-    ]
+    cpu, needs = torch.device("cpu"), ((4, 9), (4, 9), (3, 2), (5, 1), (1, 1))
+    assert [direct.of_stream("a", cpu, need, make) for need in needs] == [1, 1, 1, 2, 2]
     assert made == [(4, 9), (5, 9)]  # as much as before, at least
     assert direct.of_stream("b", cpu, (1, 1), make) == 3
     launch.forget_plans()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -139,7 +140,7 @@ def plan_hopper(
         "REGISTERS": t.registers,
     }
     launch = Launch(gemm_hopper_kernel, (programs,), (m, n, k, share), constants, t.options)
-    room = (t.parties * programs * t.rows * t.width, t.parties * programs)
+    room, new_room = (t.parties * programs * t.rows * t.width, t.parties * programs), partial(sharing_room, device)
     in_memory = [view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad]
     copies = copier(in_memory) if in_memory else None
     del in_memory, like_c
@@ -152,7 +153,7 @@ def plan_hopper(
             a = found.pop() if a_view.pad else a
         target = new_sums() if new_sums else c
         some = c if split or bias is None else bias
-        parts, flags = sharing_room(device, *room) if stream else (c, c)
+        parts, flags = of_stream(sharing_room, device, room, new_room) if stream else (c, c)
         b_desc = as_b(b)
         descriptors = as_a(a), b_desc, as_rest(b) if as_rest else b_desc, as_c(target) if as_c else c
         arguments = (*descriptors, some, parts, flags, *launch.fixed, alpha, *launch.last)
@@ -165,12 +166,8 @@ def plan_hopper(
 
 
 def sharing_room(device: torch.device, sums: int, flags: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The current stream's memory for partial sums, and flags that every launch leaves at zero."""
-
-    def fresh(sums: int, flags: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.empty(sums, device=device), torch.zeros(flags, dtype=torch.int32, device=device)
-
-    return of_stream(sharing_room, device, (sums, flags), fresh)
+    """Memory for partial sums, and flags that every launch leaves at zero."""
+    return torch.empty(sums, device=device), torch.zeros(flags, dtype=torch.int32, device=device)
 
 
 def gemm_hopper(

@@ -67,11 +67,6 @@ class SkinnyWorkspace:
         empty = torch.full((size if slots is None else slots,), -1, dtype=torch.int32, device=device)
         return cls(torch.empty(size, device=device), counters, empty.view(torch.float32))
 
-    @classmethod
-    def of_stream(cls, device: torch.device, *need: int) -> SkinnyWorkspace:
-        """The current stream's workspace on ``device``, for as many partial sums, tiles and slots, or a larger one."""
-        return of_stream(cls, device, need, partial(cls.on, device))
-
 
 @triton.jit
 def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr, AMD: tl.constexpr):
@@ -260,13 +255,13 @@ def _plan(
     }  # fmt: skip
     launch = Launch(gemm_skinny_kernel, (tiles, split), (m, n, k, x.stride(0), weight.stride(0)), constants, options)
 
-    new_out = maker(x, (m, n), out_dtype)
+    new_out, workspace = maker(x, (m, n), out_dtype), partial(SkinnyWorkspace.on, device)
 
     def run(x: torch.Tensor, weight: torch.Tensor, scale: float, *own: torch.Tensor | None) -> torch.Tensor:
         out = new_out()
         partials, counters, slots = own
         if partials is None:
-            kept = SkinnyWorkspace.of_stream(device, *need)
+            kept = of_stream(SkinnyWorkspace, device, need, workspace)
             partials, counters, slots = kept.partials, kept.counters, kept.slots
         launch(x, weight, out, slots if t.direct else partials, counters, floats=(scale,))
         return out
