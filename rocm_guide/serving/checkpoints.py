@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, read_regular, shown
+from rocm_guide.base import GuideError, read_regular, shown, write_text
+from rocm_guide.zoo.config_json import with_ready_kernel
 from rocm_guide.zoo.trust import LARGEST_CONFIG, refuse_remote_code
 
 __all__ = ["Checkpoint", "ServingError", "merge_adapter", "read_checkpoint"]
@@ -166,4 +167,26 @@ def as_one_model(found: Checkpoint) -> Iterator[Checkpoint]:
     with tempfile.TemporaryDirectory(prefix="rocm-guide-merged-") as folder:
         out = Path(folder) / found.name
         call_in_child(merge_adapter, folder=str(found.folder), out=str(out))
+        yield read_checkpoint(out)
+
+
+@contextmanager
+def as_ready_model(found: Checkpoint) -> Iterator[Checkpoint]:
+    """The checkpoint itself; one whose kernel on a GPU would first be compiled, as links beside a changed config.json.
+
+    ``transformers serve`` has no option for it. The links have the same name and go away with the block.
+    """
+    fields = _fields(found.folder / "config.json")
+    recipe = _one(fields, "quantization_config", dict, shown(found.folder / "config.json"))
+    ready = with_ready_kernel(recipe)
+    if ready == recipe:
+        yield found
+        return
+    with tempfile.TemporaryDirectory(prefix="rocm-guide-ready-") as folder:
+        out = Path(folder) / found.name
+        out.mkdir()
+        for path in found.folder.iterdir():
+            if path.name != "config.json":
+                (out / path.name).symlink_to(path)
+        write_text(out / "config.json", json.dumps({**fields, "quantization_config": ready}, indent=1))
         yield read_checkpoint(out)

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from rocm_guide.base import shown
 from rocm_guide.children import ChildError, Service
-from rocm_guide.serving.checkpoints import Checkpoint, ServingError, as_one_model, read_checkpoint
+from rocm_guide.serving.checkpoints import Checkpoint, ServingError, as_one_model, as_ready_model, read_checkpoint
 
 __all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
 
@@ -247,7 +247,8 @@ def start_server(
 
     The server listens on this machine alone unless ``host`` says otherwise. It ends with the block and also when this
     process ends in any other way (:class:`rocm_guide.children.Service`). ``transformers serve`` takes no bare adapter:
-    it gets a merged copy. vLLM gets the base and the adapter.
+    it gets a merged copy. vLLM gets the base and the adapter. On a GPU ``transformers serve`` multiplies GPTQ's and
+    AWQ's weights with torch operations, which need no compiler and no network; vLLM has kernels of its own.
 
     Args:
         folder: a model, a quantised model, or a LoRA adapter whose base is at hand, with its tokenizer.
@@ -260,7 +261,7 @@ def start_server(
     found, engine = read_checkpoint(folder), pick_engine(engine)
     port = free_port(host, port)
     device = _device() if device == "auto" and engine == "transformers" else device
-    with contextmanager(_served)(found, engine) as (found, hub):
+    with contextmanager(_served)(found, engine, device) as (found, hub):
         command = server_command(
             found, engine, host=host, port=port, device=device, cache_tokens=cache_tokens, options=options
         )
@@ -276,14 +277,14 @@ def start_server(
             yield Server(url, found.name, engine, tuple(command), took, service)
 
 
-def _served(found: Checkpoint, engine: str) -> Iterator[tuple[Checkpoint, str]]:
+def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Checkpoint, str]]:
     """What the engine loads, and an empty folder that stands for the hub's cache."""
     with tempfile.TemporaryDirectory(prefix="rocm-guide-hub-") as hub:
         if engine == "vllm":
             yield found, hub
             return
-        with as_one_model(found) as one:
-            yield one, hub
+        with as_one_model(found) as one, as_ready_model(one) if device != "cpu" else nullcontext(one) as ready:
+            yield ready, hub
 
 
 def _device() -> str:

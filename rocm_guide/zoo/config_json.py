@@ -8,14 +8,17 @@ a config.json.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.zoo.shapes import SHAPES
 
-__all__ = ["config_fields"]
+__all__ = ["config_fields", "with_ready_kernel"]
 
+#: By method, what transformers calls GPTQModel's kernel made of torch operations: nothing is compiled for it.
+READY_KERNELS = {"gptq": "gptq_torch", "awq": "torch_awq"}
 _LIMIT = 16 << 20  # bytes; the largest config.json of a known model has some 100 kB (a list of modules not quantised)
 
 
@@ -54,6 +57,26 @@ def config_fields(spec: str) -> dict[str, Any]:
 
     with _hub_errors(spec):
         return _read(Path(hf_hub_download(source, "config.json", **_reach(source))))
+
+
+def with_ready_kernel(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A ``quantization_config`` for loading on a GPU: GPTQ's and AWQ's name the kernel made of torch operations.
+
+    Where none is named, GPTQModel takes the first that the GPU could run. It compiles that one for minutes, and for
+    Hopper's (Machete) it first fetches the sources of CUTLASS, which ends the loading where there is no network. On an
+    AMD GPU the kernel of torch operations is the only one for GPTQ. One that is named stays.
+
+    >>> with_ready_kernel({"quant_method": "gptq", "bits": 4})["backend"]
+    'gptq_torch'
+    >>> with_ready_kernel({"quant_method": "gptq", "backend": "gptq_marlin"})["backend"]
+    'gptq_marlin'
+    >>> with_ready_kernel({"quant_method": "bitsandbytes"})
+    {'quant_method': 'bitsandbytes'}
+    """
+    kernel = READY_KERNELS.get(str(recipe.get("quant_method")))
+    if kernel is None or recipe.get("backend") not in (None, "auto"):
+        return dict(recipe)
+    return {**recipe, "backend": kernel}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from rocm_guide.base import GuideError
+from rocm_guide.zoo.config_json import with_ready_kernel
 from rocm_guide.zoo.data import question_answer_splits
 from rocm_guide.zoo.shapes import SHAPES, config_of
 from rocm_guide.zoo.tiny import tiny_folder
@@ -48,6 +49,8 @@ def load_model(
             ``options`` instead to spread a hub model over several devices.
         seed: of the tiny model's training, and of random weights.
         options: passed to ``from_pretrained`` for a hub id or a folder (``attn_implementation``, ``device_map``, …).
+            A GPTQ or AWQ checkpoint in a folder gets a kernel that need not be compiled
+            (:func:`rocm_guide.zoo.config_json.with_ready_kernel`) where ``quantization_config`` names none.
 
     Raises:
         GuideError: the spec means nothing, the model brings Python code of its own, the hub cannot be reached and the
@@ -72,8 +75,11 @@ def load_model(
     with _hub_errors(spec):
         if Path(source).is_dir():
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-            if getattr(config, "quantization_config", None):  # such a model may refuse to be moved afterwards
-                options.setdefault("device_map", device)
+            if recipe := getattr(config, "quantization_config", None):
+                options.setdefault("device_map", device)  # such a model may refuse to be moved afterwards
+                if device != "cpu" and "quantization_config" not in options:
+                    config.quantization_config = with_ready_kernel(recipe)
+                    options.setdefault("config", config)
         model = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=False, **options)
         model = model if "device_map" in options else model.to(device)
     # Every seed of the tiny model has the same tokenizer: take the one at hand.

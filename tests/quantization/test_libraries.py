@@ -22,8 +22,10 @@ from rocm_guide.quantization.layers import quantize_layers
 from rocm_guide.quantization.libraries import add_libraries, gptqmodel_load, gptqmodel_quantize, kernels, quiet
 from rocm_guide.quantization.nf4 import code_book, dequantize_blocks, dynamic_code_book, quantize_blocks
 from rocm_guide.quantization.scores import divergence, model_bytes, perplexity
+from rocm_guide.serving.checkpoints import as_ready_model, read_checkpoint
 from rocm_guide.training.evaluation import exact_match
 from rocm_guide.training.sft import fine_tune, recipe, sft_settings
+from rocm_guide.zoo.config_json import READY_KERNELS
 from rocm_guide.zoo.load import load_data, load_model
 
 pytestmark = pytest.mark.slow
@@ -289,6 +291,28 @@ def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monk
     }.items():
         done = subprocess.run([*command, method], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and line in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("method", "kernel"), [("gptq", "TorchLinear"), ("awq", "AwqTorchLinear")])
+def test_on_a_gpu_a_checkpoint_gets_a_kernel_that_need_not_be_compiled(tuned, tmp_path, monkeypatch, method, kernel):
+    folder, _, _, samples, _ = tuned
+    options = {"backend": "awq_torch"} if method == "awq" else {"dtype": torch.float32}
+    gptqmodel_quantize(folder, tmp_path / "g", samples[:4], method, group=GROUP, **options)
+    with as_ready_model(read_checkpoint(tmp_path / "g")) as ready, quiet():  # what `transformers serve` gets there
+        assert (ready.name, ready.quantised) == ("g", method) and ready.folder != tmp_path / "g"
+        served, _ = load_model(str(ready.folder), device="cpu", dtype=torch.bfloat16)
+    assert type(served.model.layers[0].mlp.down_proj).__name__ == kernel
+    assert not ready.folder.exists() and (tmp_path / "g" / "model.safetensors").is_file(), "links alone go away"
+
+    from transformers import AutoModelForCausalLM
+
+    asked = []
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **given: asked.append(given) or served)
+    load_model(str(tmp_path / "g"), device="cuda", dtype=torch.bfloat16)
+    load_model(str(tmp_path / "g"), device="cpu", dtype=torch.bfloat16)
+    load_model(str(tmp_path / "g"), device="cuda", dtype=torch.bfloat16, quantization_config={"backend": "mine"})
+    assert asked[0]["config"].quantization_config["backend"] == READY_KERNELS[method]
+    assert "config" not in asked[1] and "config" not in asked[2], "a CPU's choice and the reader's own stay"
 
 
 def test_what_is_declared_for_rocm():

@@ -218,6 +218,24 @@ def test_a_quantised_checkpoint_whose_library_is_missing_is_refused_before_anyth
         start_server(folder, engine="transformers", device="cpu").__enter__()
 
 
+@pytest.mark.parametrize(("device", "kernel"), [("cuda:0", "gptq_torch"), ("auto", "gptq_torch"), ("cpu", None)])
+def test_on_a_gpu_gptq_is_served_with_a_kernel_that_need_not_be_compiled(tmp_path, monkeypatch, device, kernel):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "small")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "gptq"}}))
+
+    def started(command, *, folder, **_):
+        fields = json.loads((folder / "small" / "config.json").read_text())
+        assert "small" in command and (folder / "small" / "model.safetensors").stat().st_size > 1000
+        raise ChildError(f"python started with {fields['quantization_config'].get('backend')}")
+
+    monkeypatch.setattr(serving, "Service", started)
+    monkeypatch.setattr(serving, "_device", lambda: device)
+    with pytest.raises(ChildError, match=f"started with {kernel}"):
+        start_server(folder, engine="transformers").__enter__()
+    assert "backend" not in (folder / "config.json").read_text(), "the reader's own file stays as it is"
+
+
 def test_the_command_lines_of_both_engines():
     model, adapter = Checkpoint(Path("/runs/mine")), Checkpoint(Path("/runs/mine"), base="org/base", rank=32)
     ours = server_command(model, "transformers", device="cpu")
