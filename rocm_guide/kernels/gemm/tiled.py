@@ -190,7 +190,8 @@ def plan_gemm(
         plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape)
         if plan is not None:
             return plan
-    t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), aligned=aligned, weight=weight, activation=activation)
+    kind: dict[str, Any] = {"aligned": aligned, "weight": weight, "small": small, "activation": activation}
+    t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), **kind)
     (as_a, a_kind), (as_b, b_kind) = (
         operand_maker(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
     )
