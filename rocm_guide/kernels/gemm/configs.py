@@ -72,7 +72,7 @@ CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
     "interpreter": {bits: (GemmTile(32, 32, 32, 4),) for bits in (32, 16, 8)},
 }
 
-#: For products below 1 GFLOP, where a full GPU is out of reach: narrow tiles, so that more programs share the way to the
+#: For products below 1 GFLOP, where a full GPU is out of reach: narrow tiles, so that more programs share the way to
 #: memory, and no descriptors, which cost the host more than such a product takes. Speeds were measured on an H100
 #: (benchmarks/kernels/gemm_small.py).
 SMALL: dict[str, dict[int, tuple[GemmTile, ...]]] = {

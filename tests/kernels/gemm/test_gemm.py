@@ -146,7 +146,7 @@ def test_a_small_product_on_hopper_gets_more_and_smaller_tiles_and_no_descriptor
         before, now = (pick_gemm_tile(m, n, bits, "sm_90", 132, small=small) for small in (False, True))
         assert now in SMALL["sm_90"][bits] and now.bm * now.bn < before.bm * before.bn
     assert not any(tile.descriptors for tile in SMALL["sm_90"][bits])
-    wide = pick_gemm_tile(1184, 1128, bits, "sm_90", 132, small=True)
+    wide = pick_gemm_tile(1408, 1536, bits, "sm_90", 132, small=True)
     assert wide.bm * wide.bn == 128 * 128, "enough of the large ones to fill the GPU"
     for arch, same in (("gfx942", bits), ("sm_90", 32)):
         assert pick_gemm_tile(423, 256, same, arch, 132, small=True) == pick_gemm_tile(423, 256, same, arch, 132)
