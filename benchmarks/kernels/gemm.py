@@ -5,6 +5,7 @@ Contenders take turns (a GPU that gets warm slows down, and everybody should fee
 inputs that exceed the last cache; medians over the turns. See benchmarks/timing.py.
 
     python -m benchmarks.kernels.gemm              # measure, write results/gemm.json and the plots
+    python -m benchmarks.kernels.gemm --ragged     # the general kernel and stream-K, into results/gemm_ragged.json
     python -m benchmarks.kernels.gemm --random 240 # that many random shapes, into results/gemm_random.json
     python -m benchmarks.kernels.gemm --plot       # only draw the plots again
 """
@@ -90,17 +91,23 @@ def square(dtype, weight):
     return take_turns(ways, nbytes)
 
 
-def ragged(m, n, k):
-    """One ragged product in bf16: our tile-by-tile GEMM, stream-K, and the library."""
+def ragged(m, n, k, general=False):
+    """One ragged product in bf16: gemm() as one calls it, stream-K, and the library.
+
+    On Hopper gemm() takes a kernel of its own; ``general``: the one of every GPU, of which stream-K is a variant.
+    """
+    from rocm_guide.kernels.arguments import architecture, unit_count
+    from rocm_guide.kernels.gemm.configs import pick_gemm_tile
     from rocm_guide.kernels.gemm.stream_k import StreamWorkspace, gemm_stream_k
     from rocm_guide.kernels.gemm.tiled import gemm
 
     nbytes = 2 * (m * k + k * n + m * n)
     a, b = tensors((m, k), torch.bfloat16, 3), tensors((k, n), torch.bfloat16, 3, seed=1)
     space = StreamWorkspace.on("cuda", 512)
+    tile = pick_gemm_tile(m, n, 16, architecture(a), unit_count(a)) if general else None
     ways = {
         "library": lambda i: lambda: a[i % 3] @ b[i % 3],
-        "ours, data-parallel": lambda i: lambda: gemm(a[i % 3], b[i % 3]),
+        "ours, data-parallel" if general else "ours": lambda i: lambda: gemm(a[i % 3], b[i % 3], tile=tile),
         "ours, stream-K": lambda i: lambda: gemm_stream_k(a[i % 3], b[i % 3], workspace=space),
     }
     want = ways["library"](0)().float()
@@ -109,6 +116,16 @@ def ragged(m, n, k):
         if not worst < 0.01:
             raise SystemExit(f"{name} {m}x{n}x{k}: differs from the library by {worst:.3g} of the largest element")
     return take_turns(ways, nbytes)
+
+
+def measure_ragged(general=False):
+    shapes = []
+    for m, n, k in RAGGED:
+        us = ragged(m, n, k, general)
+        tera = {w: 2 * m * n * k / t[0] / 1e6 for w, t in us.items()}
+        shapes.append({"shape": [m, n, k], "us": us, "tflops": {w: round(t, 1) for w, t in tera.items()}})
+        print(f"{m}x{n}x{k}", *(f"{w} {t:.0f}" for w, t in tera.items()), flush=True)
+    return shapes
 
 
 def random_shape(rng, least=1, most=2e12):
@@ -184,7 +201,7 @@ def compile_first(count, processes=12):
 
 
 def measure():
-    squares, shapes = [], []
+    squares = []
     for dtype in (torch.float16, torch.bfloat16, FP8, torch.int8):
         for weight in (False, True):
             if dtype.itemsize == 1 and not weight:
@@ -200,13 +217,7 @@ def measure():
             print(
                 f"{N}^3 {name:<24}", *(f"{w} {t:.0f} ({t / tera['library']:.3f})" for w, t in tera.items()), flush=True
             )
-    for m, n, k in RAGGED:
-        us = ragged(m, n, k)
-        tera = {w: 2 * m * n * k / t[0] / 1e6 for w, t in us.items()}
-        shapes.append({"shape": [m, n, k], "us": us, "tflops": {w: round(t, 1) for w, t in tera.items()}})
-        gain = tera["ours, stream-K"] / tera["ours, data-parallel"]
-        print(f"{m}x{n}x{k}", *(f"{w} {t:.0f}" for w, t in tera.items()), f"stream-K x{gain:.2f}", flush=True)
-    return {"n": N, "squares": squares, "ragged": shapes}
+    return {"n": N, "squares": squares, "ragged": measure_ragged()}
 
 
 def plot(result, folder=None):
@@ -257,6 +268,7 @@ def plot(result, folder=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plot", action="store_true", help="draw the plots from the stored result")
+    parser.add_argument("--ragged", action="store_true", help="measure only the general kernel on ragged shapes")
     parser.add_argument("--random", type=int, metavar="N", help="measure N random products instead")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -267,6 +279,9 @@ def main():
         else:
             compile_first(options.random)
             save("gemm_random", measure_random(options.random), options.out)
+        return
+    if options.ragged:
+        save("gemm_ragged", {"ragged": measure_ragged(general=True)}, options.out)
         return
     if not options.plot:
         save("gemm", measure(), options.out)

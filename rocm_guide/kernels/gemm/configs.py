@@ -80,6 +80,7 @@ SMALL: dict[str, dict[int, tuple[GemmTile, ...]]] = {
         16: (
             GemmTile(128, 128, 64, 8, 4),
             GemmTile(64, 64, 64, 4, 6, speed=0.75),
+            GemmTile(64, 64, 64, 4, 4, speed=0.75),
             GemmTile(64, 32, 128, 4, 4, speed=0.56),
         ),
         8: (
@@ -127,9 +128,12 @@ def pick_gemm_tile(
     if not aligned and arch in RAGGED:
         return RAGGED[arch][bits]
 
-    def rate(tile: GemmTile) -> float:
+    def rate(tile: GemmTile) -> tuple[float, int]:
         tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
-        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units))
+        # Two small ones may differ in stages alone: the longer pipeline where no two programs share a unit, and so hide
+        # each other's waiting.
+        deep = tile.stages if tiles <= units else -tile.stages
+        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units)), deep if small else 0
 
     # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
     tiles = SMALL.get(arch, {}).get(bits, table[bits]) if small else table[bits]

@@ -148,6 +148,9 @@ def test_a_small_product_on_hopper_gets_more_and_smaller_tiles_and_no_descriptor
     assert not any(tile.descriptors for tile in SMALL["sm_90"][bits])
     wide = pick_gemm_tile(1408, 1536, bits, "sm_90", 132, small=True)
     assert wide.bm * wide.bn == 128 * 128, "enough of the large ones to fill the GPU"
+    if bits == 16:
+        stages = [pick_gemm_tile(m, n, bits, "sm_90", 132, small=True).stages for m, n in ((896, 576), (952, 680))]
+        assert stages == [6, 4], "a long pipeline for 126 tiles, each alone on its multiprocessor, not for 165"
     for arch, same in (("gfx942", bits), ("sm_90", 32)):
         assert pick_gemm_tile(423, 256, same, arch, 132, small=True) == pick_gemm_tile(423, 256, same, arch, 132)
 

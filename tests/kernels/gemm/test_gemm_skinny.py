@@ -95,10 +95,15 @@ def test_a_stream_has_one_workspace_with_what_it_needs(device, monkeypatch, tile
         assert (gemm_skinny(x, weight, tile=tile) == 64).all()
     (space,) = spaces
     assert [t.numel() > 0 for t in (space.partials, space.counters, space.slots)] == made
+    assert (gemm_skinny(x, weight, tile=tile, workspace=space) == 64).all(), (
+        "one passed by hand is checked for its size"
+    )
     more = torch.ones(900, 64, device=device).half()
     for w in (more, weight, more):
         assert (gemm_skinny(x, w, tile=tile) == 64).all()
     assert len(spaces) == (2 if any(made) else 1), "a larger one replaces it, and serves the small calls too"
+    for w in (more, weight):
+        assert (gemm_skinny(x, w, tile=tile, workspace=spaces[-1]) == 64).all()
 
 
 def test_no_more_parts_than_steps():
