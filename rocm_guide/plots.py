@@ -49,7 +49,9 @@ def _axes(ax: Axes | None, title: str, hardware: str, height: float = 3.8) -> Ax
         house_style()
         _, ax = plt.subplots(figsize=(7.2, height))
     # About 0.105 and 0.062 inches for each letter: where both do not fit side by side, the title has a line of its own.
-    crowded = 0.105 * len(title) + 0.062 * len(hardware) > 0.75 * ax.get_figure(root=True).get_size_inches()[0]
+    spec = ax.get_subplotspec()
+    width = ax.get_figure(root=True).get_size_inches()[0] / (spec.get_gridspec().ncols if spec else 1)
+    crowded = 0.105 * len(title) + 0.062 * len(hardware) > 0.75 * width
     ax.set_title(title + "\n" if crowded and hardware else title)
     if hardware:
         ax.set_title(hardware, loc="right", fontsize=7.5, color="#6B6B6B", fontweight="normal")

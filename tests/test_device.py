@@ -100,6 +100,25 @@ def test_axes_can_be_read():
     plt.close("all")
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize(("title", "hardware"), [("Measured", "CPU x86_64, 2 cores"), ("T" * 24, "CPU " + "x" * 52)])
+def test_title_and_hardware_never_lie_upon_each_other(columns, title, hardware):
+    import matplotlib.pyplot as plt
+    from matplotlib.text import Text
+
+    plots.house_style()
+    figure, axes = plt.subplots(1, columns, figsize=(10, 3.8), squeeze=False)
+    for ax in axes[0]:
+        plots.lines({"a": ([1, 2], [3, 4])}, x="x", y="y", title=title, hardware=hardware, ax=ax)
+    figure.canvas.draw()
+    for ax in axes[0]:
+        texts = {t.get_text(): t.get_window_extent() for t in ax.findobj(Text)}
+        left, right = texts[ax.get_title("left")], texts[hardware]
+        lowest = left.y1 - left.height / (1 + ax.get_title("left").count("\n"))  # of the line with the title
+        assert left.x1 < right.x0 or right.y1 < lowest
+    plt.close("all")
+
+
 def test_bfloat16_is_chosen_where_it_is_fast(monkeypatch):
     """torch says yes to bfloat16 on a GPU that emulates it; there float16 is right."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
