@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The course itself: every notebook keeps the rules, is stored fresh, and runs from top to bottom at tiny scale."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from rocm_guide.course.lessons import catalogue
+from rocm_guide.course.lessons import catalogue, read_notebook
 from rocm_guide.course.lint import lint_notebook
 from rocm_guide.course.run import run_course
 from rocm_guide.course.store import TABLE, course_table, machines, pictures
@@ -43,6 +45,22 @@ def test_readme_shows_pictures_of_the_course():
     assert found, "README.md shows no picture that a notebook made"
     for file, data in found.items():
         assert (FOLDER.parent / file).read_bytes() == data, f"{file} is stale; run: rocm-guide store"
+
+
+def test_the_thread_is_stored_as_one_run():
+    """Each notebook that prints the run's passport shows the stages of those before it, with the same figures."""
+    shown: dict[str, dict[str, list[str]]] = {}
+    for lesson in LESSONS:
+        for cell in read_notebook(lesson.path)["cells"]:
+            for output in cell.get("outputs", []):
+                text = "".join(output.get("text", ""))
+                if re.search(r"^stage .*decode/s$", text, re.MULTILINE):
+                    table = re.split(r"\nstage .*|\nheld-out rows", text)[1].strip().splitlines()
+                    shown[lesson.number] = {row.split()[0]: row.split()[1:] for row in table}
+    assert list(shown) == ["02", "03", "06", "07", "08", "10", "11", "12"]
+    for (earlier, before), (later, now) in pairwise(shown.items()):
+        fix = "store them in one call: rocm-guide store 02 03 06 07 08 10 11 12"
+        assert before == {stage: now.get(stage) for stage in before}, f"{later} does not go on with the run of {earlier}; {fix}"
 
 
 @pytest.mark.slow
