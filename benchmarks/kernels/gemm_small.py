@@ -19,6 +19,7 @@ import random
 import statistics
 import subprocess
 import sys
+from typing import Any
 
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
@@ -66,7 +67,8 @@ def products(count=72):
     from benchmarks.kernels.gemm import random_shape
     from rocm_guide.kernels.gemm.tiled import MOST_ODD
 
-    rng, found = random.Random(6), []
+    rng = random.Random(6)
+    found: list[Any] = []
     while len(found) < count:
         dtype = torch.float8_e4m3fn if len(found) % 4 == 3 else torch.bfloat16
         m, n, k = random_shape(rng, 16 if dtype.itemsize == 1 else 1)
@@ -118,7 +120,7 @@ def measure(part=None):
                 raise SystemExit(f"{name} {dtype} {m}x{n}x{k}: differs from the library by {off:.3g} of the norm")
         if part:
             continue
-        us = {name: [] for name in ways}
+        us: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(2):
             for name, make in ways.items():
                 us[name].append(quick_time(make, copies, 5.0))
