@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""How the constants were measured by which Hopper's GEMM chooses its tile (rocm_guide/kernels/gemm/hopper_configs.py).
+"""How the constants were measured by which Hopper's GEMM chooses its tile (rocm_guide/kernels/gemm/hopper/configs.py).
 
 Random products, drawn as benchmarks/kernels/gemm.py draws them, are timed on the tiles that the chooser thinks best,
 each also with K in parts, and on the library. From these times the constants are fitted. Before a tile is timed it has
 to be right on products of awkward sizes, with the same bits each time.
 
     python -m benchmarks.kernels.gemm_hopper --check               # only that
+    python -m benchmarks.kernels.gemm_hopper --compile             # all tiles, which makes what follows shorter
     python -m benchmarks.kernels.gemm_hopper --sweep 400           # into results/gemm_hopper_sweep.jsonl
     python -m benchmarks.kernels.gemm_hopper --named               # known shapes, into results/gemm_hopper_named.json
     python -m benchmarks.kernels.gemm_hopper --fit --seconds 60    # print constants for both files; no GPU needed
@@ -23,22 +24,26 @@ import subprocess
 import sys
 import time
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rocm_guide.kernels.gemm.hopper_configs import (
+from rocm_guide.kernels.gemm.hopper.configs import (
     ACROSS,
     COSTS,
     HOPPER_TILES,
     IN_LINES,
+    IN_SECTORS,
     ODD,
     Operands,
     candidates,
     expected_time,
     in_parts,
+    tiles_of,
 )
+from rocm_guide.kernels.gluon import PAIRS
 
 UNITS = 132
 SWEEP, NAMED = "gemm_hopper_sweep", "gemm_hopper_named"
@@ -62,11 +67,16 @@ NAMED_SHAPES = {
 OTHERS = ("cuBLAS", "today", "today,splitK")
 #: gemm() leaves smaller products to the general kernel (rocm_guide/kernels/gemm/tiled.py).
 LEAST_WORK = 1e9
+#: What is fitted of a tile.
+FITTED = ("rate", "step")
+#: Ways that a sweep times of each product.
+MOST = 14
 
 
 def name_of(tile, bits):
-    """b: 16 bits, f: 8; p: programs of a multiprocessor; s: stream; k: parts of K; +: copied first."""
+    """b: 16 bits, f: 8; p: programs of a multiprocessor; c: pairs; t: flipped; s: stream; k: parts of K; +: copied."""
     name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.width}{f'p{tile.per}' if tile.per > 1 else ''}"
+    name += "c" * (tile.ctas > 1) + "t" * tile.flip
     name += "s" if tile.stream else f"k{tile.parts}" if tile.parts > 1 else ""
     return name + (f"+{tile.copied}" if tile.copied else "")
 
@@ -76,23 +86,29 @@ def operands_of(m, n, k, b_t, bits):
 
     def way(columns):
         pitch = columns * bits // 8
-        return ODD if pitch % 16 else ACROSS if pitch % 128 else IN_LINES
+        return ODD if pitch % 16 else ACROSS if pitch % 32 else IN_SECTORS if pitch % 128 else IN_LINES
 
     return Operands(way(k), way(k if b_t else n), ODD if n % 8 else IN_LINES)
 
 
 def all_ways(m, n, k, bits, operands):
-    return [w for t in candidates(bits, operands) for w in (t, *in_parts(t, m, n, k, UNITS))]
+    return [w for t in candidates(bits, operands, True) for w in (t, *in_parts(t, m, n, k, UNITS))]
 
 
 def likely(m, n, k, b_t, bits, most, slack=2.0):
     """The tiles worth timing, by the chooser's constants: of each tile whole, and the best two numbers of parts."""
     operands, ways = operands_of(m, n, k, b_t, bits), []
-    for t in candidates(bits, operands):
+    for t in candidates(bits, operands, PAIRS):
         parts = [(expected_time(w, m, n, k, bits, UNITS, operands), w) for w in in_parts(t, m, n, k, UNITS)]
         ways += [(expected_time(t, m, n, k, bits, UNITS, operands), t), *sorted(parts, key=lambda x: x[0])[:2]]
     ways.sort(key=lambda x: x[0])
     return [t for us, t in ways if us <= slack * ways[0][0]][:most]
+
+
+def torch_type(bits):
+    import torch
+
+    return torch.float8_e4m3fn if bits == 8 else torch.bfloat16
 
 
 def matrices(m, n, k, dtype, a_t, b_t, copies=1):
@@ -112,7 +128,7 @@ def check(bits, tile):
     """
     import torch
 
-    from rocm_guide.kernels.gemm.hopper_launch import gemm_hopper
+    from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
 
     torch.backends.cuda.matmul.allow_tf32 = False
     # (M, N, K), A and B transposed, parts, epilogue.
@@ -122,7 +138,7 @@ def check(bits, tile):
     if bits == 16:
         cases += [((3000, 3304, 1040), 0, 0, 1, 0), ((777, 1001, 333), 0, 0, 1, 0), ((777, 1001, 333), 0, 1, 1, 0)]
         cases += [((1000, 264, 776), 1, 1, 1, 0)] + [((301, 703, 2333), 0, 0, 4, 0)] * (not tile.stream)
-    dtype, worst = torch.float8_e4m3fn if bits == 8 else torch.bfloat16, 0.0
+    dtype, worst = torch_type(bits), 0.0
     for (m, n, k), a_t, b_t, parts, ends in cases:
         n, k = (n // 16 * 16, k // 16 * 16) if bits == 8 else (n, k)
         (a,), (b,) = matrices(m, n, k, dtype, a_t, b_t)
@@ -144,14 +160,25 @@ def every_way():
     found = []
     for bits in NAMED_SHAPES:
         first = HOPPER_TILES[bits][0]
-        tiles = candidates(bits, Operands(ACROSS, ACROSS))
+        tiles = candidates(bits, Operands(ACROSS, ACROSS), PAIRS)
         found += [(bits, t) for t in tiles if not t.copied or replace(t, copied="") == first]
     return found
 
 
-def check_in_parts(processes=16):
-    """check() all tiles, several processes at a time: what they compile stays in Triton's cache."""
-    command = [sys.executable, "-m", "benchmarks.kernels.gemm_hopper", "--part"]
+def compile_kinds(bits, tile):
+    """Launch a tile in each way in which a sweep does: Triton keeps what it compiled for the next process."""
+    from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
+
+    dtype = torch_type(bits)
+    for n, k, b_t, parts in product((520, 521), (528,), (0, 1), (1, 2)):
+        if not (bits == 8 and (not b_t or n % 16)) and not (parts > 1 and (tile.stream or n % 8)):
+            (a,), (b,) = matrices(300, n, k, dtype, 0, b_t)
+            gemm_hopper(a, b, tile=replace(tile, parts=parts))
+
+
+def in_processes(option, processes=16):
+    """What ``option`` does to each tile, several processes at a time."""
+    command = [sys.executable, "-m", "benchmarks.kernels.gemm_hopper", option, "--part"]
     running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]
     codes = [process.wait() for process in running]
     if any(codes):
@@ -163,7 +190,7 @@ def ways_of(m, n, k, dtype, b_t, tiles):
     import torch
 
     from benchmarks.timing import copies_past_cache
-    from rocm_guide.kernels.gemm.hopper_launch import gemm_hopper
+    from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
 
     bits = 8 * dtype.itemsize
     copies = copies_past_cache(dtype.itemsize * (m * k + k * n))
@@ -257,14 +284,14 @@ def sweep(count, seconds, file):
             if time.monotonic() > until:
                 print(f"{i} products in {seconds} s")
                 break
-            row = measured(dtype, m, n, k, dtype.itemsize == 1 or i % 2, 9)
+            row = measured(dtype, m, n, k, dtype.itemsize == 1 or i % 2, MOST)
             f.write(json.dumps(row) + "\n")
             f.flush()
 
 
 def base_of(name):
     """The tile in a name, without the ways to share out K and to read A and B."""
-    return re.sub(r"(s|k\d+)?(\+\w+)?$", "", name)
+    return re.sub(r"t?(s|k\d+)?(\+\w+)?$", "", name)
 
 
 class Model:
@@ -299,17 +326,48 @@ class Model:
         # How much an entry counts: the slower a way is, the less it matters by how much.
         self.weight = np.where(self.timed, (np.repeat(self.best, self.lengths) / self.us) ** 2, 0)
         self.weight /= np.repeat(np.add.reduceat(self.weight, self.starts), self.lengths)
-        self.expected = self.times(np.zeros(len(us)))
+        self.names_of_tiles = sorted(self.tiles)
+        self.rates, self.steps = (np.array([getattr(self.tiles[t], f) for t in self.names_of_tiles]) for f in FITTED)
+        facts = [self.facts(*entry, base) for entry, base in zip(self.entries, self.bases, strict=True)]
+        self.columns = {name: np.array([f[name] for f in facts]) for name in facts[0]}
+        self.rows_of = [np.flatnonzero(self.columns["tile"] == i) for i in range(len(self.names_of_tiles))]
+        self.expected = self.times()
+        some = range(0, len(facts), 1 + len(facts) // 1000)
+        alike = [expected_time(way, *case[:4], UNITS, case[4]) for case, way in map(self.entries.__getitem__, some)]
+        np.testing.assert_allclose(self.expected[:: some.step], alike)
 
-    def times(self, before, base=""):
-        """Expected times; only those of the tile ``base`` are new, where one is named."""
-        found = before.copy()
-        for i, ((m, n, k, bits, operands), way) in enumerate(self.entries):
-            if base in ("", self.bases[i]):
-                t = self.tiles[self.bases[i]]
-                way = replace(way, rate=t.rate, step=t.step)
-                found[i] = expected_time(way, m, n, k, bits, UNITS, operands, self.costs)
-        return found
+    def facts(self, case, t, base):
+        """What the expected time of a product by a tile depends on, the constants aside."""
+        m, n, k, bits, operands = case
+        ways = [IN_LINES if name in t.copied else way for name, way in (("a", operands.a), ("b", operands.b))]
+        odd, other = operands.copied(t.copied, m, n, k)
+        return {
+            "tile": self.names_of_tiles.index(base), "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
+            "ctas": t.ctas, "rows": t.bm // t.ctas, "width": t.width, "bk": t.bk, "tiles": tiles_of(t, m, n),
+            "steps": -(-k // t.bk), "left": ways[t.flip], "top": ways[not t.flip], "bytes": bits // 8 * (m * k + k * n),
+            "area": m * n, "size": bits // 8, "odd": odd, "other": other,
+        }  # fmt: skip
+
+    def times(self, rows=slice(None)):
+        """:func:`expected_time` of the entries ``rows``, of all of them at once."""
+        e = {name: values[rows] for name, values in self.columns.items()}
+        c, rate, step = self.costs, self.rates[e["tile"]], self.steps[e["tile"]]
+        store = c.store + c.flipped * e["flip"]
+        row = np.array([c.line, c.sector, c.across, c.line])
+        fetched = e["rows"] * row[e["left"]] + e["width"] * row[e["top"]] / e["ctas"]
+        work = np.maximum(2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate, fetched)
+        passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + c.store * -(-e["tiles"] // UNITS)
+        whole = np.maximum(work, step)
+        stream = c.streamed * (passed + whole * np.maximum(e["tiles"] * e["steps"] / UNITS, 4))
+        sets, each = UNITS // e["ctas"], -(-e["steps"] // e["parts"])
+        rounds, rest = np.divmod(e["tiles"] * e["parts"], sets * e["per"])
+        last = -(-rest // sets)
+        time = rounds * (e["per"] * store + each * np.maximum(e["per"] * work, step))
+        time += np.where(rest > 0, last * store + each * np.maximum(last * work, step), 0)
+        time = c.start + np.maximum(np.where(e["stream"], stream, time), e["bytes"] * 1e-3 / c.read)
+        time += np.where(e["parts"] > 1, c.add + 4e-3 * e["parts"] * e["area"] / c.written, 0)
+        moved = c.copy + 2e-3 * e["size"] * (e["odd"] / c.copied + e["other"] / c.moved)
+        return time + np.where(e["odd"] + e["other"] > 0, moved, 0)
 
     def choice(self, expected):
         """Of each product: the least expected time of the ways that were timed, of the others, and which of the timed
@@ -335,21 +393,23 @@ class Model:
         rng, until, scale = random.Random(0), time.monotonic() + seconds, 0.3
         best, costs = self.loss(self.expected, misfit), [f.name for f in fields(COSTS)]
         while time.monotonic() < until:
-            name = rng.choice(["", *self.tiles]) if rng.random() < 0.9 else ""
-            field = rng.choice(("rate", "step") if name else costs)
-            before, factor = (self.tiles, self.costs), math.exp(rng.gauss(0, scale))
-            if name:
-                tile = self.tiles[name]
-                self.tiles = {**self.tiles, name: replace(tile, **{field: getattr(tile, field) * factor})}
+            before, factor, expected = self.costs, math.exp(rng.gauss(0, scale)), self.expected
+            tile, values = rng.randrange(len(self.names_of_tiles)), rng.choice((self.rates, self.steps))
+            kept = values[tile]
+            if rng.random() < 0.8:
+                values[tile] *= factor
+                expected = expected.copy()
+                expected[self.rows_of[tile]] = self.times(self.rows_of[tile])
             else:
-                self.costs = replace(self.costs, **{field: getattr(self.costs, field) * factor})
-            expected = self.times(self.expected, name)
+                name = rng.choice(costs)
+                self.costs = replace(before, **{name: getattr(before, name) * factor})
+                expected = self.times()
             now = self.loss(expected, misfit)
             if now < best:
                 best, self.expected = now, expected
             else:
-                self.tiles, self.costs = before
-            scale = max(0.03, scale * 0.999)
+                self.costs, values[tile] = before, kept
+            scale = max(0.03, scale * 0.9995)
 
     def report(self, title):
         least, others, chosen = self.choice(self.expected)
@@ -374,11 +434,11 @@ def fit(rows, seconds):
     model.report("before")
     for misfit in (2.0, 0.3):  # first mostly for the times, then for the choice
         model.improve(seconds / 2, misfit)
-    for won, most, product, choice, us in model.report("after")[:15]:
-        print(f"  {won:.3f} (best contender {most:.3f}) {product[:4]} {choice}: {us:.1f} us")
+    for won, most, case, choice, us in model.report("after")[:15]:
+        print(f"  {won:.3f} (best contender {most:.3f}) {case[:4]} {choice}: {us:.1f} us")
     print(", ".join(f"{f.name}={getattr(model.costs, f.name):.3g}" for f in fields(COSTS)))
-    for name, t in sorted(model.tiles.items()):
-        print(f"{name}: rate={t.rate:.0f}, step={t.step:.3f}")
+    for name, rate, step in zip(model.names_of_tiles, model.rates, model.steps, strict=True):
+        print(f"{name}: rate={rate:.0f}, step={step:.3f}")
 
 
 def main():
@@ -386,6 +446,7 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--sweep", type=int, metavar="PRODUCTS")
@@ -393,11 +454,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="at most, of the sweep; of the fit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.part:
-        for bits, tile in every_way()[options.part[0] :: options.part[1]]:
-            check(bits, tile)
-    elif options.check:
-        check_in_parts()
+    for option, each in (("--compile", compile_kinds), ("--check", check)):
+        if getattr(options, option.removeprefix("--")):
+            if not options.part:
+                in_processes(option)
+                continue
+            for bits, tile in every_way()[options.part[0] :: options.part[1]]:
+                each(bits, tile)
     if options.named:
         save(NAMED, measure_named(), options.out)
     if options.sweep:

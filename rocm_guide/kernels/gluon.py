@@ -2,11 +2,13 @@
 """What the kernels written in Gluon share: names that differ between Triton's releases, and words that it lacks.
 
 Gluon is Triton's language for what its compiler otherwise decides: layouts, shared memory, which warps do what. The
-kernels for NVIDIA's Hopper use it (rocm_guide/kernels/gemm/hopper.py, rocm_guide/kernels/attention/hopper); no kernel
-for AMD's GPUs does. Source: https://triton-lang.org/main/gluon/index.html.
+kernels for NVIDIA's Hopper use it (the folders ``hopper`` of rocm_guide/kernels/gemm and rocm_guide/kernels/attention);
+no kernel for AMD's GPUs does. Source: https://triton-lang.org/main/gluon/index.html.
 """
 
 from __future__ import annotations
+
+import inspect
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -18,6 +20,8 @@ __all__ = []
 fetch_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+#: Whether two programs can fetch a tile together, each what half of it is asked for: Triton 3.9 has it, 3.6 has not.
+PAIRS = "multicast" in inspect.signature(fetch_tile).parameters
 
 
 @gluon.constexpr_function
@@ -38,10 +42,55 @@ def to_int64(x):
     return gl.to_tensor(x).to(gl.int64)
 
 
+@gluon.constexpr_function
+def pair_split(CTAS, FLIP=False):
+    """For layouts: that the rows of a tile are divided between the programs of a pair (CTAS = 2); the columns, if FLIP.
+
+    Pairs need Triton 3.9: its layouts say so by ``cga_layout``. Without a pair nothing is said, as 3.6 has it.
+    """
+    return {"cga_layout": [[0, 1] if FLIP else [1, 0]]} if CTAS == 2 else {}
+
+
+@gluon.constexpr_function
+def sums_layout(columns, depth, CTAS):
+    """How a warpgroup that multiplies holds its sums, with ``columns`` of B and ``depth`` of K for one instruction."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, depth], **pair_split(CTAS))
+
+
+@gluon.constexpr_function
+def shared_layout(shape, kind, CTAS, FLIP=False):
+    """How TMA lays a tile out in shared memory."""
+    return gl.NVMMASharedLayout.get_default_for(list(shape), kind, **pair_split(CTAS, FLIP))
+
+
+@gluon.constexpr_function
+def row_by_row(CTAS, FLIP=False):
+    """A layout in which each warp has a row of 32 columns."""
+    return gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0], **pair_split(CTAS, FLIP))
+
+
+@gluon.constexpr_function
+def _barrier_layout(CTAS, OF_PAIR):
+    return hopper.mbarrier.MBarrierLayout(*([[[0 if OF_PAIR else 1]]] if CTAS == 2 else []))
+
+
 @gluon.jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """COUNT barriers in shared memory, each of which ARRIVALS partitions (or one fetch) complete."""
-    found = gl.allocate_shared_memory(gl.int64, [COUNT, 1], hopper.mbarrier.MBarrierLayout())
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, CTAS: gl.constexpr = 1, OF_PAIR: gl.constexpr = False):
+    """COUNT barriers in shared memory, each of which ARRIVALS partitions (or one fetch) complete.
+
+    Each program of a pair has its own, or, with OF_PAIR, the first one has them and the partitions of both arrive.
+    """
+    EACH: gl.constexpr = 1 if OF_PAIR else CTAS
+    found = gl.allocate_shared_memory(gl.int64, [COUNT, EACH], _barrier_layout(CTAS, OF_PAIR))
     for i in gl.static_range(COUNT):
         hopper.mbarrier.init(found.index(i), count=ARRIVALS)
     return found
+
+
+@gluon.jit
+def fetch_for_both(desc, at, arrived, room, CTAS: gl.constexpr):
+    """Fetch a tile once for both programs of a pair: one request to the L2 cache, two that receive (multicast)."""
+    if CTAS == 2:
+        fetch_tile(desc, at, arrived, room, multicast=True)
+    else:
+        fetch_tile(desc, at, arrived, room)

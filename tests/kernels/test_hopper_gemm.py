@@ -14,13 +14,14 @@ import torch
 
 from benchmarks.kernels import gemm_hopper as benchmark
 from benchmarks.timing import RESULTS
-from rocm_guide.kernels.gemm import hopper_helpers as helpers
-from rocm_guide.kernels.gemm import hopper_launch as hopper
 from rocm_guide.kernels.gemm import tiled
-from rocm_guide.kernels.gemm.hopper_configs import (
+from rocm_guide.kernels.gemm.hopper import helpers as helpers
+from rocm_guide.kernels.gemm.hopper import launch as hopper
+from rocm_guide.kernels.gemm.hopper.configs import (
     ACROSS,
     HOPPER_TILES,
     IN_LINES,
+    IN_SECTORS,
     ODD,
     Operands,
     candidates,
@@ -28,6 +29,7 @@ from rocm_guide.kernels.gemm.hopper_configs import (
     in_parts,
     pick_hopper_tile,
 )
+from rocm_guide.kernels.gluon import PAIRS
 from tests.kernels.pretend_hopper import MULTIPROCESSOR, SHARED_MEMORY, assembled, empty
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
@@ -44,14 +46,12 @@ def kernels(compiled, name="gemm_hopper_kernel"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", [False, True])
 @pytest.mark.parametrize("tile", [t for _, t in benchmark.every_way() if not t.copied], ids=str)
-def test_every_tile_fits_a_multiprocessor(compiled, tmp_path, tile, weight):
+def test_every_tile_fits_a_multiprocessor(compiled, tmp_path, tile):
     dtype = FP8 if tile.bk == 128 else BF16
-    if dtype == FP8 and not weight:
-        pytest.skip("fp8 has both operands contiguous along K")
-    b = empty(3000, 4112, dtype=dtype).T if weight else empty(4112, 3000, dtype=dtype)
-    for parts in (1,) if tile.stream else (1, 4):
+    # A flipped tile has sums and stages like its upright one, so it is compiled in one of the two ways.
+    for weight, parts in ((True, 1),) if tile.flip else ((True, 1 if tile.stream else 4), (dtype == FP8, 1)):
+        b = empty(3000, 4112, dtype=dtype).T if weight else empty(4112, 3000, dtype=dtype)
         hopper.gemm_hopper(empty(1000, 4112, dtype=dtype), b, tile=replace(tile, parts=parts))
     for kernel in kernels(compiled):
         assert kernel.metadata.shared <= min(SHARED_MEMORY, MULTIPROCESSOR // tile.per - 1024)
@@ -63,20 +63,24 @@ def test_every_tile_fits_a_multiprocessor(compiled, tmp_path, tile, weight):
         assert spilled <= 128 * tile.stream and not serial
 
 
-@pytest.mark.parametrize("tile", {(t.per, t.stream): t for t in candidates(16)}.values(), ids=str)
+@pytest.mark.parametrize("tile", {(t.per, t.stream, t.ctas): t for t in candidates(16, pairs=PAIRS)}.values(), ids=str)
 def test_no_more_programs_than_are_at_work_at_once(compiled, monkeypatch, tile):
     """The tiles of a stream wait for each other, so all its programs must be."""
     grids, launch = [], hopper.Launch
     monkeypatch.setattr(hopper, "Launch", lambda kernel, grid, *rest: grids.append(grid) or launch(kernel, grid, *rest))
     for m, n, parts in ((8192, 8192, 1), (100, 100, 1), (1000, 3000, 1 if tile.stream else 4)):
         hopper.gemm_hopper(empty(m, 4112), empty(4112, n), tile=replace(tile, parts=parts))
-    assert len(grids) == 3 and max(grids) == (132 * tile.per,) and all(grids[1] <= grid for grid in grids)
+    assert len(grids) == 3 and max(grids) == (132 * tile.per // tile.ctas,) and all(grids[1] <= grid for grid in grids)
 
 
-@pytest.mark.parametrize("mode", ["tiles", "split", "stream"])
+in_pairs = pytest.mark.skipif(not PAIRS, reason="this Triton has no multicast: 3.9 has")
+
+
+@pytest.mark.parametrize("mode", ["tiles", "split", "stream", pytest.param("pairs", marks=in_pairs)])
 def test_a_stage_is_given_back_once_for_each_time_it_is_read(compiled, mode):
     """In 16 bits a step gives back the stage of the step before: one computed from its own, not the first of a tile."""
-    tile = replace(candidates(16)[0], parts=3 if mode == "split" else 1, stream=mode == "stream")
+    ctas = 2 if mode == "pairs" else 1
+    tile = replace(candidates(16)[0], parts=3 if mode == "split" else 1, stream=mode == "stream", ctas=ctas)
     hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
     (kernel,) = kernels(compiled)
     made, arrivals = {}, []
@@ -86,7 +90,7 @@ def test_a_stage_is_given_back_once_for_each_time_it_is_read(compiled, mode):
         elif found := re.match(r" *ttng\.arrive_barrier (%\w+), 1, %", line):
             (stage,) = re.findall(r"memdesc_index %\w+\[(%\w+)\]", made[found[1]])
             arrivals.append(made.get(stage, "what the loop began with"))
-    assert len(arrivals) == 4, "two warpgroups, each in the loop and after it"
+    assert len(arrivals) == 4 * ctas, "two warpgroups, each in the loop and after it, to each program that fetches"
     assert all("arith.select" in way for way in arrivals)
 
 
@@ -100,6 +104,43 @@ def test_epilogues_and_other_results(compiled, tmp_path):
         assert kernel.metadata.shared <= SHARED_MEMORY and assembled(kernel, tmp_path) == (0, False)
     stores = [".global.shared::cta" in kernel.asm["ptx"] for kernel in kernels(compiled)]
     assert stores == [True, True, False], "rows of 3001 do not start at multiples of 16 bytes"
+
+
+@in_pairs
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_pair_asks_for_b_once_and_divides_a(compiled, flip):
+    """The first program fetches B for both when both have read what was there; each fetches its own rows of A."""
+    tile = replace(candidates(16)[0], ctas=2, flip=flip)
+    hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
+    (kernel,) = kernels(compiled)
+    fetches = re.findall(r"cp\.async\.bulk\.tensor\S*mbarrier\S*", kernel.asm["ptx"])
+    shared = ["multicast::cluster" in fetch for fetch in fetches]
+    assert shared.count(False) == 2 and shared.count(True) >= 1, (
+        "of A one for each warpgroup; of B none that is not shared"
+    )
+    assert ".reqnctapercluster 2" in kernel.asm["ptx"]
+    half, whole = 64 * 64 * 2, 256 * 64 * 2
+    assert f"expect_tx.shared::cta.b64 _, [%r0], {2 * half + whole}" in re.sub(r"\[%r\d+\]", "[%r0]", kernel.asm["ptx"])
+
+
+def test_without_multicast_there_are_no_pairs(compiled, monkeypatch):
+    monkeypatch.setattr(hopper, "PAIRS", False)
+    assert not any(t.ctas > 1 for bits in HOPPER_TILES for t in candidates(bits))
+    with pytest.raises(hopper.KernelError, match="pairs"):
+        hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=replace(candidates(16)[0], ctas=2))
+
+
+def test_a_flipped_product_stores_c_as_it_is(compiled):
+    """Its tiles are of C^T, and what TMA stores are strips of C: as many rows as a strip has columns."""
+    for flip, box in ((False, "<64x64xbf16"), (True, "<32x128xbf16")):
+        compiled.clear()
+        tile = next(
+            t for t in HOPPER_TILES[16] if (t.rows, t.bn, t.strip) == (128 if flip else 64, 128, 32 if flip else 64)
+        )
+        hopper.gemm_hopper(empty(1000, 4112, dtype=BF16), empty(4112, 3000, dtype=BF16), tile=replace(tile, flip=flip))
+        (kernel,) = kernels(compiled)
+        stores = [line for line in kernel.asm["ttgir"].splitlines() if "async_tma_copy_local_to_global" in line]
+        assert stores and all(f"tensordesc{box}" in line for line in stores)
 
 
 def test_when_it_serves(compiled):
@@ -131,7 +172,7 @@ def test_a_small_product_of_odd_rows_is_copied_where_its_rows_are_long(compiled)
 def test_without_gluon_the_plain_kernel_serves(compiled, monkeypatch):
     import sys
 
-    monkeypatch.setitem(sys.modules, "rocm_guide.kernels.gemm.hopper_launch", None)
+    monkeypatch.setitem(sys.modules, "rocm_guide.kernels.gemm.hopper.launch", None)
     tiled.gemm(empty(512, 512), empty(512, 512))
     assert [name for name, _ in compiled] == ["gemm_kernel"]
 
@@ -144,13 +185,13 @@ def test_large_matrices_are_copied_where_the_tile_says_so(compiled):
         assert [name for name, _ in compiled] == ["copy_rows_kernel", "gemm_hopper_kernel"]
 
 
-@pytest.mark.parametrize(("pitch", "way"), [(4096, IN_LINES), (4104, ACROSS), (4103, ODD)])
+@pytest.mark.parametrize(("pitch", "way"), [(4096, IN_LINES), (4112, IN_SECTORS), (4104, ACROSS), (4103, ODD)])
 def test_how_rows_lie_in_memory(pitch, way):
     a, b = empty(100, 4000), empty(4000, pitch)
     found = hopper.operands_of(a, b, *(hopper.view_of(x, True) for x in (a, b)), torch.bfloat16)
-    assert (found.a, found.b, found.c) == (ACROSS, way, ODD if way == ODD else IN_LINES)
+    assert (found.a, found.b, found.c) == (IN_SECTORS, way, ODD if way == ODD else IN_LINES)
     assert benchmark.operands_of(100, pitch, 4000, 0, 16) == found
-    assert {t.copied for t in candidates(16, found)} == {"", "a"} | ({"b", "ab"} if way == ACROSS else set())
+    assert {t.copied for t in candidates(16, found)} == {""} | ({"b"} if way == ACROSS else set())
 
 
 def test_no_large_tile_where_c_is_stored_without_tma():

@@ -18,6 +18,5 @@ In reading order:
 - ``skinny``: Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @ weight.T).
 - ``cases``: The launches of the GEMM kernels that the resource table compiles for MI300X.
 
-For NVIDIA's Hopper alone, in Gluon: ``hopper`` (a warp that fetches, others that multiply), ``hopper_store``,
-``hopper_helpers``, ``hopper_configs`` and ``hopper_launch``.
+For NVIDIA's Hopper alone, in Gluon: the folder ``hopper``.
 """

@@ -222,7 +222,7 @@ def plan_gemm(
 def plan_for_hopper(*arguments: Any) -> Callable[..., torch.Tensor] | None:
     """Hopper has a kernel of its own, for products that fit it and where this Triton has its language."""
     try:
-        from rocm_guide.kernels.gemm.hopper_launch import plan_hopper
+        from rocm_guide.kernels.gemm.hopper.launch import plan_hopper
     except (ImportError, AttributeError):
         return None
     return plan_hopper(*arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper`), and the choice among them.
+"""Tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`), and the choice among them.
 
 The constants were fitted to the times of 191 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.6), which stand in
 benchmarks/results/gemm_hopper_sweep.jsonl and gemm_hopper_named.json; benchmarks/kernels/gemm_hopper.py measures and
@@ -28,7 +28,8 @@ class HopperTile:
     ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns, ``group`` rows of
     tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
     ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a",
-    "b" or "ab" are copied to rows of whole lines of the cache first.
+    "b" or "ab" are copied to rows of whole lines of the cache first. ``ctas``: 2 for pairs of programs, one above the
+    other, that fetch B together. ``flip``: what is computed is C^T = B^T A^T, so the rows are the columns of C.
 
     What it costs on an H100: ``rate``, TFLOPS of a full GPU far from the ends of a product, and ``step``, the least
     microseconds that one step of ``bk`` takes, however few programs there are.
@@ -46,13 +47,15 @@ class HopperTile:
     stream: bool = False
     parts: int = 1
     copied: str = ""
+    ctas: int = 1
+    flip: bool = False
     rate: float = 600.0
     step: float = 0.3
 
     @property
     def bm(self) -> int:
-        """Rows of a tile of C."""
-        return self.parties * self.rows
+        """Rows of a tile of C (of C^T, if flipped), or of the two of a pair."""
+        return self.parties * self.rows * self.ctas
 
     @property
     def width(self) -> int:
@@ -71,11 +74,13 @@ class HopperTile:
         The assembler wants at least 90 for one instruction that multiplies 64 x 128, whatever the warpgroup has.
         """
         threads = 128 * (self.parties + 1)
-        return {"num_warps": 4, "maxnreg": ALL_REGISTERS // (threads * self.per) // 8 * 8 if self.per > 1 else None}
+        found = {"num_warps": 4, "maxnreg": ALL_REGISTERS // (threads * self.per) // 8 * 8 if self.per > 1 else None}
+        return {**found, "num_ctas": self.ctas} if self.ctas > 1 else found
 
     def __str__(self) -> str:
         how = " stream" if self.stream else f" in {self.parts}" if self.parts > 1 else ""
         how += f", {self.per} at a time" if self.per > 1 else ""
+        how += (", in pairs" if self.ctas > 1 else "") + (", flipped" if self.flip else "")
         return f"{self.bm}x{self.width}x{self.bk}{how}{f', {self.copied} copied' if self.copied else ''}"
 
 
@@ -95,6 +100,17 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(128, 128, 32, 64, 3, 32, rate=728, step=0.4),
         HopperTile(128, 128, 64, 64, 3, 32, rate=778, step=0.45),
         HopperTile(64, 64, 32, 64, 6, 32, rate=661, step=0.2),
+        HopperTile(64, 128, 16, 64, 5, 16, rate=640, step=0.25),
+        HopperTile(64, 64, 16, 64, 7, 16, rate=600, step=0.19),
+        HopperTile(64, 256, 0, 64, 4, ctas=2, rate=800, step=0.35),
+        HopperTile(64, 128, 64, 64, 4, ctas=2, rate=749, step=0.3),
+        HopperTile(64, 128, 32, 64, 5, 32, ctas=2, rate=660, step=0.26),
+        HopperTile(64, 128, 16, 64, 5, 16, ctas=2, rate=640, step=0.25),
+        HopperTile(64, 128, 0, 64, 6, ctas=2, rate=754, step=0.22),
+        HopperTile(64, 64, 32, 64, 6, 32, ctas=2, rate=670, step=0.2),
+        HopperTile(64, 256, 0, 64, 5, 32, parties=1, ctas=2, rate=668, step=0.3),
+        HopperTile(128, 128, 0, 64, 4, 32, ctas=2, rate=753, step=0.35),
+        HopperTile(128, 128, 64, 64, 3, 32, ctas=2, rate=778, step=0.45),
     ),
     8: (
         HopperTile(64, 128, 128, 128, 4, rate=1510, step=0.4),
@@ -105,12 +121,19 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, 64, 0, 128, 4, 32, parties=1, per=3, rate=1056, step=0.238),
         HopperTile(64, 128, 32, 128, 5, 32, rate=1364, step=0.32),
         HopperTile(64, 64, 32, 128, 6, 32, rate=1044, step=0.28),
+        HopperTile(64, 128, 16, 128, 5, 16, rate=1250, step=0.31),
+        HopperTile(64, 64, 16, 128, 7, 16, rate=1000, step=0.27),
+        HopperTile(64, 128, 128, 128, 4, ctas=2, rate=1510, step=0.4),
+        HopperTile(64, 128, 64, 128, 4, ctas=2, rate=1362, step=0.35),
+        HopperTile(64, 128, 0, 128, 6, ctas=2, rate=1371, step=0.346),
+        HopperTile(64, 128, 32, 128, 5, 32, ctas=2, rate=1364, step=0.32),
+        HopperTile(64, 64, 32, 128, 6, 32, ctas=2, rate=1044, step=0.28),
     ),
 }
 
-#: How the rows of an operand lie in memory: the 128 bytes that a tile asks for at a time in one line of the cache, or
-#: across two; or at addresses that TMA does not take, so that the operand is copied.
-IN_LINES, ACROSS, ODD = range(3)
+#: How the rows of an operand lie in memory, of which a tile asks for 128 bytes at a time: in one line of the cache; in
+#: whole sectors of 32 bytes; across sectors; or at addresses that TMA does not take, so that the operand is copied.
+IN_LINES, IN_SECTORS, ACROSS, ODD = range(4)
 
 #: So few steps of K are not shared out further.
 LEAST_STEPS = 3
@@ -119,7 +142,7 @@ MOST_PARTS = 16
 
 @dataclass(frozen=True)
 class Operands:
-    """How A and B lie in memory: IN_LINES, ACROSS or ODD; and C, where only ODD matters."""
+    """How A and B lie in memory: IN_LINES, IN_SECTORS, ACROSS or ODD; and C, where only ODD matters."""
 
     a: int = IN_LINES
     b: int = IN_LINES
@@ -135,7 +158,8 @@ class Operands:
 class Costs:
     """Microseconds on an H100: of a launch, of storing a tile, of passing partial sums on, of the two small kernels.
 
-    ``line``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes, in one line of the cache or two.
+    ``line``, ``sector``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes: in one line of the
+    cache, in whole sectors of two lines, across sectors. ``flipped``: of storing a tile of C^T, how much more.
     ``read``, ``written``: GB/s at which operands come from memory, partial sums go there and back; ``copied`` and
     ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``: how much longer a product
     takes for sharing out steps, its start aside.
@@ -143,11 +167,13 @@ class Costs:
 
     start: float = 3.11
     store: float = 0.399
+    flipped: float = 0.1
     stream: float = 11.6
     add: float = 1.36
     copy: float = 8.9
     line: float = 0.00122
-    across: float = 0.00256
+    sector: float = 0.0013
+    across: float = 0.002
     read: float = 2660.0
     written: float = 2130.0
     copied: float = 2030.0
@@ -157,6 +183,12 @@ class Costs:
 
 COSTS = Costs()
 PLAIN = Operands()
+
+
+def tiles_of(tile: HopperTile, m: int, n: int) -> int:
+    """How many tiles (of pairs, if they are in pairs) a product has."""
+    rows, columns = (n, m) if tile.flip else (m, n)
+    return triton.cdiv(rows, tile.bm) * triton.cdiv(columns, tile.width)
 
 
 def expected_time(
@@ -170,12 +202,16 @@ def expected_time(
     costs: Costs = COSTS,
 ) -> float:
     """Microseconds that a product is expected to take. A model, to choose among tiles by."""
-    tiles, steps = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.width), triton.cdiv(k, tile.bk)
+    tiles, steps = tiles_of(tile, m, n), triton.cdiv(k, tile.bk)
+    store = costs.store + (costs.flipped if tile.flip else 0.0)
+    # Of each program: a pair has twice the rows, shares the columns, and there are half as many pairs.
+    rows, sets = tile.bm // tile.ctas, units // tile.ctas
     # Microseconds of a step while one program has the multiprocessor for itself: see full() for several.
-    work = 2e-6 * tile.bm * tile.width * tile.bk / (tile.rate / units)
-    of_a = costs.across if operands.a == ACROSS and "a" not in tile.copied else costs.line
-    of_b = costs.across if operands.b == ACROSS and "b" not in tile.copied else costs.line
-    work = max(work, tile.bm * of_a + tile.width * of_b)
+    work = 2e-6 * rows * tile.width * tile.bk / (tile.rate / units)
+    row = costs.line, costs.sector, costs.across, costs.line
+    of_a, of_b = (row[IN_LINES if x in tile.copied else way] for x, way in (("a", operands.a), ("b", operands.b)))
+    left, top = (of_b, of_a) if tile.flip else (of_a, of_b)
+    work = max(work, rows * left + tile.width * top / tile.ctas)
 
     def full(programs: int) -> float:
         return max(programs * work, tile.step)
@@ -186,12 +222,12 @@ def expected_time(
         time *= costs.streamed
     else:
         pieces = tiles * tile.parts
-        rounds, rest = divmod(pieces, units * tile.per)
+        rounds, rest = divmod(pieces, sets * tile.per)
         each = triton.cdiv(steps, tile.parts)
-        time = rounds * (tile.per * costs.store + each * full(tile.per))
+        time = rounds * (tile.per * store + each * full(tile.per))
         if rest:
-            programs = triton.cdiv(rest, units)
-            time += programs * costs.store + each * full(programs)
+            programs = triton.cdiv(rest, sets)
+            time += programs * store + each * full(programs)
     time = costs.start + max(time, bits / 8e3 * (m * k + k * n) / costs.read)
     if tile.parts > 1:
         time += costs.add + 4e-3 * tile.parts * m * n / costs.written
@@ -201,31 +237,43 @@ def expected_time(
     return time
 
 
-def candidates(bits: int, operands: Operands = PLAIN) -> list[HopperTile]:
-    """All tiles for elements of that many bits, the wide ones also shared out by steps, and what could be copied."""
-    tiles = HOPPER_TILES[bits]
-    tiles = (*tiles, *(replace(t, stream=True) for t in tiles if t.bm * t.width == 128 * 256))
+def candidates(bits: int, operands: Operands = PLAIN, pairs: bool = False) -> list[HopperTile]:
+    """All tiles for elements of that many bits: also flipped, the wide ones also shared out by steps, and what could be
+    copied. ``pairs``: whether this Triton has them."""
+    tiles = [t for t in HOPPER_TILES[bits] if pairs or t.ctas == 1]
+    streams = [replace(t, stream=True) for t in tiles if t.bm * t.width == 128 * 256 and t.ctas == 1]
+    tiles += [*(replace(t, flip=True) for t in tiles), *streams]
     across = ("a" if operands.a == ACROSS else "") + ("b" if operands.b == ACROSS else "")
     if operands.c == ODD:
         # C is then stored without TMA, which takes registers that the sums of the largest tiles need.
-        tiles = tuple(t for t in tiles if t.rows * t.width <= 128 * 128)
+        tiles = [t for t in tiles if t.rows * t.width <= 128 * 128]
     return [replace(t, copied=copied) for t in tiles for copied in dict.fromkeys(("", *across, across))]
 
 
 def in_parts(tile: HopperTile, m: int, n: int, k: int, units: int) -> Iterator[HopperTile]:
     """The ways to share K out, for products with too few tiles to fill a GPU twice."""
-    tiles, steps = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.width), triton.cdiv(k, tile.bk)
-    most = min(MOST_PARTS, steps // LEAST_STEPS, 2 * units * tile.per // max(tiles, 1))
+    most = min(
+        MOST_PARTS,
+        triton.cdiv(k, tile.bk) // LEAST_STEPS,
+        2 * units * tile.per // tile.ctas // max(tiles_of(tile, m, n), 1),
+    )
     return (replace(tile, parts=parts) for parts in range(2, most + 1) if not tile.stream)
 
 
 def pick_hopper_tile(
-    m: int, n: int, k: int, bits: int, units: int, operands: Operands = PLAIN, costs: Costs = COSTS
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    units: int,
+    operands: Operands = PLAIN,
+    costs: Costs = COSTS,
+    pairs: bool = False,
 ) -> HopperTile:
     """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
     ('128x256x64', '128x96x64 in 8')
     """
-    ways = [w for t in candidates(bits, operands) for w in (t, *in_parts(t, m, n, k, units))]
+    ways = [w for t in candidates(bits, operands, pairs) for w in (t, *in_parts(t, m, n, k, units))]
     return min(ways, key=lambda t: expected_time(t, m, n, k, bits, units, operands, costs))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How sums leave the registers in the GEMM of Hopper (:mod:`rocm_guide.kernels.gemm.hopper`): a strip at a time."""
+"""How sums leave the registers in Hopper's GEMM (:mod:`rocm_guide.kernels.gemm.hopper.kernel`): a strip at a time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from rocm_guide.kernels.gemm.tiles import activate
-from rocm_guide.kernels.gluon import store_tile
+from rocm_guide.kernels.gluon import row_by_row, store_tile
 
 __all__ = []
 
 
 @gluon.jit
-def finish(x, bias_ptr, col, N, alpha, ENDS: gl.constexpr):
-    """act(alpha * x + bias), as ENDS says: whether there is such an epilogue, and a bias, and the activation."""
+def finish(x, bias_ptr, row, col, limit, alpha, ENDS: gl.constexpr):
+    """act(alpha * x + bias), as ENDS says: whether there is such an epilogue, and a bias, and the activation.
+
+    The bias belongs to the columns of C, of which there are ``limit``; in a flipped product they are the rows of x.
+    """
     ACT: gl.constexpr = ENDS[2]
+    ALONG: gl.constexpr = 0 if ENDS[4] else 1
     if ENDS[0]:
         x = x * alpha
         if ENDS[1]:
-            at = col + gl.arange(0, x.shape[1], layout=gl.SliceLayout(0, x.type.layout))
-            x += gl.expand_dims(gl.load(bias_ptr + at, mask=at < N, other=0.0).to(gl.float32), 0)
+            first = row if ENDS[4] else col
+            at = first + gl.arange(0, x.shape[ALONG], layout=gl.SliceLayout(1 - ALONG, x.type.layout))
+            x += gl.expand_dims(gl.load(bias_ptr + at, mask=at < limit, other=0.0).to(gl.float32), 1 - ALONG)
         x = activate(x, ACT)
     return x
 
@@ -57,6 +62,7 @@ def store_strips(
     HALF: gl.constexpr,
     AT: gl.constexpr,
     AREA: gl.constexpr,
+    CTAS: gl.constexpr,
     ENDS: gl.constexpr,
 ):
     """Store act(alpha * x + bias) at (row, col) of C, a strip of columns at a time, by TMA where C allows it.
@@ -66,11 +72,12 @@ def store_strips(
     """
     c, c_stages, bias_ptr = out
     width: gl.constexpr = x.shape[1]
-    STRIP: gl.constexpr = c_stages.shape[2]
+    FLIP: gl.constexpr = ENDS[4]
+    STRIP: gl.constexpr = c_stages.shape[1] if FLIP else c_stages.shape[2]
     if width > STRIP:
         left, right = x.reshape((x.shape[0], 2, width // 2)).permute((0, 2, 1)).split()
-        store_strips(left, row, col, out, sums, ends, HALF, AT, AREA, ENDS)
-        store_strips(right, row, col + width // 2, out, sums, ends, HALF, AT + width // 2 // STRIP, AREA, ENDS)
+        store_strips(left, row, col, out, sums, ends, HALF, AT, AREA, CTAS, ENDS)
+        store_strips(right, row, col + width // 2, out, sums, ends, HALF, AT + width // 2 // STRIP, AREA, CTAS, ENDS)
     else:
         M, N, alpha = ends
         C_DESC: gl.constexpr = ENDS[3]
@@ -84,14 +91,18 @@ def store_strips(
         if C_DESC:
             # The store that read this memory last is done: all of them before a new tile, else all but the latest.
             hopper.tma.store_wait(0 if AT == 0 else 1)
-        strip.store(finish(x, bias_ptr, col, N, alpha, ENDS).to(c_stages.dtype))
+        # C^T was computed if flipped: its strip is written from the other side, and is then one of C.
+        limit = M if FLIP else N
+        seen = strip.permute((1, 0)) if FLIP else strip
+        seen.store(finish(x, bias_ptr, row, col, limit, alpha, ENDS).to(c_stages.dtype))
+        top, left = (col, row) if FLIP else (row, col)
         if C_DESC:
             hopper.fence_async_shared()
-            store_tile(c, [row, col], strip)
+            store_tile(c, [top, left], strip)
         else:
-            layout: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])
-            rm = row + gl.arange(0, x.shape[0], layout=gl.SliceLayout(1, layout))
-            rn = col + gl.arange(0, width, layout=gl.SliceLayout(0, layout))
-            inside = gl.expand_dims(rm < M, 1) & gl.expand_dims(rn < N, 0)
-            at = gl.expand_dims(rm.to(gl.int64) * N, 1) + gl.expand_dims(rn, 0)
+            layout: gl.constexpr = row_by_row(CTAS, FLIP)
+            rm = top + gl.arange(0, strip.shape[0], layout=gl.SliceLayout(1, layout))
+            rn = left + gl.arange(0, strip.shape[1], layout=gl.SliceLayout(0, layout))
+            inside = gl.expand_dims(rm < (N if FLIP else M), 1) & gl.expand_dims(rn < limit, 0)
+            at = gl.expand_dims(rm.to(gl.int64) * limit, 1) + gl.expand_dims(rn, 0)
             gl.store(c + at, strip.load(layout), mask=inside)

@@ -23,62 +23,22 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
-from rocm_guide.kernels.gemm.hopper_store import leave_strips, store_strips
+from rocm_guide.kernels.gemm.hopper.store import leave_strips, store_strips
+from rocm_guide.kernels.gemm.hopper.work import next_stage, piece_of_work, share_of_work, stage_before
 from rocm_guide.kernels.gemm.tiles import tile_order
-from rocm_guide.kernels.gluon import barrier, barriers, fetch_tile, several, to_int32, to_int64
+from rocm_guide.kernels.gluon import (
+    barrier,
+    barriers,
+    fetch_for_both,
+    fetch_tile,
+    several,
+    shared_layout,
+    sums_layout,
+    to_int32,
+    to_int64,
+)
 
 __all__ = []
-
-
-@gluon.jit
-def share_of_work(tiles, steps, share, MODE: gl.constexpr):
-    """What this program does: steps (begin, end) of the shared tiles, in how many pieces, and how many pieces after."""
-    worker, workers = gl.program_id(0), gl.num_programs(0)
-    if MODE == "stream":
-        begin = (to_int64(share * steps) * worker // workers).to(gl.int32)
-        end = (to_int64(share * steps) * (worker + 1) // workers).to(gl.int32)
-        pieces = gl.where(end > begin, gl.cdiv(end, steps) - begin // steps, 0)
-        others = tiles - share
-    else:
-        begin, end, pieces = 0, 0, 0
-        others = tiles * share
-    return begin, end, pieces, gl.maximum(gl.cdiv(others - worker, workers), 0)
-
-
-@gluon.jit
-def piece_of_work(i, begin, end, pieces, share, tiles, steps, MODE: gl.constexpr):
-    """The ``i``-th piece of this program's work: its tile, the steps of K, from and to, and which part of K it is."""
-    worker, workers = gl.program_id(0), gl.num_programs(0)
-    if MODE == "stream":
-        mine = i < pieces
-        tile = gl.where(mine, begin // steps + pieces - 1 - i, share + worker + (i - pieces) * workers)
-        first = gl.where(mine, gl.maximum(begin - tile * steps, 0), 0)
-        last = gl.where(mine, gl.minimum(end - tile * steps, steps), steps)
-        part = 0
-    elif MODE == "split":
-        # Programs that run at the same time have the same part of K: what they read is in the cache.
-        part, tile = (worker + i * workers) // tiles, (worker + i * workers) % tiles
-        first, last = steps * part // share, steps * (part + 1) // share
-    else:
-        tile, first, last, part = worker + i * workers, 0, steps, 0
-    return tile, first, last, part
-
-
-@gluon.jit
-def next_stage(stage, phase, STAGES: gl.constexpr):
-    """The stage after this one, and the parity of its barriers: it changes with every round."""
-    wraps = stage == STAGES - 1
-    return gl.where(wraps, 0, stage + 1), phase ^ wraps.to(gl.int32)
-
-
-@gluon.jit
-def stage_before(stage, STAGES: gl.constexpr):
-    """The stage before this one.
-
-    It is computed, not carried along: where a name starts a loop as another name of the same value, Gluon (Triton 3.6
-    and 3.9) takes ``before = stage`` in the loop for no change, and leaves it at its first value.
-    """
-    return gl.where(stage == 0, STAGES - 1, stage - 1)
 
 
 @gluon.jit
@@ -88,7 +48,7 @@ def fetch(
     """The warp that fetches, through all tiles of this program."""
     a_desc, b_desc, rest_desc = descriptors
     a_stages, b_stages, rest_stages = rooms
-    ready, empty = bars
+    ready, empty, read_by_both = bars
     M, N, K, share = sizes
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
@@ -97,10 +57,11 @@ def fetch(
     BK: gl.constexpr = TILE[4]
     STAGES: gl.constexpr = b_stages.shape[0]
     GROUP: gl.constexpr = TILE[5]
+    CTAS: gl.constexpr = TILE[6]
     BM: gl.constexpr = PARTIES * ROWS
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN + REST), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
-    nbytes: gl.constexpr = (BM + BN + REST) * BK * (a_desc.dtype.primitive_bitwidth // 8)
+    nbytes: gl.constexpr = (BM // CTAS + BN + REST) * BK * (a_desc.dtype.primitive_bitwidth // 8)
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, _part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
@@ -116,14 +77,17 @@ def fetch(
                     fetch_tile(a_desc, [k, row + half * ROWS], arrived, a_stages.index(PARTIES * stage + half))
                 else:
                     fetch_tile(a_desc, [row + half * ROWS, k], arrived, a_stages.index(PARTIES * stage + half))
+            if CTAS == 2:
+                # The first program fetches B for both of them.
+                hopper.mbarrier.wait(read_by_both.index(stage), phase ^ 1)
             if B_T:
-                fetch_tile(b_desc, [col, k], arrived, b_stages.index(stage))
+                fetch_for_both(b_desc, [col, k], arrived, b_stages.index(stage), CTAS)
                 if REST > 0:
-                    fetch_tile(rest_desc, [col + BN, k], arrived, rest_stages.index(stage))
+                    fetch_for_both(rest_desc, [col + BN, k], arrived, rest_stages.index(stage), CTAS)
             else:
-                fetch_tile(b_desc, [k, col], arrived, b_stages.index(stage))
+                fetch_for_both(b_desc, [k, col], arrived, b_stages.index(stage), CTAS)
                 if REST > 0:
-                    fetch_tile(rest_desc, [k, col + BN], arrived, rest_stages.index(stage))
+                    fetch_for_both(rest_desc, [k, col + BN], arrived, rest_stages.index(stage), CTAS)
             stage, phase = next_stage(stage, phase, STAGES)
 
 
@@ -134,6 +98,14 @@ def operand(stages, at, TRANSPOSED: gl.constexpr):
     if TRANSPOSED:
         tile = tile.permute((1, 0))
     return tile
+
+
+@gluon.jit
+def give_back(bars, stage, pred, CTAS: gl.constexpr):
+    """Say that this warpgroup has read a stage: to its own program, and to the first one of a pair."""
+    hopper.mbarrier.arrive(bars[1].index(stage), count=1, pred=pred)
+    if CTAS == 2:
+        hopper.mbarrier.arrive(bars[2].index(stage), count=1, pred=pred)
 
 
 @gluon.jit
@@ -155,7 +127,7 @@ def multiply(
 ):
     """A warpgroup that multiplies: its share of the rows of every tile of this program."""
     a_stages, b_stages, rest_stages = rooms
-    ready, empty = bars
+    ready, _empty, _read_by_both = bars
     bias_ptr, part_ptr, flag_ptr = pointers
     M, N, K, share = sizes
     PARTIES: gl.constexpr = TILE[0]
@@ -165,19 +137,24 @@ def multiply(
     BK: gl.constexpr = TILE[4]
     STAGES: gl.constexpr = b_stages.shape[0]
     GROUP: gl.constexpr = TILE[5]
+    CTAS: gl.constexpr = TILE[6]
+    FLIP: gl.constexpr = ENDS[4]
     BM: gl.constexpr = PARTIES * ROWS
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN + REST), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
     depth: gl.constexpr = 256 // a_stages.dtype.primitive_bitwidth
-    wide: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, depth])
-    narrow: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, REST if REST > 0 else 8, depth])
+    wide: gl.constexpr = sums_layout(BN, depth, CTAS)
+    narrow: gl.constexpr = sums_layout(REST if REST > 0 else 8, depth, CTAS)
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
         tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, 1)
         row, col = tile_m * BM + HALF * ROWS, tile_n * (BN + REST)
         if MODE == "split":
-            row += part * tiles_m * BM
+            if FLIP:
+                col += part * tiles_n * (BN + REST)
+            else:
+                row += part * tiles_m * BM
         acc = gl.zeros([ROWS, BN], gl.float32, wide)
         if REST > 0:
             rest = gl.zeros([ROWS, REST], gl.float32, narrow)
@@ -189,7 +166,7 @@ def multiply(
                 few = hopper.warpgroup_mma(x, operand(b_stages, stage, B_T), few, use_acc=False, is_async=True)
                 few = hopper.warpgroup_mma_wait(0, deps=[few])
                 if REST == 0:
-                    hopper.mbarrier.arrive(empty.index(stage), count=1)
+                    give_back(bars, stage, True, CTAS)
                 acc += few
                 if REST > 0:
                     last_few = gl.zeros([ROWS, REST], gl.float32, narrow)
@@ -197,7 +174,7 @@ def multiply(
                         x, operand(rest_stages, stage, B_T), last_few, use_acc=False, is_async=True
                     )
                     last_few = hopper.warpgroup_mma_wait(0, deps=[last_few])
-                    hopper.mbarrier.arrive(empty.index(stage), count=1)
+                    give_back(bars, stage, True, CTAS)
                     rest += last_few
             else:
                 acc = hopper.warpgroup_mma(x, operand(b_stages, stage, B_T), acc, is_async=True)
@@ -207,15 +184,15 @@ def multiply(
                     acc, rest = hopper.warpgroup_mma_wait(2, deps=[acc, rest])
                 else:
                     acc = hopper.warpgroup_mma_wait(1, deps=[acc])
-                hopper.mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=step > first)
+                give_back(bars, stage_before(stage, STAGES), step > first, CTAS)
             stage, phase = next_stage(stage, phase, STAGES)
         if not EXACT:
             if REST > 0:
                 acc, rest = hopper.warpgroup_mma_wait(0, deps=[acc, rest])
             else:
                 acc = hopper.warpgroup_mma_wait(0, deps=[acc])
-            hopper.mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=last > first)
-        STRIP: gl.constexpr = c_stages.shape[2]
+            give_back(bars, stage_before(stage, STAGES), last > first, CTAS)
+        STRIP: gl.constexpr = c_stages.shape[1] if FLIP else c_stages.shape[2]
         AREA: gl.constexpr = ROWS * (BN + REST) if MODE == "stream" else 0
         mine = PARTIES * gl.program_id(0) + HALF
         target = part_ptr + to_int64(mine) * AREA
@@ -240,9 +217,9 @@ def multiply(
                 gl.atomic_xchg(flag_ptr + mine, 1, sem="release", scope="gpu")
         if whole_sum:
             out, sums, ends = (c, c_stages, bias_ptr), (target, others), (M, N, alpha)
-            store_strips(acc, row, col, out, sums, ends, HALF, 0, AREA, ENDS)
+            store_strips(acc, row, col, out, sums, ends, HALF, 0, AREA, CTAS, ENDS)
             if REST > 0:
-                store_strips(rest, row, col + BN, out, sums, ends, HALF, BN // STRIP, AREA, ENDS)
+                store_strips(rest, row, col + BN, out, sums, ends, HALF, BN // STRIP, AREA, CTAS, ENDS)
     if ENDS[3]:
         hopper.tma.store_wait(0)
 
@@ -273,7 +250,7 @@ def gemm_hopper_kernel(
 ):
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, bn + rest), by persistent programs.
 
-    ``TILE``: parties, rows, bn, rest, bk, group of a :class:`rocm_guide.kernels.gemm.hopper_configs.HopperTile`. A_T,
+    ``TILE``: parties, rows, bn, rest, bk, group of a :class:`rocm_guide.kernels.gemm.hopper.configs.HopperTile`. A_T,
     B_T: the descriptor is of the transpose. ``rest_desc`` reads the last ``rest`` columns of a tile of B, for widths
     that are no power of two; two parts of one half are also how fp8 keeps its sums in registers. ``ENDS``: whether
     there is an epilogue and a bias, the activation, whether ``c`` is a descriptor. ``REGISTERS``: of a thread that
@@ -290,12 +267,16 @@ def gemm_hopper_kernel(
     else:
         rest_stages = b_stages
     c_kind: gl.constexpr = c.dtype if ENDS[3] else c.dtype.element_ty
-    c_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, STRIP], c_kind)
-    c_stages = gl.allocate_shared_memory(c_kind, [2 * PARTIES, ROWS, STRIP], c_layout)
-    ready = barriers(STAGES, 1)
-    empty = barriers(STAGES, PARTIES)
+    CTAS: gl.constexpr = TILE[6]
+    strip: gl.constexpr = [STRIP, ROWS] if ENDS[4] else [ROWS, STRIP]
+    c_layout: gl.constexpr = shared_layout(strip, c_kind, CTAS, ENDS[4])
+    c_stages = gl.allocate_shared_memory(c_kind, several(2 * PARTIES, strip), c_layout)
+    ready = barriers(STAGES, 1, CTAS)
+    empty = barriers(STAGES, PARTIES, CTAS)
+    read_by_both = barriers(STAGES, PARTIES, CTAS, True) if CTAS == 2 else empty
     hopper.fence_async_shared()
-    descriptors, rooms, bars = (a_desc, b_desc, rest_desc), (a_stages, b_stages, rest_stages), (ready, empty)
+    descriptors, rooms = (a_desc, b_desc, rest_desc), (a_stages, b_stages, rest_stages)
+    bars = ready, empty, read_by_both
     pointers, sizes = (bias_ptr, part_ptr, flag_ptr), (M, N, K, share)
     if PARTIES == 2:
         gl.warp_specialize(

@@ -23,6 +23,8 @@ __all__ = []
 
 #: Bytes of a line of the cache: rows of copies start at multiples of it.
 LINE = 128
+#: Bytes of a sector, of which a line has four: what the cache hands out at least.
+SECTOR = 32
 #: Elements that one program copies.
 COPIED = 8192
 #: Rows and columns that one program adds up.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launches of the GEMM of Hopper (:mod:`rocm_guide.kernels.gemm.hopper`): which products it fits, with what tile."""
+"""Launches of Hopper's GEMM (:mod:`rocm_guide.kernels.gemm.hopper.kernel`): which products it fits, with what tile."""
 
 from __future__ import annotations
 
@@ -15,14 +15,29 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.direct import of_stream
-from rocm_guide.kernels.gemm.hopper import gemm_hopper_kernel
-from rocm_guide.kernels.gemm.hopper_configs import ACROSS, IN_LINES, ODD, HopperTile, Operands, pick_hopper_tile
-from rocm_guide.kernels.gemm.hopper_helpers import LINE, adder, copier, whole_lines
+from rocm_guide.kernels.gemm.hopper.configs import (
+    ACROSS,
+    IN_LINES,
+    IN_SECTORS,
+    ODD,
+    HopperTile,
+    Operands,
+    pick_hopper_tile,
+)
+from rocm_guide.kernels.gemm.hopper.helpers import LINE, SECTOR, adder, copier, whole_lines
+from rocm_guide.kernels.gemm.hopper.kernel import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
+from rocm_guide.kernels.gluon import PAIRS
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 
 __all__ = []
+
+
+def tile_layout(block: list[int], kind: Any, pair: list[list[int]] | None) -> Any:
+    """How TMA lays a tile out in shared memory; ``pair``: how the two programs of a pair divide it (Triton 3.9)."""
+    return gl.NVMMASharedLayout.get_default_for(block, kind, **({"cga_layout": pair} if pair else {}))
+
 
 #: The types of operands and results.
 GLUON_TYPES = {
@@ -45,9 +60,10 @@ class View:
         """``x`` as it lies in memory, row by row."""
         return x.T if self.transposed else x
 
-    def in_lines(self, x: torch.Tensor) -> bool:
-        """Whether each 128 bytes of a row that a tile asks for are one line of the cache, if the first ones are."""
-        return self.rows(x).stride(0) * x.element_size() % LINE == 0
+    def way(self, x: torch.Tensor) -> int:
+        """How each 128 bytes of a row that a tile asks for lie in the cache, if the first ones are one line of it."""
+        pitch = self.rows(x).stride(0) * x.element_size()
+        return ODD if self.pad else ACROSS if pitch % SECTOR else IN_SECTORS if pitch % LINE else IN_LINES
 
 
 def view_of(x: torch.Tensor, may_pad: bool) -> View | None:
@@ -64,8 +80,7 @@ def view_of(x: torch.Tensor, may_pad: bool) -> View | None:
 
 def operands_of(a: torch.Tensor, b: torch.Tensor, a_view: View, b_view: View, out_dtype: torch.dtype) -> Operands:
     """How A, B and C lie in memory, for the choice of a tile."""
-    of_a, of_b = (ODD if v.pad else IN_LINES if v.in_lines(x) else ACROSS for x, v in ((a, a_view), (b, b_view)))
-    return Operands(of_a, of_b, ODD if b.shape[1] * out_dtype.itemsize % 16 else IN_LINES)
+    return Operands(a_view.way(a), b_view.way(b), ODD if b.shape[1] * out_dtype.itemsize % 16 else IN_LINES)
 
 
 def plan_hopper(
@@ -93,11 +108,18 @@ def plan_hopper(
         return None
     (m, k), n, device = a.shape, b.shape[1], a.device
     units = unit_count(a)
-    t = tile or pick_hopper_tile(m, n, k, 8 * a.element_size(), units, operands_of(a, b, a_view, b_view, out_dtype))
+    t = tile or pick_hopper_tile(
+        m, n, k, 8 * a.element_size(), units, operands_of(a, b, a_view, b_view, out_dtype), pairs=PAIRS
+    )
+    if t.ctas > 1 and not PAIRS:
+        raise KernelError(f"{t}: this Triton has no pairs of programs; give a tile with ctas=1, or use Triton 3.9")
     a_view, b_view = (View(v.transposed, v.pad or name in t.copied) for name, v in (("a", a_view), ("b", b_view)))
-    tiles, steps = triton.cdiv(m, t.bm) * triton.cdiv(n, t.width), triton.cdiv(k, t.bk)
+    # A flipped product is C^T = B^T A^T: its rows are the columns of C.
+    rows, columns = (n, m) if t.flip else (m, n)
+    tiles_m, tiles_n, steps = triton.cdiv(rows, t.bm), triton.cdiv(columns, t.width), triton.cdiv(k, t.bk)
+    tiles = tiles_m * tiles_n
     split, stream = t.parts > 1, False
-    share, programs = t.parts, min(tiles * t.parts, units * t.per)
+    share, programs = t.parts, min(tiles * t.parts, units * t.per // t.ctas)
     if t.stream:
         plan = stream_plan(tiles, steps, units)
         stream = plan.shared_tiles > 0
@@ -107,39 +129,50 @@ def plan_hopper(
     strip = t.strip if written.itemsize == 2 else t.strip // 2
     to_c = n * written.itemsize % 16 == 0 or split
 
-    def block(view: View, rows: int, columns: int) -> list[int]:
-        return [columns, rows] if view.transposed else [rows, columns]
+    def maker_of(x: torch.Tensor, view: View, size: tuple[int, int], shared: bool) -> Callable[[torch.Tensor], Any]:
+        """What makes the descriptor of a tensor like ``x``, or of its padded copy, for tiles of ``size``.
 
-    def maker_of(x: torch.Tensor, view: View, size: list[int]) -> Callable[[torch.Tensor], Any]:
-        """What makes the descriptor of a tensor like ``x``, or of its padded copy."""
+        The programs of a pair divide such a tile where the rows are (see ``rows``), or each has all of it (``shared``).
+        """
         seen = view.rows(x)
+        block = list(size[::-1] if view.transposed else size)
         stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
-        layout = gl.NVMMASharedLayout.get_default_for(size, GLUON_TYPES[x.dtype])
+        pair = ([[0, 0]] if shared else [[0, 1]] if t.flip != view.transposed else [[1, 0]]) if t.ctas > 1 else None
+        layout = tile_layout(block, GLUON_TYPES[x.dtype], pair)
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
-        return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], size, layout))
+        return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
 
-    as_a = maker_of(a, a_view, block(a_view, t.rows, t.bk))
-    as_b = maker_of(b, b_view, block(b_view, t.bk, t.bn))
-    as_rest = maker_of(b, b_view, block(b_view, t.bk, t.rest)) if t.rest else None
+    tall = t.rows * t.ctas
+    if t.flip:
+        as_rows = maker_of(b, b_view, (t.bk, tall), False)
+        as_columns = maker_of(a, a_view, (t.bn, t.bk), True)
+        as_rest = maker_of(a, a_view, (t.rest, t.bk), True) if t.rest else None
+    else:
+        as_rows = maker_of(a, a_view, (tall, t.bk), False)
+        as_columns = maker_of(b, b_view, (t.bk, t.bn), True)
+        as_rest = maker_of(b, b_view, (t.bk, t.rest), True) if t.rest else None
     new_c = maker(a, shape or (m, n), out_dtype)
-    sums_rows, sums_columns = triton.cdiv(m, t.bm) * t.bm, triton.cdiv(n, t.width) * t.width
+    whole_rows, whole_columns = tiles_m * t.bm, tiles_n * t.width
+    sums_rows, sums_columns = (whole_columns, whole_rows) if t.flip else (whole_rows, whole_columns)
     new_sums = maker(a, (t.parts * sums_rows, sums_columns), torch.float32) if split else None
     like_c = new_sums() if new_sums else new_c().view(m, n)
-    as_c = maker_of(like_c, View(False, False), [t.rows, strip]) if to_c else None
+    as_c = None
+    if to_c:
+        as_c = maker_of(like_c, View(False, False), (strip, tall) if t.flip else (tall, strip), False)
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, t.rows, t.bn, t.rest, t.bk, t.group),
+        "TILE": (t.parties, tall, t.bn, t.rest, t.bk, max(1, t.group // t.ctas), t.ctas),
         "STAGES": t.stages,
         "STRIP": strip,
-        "A_T": a_view.transposed,
-        "B_T": b_view.transposed,
+        "A_T": not b_view.transposed if t.flip else a_view.transposed,
+        "B_T": not a_view.transposed if t.flip else b_view.transposed,
         "MODE": "split" if split else "stream" if stream else "tiles",
         "EXACT": narrow,
-        "ENDS": (False, False, "none", to_c) if split else (*ends.values(), to_c),
+        "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
         "REGISTERS": t.registers,
     }
-    launch = Launch(gemm_hopper_kernel, (programs,), (m, n, k, share), constants, t.options)
+    launch = Launch(gemm_hopper_kernel, (programs,), (rows, columns, k, share), constants, t.options)
     room, new_room = (t.parties * programs * t.rows * t.width, t.parties * programs), partial(sharing_room, device)
     in_memory = [view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad]
     copies = copier(in_memory) if in_memory else None
@@ -154,8 +187,9 @@ def plan_hopper(
         target = new_sums() if new_sums else c
         some = c if split or bias is None else bias
         parts, flags = of_stream(sharing_room, device, room, new_room) if stream else (c, c)
-        b_desc = as_b(b)
-        descriptors = as_a(a), b_desc, as_rest(b) if as_rest else b_desc, as_c(target) if as_c else c
+        left, top = (b, a) if t.flip else (a, b)
+        desc = as_columns(top)
+        descriptors = as_rows(left), desc, as_rest(top) if as_rest else desc, as_c(target) if as_c else c
         arguments = (*descriptors, some, parts, flags, *launch.fixed, alpha, *launch.last)
         launch.with_arguments((a, b, target, some, parts, flags), arguments)
         if add:

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+"""The GEMM's own kernel for NVIDIA's Hopper, in Gluon; an MI300X reader needs none of it.
+
+In reading order:
+
+- ``work``: Which tiles and steps of K each program has, and which stage of shared memory is next.
+- ``kernel``: The kernel: a warp that fetches, and one or two warpgroups that multiply.
+- ``store``: How sums leave the registers, a strip at a time.
+- ``helpers``: Two small kernels around it: one copies matrices before it, one adds up partial sums after it.
+- ``configs``: Its tiles, and the choice among them by the time that each is expected to take.
+- ``launch``: Which products it fits, and with what it is launched.
+"""
