@@ -42,6 +42,7 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     expected_time,
     in_parts,
     tiles_of,
+    together,
 )
 from rocm_guide.kernels.gluon import PAIRS
 
@@ -64,7 +65,6 @@ NAMED_SHAPES = {
     ),
     8: (((8192, 8192, 8192), (True,)), ((1858, 256, 8240), (True,)), ((3712, 1440, 3744), (True,))),
 }
-OTHERS = ("cuBLAS", "today", "today,splitK")
 #: gemm() leaves smaller products to the general kernel (rocm_guide/kernels/gemm/tiled.py).
 LEAST_WORK = 1e9
 #: What is fitted of a tile.
@@ -313,7 +313,7 @@ class Model:
             timed = {w: t for w, t in row["us"].items() if w in ways}
             self.starts.append(len(self.entries))
             for w, t in ways.items():
-                if w in timed or (not row.get("former") and t.parts in (1, 2, 3, 4, 6, 8, 11, 16)):
+                if w in timed or (t.parts in (1, 2, 3, 4, 6, 8, 11, 16)):
                     self.entries.append((product, t))
                     self.names.append(w)
                     us.append(timed.get(w, math.nan))
@@ -328,17 +328,17 @@ class Model:
         self.weight /= np.repeat(np.add.reduceat(self.weight, self.starts), self.lengths)
         self.names_of_tiles = sorted(self.tiles)
         self.rates, self.steps = (np.array([getattr(self.tiles[t], f) for t in self.names_of_tiles]) for f in FITTED)
-        facts = [self.facts(*entry, base) for entry, base in zip(self.entries, self.bases, strict=True)]
+        facts = [self.facts(case, way, base) for (case, way), base in zip(self.entries, self.bases, strict=True)]
         self.columns = {name: np.array([f[name] for f in facts]) for name in facts[0]}
         self.rows_of = [np.flatnonzero(self.columns["tile"] == i) for i in range(len(self.names_of_tiles))]
         self.expected = self.times()
         some = range(0, len(facts), 1 + len(facts) // 1000)
-        alike = [expected_time(way, *case[:4], UNITS, case[4]) for case, way in map(self.entries.__getitem__, some)]
+        alike = [expected_time(t, m, n, k, bits, UNITS, o) for (m, n, k, bits, o), t in (self.entries[i] for i in some)]
         np.testing.assert_allclose(self.expected[:: some.step], alike)
 
-    def facts(self, case, t, base):
+    def facts(self, case, way, base):
         """What the expected time of a product by a tile depends on, the constants aside."""
-        m, n, k, bits, operands = case
+        (m, n, k, bits, operands), t = case, way
         ways = [IN_LINES if name in t.copied else way for name, way in (("a", operands.a), ("b", operands.b))]
         odd, other = operands.copied(t.copied, m, n, k)
         return {
@@ -355,7 +355,7 @@ class Model:
         store = c.store + c.flipped * e["flip"]
         row = np.array([c.line, c.sector, c.across, c.line])
         fetched = e["rows"] * row[e["left"]] + e["width"] * row[e["top"]] / e["ctas"]
-        work = np.maximum(2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate, fetched)
+        work = together(2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate, fetched)
         passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + c.store * -(-e["tiles"] // UNITS)
         whole = np.maximum(work, step)
         stream = c.streamed * (passed + whole * np.maximum(e["tiles"] * e["steps"] / UNITS, 4))
