@@ -235,13 +235,23 @@ def test_parts_are_added(m, n, parts, device):
         torch.testing.assert_close(c.double(), want, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("operands", [Operands(), Operands(ACROSS, ACROSS)], ids=["lines", "across"])
 @pytest.mark.parametrize("bits", HOPPER_TILES)
-def test_the_choice_has_the_least_expected_time(bits):
-    for m, n, k in ((256, 256, 256), (1000, 3000, 5000), (16384, 300, 4096), (8192, 8192, 8192), (512, 384, 10496)):
-        best = pick_hopper_tile(m, n, k, bits, 132)
-        ways = [w for t in candidates(bits) for w in (t, *in_parts(t, m, n, k, 132))]
-        times = [expected_time(t, m, n, k, bits, 132) for t in ways]
-        assert expected_time(best, m, n, k, bits, 132) == min(times) < max(times)
+def test_the_choice_has_the_least_expected_time(bits, operands):
+    """Also where it leaves out copies without asking what they would take."""
+    sizes = (
+        (256, 256, 256),
+        (1000, 3000, 5000),
+        (16384, 300, 4096),
+        (8192, 8192, 8192),
+        (8192, 600, 8192),
+        (512, 384, 10496),
+    )
+    for m, n, k in sizes:
+        best = pick_hopper_tile(m, n, k, bits, 132, operands, pairs=True)
+        ways = [w for t in candidates(bits, operands, True) for w in (t, *in_parts(t, m, n, k, 132))]
+        times = [expected_time(t, m, n, k, bits, 132, operands) for t in ways]
+        assert expected_time(best, m, n, k, bits, 132, operands) == min(times) < max(times)
         assert min(times) > 2e-6 * m * n * k / best.rate, "no faster than a full GPU"
     assert best.parts > 1, "few tiles and a long K"
     assert all(t.parts <= 10496 // t.bk // 3 for t in ways)

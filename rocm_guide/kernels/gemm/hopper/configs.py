@@ -9,8 +9,10 @@ programs; the choice is then among the other tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import triton
@@ -207,6 +209,20 @@ def expected_time(
     costs: Costs = COSTS,
 ) -> float:
     """Microseconds that a product is expected to take. A model, to choose among tiles by."""
+    return expected_times(tile, m, n, k, bits, units, operands, costs)(tile.parts)
+
+
+def expected_times(
+    tile: HopperTile,
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    units: int,
+    operands: Operands = PLAIN,
+    costs: Costs = COSTS,
+) -> Callable[[int], float]:
+    """:func:`expected_time` by parts of K: most of it does not depend on them."""
     tiles, steps = tiles_of(tile, m, n), triton.cdiv(k, tile.bk)
     store = costs.store + (costs.flipped if tile.flip else 0.0)
     # Of each program: a pair has twice the rows, shares the columns, and there are half as many pairs.
@@ -221,28 +237,34 @@ def expected_time(
     def full(programs: int) -> float:
         return max(programs * work, tile.step)
 
-    if tile.stream:
-        passed = costs.stream * max(1.0, units / max(tiles, 1))
-        time = passed + costs.store * triton.cdiv(tiles, units) + full(1) * max(tiles * steps / units, 4)
-        time *= costs.streamed
-    else:
-        pieces = tiles * tile.parts
-        rounds, rest = divmod(pieces, sets * tile.per)
-        each = triton.cdiv(steps, tile.parts)
-        time = rounds * (tile.per * store + each * full(tile.per))
-        if rest:
-            programs = triton.cdiv(rest, sets)
-            time += programs * store + each * full(programs)
-    time = costs.start + max(time, bits / 8e3 * (m * k + k * n) / costs.read)
-    if tile.parts > 1:
-        time += costs.add + 4e-3 * tile.parts * m * n / costs.written
+    least = bits / 8e3 * (m * k + k * n) / costs.read
     odd, other = operands.copied(tile.copied, m, n, k)
+    before = costs.start
     if odd or other:
-        time += costs.copy + 2e-3 * (bits // 8) * (odd / costs.copied + other / costs.moved)
-    return time
+        before += costs.copy + 2e-3 * (bits // 8) * (odd / costs.copied + other / costs.moved)
+
+    def time_in(parts: int) -> float:
+        if tile.stream:
+            passed = costs.stream * max(1.0, units / max(tiles, 1))
+            time = passed + costs.store * triton.cdiv(tiles, units) + full(1) * max(tiles * steps / units, 4)
+            time *= costs.streamed
+        else:
+            rounds, rest = divmod(tiles * parts, sets * tile.per)
+            each = -(-steps // parts)
+            time = rounds * (tile.per * store + each * full(tile.per)) if rounds else 0.0
+            if rest:
+                programs = -(-rest // sets)
+                time += programs * store + each * full(programs)
+        time = before + max(time, least)
+        if parts > 1:
+            time += costs.add + 4e-3 * parts * m * n / costs.written
+        return time
+
+    return time_in
 
 
-def candidates(bits: int, operands: Operands = PLAIN, pairs: bool = False) -> list[HopperTile]:
+@cache
+def candidates(bits: int, operands: Operands = PLAIN, pairs: bool = False) -> tuple[HopperTile, ...]:
     """All tiles for elements of that many bits: also flipped, the wide ones also shared out by steps, and what could be
     copied. ``pairs``: whether this Triton has them."""
     tiles = [t for t in HOPPER_TILES[bits] if pairs or t.ctas == 1]
@@ -252,17 +274,19 @@ def candidates(bits: int, operands: Operands = PLAIN, pairs: bool = False) -> li
     if operands.c == ODD:
         # C is then stored without TMA, which takes registers that the sums of the largest tiles need.
         tiles = [t for t in tiles if t.rows * t.width <= 128 * 128]
-    return [replace(t, copied=copied) for t in tiles for copied in dict.fromkeys(("", *across, across))]
+    return tuple(replace(t, copied=copied) for copied in dict.fromkeys(("", *across, across)) for t in tiles)
+
+
+def parts_of(tile: HopperTile, m: int, n: int, k: int, units: int) -> range:
+    """Into how many parts K can be shared out, for products with too few tiles to fill a GPU twice; at least one."""
+    fit = 2 * units * tile.per // tile.ctas // max(tiles_of(tile, m, n), 1)
+    most = 1 if tile.stream else min(MOST_PARTS, triton.cdiv(k, tile.bk) // LEAST_STEPS, fit)
+    return range(1, max(most, 1) + 1)
 
 
 def in_parts(tile: HopperTile, m: int, n: int, k: int, units: int) -> Iterator[HopperTile]:
-    """The ways to share K out, for products with too few tiles to fill a GPU twice."""
-    most = min(
-        MOST_PARTS,
-        triton.cdiv(k, tile.bk) // LEAST_STEPS,
-        2 * units * tile.per // tile.ctas // max(tiles_of(tile, m, n), 1),
-    )
-    return (replace(tile, parts=parts) for parts in range(2, most + 1) if not tile.stream)
+    """The ways to share K out, in two parts or more."""
+    return (replace(tile, parts=parts) for parts in parts_of(tile, m, n, k, units)[1:])
 
 
 def pick_hopper_tile(
@@ -278,7 +302,17 @@ def pick_hopper_tile(
     """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
-    ('128x256x64', '128x96x64 in 8')
+    ('128x256x64', '128x96x64 in 7')
     """
-    ways = [w for t in candidates(bits, operands, pairs) for w in (t, *in_parts(t, m, n, k, units))]
-    return min(ways, key=lambda t: expected_time(t, m, n, k, bits, units, operands, costs))
+    tiles = candidates(bits, operands, pairs)
+    found, least = (tiles[0], 1), math.inf
+    # No copy is worth it whose own time, with the arithmetic at the best rate, is more than the least so far.
+    copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.moved + 2e-6 * m * n * k / max(t.rate for t in tiles)
+    for t in tiles:
+        if t.copied and copying > least:
+            continue
+        time_in = expected_times(t, m, n, k, bits, units, operands, costs)
+        for parts in parts_of(t, m, n, k, units):
+            if (time := time_in(parts)) < least:
+                found, least = (t, parts), time
+    return replace(found[0], parts=found[1])
