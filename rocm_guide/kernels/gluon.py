@@ -21,7 +21,7 @@ fetch_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_gl
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 #: Whether two programs can fetch a tile together, each what half of it is asked for: Triton 3.9 has it, 3.6 has not.
-PAIRS = "multicast" in inspect.signature(fetch_tile).parameters
+PAIRS = "multicast" in inspect.signature(fetch_tile).parameters and hasattr(hopper.mbarrier.MBarrierLayout, "multicta")
 
 
 @gluon.constexpr_function

@@ -11,6 +11,14 @@ Three ways to share out the work (``MODE``). "tiles": each tile of C is one prog
 parts of K of each tile; the sums of the parts are added in order by a second kernel. "stream": the steps of the first
 ``share`` tiles are dealt out evenly (see :mod:`rocm_guide.kernels.gemm.stream_k`); all other tiles are whole.
 
+From Triton 3.9 on, programs can go in pairs (``CTAS`` = 2), on two neighbouring multiprocessors. A tile is then that of
+the pair: each program has half of its rows and fetches its own part of A; B, which both need, the first one fetches for
+both, by a multicast. It may do so when the warpgroups of both have read what was there before, hence a third kind of
+barrier. Half of the requests for B are saved, and requests are what a product waits for whose rows lie across sectors.
+
+A product may also be computed flipped, as C^T = B^T A^T, where that fits its sizes better: "A" and "row" are then of
+B^T, and only the strips that leave for C are turned round.
+
 fp8 products are added by the matrix unit with about 14 bits. So each sum of BK products is taken out and added to a
 total in fp32; while one warpgroup adds, the other one multiplies.
 
@@ -250,11 +258,12 @@ def gemm_hopper_kernel(
 ):
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, bn + rest), by persistent programs.
 
-    ``TILE``: parties, rows, bn, rest, bk, group of a :class:`rocm_guide.kernels.gemm.hopper.configs.HopperTile`. A_T,
-    B_T: the descriptor is of the transpose. ``rest_desc`` reads the last ``rest`` columns of a tile of B, for widths
-    that are no power of two; two parts of one half are also how fp8 keeps its sums in registers. ``ENDS``: whether
-    there is an epilogue and a bias, the activation, whether ``c`` is a descriptor. ``REGISTERS``: of a thread that
-    multiplies, and of one that fetches (the first warpgroup gets what is left).
+    ``TILE``: parties, rows (of both programs of a pair), bn, rest, bk, group and ctas of a
+    :class:`rocm_guide.kernels.gemm.hopper.configs.HopperTile`. A_T, B_T: the descriptor is of the transpose.
+    ``rest_desc`` reads the last ``rest`` columns of a tile of B, for widths that are no power of two; two parts of one
+    half are also how fp8 keeps its sums in registers. ``ENDS``: whether there is an epilogue and a bias, the
+    activation, whether ``c`` is a descriptor, whether C^T is computed. ``REGISTERS``: of a thread that multiplies, and
+    of one that fetches (the first warpgroup gets what is left).
     """
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]

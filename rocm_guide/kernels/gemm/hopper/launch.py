@@ -132,7 +132,7 @@ def plan_hopper(
     def maker_of(x: torch.Tensor, view: View, size: tuple[int, int], shared: bool) -> Callable[[torch.Tensor], Any]:
         """What makes the descriptor of a tensor like ``x``, or of its padded copy, for tiles of ``size``.
 
-        The programs of a pair divide such a tile where the rows are (see ``rows``), or each has all of it (``shared``).
+        The programs of a pair divide the rows of the kernel among them, or each has all of a tile (``shared``).
         """
         seen = view.rows(x)
         block = list(size[::-1] if view.transposed else size)
