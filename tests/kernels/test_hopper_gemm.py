@@ -133,7 +133,7 @@ def test_without_multicast_there_are_no_pairs(compiled, monkeypatch):
 
 def test_a_flipped_product_stores_c_as_it_is(compiled):
     """Its tiles are of C^T, and what TMA stores are strips of C: as many rows as a strip has columns."""
-    for flip, box in ((False, "<64x64xbf16"), (True, "<32x128xbf16")):
+    for flip, box in ((False, "64x64xbf16"), (True, "32x128xbf16")):
         compiled.clear()
         tile = next(
             t for t in HOPPER_TILES[16] if (t.rows, t.bn, t.strip) == (128 if flip else 64, 128, 32 if flip else 64)
@@ -141,7 +141,7 @@ def test_a_flipped_product_stores_c_as_it_is(compiled):
         hopper.gemm_hopper(empty(1000, 4112, dtype=BF16), empty(4112, 3000, dtype=BF16), tile=replace(tile, flip=flip))
         (kernel,) = kernels(compiled)
         stores = [line for line in kernel.asm["ttgir"].splitlines() if "async_tma_copy_local_to_global" in line]
-        assert stores and all(f"tensordesc{box}" in line for line in stores)
+        assert stores and all(re.search(rf"tensordesc<(tensor<)?{box}", line) for line in stores)
 
 
 def test_when_it_serves(compiled):
