@@ -253,11 +253,10 @@ def measured(dtype, m, n, k, b_t, most, rounds=1):
 
 
 def measure_named():
-    import torch
 
     rows = []
     for bits, shapes in NAMED_SHAPES.items():
-        dtype = torch.bfloat16 if bits == 16 else torch.float8_e4m3fn
+        dtype = torch_type(bits)
         for (m, n, k), ways in shapes:
             for b_t in ways:
                 rows.append(measured(dtype, m, n, k, b_t, 8, rounds=2))
@@ -313,7 +312,7 @@ class Model:
             timed = {w: t for w, t in row["us"].items() if w in ways}
             self.starts.append(len(self.entries))
             for w, t in ways.items():
-                if w in timed or (t.parts in (1, 2, 3, 4, 6, 8, 11, 16)):
+                if w in timed or t.parts in (1, 2, 3, 4, 6, 8, 11, 16):
                     self.entries.append((product, t))
                     self.names.append(w)
                     us.append(timed.get(w, math.nan))

@@ -34,11 +34,6 @@ from rocm_guide.kernels.launch import Launch, describer, maker, planned
 __all__ = []
 
 
-def tile_layout(block: list[int], kind: Any, pair: list[list[int]] | None) -> Any:
-    """How TMA lays a tile out in shared memory; ``pair``: how the two programs of a pair divide it (Triton 3.9)."""
-    return gl.NVMMASharedLayout.get_default_for(block, kind, **({"cga_layout": pair} if pair else {}))
-
-
 #: The types of operands and results.
 GLUON_TYPES = {
     torch.float16: gl.float16,
@@ -137,8 +132,9 @@ def plan_hopper(
         seen = view.rows(x)
         block = list(size[::-1] if view.transposed else size)
         stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
-        pair = ([[0, 0]] if shared else [[0, 1]] if t.flip != view.transposed else [[1, 0]]) if t.ctas > 1 else None
-        layout = tile_layout(block, GLUON_TYPES[x.dtype], pair)
+        half = [0, 0] if shared else [0, 1] if t.flip != view.transposed else [1, 0]
+        pair = {"cga_layout": [half]} if t.ctas > 1 else {}
+        layout = gl.NVMMASharedLayout.get_default_for(block, GLUON_TYPES[x.dtype], **pair)
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
 
