@@ -6,7 +6,6 @@ each also with K in parts, and on the library. From these times the constants ar
 to be right on products of awkward sizes, with the same bits each time.
 
     python -m benchmarks.kernels.gemm_hopper --check               # only that
-    python -m benchmarks.kernels.gemm_hopper --compile             # all tiles, which makes what follows shorter
     python -m benchmarks.kernels.gemm_hopper --sweep 400           # into results/gemm_hopper_sweep.jsonl
     python -m benchmarks.kernels.gemm_hopper --named               # known shapes, into results/gemm_hopper_named.json
     python -m benchmarks.kernels.gemm_hopper --fit --seconds 60    # print constants for both files; no GPU needed
@@ -17,14 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import random
 import re
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,21 @@ import numpy as np
 from rocm_guide.kernels.gemm.hopper.configs import (
     ACROSS,
     COSTS,
-    HOPPER_TILES,
     IN_LINES,
     IN_SECTORS,
     ODD,
     Operands,
+    asked_for,
+    at_once,
     candidates,
     expected_time,
     in_parts,
+    is_scattered,
     tiles_of,
     together,
 )
-from rocm_guide.kernels.gluon import PAIRS
+from rocm_guide.kernels.gemm.hopper.tiles import HOPPER_TILES
+from rocm_guide.kernels.gluon import CLUSTERS
 
 UNITS = 132
 SWEEP, NAMED = "gemm_hopper_sweep", "gemm_hopper_named"
@@ -70,13 +73,15 @@ LEAST_WORK = 1e9
 #: What is fitted of a tile.
 FITTED = ("rate", "step")
 #: Ways that a sweep times of each product.
-MOST = 14
+MOST = 16
 
 
 def name_of(tile, bits):
-    """b: 16 bits, f: 8; p: programs of a multiprocessor; c: pairs; t: flipped; s: stream; k: parts of K; +: copied."""
+    """b: 16 bits, f: 8; p: programs of a multiprocessor; c, q: in clusters of two, four; t: flipped; s: stream;
+    k: parts of K; +: copied.
+    """
     name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.width}{f'p{tile.per}' if tile.per > 1 else ''}"
-    name += "c" * (tile.ctas > 1) + "t" * tile.flip
+    name += {1: "", 2: "c", 4: "q"}[tile.ctas] + "t" * tile.flip
     name += "s" if tile.stream else f"k{tile.parts}" if tile.parts > 1 else ""
     return name + (f"+{tile.copied}" if tile.copied else "")
 
@@ -88,7 +93,7 @@ def operands_of(m, n, k, b_t, bits):
         pitch = columns * bits // 8
         return ODD if pitch % 16 else ACROSS if pitch % 32 else IN_SECTORS if pitch % 128 else IN_LINES
 
-    return Operands(way(k), way(k if b_t else n), ODD if n % 8 else IN_LINES)
+    return Operands(way(k), way(k if b_t else n), ODD if n % 8 else IN_LINES, True, bool(b_t))
 
 
 def all_ways(m, n, k, bits, operands):
@@ -98,7 +103,7 @@ def all_ways(m, n, k, bits, operands):
 def likely(m, n, k, b_t, bits, most, slack=2.0):
     """The tiles worth timing, by the chooser's constants: of each tile whole, and the best two numbers of parts."""
     operands, ways = operands_of(m, n, k, b_t, bits), []
-    for t in candidates(bits, operands, PAIRS):
+    for t in candidates(bits, operands, CLUSTERS):
         parts = [(expected_time(w, m, n, k, bits, UNITS, operands), w) for w in in_parts(t, m, n, k, UNITS)]
         ways += [(expected_time(t, m, n, k, bits, UNITS, operands), t), *sorted(parts, key=lambda x: x[0])[:2]]
     ways.sort(key=lambda x: x[0])
@@ -160,20 +165,30 @@ def every_way():
     found = []
     for bits in NAMED_SHAPES:
         first = HOPPER_TILES[bits][0]
-        tiles = candidates(bits, Operands(ACROSS, ACROSS), PAIRS)
+        tiles = candidates(bits, Operands(ACROSS, ACROSS), CLUSTERS)
         found += [(bits, t) for t in tiles if not t.copied or replace(t, copied="") == first]
     return found
 
 
-def compile_kinds(bits, tile):
-    """Launch a tile in each way in which a sweep does: Triton keeps what it compiled for the next process."""
+def compile_kind(kind):
+    """Launch a tile once, so that Triton has it ready for another process."""
     from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
 
-    dtype = torch_type(bits)
-    for n, k, b_t, parts in product((520, 521), (528,), (0, 1), (1, 2)):
-        if not (bits == 8 and (not b_t or n % 16)) and not (parts > 1 and (tile.stream or n % 8)):
-            (a,), (b,) = matrices(300, n, k, dtype, 0, b_t)
-            gemm_hopper(a, b, tile=replace(tile, parts=parts))
+    bits, tile, b_t, odd = kind
+    (a,), (b,) = matrices(300, 521 if odd else 528, 528, torch_type(bits), 0, b_t)
+    gemm_hopper(a, b, tile=tile)
+
+
+def compile_for(products, most):
+    """Compile the tiles that are likely for (m, n, k, whether B is transposed, bits), several processes at a time."""
+    kinds: dict[Any, None] = {}
+    for m, n, k, b_t, bits in products:
+        for t in likely(m, n, k, b_t, bits, most):
+            kind = bits, replace(t, parts=min(t.parts, 2), copied=""), bool(b_t), bool(n % 8) and t.parts == 1
+            kinds[kind] = None
+    with ProcessPoolExecutor(16, multiprocessing.get_context("spawn")) as pool:
+        for _ in pool.map(compile_kind, kinds):
+            pass
 
 
 def in_processes(option, processes=16):
@@ -253,8 +268,8 @@ def measured(dtype, m, n, k, b_t, most, rounds=1):
 
 
 def measure_named():
-
     rows = []
+    compile_for([(*s, b_t, bits) for bits, shapes in NAMED_SHAPES.items() for s, ways in shapes for b_t in ways], 8)
     for bits, shapes in NAMED_SHAPES.items():
         dtype = torch_type(bits)
         for (m, n, k), ways in shapes:
@@ -267,24 +282,24 @@ def measure_named():
 def sweep(count, seconds, file):
     """Random products that are large enough for this kernel, bf16 four of five, else fp8; one line of JSON for each as
     soon as it is measured."""
-    import torch
-
     from benchmarks.kernels.gemm import random_shape
     from benchmarks.timing import stamp
 
-    rng, until = random.Random(6), time.monotonic() + seconds
+    rng, products = random.Random(6), []
+    for i in range(count):
+        bits, (m, n, k) = 8 if i % 5 == 4 else 16, (1, 1, 1)
+        while 2 * m * n * k < LEAST_WORK:
+            m, n, k = random_shape(rng, 16 if bits == 8 else 1)
+        products.append((m, n, k, bits == 8 or i % 2, bits))
+    compile_for(products, MOST)
+    until = time.monotonic() + seconds
     with file.open("w") as f:
         f.write(json.dumps(stamp()) + "\n")
-        for i in range(count):
-            dtype = torch.float8_e4m3fn if i % 5 == 4 else torch.bfloat16
-            m = n = k = 1
-            while 2 * m * n * k < LEAST_WORK:
-                m, n, k = random_shape(rng, 16 if dtype.itemsize == 1 else 1)
+        for i, (m, n, k, b_t, bits) in enumerate(products):
             if time.monotonic() > until:
                 print(f"{i} products in {seconds} s")
                 break
-            row = measured(dtype, m, n, k, dtype.itemsize == 1 or i % 2, MOST)
-            f.write(json.dumps(row) + "\n")
+            f.write(json.dumps(measured(torch_type(bits), m, n, k, b_t, MOST)) + "\n")
             f.flush()
 
 
@@ -340,30 +355,42 @@ class Model:
         (m, n, k, bits, operands), t = case, way
         ways = [IN_LINES if name in t.copied else way for name, way in (("a", operands.a), ("b", operands.b))]
         odd, other = operands.copied(t.copied, m, n, k)
+        along = operands.a_along if t.flip else operands.b_along
+        pieces, top = asked_for(t, IN_LINES if ways[not t.flip] == ODD else ways[not t.flip], along)
         return {
             "tile": self.names_of_tiles.index(base), "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
-            "ctas": t.ctas, "rows": t.bm // t.ctas, "width": t.width, "bk": t.bk, "tiles": tiles_of(t, m, n),
-            "steps": -(-k // t.bk), "left": ways[t.flip], "top": ways[not t.flip], "bytes": bits // 8 * (m * k + k * n),
-            "area": m * n, "size": bits // 8, "odd": odd, "other": other,
+            "ctas": t.ctas, "sets": at_once(t, UNITS) // t.per, "tiles": tiles_of(t, m, n), "steps": -(-k // t.bk),
+            "rows": t.bm // t.ctas, "width": t.width, "bk": t.bk, "to_odd": operands.c == ODD and t.parts == 1,
+            "narrow": not along and t.blocks[-1] < 64, "left": ways[t.flip], "top": top, "pieces": pieces,
+            "kept": bits // 8 * k * (m if t.flip else n), "read": bits // 8 * k * (n if t.flip else m),
+            "scattered": is_scattered(t, m, n), "area": m * n, "size": bits // 8, "odd": odd, "other": other,
         }  # fmt: skip
 
     def times(self, rows=slice(None)):
         """:func:`expected_time` of the entries ``rows``, of all of them at once."""
         e = {name: values[rows] for name, values in self.columns.items()}
         c, rate, step = self.costs, self.rates[e["tile"]], self.steps[e["tile"]]
-        store = c.store + c.flipped * e["flip"]
+        store = np.where(
+            e["flip"],
+            np.where(e["to_odd"], c.odd_flipped, c.flipped),
+            np.where(e["to_odd"], c.odd_upright, c.upright),
+        )
+        store = c.store + 1e-4 * e["rows"] * e["width"] * store
         row = np.array([c.line, c.sector, c.across, c.line])
-        fetched = e["rows"] * row[e["left"]] + e["width"] * row[e["top"]] / e["ctas"]
-        work = together(2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate, fetched)
-        passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + c.store * -(-e["tiles"] // UNITS)
+        fetched = e["rows"] * row[e["left"]] + e["pieces"] * row[e["top"]] / e["ctas"]
+        work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
+        work = together(work, fetched)
+        passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + store * -(-e["tiles"] // UNITS)
         whole = np.maximum(work, step)
         stream = c.streamed * (passed + whole * np.maximum(e["tiles"] * e["steps"] / UNITS, 4))
-        sets, each = UNITS // e["ctas"], -(-e["steps"] // e["parts"])
+        sets, each = e["sets"], -(-e["steps"] // e["parts"])
         rounds, rest = np.divmod(e["tiles"] * e["parts"], sets * e["per"])
         last = -(-rest // sets)
         time = rounds * (e["per"] * store + each * np.maximum(e["per"] * work, step))
         time += np.where(rest > 0, last * store + each * np.maximum(last * work, step), 0)
-        time = c.start + np.maximum(np.where(e["stream"], stream, time), e["bytes"] * 1e-3 / c.read)
+        read = e["kept"] + e["read"] * np.where(e["scattered"], c.scattered, 1)
+        least = read * 1e-3 / c.read + 2e-3 * e["area"] / c.written
+        time = c.start + together(np.where(e["stream"], stream, time), least)
         time += np.where(e["parts"] > 1, c.add + 4e-3 * e["parts"] * e["area"] / c.written, 0)
         moved = c.copy + 2e-3 * e["size"] * (e["odd"] / c.copied + e["other"] / c.moved)
         return time + np.where(e["odd"] + e["other"] > 0, moved, 0)
@@ -379,17 +406,19 @@ class Model:
 
     def loss(self, expected, misfit):
         """Time lost by the choice (and more for the worst ones), a share of how far the model is off, and a penalty
-        where it prefers what was not timed."""
+        where it prefers what was not timed. An error that all ways of a product share counts little."""
         least, others, chosen = self.choice(expected)
         took = self.us[chosen]
         total = np.log(took / self.best) + 3 * np.maximum(0, np.log(0.92 * took / np.maximum(self.library, self.best)))
         total += 2 * np.maximum(0, np.log(1.02 * least / np.minimum(others, 2 * least)))
-        off = np.where(self.timed, np.abs(np.log(expected / self.us)), 0) * self.weight
-        return (total.sum() + misfit * off.sum()) / len(self.starts)
+        off = np.log(np.where(self.timed, expected / self.us, 1))
+        mean = np.add.reduceat(off * self.weight, self.starts)
+        off = np.abs(off - np.repeat(mean, self.lengths)) * self.weight
+        return (total.sum() + misfit * (off.sum() + 0.2 * np.abs(mean).sum())) / len(self.starts)
 
-    def improve(self, seconds, misfit):
+    def improve(self, seconds, misfit, seed):
         """Change one constant at a time at random, and keep what lessens the loss."""
-        rng, until, scale = random.Random(0), time.monotonic() + seconds, 0.3
+        rng, until, scale = random.Random(seed), time.monotonic() + seconds, 0.3
         best, costs = self.loss(self.expected, misfit), [f.name for f in fields(COSTS)]
         while time.monotonic() < until:
             before, factor, expected = self.costs, math.exp(rng.gauss(0, scale)), self.expected
@@ -428,11 +457,11 @@ def stored(folder):
     return lines[1:] + json.loads((folder / f"{NAMED}.json").read_text())["products"]
 
 
-def fit(rows, seconds):
+def fit(rows, seconds, seed):
     model = Model(rows)
     model.report("before")
     for misfit in (2.0, 0.3):  # first mostly for the times, then for the choice
-        model.improve(seconds / 2, misfit)
+        model.improve(seconds / 2, misfit, seed)
     for won, most, case, choice, us in model.report("after")[:15]:
         print(f"  {won:.3f} (best contender {most:.3f}) {case[:4]} {choice}: {us:.1f} us")
     print(", ".join(f"{f.name}={getattr(model.costs, f.name):.3g}" for f in fields(COSTS)))
@@ -445,27 +474,25 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--sweep", type=int, metavar="PRODUCTS")
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--seconds", type=float, default=600, help="at most, of the sweep; of the fit")
+    parser.add_argument("--seed", type=int, default=0, help="of the fit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    for option, each in (("--compile", compile_kinds), ("--check", check)):
-        if getattr(options, option.removeprefix("--")):
-            if not options.part:
-                in_processes(option)
-                continue
-            for bits, tile in every_way()[options.part[0] :: options.part[1]]:
-                each(bits, tile)
+    if options.check and not options.part:
+        in_processes("--check")
+    elif options.check:
+        for bits, tile in every_way()[options.part[0] :: options.part[1]]:
+            check(bits, tile)
     if options.named:
         save(NAMED, measure_named(), options.out)
     if options.sweep:
         sweep(options.sweep, options.seconds, options.out / f"{SWEEP}.jsonl")
     if options.fit:
-        fit(stored(options.out), options.seconds)
+        fit(stored(options.out), options.seconds, options.seed)
 
 
 if __name__ == "__main__":

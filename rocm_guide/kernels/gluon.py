@@ -20,8 +20,10 @@ __all__ = []
 fetch_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
-#: Whether two programs can fetch a tile together, each what half of it is asked for: Triton 3.9 has it, 3.6 has not.
-PAIRS = "multicast" in inspect.signature(fetch_tile).parameters and hasattr(hopper.mbarrier.MBarrierLayout, "multicta")
+#: Whether one program can fetch a tile for all of its cluster, by a multicast: Triton 3.9 has it, 3.6 has not.
+CLUSTERS = "multicast" in inspect.signature(fetch_tile).parameters and hasattr(
+    hopper.mbarrier.MBarrierLayout, "multicta"
+)
 
 
 @gluon.constexpr_function
@@ -43,54 +45,56 @@ def to_int64(x):
 
 
 @gluon.constexpr_function
-def pair_split(CTAS, FLIP=False):
-    """For layouts: that the rows of a tile are divided between the programs of a pair (CTAS = 2); the columns, if FLIP.
+def divided(CTAS, ALONG=0):
+    """For layouts: how a tile is divided among the programs of a cluster: along its rows, or columns (ALONG = 1).
 
-    Pairs need Triton 3.9: its layouts say so by ``cga_layout``. Without a pair nothing is said, as 3.6 has it.
+    Clusters need Triton 3.9: its layouts say so by ``cga_layout``. Without one nothing is said, as 3.6 has it.
     """
-    return {"cga_layout": [[0, 1] if FLIP else [1, 0]]} if CTAS == 2 else {}
+    parts = [[0, 1 << bit] if ALONG else [1 << bit, 0] for bit in range(CTAS.bit_length() - 1)]
+    return {"cga_layout": parts} if CTAS > 1 else {}
 
 
 @gluon.constexpr_function
 def sums_layout(columns, depth, CTAS):
     """How a warpgroup that multiplies holds its sums, with ``columns`` of B and ``depth`` of K for one instruction."""
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, depth], **pair_split(CTAS))
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, depth], **divided(CTAS))
 
 
 @gluon.constexpr_function
-def shared_layout(shape, kind, CTAS, FLIP=False):
+def shared_layout(shape, kind, CTAS, ALONG=0):
     """How TMA lays a tile out in shared memory."""
-    return gl.NVMMASharedLayout.get_default_for(list(shape), kind, **pair_split(CTAS, FLIP))
+    return gl.NVMMASharedLayout.get_default_for(list(shape), kind, **divided(CTAS, ALONG))
 
 
 @gluon.constexpr_function
-def row_by_row(CTAS, FLIP=False):
+def row_by_row(CTAS, ALONG=0):
     """A layout in which each warp has a row of 32 columns."""
-    return gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0], **pair_split(CTAS, FLIP))
+    return gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0], **divided(CTAS, ALONG))
 
 
 @gluon.constexpr_function
-def _barrier_layout(CTAS, OF_PAIR):
-    return hopper.mbarrier.MBarrierLayout(*([[[0 if OF_PAIR else 1]]] if CTAS == 2 else []))
+def _barrier_layout(CTAS, OF_ALL):
+    parts = [[0 if OF_ALL else 1 << bit] for bit in range(CTAS.bit_length() - 1)]
+    return hopper.mbarrier.MBarrierLayout(*([parts] if parts else []))
 
 
 @gluon.jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, CTAS: gl.constexpr = 1, OF_PAIR: gl.constexpr = False):
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, CTAS: gl.constexpr = 1, OF_ALL: gl.constexpr = False):
     """COUNT barriers in shared memory, each of which ARRIVALS partitions (or one fetch) complete.
 
-    Each program of a pair has its own, or, with OF_PAIR, the first one has them and the partitions of both arrive.
+    Each program of a cluster has its own, or, with OF_ALL, the first one has them and the partitions of all arrive.
     """
-    EACH: gl.constexpr = 1 if OF_PAIR else CTAS
-    found = gl.allocate_shared_memory(gl.int64, [COUNT, EACH], _barrier_layout(CTAS, OF_PAIR))
+    EACH: gl.constexpr = 1 if OF_ALL else CTAS
+    found = gl.allocate_shared_memory(gl.int64, [COUNT, EACH], _barrier_layout(CTAS, OF_ALL))
     for i in gl.static_range(COUNT):
         hopper.mbarrier.init(found.index(i), count=ARRIVALS)
     return found
 
 
 @gluon.jit
-def fetch_for_both(desc, at, arrived, room, CTAS: gl.constexpr):
-    """Fetch a tile once for both programs of a pair: one request to the L2 cache, two that receive (multicast)."""
-    if CTAS == 2:
+def fetch_for_all(desc, at, arrived, room, CTAS: gl.constexpr):
+    """Fetch a tile once for all programs of a cluster: one request to the L2 cache, which all receive (multicast)."""
+    if CTAS > 1:
         fetch_tile(desc, at, arrived, room, multicast=True)
     else:
         fetch_tile(desc, at, arrived, room)

@@ -5,8 +5,10 @@ In reading order:
 
 - ``work``: Which tiles and steps of K each program has, and which stage of shared memory is next.
 - ``kernel``: The kernel: a warp that fetches, and one or two warpgroups that multiply.
+- ``sums``: What a warpgroup that multiplies does in a step, and the blocks of columns that its sums are.
 - ``store``: How sums leave the registers, a strip at a time.
 - ``helpers``: Two small kernels around it: one copies matrices before it, one adds up partial sums after it.
-- ``configs``: Its tiles, and the choice among them by the time that each is expected to take.
+- ``tiles``: Its tiles.
+- ``configs``: The choice among them by the time that each is expected to take.
 - ``launch``: Which products it fits, and with what it is launched.
 """

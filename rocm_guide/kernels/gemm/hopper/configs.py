@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`), and the choice among them.
+"""The choice among the tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`).
 
 The constants were fitted to the times of 437 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.9), which stand in
 benchmarks/results/gemm_hopper_sweep.jsonl and gemm_hopper_named.json; benchmarks/kernels/gemm_hopper.py measures and
-fits. There the choice reaches 97 % of the speed of the best tile that was timed, on average. Triton 3.6 has no pairs of
-programs; the choice is then among the other tiles.
+fits. There the choice reaches 98 % of the speed of the best tile that was timed, on average. Triton 3.6 has no
+clusters of programs; the choice is then among the other tiles.
 """
 
 from __future__ import annotations
@@ -17,121 +17,9 @@ from typing import Any
 
 import triton
 
+from rocm_guide.kernels.gemm.hopper.tiles import HOPPER_TILES, HopperTile
+
 __all__ = []
-
-#: Of a multiprocessor.
-ALL_REGISTERS = 1 << 16
-
-
-@dataclass(frozen=True)
-class HopperTile:
-    """How one GEMM is launched: each of ``parties`` warpgroups has ``rows`` rows and ``bn + rest`` columns of the tile.
-
-    ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns, ``group`` rows of
-    tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
-    ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a",
-    "b" or "ab" are copied to rows of whole lines of the cache first. ``ctas``: 2 for pairs of programs, one above the
-    other, that fetch B together. ``flip``: what is computed is C^T = B^T A^T, so the rows are the columns of C.
-
-    What it costs on an H100: ``rate``, TFLOPS of a full GPU far from the ends of a product, and ``step``, the least
-    microseconds that one step of ``bk`` takes, however few programs there are.
-    """
-
-    rows: int
-    bn: int
-    rest: int
-    bk: int
-    stages: int
-    strip: int = 64
-    group: int = 8
-    parties: int = 2
-    per: int = 1
-    stream: bool = False
-    parts: int = 1
-    copied: str = ""
-    ctas: int = 1
-    flip: bool = False
-    rate: float = 600.0
-    step: float = 0.3
-
-    @property
-    def bm(self) -> int:
-        """Rows of a tile of C (of C^T, if flipped), or of the two of a pair."""
-        return self.parties * self.rows * self.ctas
-
-    @property
-    def width(self) -> int:
-        """Columns of a tile of C."""
-        return self.bn + self.rest
-
-    @property
-    def registers(self) -> tuple[int, ...]:
-        """Registers of a thread of the second warpgroup that multiplies, if there is one, and of one that fetches."""
-        return (232, 40) if self.parties == 2 else (40,)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The compile options: several programs share a multiprocessor's registers.
-
-        The assembler wants at least 90 for one instruction that multiplies 64 x 128, whatever the warpgroup has.
-        """
-        threads = 128 * (self.parties + 1)
-        found = {"num_warps": 4, "maxnreg": ALL_REGISTERS // (threads * self.per) // 8 * 8 if self.per > 1 else None}
-        return {**found, "num_ctas": self.ctas} if self.ctas > 1 else found
-
-    def __str__(self) -> str:
-        how = " stream" if self.stream else f" in {self.parts}" if self.parts > 1 else ""
-        how += f", {self.per} at a time" if self.per > 1 else ""
-        how += (", in pairs" if self.ctas > 1 else "") + (", flipped" if self.flip else "")
-        return f"{self.bm}x{self.width}x{self.bk}{how}{f', {self.copied} copied' if self.copied else ''}"
-
-
-#: By bits of the element type.
-HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
-    16: (
-        HopperTile(64, 256, 0, 64, 4, rate=827, step=0.35),
-        HopperTile(128, 128, 0, 64, 4, 32, rate=798, step=0.35),
-        HopperTile(64, 128, 64, 64, 4, rate=808, step=0.3),
-        HopperTile(64, 128, 0, 64, 6, rate=790, step=0.22),
-        HopperTile(128, 128, 0, 64, 3, 32, parties=1, per=2, rate=607, step=0.25),
-        HopperTile(64, 256, 0, 64, 5, 32, parties=1, rate=817, step=0.3),
-        HopperTile(64, 128, 0, 64, 4, 32, parties=1, per=2, rate=743, step=0.277),
-        HopperTile(128, 64, 0, 64, 4, 32, parties=1, per=2, rate=519, step=0.17),
-        HopperTile(64, 64, 0, 64, 4, 32, parties=1, per=3, rate=344, step=0.162),
-        HopperTile(64, 128, 32, 64, 5, 32, rate=734, step=0.26),
-        HopperTile(128, 128, 32, 64, 3, 32, rate=686, step=0.4),
-        HopperTile(128, 128, 64, 64, 3, 32, rate=743, step=0.45),
-        HopperTile(64, 64, 32, 64, 6, 32, rate=723, step=0.2),
-        HopperTile(64, 128, 16, 64, 5, 16, rate=655, step=0.25),
-        HopperTile(64, 64, 16, 64, 7, 16, rate=614, step=0.19),
-        HopperTile(64, 256, 0, 64, 4, ctas=2, rate=816, step=0.35),
-        HopperTile(64, 128, 64, 64, 4, ctas=2, rate=733, step=0.54),
-        HopperTile(64, 128, 32, 64, 5, 32, ctas=2, rate=678, step=0.26),
-        HopperTile(64, 128, 16, 64, 5, 16, ctas=2, rate=618, step=0.25),
-        HopperTile(64, 128, 0, 64, 6, ctas=2, rate=700, step=0.22),
-        HopperTile(64, 64, 32, 64, 6, 32, ctas=2, rate=583, step=0.2),
-        HopperTile(64, 256, 0, 64, 5, 32, parties=1, ctas=2, rate=680, step=0.3),
-        HopperTile(128, 128, 0, 64, 4, 32, ctas=2, rate=766, step=0.35),
-        HopperTile(128, 128, 64, 64, 3, 32, ctas=2, rate=725, step=0.45),
-    ),
-    8: (
-        HopperTile(64, 128, 128, 128, 4, rate=1511, step=0.4),
-        HopperTile(64, 128, 64, 128, 4, rate=1484, step=0.35),
-        HopperTile(64, 128, 0, 128, 6, rate=1526, step=0.346),
-        HopperTile(64, 128, 0, 128, 4, 32, parties=1, per=2, rate=1775, step=0.264),
-        HopperTile(128, 64, 0, 128, 4, 32, parties=1, per=2, rate=1173, step=0.264),
-        HopperTile(64, 64, 0, 128, 4, 32, parties=1, per=3, rate=1599, step=0.18),
-        HopperTile(64, 128, 32, 128, 5, 32, rate=1422, step=0.32),
-        HopperTile(64, 64, 32, 128, 6, 32, rate=1391, step=0.28),
-        HopperTile(64, 128, 16, 128, 5, 16, rate=1245, step=0.31),
-        HopperTile(64, 64, 16, 128, 7, 16, rate=1209, step=0.27),
-        HopperTile(64, 128, 128, 128, 4, ctas=2, rate=1446, step=0.4),
-        HopperTile(64, 128, 64, 128, 4, ctas=2, rate=1402, step=0.35),
-        HopperTile(64, 128, 0, 128, 6, ctas=2, rate=1516, step=0.4),
-        HopperTile(64, 128, 32, 128, 5, 32, ctas=2, rate=1132, step=0.32),
-        HopperTile(64, 64, 32, 128, 6, 32, ctas=2, rate=1006, step=0.28),
-    ),
-}
 
 #: How the rows of an operand lie in memory, of which a tile asks for 128 bytes at a time: in one line of the cache; in
 #: whole sectors of 32 bytes; across sectors; or at addresses that TMA does not take, so that the operand is copied.
@@ -144,11 +32,16 @@ MOST_PARTS = 16
 
 @dataclass(frozen=True)
 class Operands:
-    """How A and B lie in memory: IN_LINES, IN_SECTORS, ACROSS or ODD; and C, where only ODD matters."""
+    """How A and B lie in memory: IN_LINES, IN_SECTORS, ACROSS or ODD; and C, where only ODD matters.
+
+    ``a_along``, ``b_along``: whether their rows in memory are along K, as they are in A B^T.
+    """
 
     a: int = IN_LINES
     b: int = IN_LINES
     c: int = IN_LINES
+    a_along: bool = True
+    b_along: bool = True
 
     def copied(self, ways: str, m: int, n: int, k: int) -> tuple[int, int]:
         """Elements at odd addresses that are copied, and other elements: those of ``ways`` ("a", "b", "ab")."""
@@ -161,26 +54,33 @@ class Costs:
     """Microseconds on an H100: of a launch, of storing a tile, of passing partial sums on, of the two small kernels.
 
     ``line``, ``sector``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes: in one line of the
-    cache, in whole sectors of two lines, across sectors. ``flipped``: of storing a tile of C^T, how much more.
-    ``read``, ``written``: GB/s at which operands come from memory, partial sums go there and back; ``copied`` and
-    ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``: how much longer a product
-    takes for sharing out steps, its start aside.
+    cache, in whole sectors of two lines, across sectors. ``upright``, ``flipped``: of storing 10,000 elements of a
+    tile, of C or C^T, and ``odd_upright``, ``odd_flipped`` where TMA does not store them. ``crossed``: how much longer
+    multiplying takes with narrow blocks of a B whose rows are not along K; ``scattered``: reading the operand whose
+    readers are not next to each other. ``read``, ``written``: GB/s at which operands come from memory, C and partial
+    sums go there; ``copied`` and ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``:
+    how much longer a product takes for sharing out steps, its start aside.
     """
 
-    start: float = 3.62
-    store: float = 0.947
-    flipped: float = 0.0985
-    stream: float = 12.3
-    add: float = 1.07
-    copy: float = 3.0
+    start: float = 3.44
+    store: float = 0.431
+    upright: float = 0.0867
+    flipped: float = 0.11
+    odd_upright: float = 1.28
+    odd_flipped: float = 1.02
+    crossed: float = 1.06
+    scattered: float = 1.2
+    stream: float = 10.5
+    add: float = 1.3
+    copy: float = 1.26
     line: float = 0.000886
-    sector: float = 0.00133
-    across: float = 0.0023
-    read: float = 2390.0
-    written: float = 2310.0
-    copied: float = 964.0
-    moved: float = 1000.0
-    streamed: float = 1.08
+    sector: float = 0.00126
+    across: float = 0.00229
+    read: float = 2750.0
+    written: float = 2030.0
+    copied: float = 924.0
+    moved: float = 2170.0
+    streamed: float = 1.18
 
 
 COSTS = Costs()
@@ -188,9 +88,36 @@ PLAIN = Operands()
 
 
 def tiles_of(tile: HopperTile, m: int, n: int) -> int:
-    """How many tiles (of pairs, if they are in pairs) a product has."""
+    """How many tiles (of clusters, if there are any) a product has."""
     rows, columns = (n, m) if tile.flip else (m, n)
     return triton.cdiv(rows, tile.bm) * triton.cdiv(columns, tile.width)
+
+
+def at_once(tile: HopperTile, units: int) -> int:
+    """How many programs, or clusters of them, are at work at a time.
+
+    The multiprocessors of a cluster are neighbours (of one GPC), so some are left over from four on: of an H100's 132,
+    the driver (cudaOccupancyMaxActiveClusters) finds 66 clusters of two, and 30 of four.
+    """
+    return (units if tile.ctas < 4 else units * 10 // 11) * tile.per // tile.ctas
+
+
+def is_scattered(tile: HopperTile, m: int, n: int) -> bool:
+    """Whether programs that need the same rows at the same time are not next to each other: see tile_order."""
+    rows, columns = (n, m) if tile.flip else (m, n)
+    return columns > tile.width and rows > tile.bm * max(1, tile.group // tile.ctas)
+
+
+def asked_for(tile: HopperTile, way: int, along: bool) -> tuple[int, int]:
+    """How many pieces of a row, of up to 128 bytes, a step asks for of the operand that has the columns; and how they
+    lie in the cache.
+
+    Where rows are not along K, each block of columns has pieces of its own for each row, and tiles whose width is no
+    multiple of a line begin in the middle of one.
+    """
+    if along:
+        return sum(tile.blocks), way
+    return sum(max(block, 64) for block in tile.blocks), max(way, IN_SECTORS) if tile.width % 64 else way
 
 
 def together(a: Any, b: Any) -> Any:
@@ -224,38 +151,47 @@ def expected_times(
 ) -> Callable[[int], float]:
     """:func:`expected_time` by parts of K: most of it does not depend on them."""
     tiles, steps = tiles_of(tile, m, n), triton.cdiv(k, tile.bk)
-    store = costs.store + (costs.flipped if tile.flip else 0.0)
-    # Of each program: a pair has twice the rows, shares the columns, and there are half as many pairs.
-    rows, sets = tile.bm // tile.ctas, units // tile.ctas
+    # Of each program: those of a cluster divide its rows, and share the columns.
+    rows, sets = tile.bm // tile.ctas, at_once(tile, units) // tile.per
     # Microseconds of a step while one program has the multiprocessor for itself: see full() for several.
     work = 2e-6 * rows * tile.width * tile.bk / (tile.rate / units)
+    area = 1e-4 * rows * tile.width
+    store = costs.store + area * (costs.flipped if tile.flip else costs.upright)
+    to_odd = costs.store + area * (costs.odd_flipped if tile.flip else costs.odd_upright)
     row = costs.line, costs.sector, costs.across, costs.line
-    of_a, of_b = (row[IN_LINES if x in tile.copied else way] for x, way in (("a", operands.a), ("b", operands.b)))
-    left, top = (of_b, of_a) if tile.flip else (of_a, of_b)
-    work = together(work, rows * left + tile.width * top / tile.ctas)
+    of_a, of_b = ((IN_LINES if x in tile.copied else way) for x, way in (("a", operands.a), ("b", operands.b)))
+    left, top, along = (of_b, of_a, operands.a_along) if tile.flip else (of_a, of_b, operands.b_along)
+    pieces, top = asked_for(tile, IN_LINES if top == ODD else top, along)
+    if not along and tile.blocks[-1] < 64:
+        work *= costs.crossed
+    work = together(work, rows * row[left] + pieces * row[top] / tile.ctas)
 
     def full(programs: int) -> float:
         return max(programs * work, tile.step)
 
-    least = bits / 8e3 * (m * k + k * n) / costs.read
+    kept, read = (k * m, 1.0 * k * n) if tile.flip else (k * n, 1.0 * k * m)
+    if is_scattered(tile, m, n):
+        read *= costs.scattered
+    least = bits / 8e3 * (kept + read) / costs.read + 2e-3 * m * n / costs.written
     odd, other = operands.copied(tile.copied, m, n, k)
     before = costs.start
     if odd or other:
         before += costs.copy + 2e-3 * (bits // 8) * (odd / costs.copied + other / costs.moved)
 
     def time_in(parts: int) -> float:
+        stored = to_odd if parts == 1 and operands.c == ODD else store
         if tile.stream:
             passed = costs.stream * max(1.0, units / max(tiles, 1))
-            time = passed + costs.store * triton.cdiv(tiles, units) + full(1) * max(tiles * steps / units, 4)
+            time = passed + stored * triton.cdiv(tiles, units) + full(1) * max(tiles * steps / units, 4)
             time *= costs.streamed
         else:
             rounds, rest = divmod(tiles * parts, sets * tile.per)
             each = -(-steps // parts)
-            time = rounds * (tile.per * store + each * full(tile.per)) if rounds else 0.0
+            time = rounds * (tile.per * stored + each * full(tile.per)) if rounds else 0.0
             if rest:
                 programs = -(-rest // sets)
-                time += programs * store + each * full(programs)
-        time = before + max(time, least)
+                time += programs * stored + each * full(programs)
+        time = before + together(time, least)
         if parts > 1:
             time += costs.add + 4e-3 * parts * m * n / costs.written
         return time
@@ -264,10 +200,10 @@ def expected_times(
 
 
 @cache
-def candidates(bits: int, operands: Operands = PLAIN, pairs: bool = False) -> tuple[HopperTile, ...]:
+def candidates(bits: int, operands: Operands = PLAIN, clusters: bool = False) -> tuple[HopperTile, ...]:
     """All tiles for elements of that many bits: also flipped, the wide ones also shared out by steps, and what could be
-    copied. ``pairs``: whether this Triton has them."""
-    tiles = [t for t in HOPPER_TILES[bits] if pairs or t.ctas == 1]
+    copied. ``clusters``: whether this Triton has them."""
+    tiles = [t for t in HOPPER_TILES[bits] if clusters or t.ctas == 1]
     streams = [replace(t, stream=True) for t in tiles if t.bm * t.width == 128 * 256 and t.ctas == 1]
     tiles += [*(replace(t, flip=True) for t in tiles), *streams]
     across = ("a" if operands.a == ACROSS else "") + ("b" if operands.b == ACROSS else "")
@@ -279,7 +215,7 @@ def candidates(bits: int, operands: Operands = PLAIN, pairs: bool = False) -> tu
 
 def parts_of(tile: HopperTile, m: int, n: int, k: int, units: int) -> range:
     """Into how many parts K can be shared out, for products with too few tiles to fill a GPU twice; at least one."""
-    fit = 2 * units * tile.per // tile.ctas // max(tiles_of(tile, m, n), 1)
+    fit = 2 * at_once(tile, units) // max(tiles_of(tile, m, n), 1)
     most = 1 if tile.stream else min(MOST_PARTS, triton.cdiv(k, tile.bk) // LEAST_STEPS, fit)
     return range(1, max(most, 1) + 1)
 
@@ -297,14 +233,14 @@ def pick_hopper_tile(
     units: int,
     operands: Operands = PLAIN,
     costs: Costs = COSTS,
-    pairs: bool = False,
+    clusters: bool = False,
 ) -> HopperTile:
     """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
-    ('128x256x64', '128x96x64 in 7')
+    ('128x256x64', '128x96x64 in 8')
     """
-    tiles = candidates(bits, operands, pairs)
+    tiles = candidates(bits, operands, clusters)
     found, least = (tiles[0], 1), math.inf
     # No copy is worth it whose own time, with the arithmetic at the best rate, is more than the least so far.
     copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.moved + 2e-6 * m * n * k / max(t.rate for t in tiles)

@@ -20,15 +20,16 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     IN_LINES,
     IN_SECTORS,
     ODD,
-    HopperTile,
     Operands,
+    at_once,
     pick_hopper_tile,
 )
 from rocm_guide.kernels.gemm.hopper.helpers import LINE, SECTOR, adder, copier, whole_lines
 from rocm_guide.kernels.gemm.hopper.kernel import gemm_hopper_kernel
+from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
-from rocm_guide.kernels.gluon import PAIRS
+from rocm_guide.kernels.gluon import CLUSTERS, divided
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 
 __all__ = []
@@ -75,7 +76,8 @@ def view_of(x: torch.Tensor, may_pad: bool) -> View | None:
 
 def operands_of(a: torch.Tensor, b: torch.Tensor, a_view: View, b_view: View, out_dtype: torch.dtype) -> Operands:
     """How A, B and C lie in memory, for the choice of a tile."""
-    return Operands(a_view.way(a), b_view.way(b), ODD if b.shape[1] * out_dtype.itemsize % 16 else IN_LINES)
+    of_c = ODD if b.shape[1] * out_dtype.itemsize % 16 else IN_LINES
+    return Operands(a_view.way(a), b_view.way(b), of_c, not a_view.transposed, b_view.transposed)
 
 
 def plan_hopper(
@@ -104,17 +106,17 @@ def plan_hopper(
     (m, k), n, device = a.shape, b.shape[1], a.device
     units = unit_count(a)
     t = tile or pick_hopper_tile(
-        m, n, k, 8 * a.element_size(), units, operands_of(a, b, a_view, b_view, out_dtype), pairs=PAIRS
+        m, n, k, 8 * a.element_size(), units, operands_of(a, b, a_view, b_view, out_dtype), clusters=CLUSTERS
     )
-    if t.ctas > 1 and not PAIRS:
-        raise KernelError(f"{t}: this Triton has no pairs of programs; give a tile with ctas=1, or use Triton 3.9")
+    if t.ctas > 1 and not CLUSTERS:
+        raise KernelError(f"{t}: this Triton has no clusters of programs; give a tile with ctas=1, or use Triton 3.9")
     a_view, b_view = (View(v.transposed, v.pad or name in t.copied) for name, v in (("a", a_view), ("b", b_view)))
     # A flipped product is C^T = B^T A^T: its rows are the columns of C.
     rows, columns = (n, m) if t.flip else (m, n)
     tiles_m, tiles_n, steps = triton.cdiv(rows, t.bm), triton.cdiv(columns, t.width), triton.cdiv(k, t.bk)
     tiles = tiles_m * tiles_n
     split, stream = t.parts > 1, False
-    share, programs = t.parts, min(tiles * t.parts, units * t.per // t.ctas)
+    share, programs = t.parts, min(tiles * t.parts, at_once(t, units))
     if t.stream:
         plan = stream_plan(tiles, steps, units)
         stream = plan.shared_tiles > 0
@@ -127,26 +129,25 @@ def plan_hopper(
     def maker_of(x: torch.Tensor, view: View, size: tuple[int, int], shared: bool) -> Callable[[torch.Tensor], Any]:
         """What makes the descriptor of a tensor like ``x``, or of its padded copy, for tiles of ``size``.
 
-        The programs of a pair divide the rows of the kernel among them, or each has all of a tile (``shared``).
+        The programs of a cluster divide the rows of the kernel among them, or each has all of a tile (``shared``).
         """
         seen = view.rows(x)
         block = list(size[::-1] if view.transposed else size)
         stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
-        half = [0, 0] if shared else [0, 1] if t.flip != view.transposed else [1, 0]
-        pair = {"cga_layout": [half]} if t.ctas > 1 else {}
-        layout = gl.NVMMASharedLayout.get_default_for(block, GLUON_TYPES[x.dtype], **pair)
+        cluster = divided(t.ctas, t.flip != view.transposed)
+        if shared and cluster:
+            cluster = {"cga_layout": [[0, 0] for _ in cluster["cga_layout"]]}
+        layout = gl.NVMMASharedLayout.get_default_for(block, GLUON_TYPES[x.dtype], **cluster)
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
 
     tall = t.rows * t.ctas
     if t.flip:
         as_rows = maker_of(b, b_view, (t.bk, tall), False)
-        as_columns = maker_of(a, a_view, (t.bn, t.bk), True)
-        as_rest = maker_of(a, a_view, (t.rest, t.bk), True) if t.rest else None
+        as_columns = [maker_of(a, a_view, (block, t.bk), True) for block in t.blocks]
     else:
         as_rows = maker_of(a, a_view, (tall, t.bk), False)
-        as_columns = maker_of(b, b_view, (t.bk, t.bn), True)
-        as_rest = maker_of(b, b_view, (t.bk, t.rest), True) if t.rest else None
+        as_columns = [maker_of(b, b_view, (t.bk, block), True) for block in t.blocks]
     new_c = maker(a, shape or (m, n), out_dtype)
     whole_rows, whole_columns = tiles_m * t.bm, tiles_n * t.width
     sums_rows, sums_columns = (whole_columns, whole_rows) if t.flip else (whole_rows, whole_columns)
@@ -158,7 +159,8 @@ def plan_hopper(
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, tall, t.bn, t.rest, t.bk, max(1, t.group // t.ctas), t.ctas),
+        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas),
+        "BLOCKS": t.blocks,
         "STAGES": t.stages,
         "STRIP": strip,
         "A_T": not b_view.transposed if t.flip else a_view.transposed,
@@ -184,9 +186,10 @@ def plan_hopper(
         some = c if split or bias is None else bias
         parts, flags = of_stream(sharing_room, device, room, new_room) if stream else (c, c)
         left, top = (b, a) if t.flip else (a, b)
-        desc = as_columns(top)
-        descriptors = as_rows(left), desc, as_rest(top) if as_rest else desc, as_c(target) if as_c else c
-        arguments = (*descriptors, some, parts, flags, *launch.fixed, alpha, *launch.last)
+        blocks = [block(top) for block in as_columns]
+        blocks += blocks[:1] * (3 - len(blocks))
+        out = as_c(target) if as_c else c
+        arguments = (as_rows(left), *blocks, out, some, parts, flags, *launch.fixed, alpha, *launch.last)
         launch.with_arguments((a, b, target, some, parts, flags), arguments)
         if add:
             add(target, c, bias, alpha)

@@ -59,7 +59,7 @@ def store_strips(
     out,
     sums,
     ends,
-    HALF: gl.constexpr,
+    PARTY: gl.constexpr,
     AT: gl.constexpr,
     AREA: gl.constexpr,
     CTAS: gl.constexpr,
@@ -76,8 +76,8 @@ def store_strips(
     STRIP: gl.constexpr = c_stages.shape[1] if FLIP else c_stages.shape[2]
     if width > STRIP:
         left, right = x.reshape((x.shape[0], 2, width // 2)).permute((0, 2, 1)).split()
-        store_strips(left, row, col, out, sums, ends, HALF, AT, AREA, CTAS, ENDS)
-        store_strips(right, row, col + width // 2, out, sums, ends, HALF, AT + width // 2 // STRIP, AREA, CTAS, ENDS)
+        store_strips(left, row, col, out, sums, ends, PARTY, AT, AREA, CTAS, ENDS)
+        store_strips(right, row, col + width // 2, out, sums, ends, PARTY, AT + width // 2 // STRIP, AREA, CTAS, ENDS)
     else:
         M, N, alpha = ends
         C_DESC: gl.constexpr = ENDS[3]
@@ -87,7 +87,7 @@ def store_strips(
             for _ in range(others):
                 source -= PARTIES * AREA
                 x += gl.load(source + AT * x.shape[0] * STRIP + places(x))
-        strip = c_stages.index(2 * HALF + AT % 2)
+        strip = c_stages.index(2 * PARTY + AT % 2)
         if C_DESC:
             # The store that read this memory last is done: all of them before a new tile, else all but the latest.
             hopper.tma.store_wait(0 if AT == 0 else 1)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""The tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`), and what each costs.
+
+Which of them a product gets: :mod:`rocm_guide.kernels.gemm.hopper.configs`, which also says where the costs are from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = []
+
+#: Of a multiprocessor.
+ALL_REGISTERS = 1 << 16
+
+
+@dataclass(frozen=True)
+class HopperTile:
+    """How one GEMM is launched: each of ``parties`` warpgroups has ``rows`` rows of the tile, and all its columns.
+
+    The columns are in one to three ``blocks``, each a power of two.
+
+    ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns, ``group`` rows of
+    tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
+    ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a",
+    "b" or "ab" are copied to rows of whole lines of the cache first. ``ctas``: 2 or 4 for clusters of programs, one
+    below the other, that fetch B together. ``flip``: what is computed is C^T = B^T A^T, so its rows are columns of C.
+
+    What it costs on an H100: ``rate``, TFLOPS of a full GPU far from the ends of a product, and ``step``, the least
+    microseconds that one step of ``bk`` takes, however few programs there are.
+    """
+
+    rows: int
+    blocks: tuple[int, ...]
+    bk: int
+    stages: int
+    strip: int = 64
+    group: int = 8
+    parties: int = 2
+    per: int = 1
+    stream: bool = False
+    parts: int = 1
+    copied: str = ""
+    ctas: int = 1
+    flip: bool = False
+    rate: float = 600.0
+    step: float = 0.3
+
+    @property
+    def bm(self) -> int:
+        """Rows of a tile of C (of C^T, if flipped), or of all of a cluster."""
+        return self.parties * self.rows * self.ctas
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile of C."""
+        return sum(self.blocks)
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """Registers of a thread of each warpgroup that multiplies, the first aside, and of one that fetches."""
+        return {1: (40,), 2: (232, 40), 3: (160, 160, 32)}[self.parties]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The compile options: several programs share a multiprocessor's registers.
+
+        The assembler wants at least 90 for one instruction that multiplies 64 x 128, whatever the warpgroup has.
+        """
+        threads = 128 * (self.parties + 1)
+        found = {"num_warps": 4, "maxnreg": ALL_REGISTERS // (threads * self.per) // 8 * 8 if self.per > 1 else None}
+        return {**found, "num_ctas": self.ctas} if self.ctas > 1 else found
+
+    def __str__(self) -> str:
+        how = " stream" if self.stream else f" in {self.parts}" if self.parts > 1 else ""
+        how += f", {self.per} at a time" if self.per > 1 else ""
+        how += {1: "", 2: ", in pairs", 4: ", in fours"}[self.ctas] + (", flipped" if self.flip else "")
+        return f"{self.bm}x{self.width}x{self.bk}{how}{f', {self.copied} copied' if self.copied else ''}"
+
+
+#: By bits of the element type.
+HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
+    16: (
+        HopperTile(64, (256,), 64, 4, rate=856, step=0.35),
+        HopperTile(128, (128,), 64, 4, 32, rate=795, step=0.35),
+        HopperTile(64, (128, 64), 64, 4, rate=825, step=0.3),
+        HopperTile(64, (128,), 64, 6, rate=810, step=0.22),
+        HopperTile(128, (128,), 64, 3, 32, parties=1, per=2, rate=573, step=0.25),
+        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=866, step=0.365),
+        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=737, step=0.304),
+        HopperTile(64, (64,), 64, 4, 32, parties=1, per=3, rate=262, step=0.162),
+        HopperTile(64, (128, 32), 64, 5, 32, rate=772, step=0.26),
+        HopperTile(128, (128, 64), 64, 3, 32, rate=769, step=0.45),
+        HopperTile(64, (64, 32), 64, 6, 32, rate=829, step=0.315),
+        HopperTile(64, (128, 16), 64, 5, 16, rate=769, step=0.25),
+        HopperTile(64, (64, 16), 64, 7, 16, rate=632, step=0.19),
+        HopperTile(64, (256,), 64, 4, ctas=2, rate=841, step=0.35),
+        HopperTile(64, (128, 64), 64, 4, ctas=2, rate=722, step=0.54),
+        HopperTile(64, (128, 32), 64, 5, 32, ctas=2, rate=656, step=0.26),
+        HopperTile(128, (128, 64), 64, 3, 32, ctas=2, rate=741, step=0.45),
+        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=799, step=0.264),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, rate=831, step=0.296),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, rate=804, step=0.304),
+        HopperTile(64, (128, 32), 64, 4, 32, parties=3, ctas=2, rate=756, step=0.28),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, rate=820, step=0.296),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=2, rate=753, step=0.304),
+        HopperTile(64, (256, 32), 64, 4, 32, rate=791, step=0.344),
+        HopperTile(64, (256, 64), 64, 3, 32, rate=743, step=0.36),
+        HopperTile(64, (128, 64, 32), 64, 4, 32, ctas=2, rate=782, step=0.312),
+        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=2, rate=465, step=0.164),
+        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=4, rate=453, step=0.139),
+        HopperTile(64, (64, 16), 64, 12, 16, parties=1, ctas=4, rate=451, step=0.178),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, rate=504, step=0.135),
+        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=559, step=0.164),
+    ),
+    8: (
+        HopperTile(64, (128, 128), 128, 4, rate=1556, step=0.4),
+        HopperTile(64, (128, 64), 128, 4, rate=1539, step=0.35),
+        HopperTile(64, (128,), 128, 6, rate=1582, step=0.377),
+        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1226, step=0.28),
+        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1600, step=0.167),
+        HopperTile(64, (128, 32), 128, 5, 32, rate=1394, step=0.32),
+        HopperTile(64, (64, 32), 128, 6, 32, rate=1107, step=0.27),
+        HopperTile(64, (128, 16), 128, 5, 16, rate=1412, step=0.294),
+        HopperTile(64, (64, 16), 128, 7, 16, rate=1233, step=0.317),
+        HopperTile(64, (128, 128), 128, 4, ctas=2, rate=1495, step=0.4),
+        HopperTile(64, (128, 64), 128, 4, ctas=2, rate=1434, step=0.35),
+        HopperTile(64, (128,), 128, 6, ctas=2, rate=1391, step=0.319),
+        HopperTile(64, (64, 32), 128, 5, 32, parties=3, rate=1421, step=0.248),
+        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1481, step=0.264),
+        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=2, rate=940, step=0.307),
+        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=4, rate=927, step=0.306),
+    ),
+}
