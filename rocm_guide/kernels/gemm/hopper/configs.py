@@ -242,10 +242,11 @@ def pick_hopper_tile(
     """
     tiles = candidates(bits, operands, clusters)
     found, least = (tiles[0], 1), math.inf
-    # No copy is worth it whose own time, with the arithmetic at the best rate, is more than the least so far.
-    copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.moved + 2e-6 * m * n * k / max(t.rate for t in tiles)
+    work = 2e-6 * m * n * k
+    copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.moved
     for t in tiles:
-        if t.copied and copying > least:
+        # No tile is faster than the arithmetic at its rate, and no copy is free.
+        if costs.start + work / t.rate + (copying if t.copied else 0.0) > least:
             continue
         time_in = expected_times(t, m, n, k, bits, units, operands, costs)
         for parts in parts_of(t, m, n, k, units):

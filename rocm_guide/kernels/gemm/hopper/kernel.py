@@ -239,11 +239,12 @@ def gemm_hopper_kernel(
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, width), by persistent programs.
 
     ``TILE``: parties, rows (of all programs of a cluster), width, bk, group and ctas of a
-    :class:`rocm_guide.kernels.gemm.hopper.configs.HopperTile`; ``BLOCKS``: of columns, which make up its width: three
-    at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in registers. A descriptor
-    of B is for each. A_T, B_T: the descriptor is of the transpose. ``ENDS``: whether there is an epilogue and a bias,
-    the activation, whether ``c`` is a descriptor, whether C^T is computed. ``REGISTERS``: of a thread that multiplies,
-    for each warpgroup but the first, which gets what is left, and of one that fetches.
+    :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`; ``BLOCKS``: of columns, which make up its width: three
+    at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in registers. ``b_desc``,
+    ``b_desc_1`` and ``b_desc_2`` read one each; what is too many is not looked at. A_T, B_T: the descriptor is of the
+    transpose. ``ENDS``: whether there is an epilogue and a bias, the activation, whether ``c`` is a descriptor, whether
+    C^T is computed. ``REGISTERS``: of a thread that multiplies, for each warpgroup but the first, which gets what is
+    left, and of one that fetches.
     """
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]

@@ -186,8 +186,8 @@ def plan_hopper(
         some = c if split or bias is None else bias
         parts, flags = of_stream(sharing_room, device, room, new_room) if stream else (c, c)
         left, top = (b, a) if t.flip else (a, b)
-        blocks = [block(top) for block in as_columns]
-        blocks += blocks[:1] * (3 - len(blocks))
+        # A pointer stands for each block that there is not: a descriptor would cost the host more.
+        blocks = *(block(top) for block in as_columns), *(c,) * (3 - len(as_columns))
         out = as_c(target) if as_c else c
         arguments = (as_rows(left), *blocks, out, some, parts, flags, *launch.fixed, alpha, *launch.last)
         launch.with_arguments((a, b, target, some, parts, flags), arguments)
