@@ -58,24 +58,24 @@ def no_sums(ROWS: gl.constexpr, BLOCKS: gl.constexpr, DEPTH: gl.constexpr, CTAS:
 @gluon.jit
 def add_products(x, b_rooms, stage, sums, B_T: gl.constexpr):
     """Begin to multiply x by each block of columns of B in this stage, and to add that to ``sums``."""
-    found = ()
+    found = sums[:0]
     for i in gl.static_range(len(sums)):
         sum_i = hopper.warpgroup_mma(x, operand(b_rooms[i], stage, B_T), sums[i], is_async=True)
-        found = found + (sum_i,)  # type: ignore[assignment] # noqa: RUF005
+        found = found + (sum_i,)  # noqa: RUF005
     return found
 
 
 @gluon.jit
 def add_products_exactly(x, b_rooms, stage, sums, bars, B_T: gl.constexpr, CTAS: gl.constexpr):
     """sums + x @ B, each block of which is added up by itself first; the stage is given back as soon as it is read."""
-    found = ()
+    found = sums[:0]
     for i in gl.static_range(len(sums)):
         few = gl.zeros(sums[i].shape, gl.float32, sums[i].type.layout)
         few = hopper.warpgroup_mma(x, operand(b_rooms[i], stage, B_T), few, use_acc=False, is_async=True)
         few = hopper.warpgroup_mma_wait(0, deps=[few])
         if i == len(sums) - 1:
             give_back(bars, stage, True, CTAS)
-        found = found + (sums[i] + few,)  # type: ignore[assignment] # noqa: RUF005
+        found = found + (sums[i] + few,)  # noqa: RUF005
     return found
 
 
