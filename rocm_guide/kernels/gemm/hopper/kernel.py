@@ -253,7 +253,7 @@ def gemm_hopper_kernel(
     b_descs = (b_desc, b_desc_1, b_desc_2)[: len(BLOCKS)]
     b_rooms = b_descs[:0]
     for i in gl.static_range(len(BLOCKS)):
-        b_rooms = b_rooms + (stages_of(b_descs[i], STAGES),)  # noqa: RUF005
+        b_rooms += (stages_of(b_descs[i], STAGES),)
     c_kind: gl.constexpr = c.dtype if ENDS[3] else c.dtype.element_ty
     strip: gl.constexpr = [STRIP, ROWS] if ENDS[4] else [ROWS, STRIP]
     c_layout: gl.constexpr = shared_layout(strip, c_kind, CTAS, ENDS[4])

@@ -61,7 +61,7 @@ def add_products(x, b_rooms, stage, sums, B_T: gl.constexpr):
     found = sums[:0]
     for i in gl.static_range(len(sums)):
         sum_i = hopper.warpgroup_mma(x, operand(b_rooms[i], stage, B_T), sums[i], is_async=True)
-        found = found + (sum_i,)  # noqa: RUF005
+        found += (sum_i,)
     return found
 
 
@@ -75,7 +75,7 @@ def add_products_exactly(x, b_rooms, stage, sums, bars, B_T: gl.constexpr, CTAS:
         few = hopper.warpgroup_mma_wait(0, deps=[few])
         if i == len(sums) - 1:
             give_back(bars, stage, True, CTAS)
-        found = found + (sums[i] + few,)  # noqa: RUF005
+        found += (sums[i] + few,)
     return found
 
 
