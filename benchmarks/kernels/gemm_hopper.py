@@ -20,8 +20,6 @@ import multiprocessing
 import random
 import re
 import statistics
-import subprocess
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
@@ -170,6 +168,13 @@ def every_way():
     return found
 
 
+def in_processes(do, arguments, processes=16):
+    """``do`` each of ``arguments``, several at a time; the first error ends all."""
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for _ in pool.map(do, *zip(*arguments, strict=True)):
+            pass
+
+
 def compile_kind(kind):
     """Launch a tile once, so that Triton has it ready for another process."""
     from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
@@ -186,18 +191,7 @@ def compile_for(products, most):
         for t in likely(m, n, k, b_t, bits, most):
             kind = bits, replace(t, parts=min(t.parts, 2), copied=""), bool(b_t), bool(n % 8) and t.parts == 1
             kinds[kind] = None
-    with ProcessPoolExecutor(16, multiprocessing.get_context("spawn")) as pool:
-        for _ in pool.map(compile_kind, kinds):
-            pass
-
-
-def in_processes(option, processes=16):
-    """What ``option`` does to each tile, several processes at a time."""
-    command = [sys.executable, "-m", "benchmarks.kernels.gemm_hopper", option, "--part"]
-    running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]
-    codes = [process.wait() for process in running]
-    if any(codes):
-        raise SystemExit("a tile was wrong: see above")
+    in_processes(compile_kind, [(kind,) for kind in kinds])
 
 
 def ways_of(m, n, k, dtype, b_t, tiles):
@@ -353,10 +347,10 @@ class Model:
     def facts(self, case, way, base):
         """What the expected time of a product by a tile depends on, the constants aside."""
         (m, n, k, bits, operands), t = case, way
-        ways = [IN_LINES if name in t.copied else way for name, way in (("a", operands.a), ("b", operands.b))]
+        ways = operands.as_read(t.copied)
         odd, other = operands.copied(t.copied, m, n, k)
         along = operands.a_along if t.flip else operands.b_along
-        pieces, top = asked_for(t, IN_LINES if ways[not t.flip] == ODD else ways[not t.flip], along)
+        pieces, top = asked_for(t, ways[not t.flip], along)
         return {
             "tile": self.names_of_tiles.index(base), "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
             "ctas": t.ctas, "sets": at_once(t, UNITS) // t.per, "tiles": tiles_of(t, m, n), "steps": -(-k // t.bk),
@@ -376,7 +370,7 @@ class Model:
             np.where(e["to_odd"], c.odd_upright, c.upright),
         )
         store = c.store + 1e-4 * e["rows"] * e["width"] * store
-        row = np.array([c.line, c.sector, c.across, c.line])
+        row = np.array([c.line, c.sector, c.across])
         fetched = e["rows"] * row[e["left"]] + e["pieces"] * row[e["top"]] / e["ctas"]
         work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
         work = together(work, fetched)
@@ -474,7 +468,6 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--sweep", type=int, metavar="PRODUCTS")
     parser.add_argument("--fit", action="store_true")
@@ -482,11 +475,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the fit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.check and not options.part:
-        in_processes("--check")
-    elif options.check:
-        for bits, tile in every_way()[options.part[0] :: options.part[1]]:
-            check(bits, tile)
+    if options.check:
+        in_processes(check, every_way())
     if options.named:
         save(NAMED, measure_named(), options.out)
     if options.sweep:

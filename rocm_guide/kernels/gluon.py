@@ -46,11 +46,12 @@ def to_int64(x):
 
 @gluon.constexpr_function
 def divided(CTAS, ALONG=0):
-    """For layouts: how a tile is divided among the programs of a cluster: along its rows, or columns (ALONG = 1).
+    """For layouts: how a tile is divided among the programs of a cluster: its rows, its columns (ALONG = 1), or not at
+    all, so that each program has the whole (ALONG = None).
 
     Clusters need Triton 3.9: its layouts say so by ``cga_layout``. Without one nothing is said, as 3.6 has it.
     """
-    parts = [[0, 1 << bit] if ALONG else [1 << bit, 0] for bit in range(CTAS.bit_length() - 1)]
+    parts = [[(dim == ALONG) << bit for dim in (0, 1)] for bit in range(CTAS.bit_length() - 1)]
     return {"cga_layout": parts} if CTAS > 1 else {}
 
 

@@ -25,7 +25,6 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     IN_SECTORS,
     ODD,
     Operands,
-    at_once,
     candidates,
     expected_time,
     in_parts,
@@ -75,7 +74,11 @@ def test_no_more_programs_than_are_at_work_at_once(compiled, monkeypatch, tile):
     monkeypatch.setattr(hopper, "Launch", lambda kernel, grid, *rest: grids.append(grid) or launch(kernel, grid, *rest))
     for m, n, parts in ((8192, 8192, 1), (100, 100, 1), (1000, 3000, 1 if tile.stream else 4)):
         hopper.gemm_hopper(empty(m, 4112), empty(4112, n), tile=replace(tile, parts=parts))
-    assert len(grids) == 3 and max(grids) == (at_once(tile, 132),) and all(grids[1] <= grid for grid in grids)
+    assert (
+        len(grids) == 3
+        and max(grids) == ({1: 132, 2: 66, 4: 30}[tile.ctas] * tile.per,)
+        and all(grids[1] <= grid for grid in grids)
+    )
 
 
 in_clusters = pytest.mark.skipif(not CLUSTERS, reason="this Triton has no multicast: 3.9 has")
@@ -153,6 +156,28 @@ def test_a_flipped_product_stores_c_as_it_is(compiled):
         (kernel,) = kernels(compiled)
         stores = [line for line in kernel.asm["ttgir"].splitlines() if "async_tma_copy_local_to_global" in line]
         assert stores and all(re.search(rf"tensordesc<(tensor<)?{box}", line) for line in stores)
+
+
+def test_blocks_of_columns_stand_side_by_side(compiled):
+    """Three warpgroups, 208 columns: B is fetched from, and C stored to, where the blocks before it end."""
+    tile = next(t for t in HOPPER_TILES[16] if t.blocks == (128, 64, 16) and t.ctas == 1)
+    hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
+    (kernel,) = kernels(compiled)
+    made, fetched, stored = {}, [], []
+    for line in kernel.asm["ttgir"].splitlines():
+        if found := re.match(r" *(%\w+) = arith\.constant (\d+) : i32", line):
+            made[found[1]] = ("", int(found[2]))
+        elif found := re.match(r" *(%\w+) = arith\.addi (%\w+), (%\w+) : i32", line):
+            (base, x), (other, y) = (made.get(name, (name, 0)) for name in found.groups()[1:])
+            made[found[1]] = (base or other, x + y) if not (base and other) else (found[1], 0)
+        elif found := re.match(r" *(%\w+) = ", line):
+            made.pop(found[1], None)  # names of one partition come again in the next
+        elif found := re.search(r"async_tma_copy_global_to_local %\w+\[%k\w*, (%\w+)\]", line):
+            fetched.append(made.get(found[1], (found[1], 0)))
+        elif found := re.search(r"async_tma_copy_local_to_global %\w+\[%\w+, (%\w+)\]", line):
+            stored.append(made.get(found[1], (found[1], 0)))
+    assert [at for _, at in fetched] == [0, 128, 192] and len({base for base, _ in fetched}) == 1
+    assert [at for _, at in stored] == 3 * list(range(0, 208, 16)), "strips of 16 columns, from each warpgroup"
 
 
 def test_when_it_serves(compiled):

@@ -48,6 +48,11 @@ class Operands:
         odd = m * k * (self.a == ODD) + k * n * (self.b == ODD)
         return odd, m * k * ("a" in ways and self.a == ACROSS) + k * n * ("b" in ways and self.b == ACROSS)
 
+    def as_read(self, ways: str) -> tuple[int, int]:
+        """How A and B lie when a tile is fetched: a copy, of ``ways`` or of odd addresses, is in whole lines."""
+        a, b = (IN_LINES if way == ODD or x in ways else way for x, way in (("a", self.a), ("b", self.b)))
+        return a, b
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -158,10 +163,10 @@ def expected_times(
     area = 1e-4 * rows * tile.width
     store = costs.store + area * (costs.flipped if tile.flip else costs.upright)
     to_odd = costs.store + area * (costs.odd_flipped if tile.flip else costs.odd_upright)
-    row = costs.line, costs.sector, costs.across, costs.line
-    of_a, of_b = ((IN_LINES if x in tile.copied else way) for x, way in (("a", operands.a), ("b", operands.b)))
+    row = costs.line, costs.sector, costs.across
+    of_a, of_b = operands.as_read(tile.copied)
     left, top, along = (of_b, of_a, operands.a_along) if tile.flip else (of_a, of_b, operands.b_along)
-    pieces, top = asked_for(tile, IN_LINES if top == ODD else top, along)
+    pieces, top = asked_for(tile, top, along)
     if not along and tile.blocks[-1] < 64:
         work *= costs.crossed
     work = together(work, rows * row[left] + pieces * row[top] / tile.ctas)

@@ -134,9 +134,7 @@ def plan_hopper(
         seen = view.rows(x)
         block = list(size[::-1] if view.transposed else size)
         stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
-        cluster = divided(t.ctas, t.flip != view.transposed)
-        if shared and cluster:
-            cluster = {"cga_layout": [[0, 0] for _ in cluster["cga_layout"]]}
+        cluster = divided(t.ctas, None if shared else int(t.flip != view.transposed))
         layout = gl.NVMMASharedLayout.get_default_for(block, GLUON_TYPES[x.dtype], **cluster)
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))

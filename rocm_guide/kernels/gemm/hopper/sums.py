@@ -34,7 +34,7 @@ def give_back(bars, stage, pred, CTAS: gl.constexpr):
 
 @gluon.constexpr_function
 def columns_of(blocks, block):
-    """How many columns a block has."""
+    """How many columns a block has, as a constant: Triton 3.6 takes it out of a tuple as a number without a type."""
     return blocks[block]
 
 
