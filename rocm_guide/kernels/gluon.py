@@ -8,11 +8,12 @@ no kernel for AMD's GPUs does. Source: https://triton-lang.org/main/gluon/index.
 
 from __future__ import annotations
 
-import inspect
+from typing import Any
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 __all__ = []
 
@@ -20,10 +21,13 @@ __all__ = []
 fetch_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
-#: Whether one program can fetch a tile for all of its cluster, by a multicast: Triton 3.9 has it, 3.6 has not.
-CLUSTERS = "multicast" in inspect.signature(fetch_tile).parameters and hasattr(
-    hopper.mbarrier.MBarrierLayout, "multicta"
-)
+#: As in :mod:`rocm_guide.kernels.hopper`, for kernels that are launched with ``launch_pdl``.
+wait_for_kernel_before, let_next_kernel_start = gdc_wait, gdc_launch_dependents
+#: Names that Triton 3.9 has and 3.6 has not: a barrier of a cluster of programs, and assembly that is given addresses
+#: of shared memory. By these a program fetches for all of its cluster (a multicast) and tells all that it has read.
+cluster_barrier: Any = getattr(getattr(hopper, "cluster", None), "barrier", None)
+assembly: Any = getattr(gl, "inline_asm", None)
+CLUSTERS = cluster_barrier is not None and assembly is not None
 
 
 @gluon.constexpr_function
@@ -45,13 +49,14 @@ def to_int64(x):
 
 
 @gluon.constexpr_function
-def divided(CTAS, ALONG=0):
+def divided(CTAS, ALONG=0, AMONG=None):
     """For layouts: how a tile is divided among the programs of a cluster: its rows, its columns (ALONG = 1), or not at
-    all, so that each program has the whole (ALONG = None).
+    all, so that each program has the whole (ALONG = None). AMONG: into fewer parts than there are programs.
 
     Clusters need Triton 3.9: its layouts say so by ``cga_layout``. Without one nothing is said, as 3.6 has it.
     """
-    parts = [[(dim == ALONG) << bit for dim in (0, 1)] for bit in range(CTAS.bit_length() - 1)]
+    bits, most = range(CTAS.bit_length() - 1), CTAS if AMONG is None else AMONG
+    parts = [[1 << bit if dim == ALONG and 1 << bit < most else 0 for dim in (0, 1)] for bit in bits]
     return {"cga_layout": parts} if CTAS > 1 else {}
 
 
@@ -74,28 +79,109 @@ def row_by_row(CTAS, ALONG=0):
 
 
 @gluon.constexpr_function
-def _barrier_layout(CTAS, OF_ALL):
-    parts = [[0 if OF_ALL else 1 << bit] for bit in range(CTAS.bit_length() - 1)]
+def _barrier_layout(CTAS):
+    parts = [[1 << bit] for bit in range(CTAS.bit_length() - 1)]
     return hopper.mbarrier.MBarrierLayout(*([parts] if parts else []))
 
 
 @gluon.jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, CTAS: gl.constexpr = 1, OF_ALL: gl.constexpr = False):
-    """COUNT barriers in shared memory, each of which ARRIVALS partitions (or one fetch) complete.
-
-    Each program of a cluster has its own, or, with OF_ALL, the first one has them and the partitions of all arrive.
-    """
-    EACH: gl.constexpr = 1 if OF_ALL else CTAS
-    found = gl.allocate_shared_memory(gl.int64, [COUNT, EACH], _barrier_layout(CTAS, OF_ALL))
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, CTAS: gl.constexpr = 1):
+    """COUNT barriers in shared memory, of each program of a cluster; ARRIVALS complete them, or bring in a fetch."""
+    found = gl.allocate_shared_memory(gl.int64, [COUNT, CTAS], _barrier_layout(CTAS))
     for i in gl.static_range(COUNT):
         hopper.mbarrier.init(found.index(i), count=ARRIVALS)
     return found
 
 
 @gluon.jit
-def fetch_for_all(desc, at, arrived, room, CTAS: gl.constexpr):
-    """Fetch a tile once for all programs of a cluster: one request to the L2 cache, which all receive (multicast)."""
+def meet(CTAS: gl.constexpr):
+    """The programs of a cluster wait for each other, after which all know of each other's barriers."""
     if CTAS > 1:
-        fetch_tile(desc, at, arrived, room, multicast=True)
+        assembly("fence.mbarrier_init.release.cluster;")
+        # What needs an order has it by barriers in shared memory; one of all memory would cost a microsecond here.
+        cluster_barrier(relaxed=True)
+
+
+@gluon.constexpr_function
+def parts_fetched(CTAS, rows):
+    """By how many programs of a cluster a tile of ``rows`` rows is fetched: TMA's pattern of banks takes eight rows."""
+    return min(CTAS, rows // 8)
+
+
+@gluon.constexpr_function
+def _fetch_for_all_asm(kernel, parameter, CTAS, shape, row_bytes):
+    """Assembly for (room, barrier, row, column): each program fetches its rows for all, at most 128 bytes of each at a
+    time.
+
+    A descriptor is no operand of Triton's inline assembly, so it is named as the kernel's parameter.
+    """
+    parts = parts_fetched(CTAS, shape[0])
+    each, wide = shape[0] // parts, min(row_bytes, 128)
+    lines = [
+        ".reg .pred mine;",
+        ".reg .b32 rank, to, bar, row, column;",
+        ".reg .b64 desc;",
+        ".reg .b16 all;",
+        "bar.warp.sync -1;",
+        "elect.sync _|mine, -1;",
+        "mov.u32 rank, %cluster_ctarank;",
+        f"setp.lt.and.u32 mine, rank, {parts}, mine;",
+        f"mov.b64 desc, {kernel}_param_{parameter};",
+        "cvta.param.u64 desc, desc;",
+        f"mov.b16 all, {(1 << CTAS) - 1};",
+        "mapa.shared::cluster.u32 to, $0, rank;",
+        "mapa.shared::cluster.u32 bar, $1, rank;",
+        f"mad.lo.u32 to, rank, {each * wide}, to;",
+        f"mad.lo.u32 row, rank, {each}, $2;",
+        "mov.b32 column, $3;",
+    ]
+    for panel in range(row_bytes // wide):
+        if panel:
+            lines += [f"add.u32 to, to, {shape[0] * wide};", f"add.u32 column, column, {shape[1] * wide // row_bytes};"]
+        lines.append(
+            "@mine cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+            "[to], [desc, {column, row}], [bar], all;"
+        )
+    return "\n".join(["{", *lines, "}"])
+
+
+@gluon.jit
+def fetch_for_all(desc, at, arrived, room, CTAS: gl.constexpr, KERNEL: gl.constexpr = "", PARAMETER: gl.constexpr = 0):
+    """Fetch a tile once for all programs of a cluster, a part of its rows by each: one request to the L2 cache, whose
+    answer all receive (multicast).
+
+    ``desc`` is of a part (:func:`divided`, :func:`parts_fetched`), and PARAMETER the number that it has in the assembly
+    of KERNEL, where a descriptor counts as five.
+    """
+    if CTAS > 1:
+        size: gl.constexpr = room.dtype.primitive_bitwidth // 8
+        asm: gl.constexpr = _fetch_for_all_asm(KERNEL, PARAMETER, CTAS, room.shape, room.shape[1] * size)
+        assembly(asm, "r,r,r,r", [room, arrived, at[0], at[1]])
     else:
         fetch_tile(desc, at, arrived, room)
+
+
+@gluon.constexpr_function
+def _arrive_at_all_asm(CTAS):
+    """Assembly for (barrier, whether to arrive at all): thread i of a warpgroup arrives at program i's barrier."""
+    return f"""{{
+.reg .pred does;
+.reg .b32 rank, there;
+mov.u32 rank, %tid.x;
+and.b32 rank, rank, 127;
+setp.ne.b32 does, $1, 0;
+setp.lt.and.u32 does, rank, {CTAS}, does;
+mapa.shared::cluster.u32 there, $0, rank;
+@does mbarrier.arrive.shared::cluster.b64 _, [there];
+}}"""
+
+
+@gluon.jit
+def arrive_at_all(bar, pred, CTAS: gl.constexpr):
+    """A warpgroup's arrival at this barrier of every program of its cluster."""
+    if CTAS > 1:
+        # The assembly waits for nobody: each warp of the warpgroup must have got here.
+        barrier()
+        assembly(_arrive_at_all_asm(CTAS), "r,r", [bar, gl.to_tensor(pred).to(gl.int32)])
+    else:
+        hopper.mbarrier.arrive(bar, count=1, pred=pred)

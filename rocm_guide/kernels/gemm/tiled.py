@@ -28,6 +28,7 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval, units_of
 from rocm_guide.kernels.gemm.tiles import activate, hint_multiple, tile_dot, tile_order
+from rocm_guide.kernels.hopper import let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 from rocm_guide.kernels.tracing import traced
 
@@ -50,12 +51,15 @@ def gemm_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
-    UNITS: tl.constexpr, EXACT: tl.constexpr = 0,
+    UNITS: tl.constexpr, EXACT: tl.constexpr = 0, PDL: tl.constexpr = False,
 ) -> None:  # fmt: skip
     """One tile of C = act(alpha * A @ B + bias) per program. C has contiguous rows, ``stride_cm`` apart.
 
-    ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too.
+    ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too. ``PDL`` (Hopper): the kernel starts
+    while the one before it is still finishing, and lets the next one do so.
     """
+    if PDL:
+        wait_for_kernel_before()
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
     row, col = tile_m * BM, tile_n * BN
@@ -63,6 +67,8 @@ def gemm_kernel(
         a, b, row, col, 0, K, M, N, stride_am, stride_ak, stride_bk, stride_bn,
         BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, UNITS, EXACT,
     )  # fmt: skip
+    if PDL:
+        let_next_kernel_start(0)
     N, stride_cm = hint_multiple(N, UNITS[1]), hint_multiple(stride_cm, UNITS[1])
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     in_n = col + rn < N
@@ -200,9 +206,11 @@ def plan_gemm(
         "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0, "INT": integer,
         "PRECISION": "tf32" if tf32 else "ieee", "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation,
         "EXACT": promotion_interval(a, arch, t), "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
+        "PDL": arch == "sm_90",
     }  # fmt: skip
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
-    launch = Launch(gemm_kernel, grid, sizes, constants, t.options(arch))
+    options = {**t.options(arch), "launch_pdl": True} if arch == "sm_90" else t.options(arch)
+    launch = Launch(gemm_kernel, grid, sizes, constants, options)
 
     described = a_kind or b_kind
 

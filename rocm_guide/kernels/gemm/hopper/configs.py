@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The choice among the tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`).
 
-The constants were fitted to the times of 437 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.9), which stand in
+The constants were fitted to the times of 357 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.9), which stand in
 benchmarks/results/gemm_hopper_sweep.jsonl and gemm_hopper_named.json; benchmarks/kernels/gemm_hopper.py measures and
 fits. There the choice reaches 98 % of the speed of the best tile that was timed, on average. Triton 3.6 has no
 clusters of programs; the choice is then among the other tiles.
@@ -58,6 +58,7 @@ class Operands:
 class Costs:
     """Microseconds on an H100: of a launch, of storing a tile, of passing partial sums on, of the two small kernels.
 
+    ``late``, ``cluster``: what a launch takes longer that does not overlap with the one before it, and one of clusters.
     ``line``, ``sector``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes: in one line of the
     cache, in whole sectors of two lines, across sectors. ``upright``, ``flipped``: of storing 10,000 elements of a
     tile, of C or C^T, and ``odd_upright``, ``odd_flipped`` where TMA does not store them. ``crossed``: how much longer
@@ -67,25 +68,27 @@ class Costs:
     how much longer a product takes for sharing out steps, its start aside.
     """
 
-    start: float = 3.44
-    store: float = 0.431
-    upright: float = 0.0867
-    flipped: float = 0.11
-    odd_upright: float = 1.28
-    odd_flipped: float = 1.02
-    crossed: float = 1.06
-    scattered: float = 1.2
-    stream: float = 10.5
-    add: float = 1.3
-    copy: float = 1.26
-    line: float = 0.000886
-    sector: float = 0.00126
-    across: float = 0.00229
-    read: float = 2750.0
-    written: float = 2030.0
-    copied: float = 924.0
-    moved: float = 2170.0
-    streamed: float = 1.18
+    start: float = 2.4
+    late: float = 0.504
+    cluster: float = 0.948
+    store: float = 0.412
+    upright: float = 0.106
+    flipped: float = 0.114
+    odd_upright: float = 0.957
+    odd_flipped: float = 0.718
+    crossed: float = 1.08
+    scattered: float = 1.15
+    stream: float = 8.62
+    add: float = 1.1
+    copy: float = 2.33
+    line: float = 0.000926
+    sector: float = 0.00148
+    across: float = 0.00246
+    read: float = 2730.0
+    written: float = 2050.0
+    copied: float = 944.0
+    moved: float = 2190.0
+    streamed: float = 1.19
 
 
 COSTS = Costs()
@@ -179,7 +182,7 @@ def expected_times(
         read *= costs.scattered
     least = bits / 8e3 * (kept + read) / costs.read + 2e-3 * m * n / costs.written
     odd, other = operands.copied(tile.copied, m, n, k)
-    before = costs.start
+    before = costs.start + (costs.cluster if tile.ctas > 1 else 0.0)
     if odd or other:
         before += costs.copy + 2e-3 * (bits // 8) * (odd / costs.copied + other / costs.moved)
 
@@ -197,6 +200,8 @@ def expected_times(
                 programs = -(-rest // sets)
                 time += programs * stored + each * full(programs)
         time = before + together(time, least)
+        if parts > 1 or tile.stream:
+            time += costs.late
         if parts > 1:
             time += costs.add + 4e-3 * parts * m * n / costs.written
         return time

@@ -12,10 +12,13 @@ parts of K of each tile; the sums of the parts are added in order by a second ke
 ``share`` tiles are dealt out evenly (see :mod:`rocm_guide.kernels.gemm.stream_k`); all other tiles are whole.
 
 From Triton 3.9 on, programs can go in clusters (``CTAS`` = 2 or 4), on neighbouring multiprocessors. A tile is then
-that of the cluster: each program has its part of the rows and fetches its own part of A; B, which all need, the first
-one fetches for all, by a multicast. It may do so when the warpgroups of all have read what was there before, hence a
-third kind of barrier. That saves requests for B, and requests are what a product waits for whose rows lie across
-sectors.
+that of the cluster: each program has its part of the rows and fetches its own part of A. Of B, which all need, each
+fetches a part for all, by a multicast. It may do so when the warpgroups of all have read what was there before, so
+these say "empty" to every program of the cluster. That saves requests for B, and requests are what a product waits for
+whose rows lie across sectors.
+
+A launch may start before the one in front of it has ended (a programmatic dependent launch): its programs get their
+barriers ready on multiprocessors that have nothing to do any more, and only then wait for what they read.
 
 A product may also be computed flipped, as C^T = B^T A^T, where that fits its sizes better: "A" and "row" are then of
 B^T, and only the strips that leave for C are turned round.
@@ -49,10 +52,13 @@ from rocm_guide.kernels.gluon import (
     barriers,
     fetch_for_all,
     fetch_tile,
+    let_next_kernel_start,
+    meet,
     several,
     shared_layout,
     to_int32,
     to_int64,
+    wait_for_kernel_before,
 )
 
 __all__ = []
@@ -68,7 +74,7 @@ def fetch(what, HOW: gl.constexpr):
     descriptors, rooms, bars, sizes = what
     a_desc, b_descs = descriptors
     a_stages, b_rooms = rooms
-    ready, empty, read_by_all = bars
+    ready, empty = bars
     M, N, K, share = sizes
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
@@ -96,19 +102,18 @@ def fetch(what, HOW: gl.constexpr):
                     fetch_tile(a_desc, [k, row + party * ROWS], arrived, a_stages.index(PARTIES * stage + party))
                 else:
                     fetch_tile(a_desc, [row + party * ROWS, k], arrived, a_stages.index(PARTIES * stage + party))
-            if CTAS > 1:
-                # The first program fetches B for all of them.
-                hopper.mbarrier.wait(read_by_all.index(stage), phase ^ 1)
             at = col
             for i_b in gl.static_range(len(b_rooms)):
                 room = b_rooms[i_b].index(stage)
                 if B_T:
-                    fetch_for_all(b_descs[i_b], [at, k], arrived, room, CTAS)
+                    fetch_for_all(b_descs[i_b], [at, k], arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1))
                     at += room.shape[0]
                 else:
-                    fetch_for_all(b_descs[i_b], [k, at], arrived, room, CTAS)
+                    fetch_for_all(b_descs[i_b], [k, at], arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1))
                     at += room.shape[1]
             stage, phase = next_stage(stage, phase, STAGES)
+    if TILE[6]:
+        let_next_kernel_start()
 
 
 @gluon.jit
@@ -123,7 +128,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     ENDS: gl.constexpr = HOW[6]
     rooms, c_stages, bars, c, pointers, sizes, alpha = what
     a_stages, b_rooms = rooms
-    ready, _empty, _read_by_all = bars
+    ready, _empty = bars
     bias_ptr, part_ptr, flag_ptr = pointers
     M, N, K, share = sizes
     PARTIES: gl.constexpr = TILE[0]
@@ -205,9 +210,10 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
 
 
 @gluon.jit
-def stages_of(desc, COUNT: gl.constexpr):
-    """Shared memory for COUNT tiles of a descriptor."""
-    return gl.allocate_shared_memory(desc.dtype, several(COUNT, desc.block_type.shape), desc.layout)
+def rooms_for_all(desc, COUNT: gl.constexpr, CTAS: gl.constexpr):
+    """Shared memory for COUNT tiles in each program of a cluster; the descriptor may be of a part that one fetches."""
+    layout: gl.constexpr = shared_layout(desc.block_type.shape, desc.dtype, CTAS, None)
+    return gl.allocate_shared_memory(desc.dtype, several(COUNT, desc.block_type.shape), layout)
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "share"])
@@ -238,7 +244,7 @@ def gemm_hopper_kernel(
 ):
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, width), by persistent programs.
 
-    ``TILE``: parties, rows (of all programs of a cluster), width, bk, group and ctas of a
+    ``TILE``: parties, rows (of all programs of a cluster), width, bk, group, ctas and overlap of a
     :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`; ``BLOCKS``: of columns, which make up its width: three
     at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in registers. ``b_desc``,
     ``b_desc_1`` and ``b_desc_2`` read one each; what is too many is not looked at. A_T, B_T: the descriptor is of the
@@ -249,20 +255,24 @@ def gemm_hopper_kernel(
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
     CTAS: gl.constexpr = TILE[5]
-    a_stages = stages_of(a_desc, PARTIES * STAGES)
+    a_stages = gl.allocate_shared_memory(
+        a_desc.dtype, several(PARTIES * STAGES, a_desc.block_type.shape), a_desc.layout
+    )
     b_descs = (b_desc, b_desc_1, b_desc_2)[: len(BLOCKS)]
     b_rooms = b_descs[:0]
     for i in gl.static_range(len(BLOCKS)):
-        b_rooms += (stages_of(b_descs[i], STAGES),)
+        b_rooms += (rooms_for_all(b_descs[i], STAGES, CTAS),)
     c_kind: gl.constexpr = c.dtype if ENDS[3] else c.dtype.element_ty
     strip: gl.constexpr = [STRIP, ROWS] if ENDS[4] else [ROWS, STRIP]
     c_layout: gl.constexpr = shared_layout(strip, c_kind, CTAS, ENDS[4])
     c_stages = gl.allocate_shared_memory(c_kind, several(2 * PARTIES, strip), c_layout)
     ready = barriers(STAGES, 1, CTAS)
-    empty = barriers(STAGES, PARTIES, CTAS)
-    read_by_all = barriers(STAGES, PARTIES, CTAS, True) if CTAS > 1 else empty
+    empty = barriers(STAGES, PARTIES * CTAS, CTAS)
     hopper.fence_async_shared()
-    rooms, bars = (a_stages, b_rooms), (ready, empty, read_by_all)
+    meet(CTAS)
+    rooms, bars = (a_stages, b_rooms), (ready, empty)
+    if TILE[6]:
+        wait_for_kernel_before()
     pointers, sizes = (bias_ptr, part_ptr, flag_ptr), (M, N, K, share)
     how: gl.constexpr = TILE, BLOCKS, A_T, B_T, MODE, EXACT, ENDS
     what = rooms, c_stages, bars, c, pointers, sizes, alpha

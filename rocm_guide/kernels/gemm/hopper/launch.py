@@ -29,7 +29,7 @@ from rocm_guide.kernels.gemm.hopper.kernel import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
-from rocm_guide.kernels.gluon import CLUSTERS, divided
+from rocm_guide.kernels.gluon import CLUSTERS, divided, parts_fetched
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 
 __all__ = []
@@ -134,7 +134,9 @@ def plan_hopper(
         seen = view.rows(x)
         block = list(size[::-1] if view.transposed else size)
         stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
-        cluster = divided(t.ctas, None if shared else int(t.flip != view.transposed))
+        # A block that all need is fetched by all, each some of its rows in memory.
+        along = 0 if shared else int(t.flip != view.transposed)
+        cluster = divided(t.ctas, along, parts_fetched(t.ctas, block[0]) if shared else t.ctas)
         layout = gl.NVMMASharedLayout.get_default_for(block, GLUON_TYPES[x.dtype], **cluster)
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
@@ -157,7 +159,7 @@ def plan_hopper(
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas),
+        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas, t.overlap),
         "BLOCKS": t.blocks,
         "STAGES": t.stages,
         "STRIP": strip,

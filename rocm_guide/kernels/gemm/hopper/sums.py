@@ -10,7 +10,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
-from rocm_guide.kernels.gluon import sums_layout
+from rocm_guide.kernels.gluon import arrive_at_all, sums_layout
 
 __all__ = []
 
@@ -26,10 +26,8 @@ def operand(stages, at, TRANSPOSED: gl.constexpr):
 
 @gluon.jit
 def give_back(bars, stage, pred, CTAS: gl.constexpr):
-    """Say that this warpgroup has read a stage: to its own program, and to the first one of a cluster."""
-    hopper.mbarrier.arrive(bars[1].index(stage), count=1, pred=pred)
-    if CTAS > 1:
-        hopper.mbarrier.arrive(bars[2].index(stage), count=1, pred=pred)
+    """Say that this warpgroup has read a stage: to all programs of its cluster, as each fetches a part for all."""
+    arrive_at_all(bars[1].index(stage), pred, CTAS)
 
 
 @gluon.constexpr_function

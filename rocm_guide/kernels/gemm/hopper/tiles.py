@@ -58,6 +58,12 @@ class HopperTile:
         return sum(self.blocks)
 
     @property
+    def overlap(self) -> bool:
+        """Whether it starts while the kernel before it is still finishing: not if its programs wait for each other, nor
+        if K is in parts, whose sums are then added by another kernel (both take longer that way on an H100)."""
+        return self.parts == 1 and not self.stream
+
+    @property
     def registers(self) -> tuple[int, ...]:
         """Registers of a thread of each warpgroup that multiplies, the first aside, and of one that fetches."""
         return {1: (40,), 2: (232, 40), 3: (160, 160, 32)}[self.parties]
@@ -69,7 +75,8 @@ class HopperTile:
         The assembler wants at least 90 for one instruction that multiplies 64 x 128, whatever the warpgroup has.
         """
         threads = 128 * (self.parties + 1)
-        found = {"num_warps": 4, "maxnreg": ALL_REGISTERS // (threads * self.per) // 8 * 8 if self.per > 1 else None}
+        most = ALL_REGISTERS // (threads * self.per) // 8 * 8 if self.per > 1 else None
+        found = {"num_warps": 4, "maxnreg": most, "launch_pdl": self.overlap}
         return {**found, "num_ctas": self.ctas} if self.ctas > 1 else found
 
     def __str__(self) -> str:
@@ -83,53 +90,57 @@ class HopperTile:
 HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
     16: (
         HopperTile(64, (256,), 64, 4, rate=856, step=0.35),
-        HopperTile(128, (128,), 64, 4, 32, rate=795, step=0.35),
-        HopperTile(64, (128, 64), 64, 4, rate=825, step=0.3),
-        HopperTile(64, (128,), 64, 6, rate=810, step=0.22),
-        HopperTile(128, (128,), 64, 3, 32, parties=1, per=2, rate=573, step=0.25),
-        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=866, step=0.365),
-        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=737, step=0.304),
+        HopperTile(128, (128,), 64, 4, 32, rate=810, step=0.35),
+        HopperTile(64, (128, 64), 64, 4, rate=824, step=0.3),
+        HopperTile(64, (128,), 64, 6, rate=778, step=0.22),
+        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=950, step=0.372),
+        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=654, step=0.31),
         HopperTile(64, (64,), 64, 4, 32, parties=1, per=3, rate=262, step=0.162),
-        HopperTile(64, (128, 32), 64, 5, 32, rate=772, step=0.26),
-        HopperTile(128, (128, 64), 64, 3, 32, rate=769, step=0.45),
-        HopperTile(64, (64, 32), 64, 6, 32, rate=829, step=0.315),
-        HopperTile(64, (128, 16), 64, 5, 16, rate=769, step=0.25),
-        HopperTile(64, (64, 16), 64, 7, 16, rate=632, step=0.19),
-        HopperTile(64, (256,), 64, 4, ctas=2, rate=841, step=0.35),
-        HopperTile(64, (128, 64), 64, 4, ctas=2, rate=722, step=0.54),
-        HopperTile(64, (128, 32), 64, 5, 32, ctas=2, rate=656, step=0.26),
-        HopperTile(128, (128, 64), 64, 3, 32, ctas=2, rate=741, step=0.45),
-        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=799, step=0.264),
+        HopperTile(64, (128, 32), 64, 5, 32, rate=785, step=0.26),
+        HopperTile(128, (128, 64), 64, 3, 32, rate=768, step=0.45),
+        HopperTile(64, (64, 32), 64, 6, 32, rate=702, step=0.318),
+        HopperTile(64, (128, 16), 64, 5, 16, rate=729, step=0.25),
+        HopperTile(64, (64, 16), 64, 7, 16, rate=618, step=0.19),
+        HopperTile(64, (256,), 64, 4, ctas=2, rate=838, step=0.35),
+        HopperTile(64, (128, 64), 64, 5, 32, ctas=2, rate=785, step=0.4),
+        HopperTile(64, (128, 32), 64, 5, 32, ctas=2, rate=729, step=0.26),
+        HopperTile(128, (128, 64), 64, 3, 32, ctas=2, rate=755, step=0.45),
+        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=803, step=0.264),
         HopperTile(64, (128, 64), 64, 4, 32, parties=3, rate=831, step=0.296),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, rate=804, step=0.304),
-        HopperTile(64, (128, 32), 64, 4, 32, parties=3, ctas=2, rate=756, step=0.28),
-        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, rate=820, step=0.296),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=2, rate=753, step=0.304),
-        HopperTile(64, (256, 32), 64, 4, 32, rate=791, step=0.344),
-        HopperTile(64, (256, 64), 64, 3, 32, rate=743, step=0.36),
-        HopperTile(64, (128, 64, 32), 64, 4, 32, ctas=2, rate=782, step=0.312),
-        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=2, rate=465, step=0.164),
-        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=4, rate=453, step=0.139),
-        HopperTile(64, (64, 16), 64, 12, 16, parties=1, ctas=4, rate=451, step=0.178),
-        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, rate=504, step=0.135),
-        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=559, step=0.164),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, rate=745, step=0.304),
+        HopperTile(64, (128, 32), 64, 4, 32, parties=3, ctas=2, rate=762, step=0.28),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, rate=825, step=0.296),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=2, rate=764, step=0.304),
+        HopperTile(64, (256, 32), 64, 4, 32, rate=807, step=0.344),
+        HopperTile(64, (256, 64), 64, 3, 32, rate=703, step=0.36),
+        HopperTile(64, (128, 64, 32), 64, 4, 32, ctas=2, rate=768, step=0.312),
+        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=4, rate=989, step=0.168),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, rate=508, step=0.135),
+        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=629, step=0.164),
+        HopperTile(64, (128, 16), 64, 8, 16, parties=1, ctas=4, rate=614, step=0.18),
+        HopperTile(64, (128,), 64, 6, 32, ctas=2, rate=772, step=0.25),
+        HopperTile(64, (128,), 64, 6, 32, ctas=4, rate=800, step=0.353),
+        HopperTile(64, (128, 64), 64, 5, 32, ctas=4, rate=849, step=0.3),
+        HopperTile(64, (128, 64, 16), 64, 5, 16, ctas=4, rate=792, step=0.3),
+        HopperTile(64, (256,), 64, 4, 32, ctas=4, rate=853, step=0.35),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=4, rate=769, step=0.3),
     ),
     8: (
-        HopperTile(64, (128, 128), 128, 4, rate=1556, step=0.4),
-        HopperTile(64, (128, 64), 128, 4, rate=1539, step=0.35),
-        HopperTile(64, (128,), 128, 6, rate=1582, step=0.377),
-        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1226, step=0.28),
-        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1600, step=0.167),
-        HopperTile(64, (128, 32), 128, 5, 32, rate=1394, step=0.32),
-        HopperTile(64, (64, 32), 128, 6, 32, rate=1107, step=0.27),
-        HopperTile(64, (128, 16), 128, 5, 16, rate=1412, step=0.294),
-        HopperTile(64, (64, 16), 128, 7, 16, rate=1233, step=0.317),
-        HopperTile(64, (128, 128), 128, 4, ctas=2, rate=1495, step=0.4),
-        HopperTile(64, (128, 64), 128, 4, ctas=2, rate=1434, step=0.35),
-        HopperTile(64, (128,), 128, 6, ctas=2, rate=1391, step=0.319),
-        HopperTile(64, (64, 32), 128, 5, 32, parties=3, rate=1421, step=0.248),
-        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1481, step=0.264),
-        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=2, rate=940, step=0.307),
-        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=4, rate=927, step=0.306),
+        HopperTile(64, (128, 128), 128, 4, rate=1527, step=0.4),
+        HopperTile(64, (128, 64), 128, 4, rate=1494, step=0.35),
+        HopperTile(64, (128,), 128, 6, rate=1531, step=0.377),
+        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1903, step=0.303),
+        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1239, step=0.201),
+        HopperTile(64, (128, 32), 128, 5, 32, rate=1369, step=0.32),
+        HopperTile(64, (64, 32), 128, 6, 32, rate=1185, step=0.27),
+        HopperTile(64, (128, 16), 128, 5, 16, rate=1216, step=0.294),
+        HopperTile(64, (64, 16), 128, 7, 16, rate=1060, step=0.317),
+        HopperTile(64, (128, 128), 128, 4, ctas=2, rate=1512, step=0.4),
+        HopperTile(64, (128, 64), 128, 4, ctas=2, rate=1447, step=0.35),
+        HopperTile(64, (128,), 128, 6, ctas=2, rate=1452, step=0.319),
+        HopperTile(64, (64, 32), 128, 5, 32, parties=3, rate=1271, step=0.248),
+        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1452, step=0.264),
+        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=2, rate=983, step=0.283),
+        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=4, rate=1016, step=0.264),
     ),
 }
