@@ -55,8 +55,8 @@ def gemm_kernel(
 ) -> None:  # fmt: skip
     """One tile of C = act(alpha * A @ B + bias) per program. C has contiguous rows, ``stride_cm`` apart.
 
-    ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too. ``PDL`` (Hopper): the kernel starts
-    while the one before it is still finishing, and lets the next one do so.
+    ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too. ``PDL`` (Hopper): the kernel starts while
+    the one before it is still finishing, and lets the next one do so.
     """
     if PDL:
         wait_for_kernel_before()
