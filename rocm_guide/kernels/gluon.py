@@ -98,7 +98,7 @@ def meet(CTAS: gl.constexpr):
     """The programs of a cluster wait for each other, after which all know of each other's barriers."""
     if CTAS > 1:
         assembly("fence.mbarrier_init.release.cluster;")
-        # Nothing but the barriers has been written yet, so no memory needs to be put in order (which takes a microsecond).
+        # Nothing but barriers has been written yet: no other memory needs an order, which would take a microsecond.
         cluster_barrier(relaxed=True)
 
 
