@@ -165,12 +165,13 @@ def test_a_stage_is_free_when_all_of_a_cluster_have_read_it(compiled):
     assert ptx.rindex("barrier.cluster.wait") > max(ptx.rindex("mapa"), ptx.rindex("multicast::cluster"))
 
 
-@pytest.mark.parametrize("how", ["tiles", "split", "stream"])
-def test_a_kernel_overlaps_with_the_one_before_unless_its_programs_wait(compiled, how):
+@pytest.mark.parametrize("how", ["short", "long", "split", "stream"])
+def test_a_short_kernel_overlaps_with_the_one_before_unless_its_programs_wait(compiled, how):
     tile = replace(candidates(16)[0], parts=2 if how == "split" else 1, stream=how == "stream")
-    hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
+    k = 4112 if how == "long" else 912
+    hopper.gemm_hopper(empty(1000, k), empty(k, 3000), tile=tile)
     (kernel,) = kernels(compiled)
-    ptx, overlaps = kernel.asm["ptx"], how == "tiles"
+    ptx, overlaps = kernel.asm["ptx"], how == "short"
     assert kernel.metadata.launch_pdl == overlaps
     assert [ptx.count(f"griddepcontrol.{x}") for x in ("wait", "launch_dependents")] == [overlaps, overlaps]
     if overlaps:

@@ -58,7 +58,8 @@ class Operands:
 class Costs:
     """Microseconds on an H100: of a launch, of storing a tile, of passing partial sums on, of the two small kernels.
 
-    ``late``, ``cluster``: what a launch takes longer that does not overlap with the one before it, and one of clusters.
+    ``late``, ``cluster``: what a launch takes longer that has K in parts or shares out steps, and so does not overlap
+    with the one before it; and one of clusters. (Long ones do not overlap either, which is no loss.)
     ``line``, ``sector``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes: in one line of the
     cache, in whole sectors of two lines, across sectors. ``upright``, ``flipped``: of storing 10,000 elements of a
     tile, of C or C^T, and ``odd_upright``, ``odd_flipped`` where TMA does not store them. ``crossed``: how much longer

@@ -17,8 +17,8 @@ fetches a part for all, by a multicast. It may do so when the warpgroups of all 
 these say "empty" to every program of the cluster. That saves requests for B, and requests are what a product waits for
 whose rows lie across sectors.
 
-A launch may start before the one in front of it has ended (a programmatic dependent launch): its programs get their
-barriers ready on multiprocessors that have nothing to do any more, and only then wait for what they read.
+A short product starts before the kernel in front of it has ended (a programmatic dependent launch): its programs get
+their barriers ready on multiprocessors that have nothing to do any more, and only then wait for what they read.
 
 A product may also be computed flipped, as C^T = B^T A^T, where that fits its sizes better: "A" and "row" are then of
 B^T, and only the strips that leave for C are turned round.

@@ -141,7 +141,7 @@ def plan_hopper(
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
 
-    tall = t.rows * t.ctas
+    tall, overlap = t.rows * t.ctas, t.overlaps(2.0 * m * n * k)
     if t.flip:
         as_rows = maker_of(b, b_view, (t.bk, tall), False)
         as_columns = [maker_of(a, a_view, (block, t.bk), True) for block in t.blocks]
@@ -159,7 +159,7 @@ def plan_hopper(
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas, t.overlap),
+        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas, overlap),
         "BLOCKS": t.blocks,
         "STAGES": t.stages,
         "STRIP": strip,
@@ -170,7 +170,7 @@ def plan_hopper(
         "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
         "REGISTERS": t.registers,
     }
-    launch = Launch(gemm_hopper_kernel, (programs,), (rows, columns, k, share), constants, t.options)
+    launch = Launch(gemm_hopper_kernel, (programs,), (rows, columns, k, share), constants, t.options(overlap))
     room, new_room = (t.parties * programs * t.rows * t.width, t.parties * programs), partial(sharing_room, device)
     in_memory = [view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad]
     copies = copier(in_memory) if in_memory else None
