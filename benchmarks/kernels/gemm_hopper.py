@@ -163,13 +163,14 @@ def check(bits, tile):
 
 def check_chain():
     """Products of products, each of which starts while the one before it is still finishing: a kernel that reads too
-    early reads what is not there yet. Small ones (the general kernel), large ones, in parts, with copies; in a graph.
+    early reads what is not there yet. Small ones (the general kernel), larger ones, some with copies, and one too long
+    to overlap; in a graph.
     """
     import torch
 
     from rocm_guide.kernels.gemm.tiled import gemm
 
-    for size in (192, 253, 640, 1000, 2048):
+    for size in (192, 253, 640, 1000, 1001, 1400, 2048):
         x, y = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) / size**0.5 for _ in range(2))
         found = [x]
         for _ in range(3):  # compile, and then know the kind of call

@@ -201,15 +201,16 @@ def plan_gemm(
     (as_a, a_kind), (as_b, b_kind) = (
         operand_maker(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
     )
+    overlap = arch == "sm_90"
     constants = {
         "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
         "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0, "INT": integer,
         "PRECISION": "tf32" if tf32 else "ieee", "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation,
         "EXACT": promotion_interval(a, arch, t), "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
-        "PDL": arch == "sm_90",
+        "PDL": overlap,
     }  # fmt: skip
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
-    options = {**t.options(arch), "launch_pdl": True} if arch == "sm_90" else t.options(arch)
+    options = t.options(arch) | ({"launch_pdl": True} if overlap else {})
     launch = Launch(gemm_kernel, grid, sizes, constants, options)
 
     described = a_kind or b_kind

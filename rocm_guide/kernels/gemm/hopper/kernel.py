@@ -105,12 +105,9 @@ def fetch(what, HOW: gl.constexpr):
             at = col
             for i_b in gl.static_range(len(b_rooms)):
                 room = b_rooms[i_b].index(stage)
-                if B_T:
-                    fetch_for_all(b_descs[i_b], [at, k], arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1))
-                    at += room.shape[0]
-                else:
-                    fetch_for_all(b_descs[i_b], [k, at], arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1))
-                    at += room.shape[1]
+                corner = (at, k) if B_T else (k, at)
+                fetch_for_all(b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1))
+                at += room.shape[0 if B_T else 1]
             stage, phase = next_stage(stage, phase, STAGES)
     if TILE[6]:
         let_next_kernel_start()
