@@ -31,6 +31,7 @@ import numpy as np
 
 from rocm_guide.kernels.gemm.hopper.configs import (
     ACROSS,
+    APART,
     COSTS,
     IN_LINES,
     IN_SECTORS,
@@ -50,6 +51,8 @@ from rocm_guide.kernels.gluon import CLUSTERS
 
 UNITS = 132
 SWEEP, NAMED = "gemm_hopper_sweep", "gemm_hopper_named"
+#: Measured after both, since several blocks of columns are one instruction; the others are of one for each block.
+WIDE = "gemm_hopper_wide"
 #: M, N, K, and whether B is transposed: shapes that were asked for, and some that were slow.
 NAMED_SHAPES = {
     16: (
@@ -68,7 +71,7 @@ NAMED_SHAPES = {
     8: (((8192, 8192, 8192), (True,)), ((1858, 256, 8240), (True,)), ((3712, 1440, 3744), (True,))),
 }
 #: gemm() leaves smaller products to the general kernel (rocm_guide/kernels/gemm/tiled.py).
-LEAST_WORK = 1e9
+LEAST_WORK = 4e8
 #: TFLOPS of an H100 by bits (dense, NVIDIA's data sheet): no rate is higher.
 PEAK = {16: 989, 8: 1979}
 #: What is fitted of a tile.
@@ -213,8 +216,11 @@ def compile_kind(kind):
     """Launch a tile once, so that Triton has it ready for another process."""
     from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
 
-    bits, tile, b_t, odd = kind
-    (a,), (b,) = matrices(300, 521 if odd else 528, 528, torch_type(bits), 0, b_t)
+    bits, tile, b_t, odd, long = kind
+    m, n, k = 300, 521 if odd else 528, 528
+    while long and tile.overlaps(2.0 * m * n * k):
+        k *= 2
+    (a,), (b,) = matrices(m, n, k, torch_type(bits), 0, b_t)
     gemm_hopper(a, b, tile=tile)
 
 
@@ -223,8 +229,9 @@ def compile_for(products, most):
     kinds: dict[Any, None] = {}
     for m, n, k, b_t, bits in products:
         for t in likely(m, n, k, b_t, bits, most):
-            kind = bits, replace(t, parts=min(t.parts, 2), copied=""), bool(b_t), bool(n % 8) and t.parts == 1
-            kinds[kind] = None
+            long = t.parts == 1 and not t.stream and not t.overlaps(2.0 * m * n * k)
+            few = replace(t, parts=min(t.parts, 2), copied="")
+            kinds[bits, few, bool(b_t), bool(n % 8) and t.parts == 1, long] = None
     in_processes(compile_kind, [(kind,) for kind in kinds])
 
 
@@ -351,12 +358,13 @@ class Model:
         for row in rows:
             (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
             product = m, n, k, bits, operands_of(m, n, k, row["bt"], bits)
+            apart = APART if row["apart"] else 1
             ways = {name_of(t, bits): t for t in all_ways(*product)}
             timed = {w: t for w, t in row["us"].items() if w in ways}
             self.starts.append(len(self.entries))
             for w, t in ways.items():
                 if w in timed or t.parts in (1, 2, 3, 4, 6, 8, 11, 16):
-                    self.entries.append((product, t))
+                    self.entries.append((product, t, apart))
                     self.names.append(w)
                     us.append(timed.get(w, math.nan))
             self.tiles.update({base_of(name_of(t, bits)): t for t in HOPPER_TILES[bits]})
@@ -371,15 +379,19 @@ class Model:
         self.names_of_tiles = sorted(self.tiles)
         self.rates, self.steps = (np.array([getattr(self.tiles[t], f) for t in self.names_of_tiles]) for f in FITTED)
         self.most = np.array([PEAK[8 if name.startswith("f") else 16] for name in self.names_of_tiles])
-        facts = [self.facts(case, way, base) for (case, way), base in zip(self.entries, self.bases, strict=True)]
+        entries = zip(self.entries, self.bases, strict=True)
+        facts = [self.facts(case, way, apart, base) for (case, way, apart), base in entries]
         self.columns = {name: np.array([f[name] for f in facts]) for name in facts[0]}
         self.rows_of = [np.flatnonzero(self.columns["tile"] == i) for i in range(len(self.names_of_tiles))]
         self.expected = self.times()
         some = range(0, len(facts), 1 + len(facts) // 1000)
-        alike = [expected_time(t, m, n, k, bits, UNITS, o) for (m, n, k, bits, o), t in (self.entries[i] for i in some)]
+        alike = [
+            expected_time(t, m, n, k, bits, UNITS, o, replace(COSTS, apart=apart))
+            for (m, n, k, bits, o), t, apart in (self.entries[i] for i in some)
+        ]
         np.testing.assert_allclose(self.expected[:: some.step], alike)
 
-    def facts(self, case, way, base):
+    def facts(self, case, way, apart, base):
         """What the expected time of a product by a tile depends on, the constants aside."""
         (m, n, k, bits, operands), t = case, way
         ways = operands.as_read(t.copied)
@@ -387,11 +399,13 @@ class Model:
         along = operands.a_along if t.flip else operands.b_along
         pieces, top = asked_for(t, ways[not t.flip], along)
         return {
-            "tile": self.names_of_tiles.index(base), "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
+            "tile": self.names_of_tiles.index(base), "apart": apart ** t.instructions_apart(bits),
+            "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
             "ctas": t.ctas, "sets": at_once(t, UNITS) // t.per, "tiles": tiles_of(t, m, n), "steps": -(-k // t.bk),
             "rows": t.bm // t.ctas, "width": t.width, "bk": t.bk, "to_odd": operands.c == ODD and t.parts == 1,
             "narrow": not along and t.blocks[-1] < 64, "left": ways[t.flip], "top": top, "pieces": pieces,
             "kept": bits // 8 * k * (m if t.flip else n), "read": bits // 8 * k * (n if t.flip else m),
+            "work": 2e-6 * tiles_of(t, m, n) * t.bm * t.width * -(-k // t.bk) * t.bk * bits / 16,
             "scattered": is_scattered(t, m, n), "area": m * n, "size": bits // 8, "odd": odd, "other": other,
         }  # fmt: skip
 
@@ -407,7 +421,7 @@ class Model:
         store = c.store + 1e-4 * e["rows"] * e["width"] * store
         row = np.array([c.line, c.sector, c.across])
         fetched = e["rows"] * row[e["left"]] + e["pieces"] * row[e["top"]] / e["ctas"]
-        work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
+        work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1) * e["apart"]
         work = together(work, fetched)
         passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + store * -(-e["tiles"] // UNITS)
         whole = np.maximum(work, step)
@@ -419,7 +433,8 @@ class Model:
         time += np.where(rest > 0, last * store + each * np.maximum(last * work, step), 0)
         read = e["kept"] + e["read"] * np.where(e["scattered"], c.scattered, 1)
         least = read * 1e-3 / c.read + 2e-3 * e["area"] / c.written
-        time = c.start + together(np.where(e["stream"], stream, time), least)
+        time = together(np.where(e["stream"], stream, time), least)
+        time = c.start + together(time, e["work"] / c.sustained)
         time += np.where(e["ctas"] > 1, c.cluster, 0) + np.where(e["stream"] | (e["parts"] > 1), c.late, 0)
         time += np.where(e["parts"] > 1, c.add + 4e-3 * e["parts"] * e["area"] / c.written, 0)
         moved = c.copy + 2e-3 * e["size"] * (e["odd"] / c.copied + e["other"] / c.moved)
@@ -483,9 +498,10 @@ class Model:
 
 
 def stored(folder):
-    """The rows of both files."""
-    lines = [json.loads(line) for line in (folder / f"{SWEEP}.jsonl").read_text().splitlines()]
-    return lines[1:] + json.loads((folder / f"{NAMED}.json").read_text())["products"]
+    """The rows of all files, and whether each block was an instruction of its own (``apart``)."""
+    first, last = ([json.loads(s) for s in (folder / f"{f}.jsonl").read_text().splitlines()[1:]] for f in (SWEEP, WIDE))
+    first += json.loads((folder / f"{NAMED}.json").read_text())["products"]
+    return [row | {"apart": apart} for rows, apart in ((first, True), (last, False)) for row in rows]
 
 
 def fit(rows, seconds, seed):

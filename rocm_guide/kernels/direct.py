@@ -5,6 +5,8 @@
 launcher look for memory that most kernels do not need. Where none of it applies, the function in C can be called at
 once. Read in Triton 3.6 and 3.9: ``CompiledKernel.__getitem__``, ``CudaLauncher`` and ``HIPLauncher``.
 
+So can the function around it that encodes tensor descriptors: what it made of the same addresses is kept.
+
 Here is also the memory that outlives a launch: what those of one stream use one after the other.
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import lt
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from triton import knobs
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = []
 Made = TypeVar("Made")
 
+#: Launches of one plan that are kept ready.
+MOST_READY = 1024
 #: Memory that launches of one stream use one after the other; forgotten together with the plans.
 scratch: dict[tuple[Any, ...], Any] = {}
 
@@ -90,6 +95,57 @@ def call_of(compiled: Any, grid: tuple[int, ...], allocate: Callable[[int], Any]
             run(*grid, stream, function, packed, None, None, None, *arguments)
 
     return call
+
+
+class Ready:
+    """Launches of a kernel some of whose arguments are descriptors, ready to be made again.
+
+    A descriptor is 128 bytes that the driver encodes, and Triton looks at every part of it in Python: several
+    microseconds for each. What Triton makes of the arguments is kept by their addresses, which come again in a loop. It
+    holds no tensors.
+    """
+
+    __slots__ = ("kept", "launch", "prepare")
+
+    def __init__(self, launch: Callable[..., None], prepare: Callable[[Sequence[Any]], tuple[Any, Any]]) -> None:
+        self.launch, self.prepare = launch, prepare
+        self.kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def __call__(self, key: tuple[Any, ...], stream: int, arguments: Callable[[], Sequence[Any]]) -> None:
+        """Launch on ``arguments()``, or on what was made of them when ``key`` was the same."""
+        kept = self.kept.get(key)
+        if kept is None:
+            if len(self.kept) >= MOST_READY:
+                self.kept.clear()
+            kept = self.kept[key] = self.prepare([x.data_ptr() if hasattr(x, "data_ptr") else x for x in arguments()])
+        self.launch(*kept[0], stream, *kept[1])
+
+
+def ready_of(compiled: Any, grid: tuple[int, ...]) -> Ready | None:
+    """For a kernel that takes descriptors; None where this release of Triton is not as the ones that are known."""
+    run = compiled.run
+    wrapper = getattr(run, "launch", None)
+    if not isinstance(wrapper, FunctionType) or wrapper.__closure__ is None:
+        return None
+    parts = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__, strict=True))
+    memory = any(getattr(run, f"{which}_scratch_size", 0) for which in ("global", "profile"))
+    if "launcher" not in parts or memory or getattr(run, "gsan_enabled", False):
+        return None
+    stream_here = object()
+
+    def prepare(arguments: Sequence[Any]) -> tuple[Any, Any]:
+        # A copy of the launcher, whose wrapper around the function in C gives a list what it would give that function.
+        seen: list[Any] = []
+        stand_in = CellType(lambda *given: seen.append(given))
+        cells = tuple(stand_in if name == "launcher" else cell for name, cell in parts.items())
+        show = copy.copy(run)
+        show.launch = FunctionType(wrapper.__code__, wrapper.__globals__, closure=cells)
+        show(*grid, stream_here, compiled.function, compiled.packed_metadata, None, None, None, *arguments)
+        (given,) = seen
+        at = next(i for i, x in enumerate(given) if x is stream_here)
+        return given[:at], given[at + 1 :]
+
+    return Ready(parts["launcher"].cell_contents, prepare)
 
 
 def is_small(tensors: Sequence[Any]) -> bool:

@@ -111,7 +111,7 @@ def parts_fetched(CTAS, rows):
 @gluon.constexpr_function
 def _fetch_for_all_asm(kernel, parameter, CTAS, shape, row_bytes):
     """Assembly for (room, barrier, row, column): each program fetches its rows for all, at most 128 bytes of each at a
-    time.
+    time. Without a cluster it fetches all rows, for itself.
 
     A descriptor is no operand of Triton's inline assembly, so it is named as the kernel's parameter. Triton gives
     addresses of shared memory as those of the first program; ``mapa`` makes them this one's.
@@ -125,38 +125,54 @@ def _fetch_for_all_asm(kernel, parameter, CTAS, shape, row_bytes):
         ".reg .b16 all;",
         "bar.warp.sync -1;",
         "elect.sync _|mine, -1;",
-        "mov.u32 rank, %cluster_ctarank;",
-        f"setp.lt.and.u32 mine, rank, {parts}, mine;",
         f"mov.b64 desc, {kernel}_param_{parameter};",
         "cvta.param.u64 desc, desc;",
-        f"mov.b16 all, {(1 << CTAS) - 1};",
-        "mapa.shared::cluster.u32 to, $0, rank;",
-        "mapa.shared::cluster.u32 bar, $1, rank;",
-        f"mad.lo.u32 to, rank, {each * wide}, to;",
-        f"mad.lo.u32 row, rank, {each}, $2;",
         "mov.b32 column, $3;",
     ]
+    if CTAS > 1:
+        lines += [
+            "mov.u32 rank, %cluster_ctarank;",
+            f"setp.lt.and.u32 mine, rank, {parts}, mine;",
+            f"mov.b16 all, {(1 << CTAS) - 1};",
+            "mapa.shared::cluster.u32 to, $0, rank;",
+            "mapa.shared::cluster.u32 bar, $1, rank;",
+            f"mad.lo.u32 to, rank, {each * wide}, to;",
+            f"mad.lo.u32 row, rank, {each}, $2;",
+        ]
+    else:
+        lines += ["mov.u32 to, $0;", "mov.u32 bar, $1;", "mov.b32 row, $2;"]
+    multicast, to_all = (".multicast::cluster", ", all") if CTAS > 1 else ("", "")
     for panel in range(row_bytes // wide):
         if panel:
             lines += [f"add.u32 to, to, {shape[0] * wide};", f"add.u32 column, column, {shape[1] * wide // row_bytes};"]
         lines.append(
-            "@mine cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-            "[to], [desc, {column, row}], [bar], all;"
+            f"@mine cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes{multicast} "
+            f"[to], [desc, {{column, row}}], [bar]{to_all};"
         )
     return "\n".join(["{", *lines, "}"])
 
 
 @gluon.jit
-def fetch_for_all(desc, at, arrived, room, CTAS: gl.constexpr, KERNEL: gl.constexpr = "", PARAMETER: gl.constexpr = 0):
+def fetch_for_all(
+    desc,
+    at,
+    arrived,
+    room,
+    CTAS: gl.constexpr,
+    KERNEL: gl.constexpr = "",
+    PARAMETER: gl.constexpr = 0,
+    BY_ADDRESS: gl.constexpr = False,
+):
     """Fetch a tile once for all programs of a cluster, a part of its rows by each: one request to the L2 cache, whose
     answer all receive (multicast).
 
     ``desc`` is of a part (:func:`divided`, :func:`parts_fetched`), and PARAMETER the number that it has in the assembly
-    of KERNEL, where a descriptor counts as five.
+    of KERNEL, where a descriptor counts as five. BY_ADDRESS: ``room`` is of any shape and begins where the tile shall.
     """
-    if CTAS > 1:
+    if CTAS > 1 or BY_ADDRESS:
         size: gl.constexpr = room.dtype.primitive_bitwidth // 8
-        asm: gl.constexpr = _fetch_for_all_asm(KERNEL, PARAMETER, CTAS, room.shape, room.shape[1] * size)
+        shape: gl.constexpr = desc.block_type.shape
+        asm: gl.constexpr = _fetch_for_all_asm(KERNEL, PARAMETER, CTAS, shape, shape[1] * size)
         assembly(asm, "r,r,r,r", [room, arrived, at[0], at[1]])
     else:
         fetch_tile(desc, at, arrived, room)

@@ -21,7 +21,7 @@ from triton import knobs
 from triton.runtime import driver
 
 from rocm_guide.kernels.arguments import sound_schedule
-from rocm_guide.kernels.direct import call_of, hooked, is_small, lasting, memory_from, scratch
+from rocm_guide.kernels.direct import call_of, hooked, is_small, lasting, memory_from, ready_of, scratch
 
 if TYPE_CHECKING:
     import torch
@@ -181,6 +181,7 @@ class Launch:
         "kernel",
         "last",
         "options",
+        "ready",
         "stream",
     )
 
@@ -205,6 +206,7 @@ class Launch:
         self.again: Any = None
         self.call: Any = None
         self.stream: Any = None
+        self.ready: Any = None
 
     def __call__(self, *tensors: Any, floats: tuple[Any, ...] = ()) -> None:
         """Launch on these tensors (None is possible), and floats in the order of the parameters."""
@@ -247,6 +249,15 @@ class Launch:
         if plain and hasattr(compiled, "packed_metadata"):  # neither the interpreter's None nor a tool's own
             self._remember(compiled, tensors)
 
+    def described(self, tensors: Sequence[Any], arguments: Callable[[], Sequence[Any]], *floats: float) -> None:
+        """Launch on ``arguments()``, with descriptors of some ``tensors``; ``floats`` are those that differ by call."""
+        key = *(t.data_ptr() for t in tensors), *floats
+        aligned = not any(address % ALIGNMENT for address in key[: len(tensors)])
+        if self.ready is None or not aligned or self.kernel.pre_run_hooks or hooked():
+            self.with_arguments(tensors, arguments())
+        else:
+            self.ready(key, self.stream(), arguments)
+
     def _remember(self, compiled: Any, tensors: Sequence[Any]) -> None:
         # Where all memory is below 2 GiB Triton addresses it with 32 bits on AMD. Other tensors of the plan reach as
         # far from their starts, so the kernel serves them too, however large the memory around them may be.
@@ -257,6 +268,7 @@ class Launch:
             active = driver.active
             self.stream = partial(active.get_current_stream, active.get_current_device())
             self.call = call_of(compiled, self.grid, self.allocate)
+            self.ready = ready_of(compiled, self.grid)
 
 
 def needs_gradient(*tensors: Any) -> bool:

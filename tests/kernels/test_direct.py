@@ -7,10 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 from triton.backends.amd.driver import HIPLauncher
+from triton.backends.nvidia import driver as nvidia
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-from rocm_guide.kernels.direct import call_of, memory_from
+from rocm_guide.kernels import direct
+from rocm_guide.kernels.direct import call_of, memory_from, ready_of
 
 GRID = (3, 2, 1)
 
@@ -111,3 +113,58 @@ def test_a_wrappers_own_memory_reaches_c(kind):
         run(*GRID, 8, "function", (4, 1, 0), None, None, None, (1, 2), 3)
     assert asked == [768, 768] and "room 1" in sent[0]
     assert sent[1] == sent[2] and _allocation._allocator.get() is before
+
+
+@pytest.fixture
+def wrapped(monkeypatch):
+    """Triton's own wrapper around the function in C, for a kernel that takes a descriptor; what it would encode."""
+    encoded = []
+
+    def encode(descriptor, *_):
+        encoded.append(descriptor)
+        return [f"{descriptor}, encoded", 8, 1]
+
+    monkeypatch.setattr(nvidia, "make_tensordesc_arg", encode)
+    signature = {0: "tensordesc<bf16[64,64],layout>", 1: "*bf16", 2: "fp32"}
+
+    def wrap(sent):
+        return nvidia.wrap_handle_tensordesc(lambda *given: sent.append(given), signature, [{"fp4_padded": False}])
+
+    return wrap, encoded
+
+
+def test_descriptors_are_encoded_once_for_each_address(wrapped):
+    wrap, encoded = wrapped
+    sent, asked = [], []
+    run = launcher(CudaLauncher, sent, launch=wrap(sent))
+    compiled = SimpleNamespace(run=run, function="function", packed_metadata=(4, 1, 0))
+    ready = ready_of(compiled, GRID)
+
+    def arguments(address):
+        asked.append(address)
+        return f"descriptor of {address}", SimpleNamespace(data_ptr=lambda: address), 0.5
+
+    for stream, address in ((11, 0x100), (11, 0x200), (12, 0x100), (11, 0x100)):
+        run(*GRID, stream, "function", (4, 1, 0), None, None, None, f"descriptor of {address}", address, 0.5)
+        ready((address,), stream, lambda address=address: arguments(address))
+        assert sent[-1] == sent[-2] and stream in sent[-1] and f"descriptor of {address}, encoded" in str(sent[-1])
+    assert asked == [0x100, 0x200], "the third and the fourth launch were ready"
+    assert len(encoded) == 4 + 2, "Triton's four, ours two"
+
+
+def test_ready_launches_are_not_kept_without_end(monkeypatch, wrapped):
+    monkeypatch.setattr(direct, "MOST_READY", 3)
+    sent = []
+    run = launcher(CudaLauncher, sent, launch=wrapped[0](sent))
+    ready = ready_of(SimpleNamespace(run=run, function="function", packed_metadata=()), GRID)
+    for key in range(10):
+        ready((key,), 7, lambda key=key: (f"descriptor {key}", key, 0.5))
+    assert len(sent) == 10 and len(ready.kept) <= 3
+
+
+def test_an_unknown_launcher_is_left_to_triton(wrapped):
+    run = launcher(CudaLauncher, [])
+    compiled = SimpleNamespace(run=run, function="function", packed_metadata=())
+    assert ready_of(compiled, GRID) is None, "there is nothing around its function in C"
+    run.launch, run.global_scratch_size = wrapped[0]([]), 128
+    assert ready_of(compiled, GRID) is None, "memory that the kernel needs for itself is new in every launch"

@@ -21,6 +21,8 @@ from rocm_guide.kernels.gemm.hopper import helpers
 from rocm_guide.kernels.gemm.hopper import launch as hopper
 from rocm_guide.kernels.gemm.hopper.configs import (
     ACROSS,
+    APART,
+    COSTS,
     IN_LINES,
     IN_SECTORS,
     ODD,
@@ -138,13 +140,15 @@ def test_a_cluster_asks_for_b_once_and_divides_a(compiled, ctas, flip, b_t):
     programs = [block // n if b_t else ctas for block, n in zip(blocks, rows, strict=True)]
     assert [int(n) for n in re.findall(r"setp\.lt\.and\.u32 mine, rank, (\d+),", ptx)] == programs
     assert f"mov.b16 all, {(1 << ctas) - 1};" in ptx
-    expected = 2 * 64 * 64 * 2 + 208 * 64 * 2
+    # The block of 16 columns is fetched as whole lines where these are not along K.
+    expected = 2 * 64 * 64 * 2 + (208 if b_t else 256) * 64 * 2
     assert f"expect_tx.shared::cta.b64 _, [%r0], {expected}" in re.sub(r"\[%r\d+\]", "[%r0]", ptx)
 
 
 @in_clusters
-def test_descriptors_are_the_parameters_that_the_assembly_names(compiled):
-    tile = next(t for t in HOPPER_TILES[16] if len(t.blocks) == 3 and t.ctas > 1)
+@pytest.mark.parametrize("ctas", [1, 4])
+def test_descriptors_are_the_parameters_that_the_assembly_names(compiled, ctas):
+    tile = next(t for t in HOPPER_TILES[16] if len(t.blocks) == 3 and t.ctas == ctas)
     hopper.gemm_hopper(empty(1000, 2048), empty(2048, 3000), tile=tile)
     (kernel,) = kernels(compiled)
     described = re.findall(r"\.param \.align 64 \.b8 (gemm_hopper_kernel_param_\d+)\[128\]", kernel.asm["ptx"])
@@ -209,8 +213,11 @@ def test_a_flipped_product_stores_c_as_it_is(compiled):
         assert stores and all(re.search(rf"tensordesc<(tensor<)?{box}", line) for line in stores)
 
 
-def test_blocks_of_columns_stand_side_by_side(compiled):
+@pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=in_clusters)])
+def test_blocks_of_columns_stand_side_by_side(compiled, monkeypatch, at_once):
     """Three warpgroups, 208 columns: B is fetched from, and C stored to, where the blocks before it end."""
+    if not at_once:
+        monkeypatch.setattr(hopper.HopperTile, "columns_at_once", lambda tile, bits: 0)
     tile = next(t for t in HOPPER_TILES[16] if t.blocks == (128, 64, 16) and t.ctas == 1)
     hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
     (kernel,) = kernels(compiled)
@@ -223,12 +230,86 @@ def test_blocks_of_columns_stand_side_by_side(compiled):
             made[found[1]] = (base or other, x + y) if not (base and other) else (found[1], 0)
         elif found := re.match(r" *(%\w+) = ", line):
             made.pop(found[1], None)  # names of one partition come again in the next
-        elif found := re.search(r"async_tma_copy_global_to_local %\w+\[%k\w*, (%\w+)\]", line):
+        elif found := re.search(r"async_tma_copy_global_to_local %\w+\[%k\w*, (%\w+)\]", line) or re.search(
+            r"inline_asm .*cp\.async\.bulk\.tensor.* %\w+, %\w+, %k\w*, (%\w+) ", line
+        ):
             fetched.append(made.get(found[1], (found[1], 0)))
         elif found := re.search(r"async_tma_copy_local_to_global %\w+\[%\w+, (%\w+)\]", line):
             stored.append(made.get(found[1], (found[1], 0)))
     assert [at for _, at in fetched] == [0, 128, 192] and len({base for base, _ in fetched}) == 1
     assert [at for _, at in stored] == 3 * list(range(0, 208, 16)), "strips of 16 columns, from each warpgroup"
+
+
+@in_clusters
+@pytest.mark.parametrize(
+    ("bits", "blocks", "rows", "parties", "instructions"),
+    [
+        (16, (128, 64, 16), 64, 2, [208]),
+        (16, (128, 64, 16), 64, 3, [192, 16]),
+        (16, (256, 64), 64, 2, [256, 64]),
+        (16, (128, 64), 128, 2, [192, 192]),
+        (8, (128, 64), 64, 2, [192]),
+        (8, (128, 128), 64, 2, [128, 128]),
+    ],
+)
+def test_several_blocks_are_one_instruction(compiled, bits, blocks, rows, parties, instructions):
+    """As far as registers reach; so often for each 32 bytes of K, of each 64 rows, in each warpgroup."""
+    tile = next(
+        t for t in HOPPER_TILES[bits] if (t.blocks, t.rows, t.parties, t.ctas) == (blocks, rows, parties, t.ctas)
+    )
+    dtype = FP8 if bits == 8 else BF16
+    hopper.gemm_hopper(empty(1000, 4112, dtype=dtype), empty(3008, 4112, dtype=dtype).T, tile=tile)
+    (kernel,) = kernels(compiled)
+    found = [int(n) for n in re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k", kernel.asm["ptx"])]
+    assert sorted(found) == sorted(4 * parties * instructions)
+
+
+@in_clusters
+@pytest.mark.parametrize("a_t", [False, True])
+@pytest.mark.parametrize("b_t", [False, True])
+@pytest.mark.parametrize("rows", [64, 128])
+def test_operands_are_read_from_where_triton_would(compiled, monkeypatch, a_t, b_t, rows):
+    """Of one block of 128 columns, by our assembly and by Triton itself: the same distances from the stage's begin."""
+    tile = replace(next(t for t in HOPPER_TILES[16] if t.blocks == (128,) and t.rows == 64), rows=rows)
+    a, b = empty(2048, 1000).T if a_t else empty(1000, 2048), empty(3000, 2048).T if b_t else empty(2048, 3000)
+    found = []
+    for ours in (False, True):
+        compiled.clear()
+        monkeypatch.setattr(hopper.HopperTile, "columns_at_once", lambda tile, bits, ours=ours: 256 * ours)
+        hopper.gemm_hopper(a, b, tile=replace(tile, strip=32 + 32 * ours))
+        found.append(read_by_products(kernels(compiled)[0].asm["ptx"]))
+    assert found[0] == found[1] and len(found[0]) == 2 * 4 * rows // 64, "of two warpgroups"
+
+
+def read_by_products(ptx):
+    """Of each instruction that multiplies: its operands' addresses less those of the first, and the rest of their
+    descriptors; and whether they are transposed."""
+    known: dict[str, tuple[str, int]] = {}
+    found, first = [], {}
+
+    def value(name):
+        return ("", int(name)) if re.fullmatch(r"-?\d+", name) else known.get(name, (name, 0))
+
+    for line in ptx.splitlines():
+        line = line.split("//")[0].strip().rstrip(";")
+        name, *rest = re.split(r",\s*", line.split(None, 1)[1]) if " " in line or "\t" in line else ("",)
+        op = line.split(None, 1)[0] if line else ""
+        if op.startswith(("add.s32", "add.u32", "or.b32", "or.b64")) and len(rest) == 2:
+            (x, i), (y, j) = value(rest[0]), value(rest[1])
+            known[name] = (x or y, i + j) if not (x and y) else (name, 0)
+        elif op.startswith("mov.b64") and len(rest) == 2 and rest[0].startswith("{"):
+            (x, i), (_, j) = value(rest[0].strip("{} ")), value(rest[1].strip("{} "))
+            known[name] = x, i + (j << 32)
+        elif op.startswith(("cvt.u64.u32", "mov.b32", "mov.u32")) and len(rest) == 1:
+            known[name] = value(rest[0])
+        elif op.startswith("wgmma.mma_async"):
+            a, b, _, *flags = re.split(r",\s*", line.split("},")[1].strip())
+            bases = value(a)[0], value(b)[0]
+            start = first.setdefault(bases, (value(a)[1], value(b)[1]))
+            found.append((value(a)[1] - start[0] % (1 << 14), value(b)[1] - start[1] % (1 << 14), flags))
+        else:
+            known.pop(name, None)
+    return found
 
 
 def test_when_it_serves(compiled):
@@ -252,9 +333,10 @@ def test_a_small_product_of_odd_rows_is_copied_where_its_rows_are_long(compiled)
         compiled.clear()
         tiled.gemm(empty(308, k), empty(k, 280))
         assert [name for name, _ in compiled] == kernels
-    compiled.clear()
-    tiled.gemm(empty(308, 3200), empty(3200, 280))
-    assert [name for name, _ in compiled] == ["gemm_kernel"], "nothing to copy: the host would be what one waits for"
+    for k, kernel in ((2560, "gemm_kernel"), (3200, "gemm_hopper_kernel")):
+        compiled.clear()
+        tiled.gemm(empty(308, k), empty(k, 280))
+        assert compiled[0][0] == kernel, "nothing to copy: it is the operations that count"
 
 
 def test_without_gluon_the_plain_kernel_serves(compiled, monkeypatch):
@@ -344,19 +426,41 @@ def test_the_choice_has_the_least_expected_time(bits, operands):
     assert all(t.parts <= 10496 // t.bk // 3 for t in ways)
 
 
+def test_an_instruction_for_each_block_takes_longer():
+    """As Triton 3.6 has it: the choice there is by other times."""
+    apart = replace(COSTS, apart=APART)
+    for tile in HOPPER_TILES[16]:
+        once, each = (expected_time(tile, 8192, 8192, 8192, 16, 132, Operands(), costs) for costs in (COSTS, apart))
+        assert (each > once) == (len(tile.blocks) > 1 and tile.blocks[0] < 256), "256 columns are all that one can have"
+    found = pick_hopper_tile(3000, 3000, 4096, 16, 132)
+    ways = [t for t in candidates(16) if t.parts == 1]
+    assert found in ways
+    assert found == min(ways, key=lambda t: expected_time(t, 3000, 3000, 4096, 16, 132, Operands(), apart))
+
+
 def test_the_choice_is_near_the_best_that_was_timed():
-    """On the stored times of an H100, from which the constants come (benchmarks/kernels/gemm_hopper.py)."""
+    """On the stored times of an H100, from which the constants come (benchmarks/kernels/gemm_hopper.py).
+
+    In most rows each block of columns had an instruction of its own, so tiles with several took 2 to 8 % longer than
+    they do. Some tiles came later and were not timed then: there the choice is the one among those that were.
+    """
+    rows = benchmark.stored(RESULTS)
+    bases = {benchmark.base_of(way) for row in rows if row["apart"] for way in row["us"]}
     reached, ahead, untimed = [], [], 0
-    for row in benchmark.stored(RESULTS):
+    for row in rows:
         (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
-        operands = benchmark.operands_of(m, n, k, row["bt"], bits)
-        choice = benchmark.name_of(pick_hopper_tile(m, n, k, bits, benchmark.UNITS, operands, clusters=True), bits)
+        product = m, n, k, bits, benchmark.UNITS, benchmark.operands_of(m, n, k, row["bt"], bits)
+        choice = benchmark.name_of(pick_hopper_tile(*product, clusters=True), bits)
         if choice not in row["us"]:
-            untimed += 1
-            continue
+            if not row["apart"] or benchmark.base_of(choice) in bases:
+                untimed += 1
+                continue
+            ways = {benchmark.name_of(t, bits): t for t in benchmark.all_ways(m, n, k, bits, product[-1])}
+            timed = ((expected_time(ways[way], *product), way) for way in row["us"] if way in ways)
+            choice = min(timed)[1]
         reached.append(min(us for way, us in row["us"].items() if way != "cuBLAS") / row["us"][choice])
         ahead.append(row["us"]["cuBLAS"] / row["us"][choice])
-    assert len(reached) + untimed == 357 and untimed < 9
+    assert len(reached) + untimed == 382 and untimed < 9
     assert sum(reached) / len(reached) > 0.98 and min(reached) > 0.8
     assert statistics.median(ahead) > 1
 

@@ -135,6 +135,40 @@ def test_who_wants_to_hear_of_launches_does(two_streams, which):
     assert kernel.seen[1][2] == (x,), "the hook's owner may look at the tensors"
 
 
+def test_a_launch_on_descriptors_is_ready_when_its_addresses_come_again(two_streams, monkeypatch):
+    kernel, x, y = Kernel(launcher="triton.backends.nvidia.driver"), Tensor(256), Tensor(512)
+    launched, made = [], []
+    ready = direct.Ready(lambda *given: launched.append(given), lambda arguments: (("grid",), tuple(arguments)))
+    monkeypatch.setattr(launch, "ready_of", lambda compiled, grid: ready)
+    run = Launch(kernel, (1,))
+
+    def go(a, b, factor=0.5):
+        def arguments():
+            made.append((a.address, b.address))
+            return f"descriptor of {a.address}", b, factor
+
+        run.described((a, b), arguments, factor)
+
+    go(x, y)
+    assert kernel.ways == ["Triton"] and not launched, "compiled first"
+    for a, b in ((x, y), (y, x), (x, y)):
+        go(a, b)
+    go(x, y, 0.25)
+    assert launched == [
+        ("grid", (3, 7), "descriptor of 256", 512, 0.5),
+        ("grid", (3, 8), "descriptor of 512", 256, 0.5),
+        ("grid", (3, 9), "descriptor of 256", 512, 0.5),
+        ("grid", (3, 10), "descriptor of 256", 512, 0.25),
+    ]
+    assert made == [(256, 512), (256, 512), (512, 256), (256, 512)], (
+        "the first by Triton; another factor, another launch"
+    )
+    go(x, Tensor(520))
+    kernel.pre_run_hooks.append(print)
+    go(x, y)
+    assert kernel.ways == ["Triton"] * 3 and len(launched) == 4, "an odd address, and somebody who wants to look"
+
+
 def test_what_triton_would_find_out_is_left_to_triton():
     kernel, x, y = Kernel(), Tensor(256), Tensor(512)
     run = Launch(kernel, (3,), (7,), {"A": 1, "B": 2})

@@ -106,8 +106,11 @@ def plan_hopper_forward(problem: AttentionProblem) -> Callable[..., tuple[torch.
         out, lse = new_out(), new_lse()
         counter = torch.zeros(1, dtype=torch.int32, device=device) if causal else lse
         q, k, v = qkv
-        arguments = (as_q(q), as_k(k), as_v(v), as_out(out), lse, counter, *launch.fixed, *launch.last)
-        launch.with_arguments((q, k, v, out, lse, counter), arguments)
+
+        def arguments() -> tuple[Any, ...]:
+            return (as_q(q), as_k(k), as_v(v), as_out(out), lse, counter, *launch.fixed, *launch.last)
+
+        launch.described((q, k, v, out, lse, counter), arguments)
         return out, lse
 
     return run
@@ -149,7 +152,11 @@ def plan_hopper_q(problem: AttentionProblem, do: torch.Tensor, padded: int) -> C
         dq: torch.Tensor,
     ) -> None:
         counter = torch.zeros(1, dtype=torch.int32, device=device) if causal else top
-        first = (as_q(q), as_do(do), as_k(k), as_v(v), as_dq(dq), top, delta, counter)
-        launch.with_arguments((q, do, k, v, dq, top, delta, counter), (*first, *launch.fixed, *launch.last))
+
+        def arguments() -> tuple[Any, ...]:
+            first = (as_q(q), as_do(do), as_k(k), as_v(v), as_dq(dq), top, delta, counter)
+            return (*first, *launch.fixed, *launch.last)
+
+        launch.described((q, do, k, v, dq, top, delta, counter), arguments)
 
     return run

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The choice among the tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`).
 
-The constants were fitted to the times of 357 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.9), which stand in
-benchmarks/results/gemm_hopper_sweep.jsonl and gemm_hopper_named.json; benchmarks/kernels/gemm_hopper.py measures and
-fits. There the choice reaches 98 % of the speed of the best tile that was timed, on average. Triton 3.6 has no
-clusters of programs; the choice is then among the other tiles.
+The constants were fitted to the times of 382 products on an NVIDIA H100 80GB (torch 2.11, Triton 3.9), which stand in
+benchmarks/results/gemm_hopper_sweep.jsonl, gemm_hopper_named.json and gemm_hopper_wide.jsonl;
+benchmarks/kernels/gemm_hopper.py measures and fits. There the choice reaches 98 % of the speed of the best tile that
+was timed, on average. Triton 3.6 has no clusters of programs, and an instruction for each block of columns; the choice
+is then among the other tiles.
 """
 
 from __future__ import annotations
@@ -66,33 +67,39 @@ class Costs:
     multiplying takes with narrow blocks of a B whose rows are not along K; ``scattered``: reading the operand whose
     readers are not next to each other. ``read``, ``written``: GB/s at which operands come from memory, C and partial
     sums go there; ``copied`` and ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``:
-    how much longer a product takes for sharing out steps, its start aside.
+    how much longer a product takes for sharing out steps, its start aside. ``sustained``: TFLOPS of 16 bits (half
+    of those of 8) that the GPU's power allows, of operations on whole tiles. ``apart``: how much longer multiplying
+    takes for each instruction that several blocks of columns need in place of one: see APART.
     """
 
-    start: float = 2.4
-    late: float = 0.504
-    cluster: float = 0.948
-    store: float = 0.412
-    upright: float = 0.106
-    flipped: float = 0.114
-    odd_upright: float = 0.957
-    odd_flipped: float = 0.718
-    crossed: float = 1.08
-    scattered: float = 1.15
-    stream: float = 8.62
-    add: float = 1.1
-    copy: float = 2.33
-    line: float = 0.000926
-    sector: float = 0.00148
-    across: float = 0.00246
-    read: float = 2730.0
-    written: float = 2050.0
-    copied: float = 944.0
-    moved: float = 2190.0
-    streamed: float = 1.19
+    start: float = 2.54
+    late: float = 0.598
+    cluster: float = 0.938
+    store: float = 0.331
+    upright: float = 0.108
+    flipped: float = 0.121
+    odd_upright: float = 1.2
+    odd_flipped: float = 0.906
+    crossed: float = 1.06
+    scattered: float = 1.06
+    stream: float = 7.9
+    add: float = 1.26
+    copy: float = 2.62
+    line: float = 0.000908
+    sector: float = 0.00146
+    across: float = 0.00243
+    read: float = 3120.0
+    written: float = 2130.0
+    copied: float = 907.0
+    moved: float = 2720.0
+    streamed: float = 1.22
+    sustained: float = 936.0
+    apart: float = 1.0
 
 
 COSTS = Costs()
+#: Triton 3.6 has an instruction for each block: 2 % longer with two of them (128 x 192), 8 % with three (512 x 208).
+APART = 1.03
 PLAIN = Operands()
 
 
@@ -173,6 +180,8 @@ def expected_times(
     pieces, top = asked_for(tile, top, along)
     if not along and tile.blocks[-1] < 64:
         work *= costs.crossed
+    if costs.apart > 1:
+        work *= costs.apart ** tile.instructions_apart(bits)
     work = together(work, rows * row[left] + pieces * row[top] / tile.ctas)
 
     def full(programs: int) -> float:
@@ -182,6 +191,7 @@ def expected_times(
     if is_scattered(tile, m, n):
         read *= costs.scattered
     least = bits / 8e3 * (kept + read) / costs.read + 2e-3 * m * n / costs.written
+    powered = 2e-6 * tiles * tile.bm * tile.width * steps * tile.bk / (costs.sustained * 16 / bits)
     odd, other = operands.copied(tile.copied, m, n, k)
     before = costs.start + (costs.cluster if tile.ctas > 1 else 0.0)
     if odd or other:
@@ -200,7 +210,7 @@ def expected_times(
             if rest:
                 programs = -(-rest // sets)
                 time += programs * stored + each * full(programs)
-        time = before + together(time, least)
+        time = before + together(together(time, least), powered)
         if parts > 1 or tile.stream:
             time += costs.late
         if parts > 1:
@@ -252,6 +262,8 @@ def pick_hopper_tile(
     ('128x256x64', '128x96x64 in 8')
     """
     tiles = candidates(bits, operands, clusters)
+    if not clusters:
+        costs = replace(costs, apart=APART)
     found, least = (tiles[0], 1), math.inf
     work = 2e-6 * m * n * k
     copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.moved

@@ -42,9 +42,9 @@ from rocm_guide.kernels.gemm.hopper.sums import (
     columns_before,
     give_back,
     no_sums,
-    operand,
     when_done,
 )
+from rocm_guide.kernels.gemm.hopper.wide import columns_in_stage, ends_of_groups, place_of_block, room_for_blocks
 from rocm_guide.kernels.gemm.hopper.work import next_stage, piece_of_work, share_of_work, stage_before
 from rocm_guide.kernels.gemm.tiles import tile_order
 from rocm_guide.kernels.gluon import (
@@ -68,6 +68,7 @@ __all__ = []
 def fetch(what, HOW: gl.constexpr):
     """The warp that fetches, through all tiles of this program."""
     TILE: gl.constexpr = HOW[0]
+    BLOCKS: gl.constexpr = HOW[1]
     A_T: gl.constexpr = HOW[2]
     B_T: gl.constexpr = HOW[3]
     MODE: gl.constexpr = HOW[4]
@@ -80,13 +81,15 @@ def fetch(what, HOW: gl.constexpr):
     ROWS: gl.constexpr = TILE[1]
     WIDTH: gl.constexpr = TILE[2]
     BK: gl.constexpr = TILE[3]
-    STAGES: gl.constexpr = b_rooms[0].shape[0]
+    STAGES: gl.constexpr = a_stages.shape[0] // PARTIES
     GROUP: gl.constexpr = TILE[4]
     CTAS: gl.constexpr = TILE[5]
+    WIDE: gl.constexpr = TILE[7]
     BM: gl.constexpr = PARTIES * ROWS
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, WIDTH), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
-    nbytes: gl.constexpr = (BM // CTAS + WIDTH) * BK * (a_desc.dtype.primitive_bitwidth // 8)
+    size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
+    nbytes: gl.constexpr = (BM // CTAS + columns_in_stage(BLOCKS, B_T, WIDE, size)) * BK * size
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, _part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
@@ -103,11 +106,11 @@ def fetch(what, HOW: gl.constexpr):
                 else:
                     fetch_tile(a_desc, [row + party * ROWS, k], arrived, a_stages.index(PARTIES * stage + party))
             at = col
-            for i_b in gl.static_range(len(b_rooms)):
-                room = b_rooms[i_b].index(stage)
+            for i_b in gl.static_range(len(BLOCKS)):
+                room = place_of_block(b_rooms[0], stage, BLOCKS, i_b, B_T) if WIDE else b_rooms[i_b].index(stage)
                 corner = (at, k) if B_T else (k, at)
-                fetch_for_all(b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1))
-                at += room.shape[0 if B_T else 1]
+                fetch_for_all(b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE)
+                at += BLOCKS[i_b]
             stage, phase = next_stage(stage, phase, STAGES)
     if TILE[6]:
         let_next_kernel_start()
@@ -124,7 +127,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     EXACT: gl.constexpr = HOW[5]
     ENDS: gl.constexpr = HOW[6]
     rooms, c_stages, bars, c, pointers, sizes, alpha = what
-    a_stages, b_rooms = rooms
+    a_stages = rooms[0]
     ready, _empty = bars
     bias_ptr, part_ptr, flag_ptr = pointers
     M, N, K, share = sizes
@@ -132,12 +135,14 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     ROWS: gl.constexpr = TILE[1]
     WIDTH: gl.constexpr = TILE[2]
     BK: gl.constexpr = TILE[3]
-    STAGES: gl.constexpr = b_rooms[0].shape[0]
+    STAGES: gl.constexpr = a_stages.shape[0] // PARTIES
     GROUP: gl.constexpr = TILE[4]
     CTAS: gl.constexpr = TILE[5]
+    WIDE: gl.constexpr = TILE[7]
     FLIP: gl.constexpr = ENDS[4]
     BM: gl.constexpr = PARTIES * ROWS
     DEPTH: gl.constexpr = 256 // a_stages.dtype.primitive_bitwidth
+    FORM: gl.constexpr = BLOCKS, A_T, B_T, WIDE, CTAS
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, WIDTH), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
     stage, phase = to_int32(0), to_int32(0)
@@ -153,12 +158,12 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
         acc = no_sums(ROWS, BLOCKS, DEPTH, CTAS)
         for step in range(first, last):
             hopper.mbarrier.wait(ready.index(stage), phase)
-            x = operand(a_stages, PARTIES * stage + PARTY, A_T)
+            at = PARTIES * stage + PARTY, stage
             if EXACT:
-                acc = add_products_exactly(x, b_rooms, stage, acc, bars, B_T, CTAS)
+                acc = add_products_exactly(rooms, at, acc, bars, FORM)
             else:
                 # This step's products stay under way; those of the one before it have read their stage.
-                acc = when_done(len(BLOCKS), add_products(x, b_rooms, stage, acc, B_T))
+                acc = when_done(len(ends_of_groups(BLOCKS, WIDE)), add_products(rooms, at, acc, FORM))
                 give_back(bars, stage_before(stage, STAGES), step > first, CTAS)
             stage, phase = next_stage(stage, phase, STAGES)
         if not EXACT:
@@ -242,12 +247,13 @@ def gemm_hopper_kernel(
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, width), by persistent programs.
 
     ``TILE``: parties, rows (of all programs of a cluster), width, bk, group, ctas and overlap of a
-    :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`; ``BLOCKS``: of columns, which make up its width: three
-    at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in registers. ``b_desc``,
-    ``b_desc_1`` and ``b_desc_2`` read one each; what is too many is not looked at. A_T, B_T: the descriptor is of the
-    transpose. ``ENDS``: whether there is an epilogue and a bias, the activation, whether ``c`` is a descriptor, whether
-    C^T is computed. ``REGISTERS``: of a thread that multiplies, for each warpgroup but the first, which gets what is
-    left, and of one that fetches.
+    :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`, and how many columns an instruction may have that
+    multiplies several of its blocks, or 0 (:mod:`rocm_guide.kernels.gemm.hopper.wide`). ``BLOCKS``: of columns, which
+    make up its width: three at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in
+    registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` read one each; what is too many is not looked at. A_T, B_T: the
+    descriptor is of the transpose. ``ENDS``: whether there is an epilogue and a bias, the activation, whether ``c`` is
+    a descriptor, whether C^T is computed. ``REGISTERS``: of a thread that multiplies, for each warpgroup but the first,
+    which gets what is left, and of one that fetches.
     """
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
@@ -257,8 +263,11 @@ def gemm_hopper_kernel(
     )
     b_descs = (b_desc, b_desc_1, b_desc_2)[: len(BLOCKS)]
     b_rooms = b_descs[:0]
-    for i in gl.static_range(len(BLOCKS)):
-        b_rooms += (rooms_for_all(b_descs[i], STAGES, CTAS),)
+    if TILE[7]:
+        b_rooms += (room_for_blocks(b_desc, BLOCKS, STAGES, CTAS, B_T),)
+    else:
+        for i in gl.static_range(len(BLOCKS)):
+            b_rooms += (rooms_for_all(b_descs[i], STAGES, CTAS),)
     c_kind: gl.constexpr = c.dtype if ENDS[3] else c.dtype.element_ty
     strip: gl.constexpr = [STRIP, ROWS] if ENDS[4] else [ROWS, STRIP]
     c_layout: gl.constexpr = shared_layout(strip, c_kind, CTAS, ENDS[4])

@@ -27,6 +27,7 @@ from rocm_guide.kernels.gemm.hopper.configs import (
 from rocm_guide.kernels.gemm.hopper.helpers import LINE, SECTOR, adder, copier, whole_lines
 from rocm_guide.kernels.gemm.hopper.kernel import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
+from rocm_guide.kernels.gemm.hopper.wide import columns_fetched
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands
 from rocm_guide.kernels.gluon import CLUSTERS, divided, parts_fetched
@@ -35,6 +36,8 @@ from rocm_guide.kernels.launch import Launch, describer, maker, planned
 __all__ = []
 
 
+#: Bytes that a program can have of a multiprocessor's.
+SHARED_MEMORY = 227 << 10
 #: The types of operands and results.
 GLUON_TYPES = {
     torch.float16: gl.float16,
@@ -142,12 +145,16 @@ def plan_hopper(
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
 
     tall, overlap = t.rows * t.ctas, t.overlaps(2.0 * m * n * k)
+    wide = t.columns_at_once(8 * a.element_size()) if CLUSTERS else 0
+    along = not a_view.transposed if t.flip else b_view.transposed
+    fetched = columns_fetched(t.blocks, along, a.element_size()) if wide else t.blocks
+    stages = t.stages_in(SHARED_MEMORY, sum(fetched), a.element_size())
     if t.flip:
         as_rows = maker_of(b, b_view, (t.bk, tall), False)
-        as_columns = [maker_of(a, a_view, (block, t.bk), True) for block in t.blocks]
+        as_columns = [maker_of(a, a_view, (columns, t.bk), True) for columns in fetched]
     else:
         as_rows = maker_of(a, a_view, (tall, t.bk), False)
-        as_columns = [maker_of(b, b_view, (t.bk, block), True) for block in t.blocks]
+        as_columns = [maker_of(b, b_view, (t.bk, columns), True) for columns in fetched]
     new_c = maker(a, shape or (m, n), out_dtype)
     whole_rows, whole_columns = tiles_m * t.bm, tiles_n * t.width
     sums_rows, sums_columns = (whole_columns, whole_rows) if t.flip else (whole_rows, whole_columns)
@@ -159,12 +166,12 @@ def plan_hopper(
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas, overlap),
+        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas, overlap, wide),
         "BLOCKS": t.blocks,
-        "STAGES": t.stages,
+        "STAGES": stages,
         "STRIP": strip,
         "A_T": not b_view.transposed if t.flip else a_view.transposed,
-        "B_T": not a_view.transposed if t.flip else b_view.transposed,
+        "B_T": along,
         "MODE": "split" if split else "stream" if stream else "tiles",
         "EXACT": narrow,
         "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
@@ -186,11 +193,14 @@ def plan_hopper(
         some = c if split or bias is None else bias
         parts, flags = of_stream(sharing_room, device, room, new_room) if stream else (c, c)
         left, top = (b, a) if t.flip else (a, b)
-        # A pointer stands for each block that there is not: a descriptor would cost the host more.
-        blocks = *(block(top) for block in as_columns), *(c,) * (3 - len(as_columns))
-        out = as_c(target) if as_c else c
-        arguments = (as_rows(left), *blocks, out, some, parts, flags, *launch.fixed, alpha, *launch.last)
-        launch.with_arguments((a, b, target, some, parts, flags), arguments)
+
+        def arguments() -> tuple[Any, ...]:
+            # A pointer stands for each block that there is not: a descriptor would cost the host more.
+            blocks = *(block(top) for block in as_columns), *(c,) * (3 - len(as_columns))
+            out = as_c(target) if as_c else c
+            return (as_rows(left), *blocks, out, some, parts, flags, *launch.fixed, alpha, *launch.last)
+
+        launch.described((a, b, target, some, parts, flags), arguments, alpha)
         if add:
             add(target, c, bias, alpha)
         return c

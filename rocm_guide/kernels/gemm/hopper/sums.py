@@ -10,6 +10,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
+from rocm_guide.kernels.gemm.hopper.wide import (
+    begin_of_group,
+    begin_products,
+    ends_of_groups,
+    place_of_block,
+    widths_of,
+)
 from rocm_guide.kernels.gluon import arrive_at_all, sums_layout
 
 __all__ = []
@@ -54,26 +61,49 @@ def no_sums(ROWS: gl.constexpr, BLOCKS: gl.constexpr, DEPTH: gl.constexpr, CTAS:
 
 
 @gluon.jit
-def add_products(x, b_rooms, stage, sums, B_T: gl.constexpr):
-    """Begin to multiply x by each block of columns of B in this stage, and to add that to ``sums``."""
-    found = sums[:0]
-    for i in gl.static_range(len(sums)):
-        sum_i = hopper.warpgroup_mma(x, operand(b_rooms[i], stage, B_T), sums[i], is_async=True)
-        found += (sum_i,)
+def products(rooms, at, sums, FORM: gl.constexpr, GROUP: gl.constexpr, ADD: gl.constexpr):
+    """Begin to multiply A by the blocks of columns of one instruction, and to add that to their ``sums`` (ADD).
+
+    ``at``: the stages of A and of B. FORM: the blocks of columns, whether A and B lie in memory as their transposes,
+    how many columns an instruction may have that multiplies several blocks (0: each by itself), programs of a cluster.
+    """
+    a_stages, b_rooms = rooms
+    BLOCKS: gl.constexpr = FORM[0]
+    A_T: gl.constexpr = FORM[1]
+    B_T: gl.constexpr = FORM[2]
+    WIDE: gl.constexpr = FORM[3]
+    FIRST: gl.constexpr = begin_of_group(BLOCKS, WIDE, GROUP)
+    END: gl.constexpr = ends_of_groups(BLOCKS, WIDE)[GROUP]
+    some = sums[FIRST:END]
+    if WIDE:
+        b = place_of_block(b_rooms[0], at[1], BLOCKS, FIRST, B_T)
+        found = begin_products(a_stages.index(at[0]), b, some, widths_of(BLOCKS, FIRST, END), A_T, B_T, FORM[4], ADD)
+    else:
+        x, b = operand(a_stages, at[0], A_T), operand(b_rooms[FIRST], at[1], B_T)
+        sum_0 = some[0] if ADD else gl.zeros(some[0].shape, gl.float32, some[0].type.layout)
+        found = (hopper.warpgroup_mma(x, b, sum_0, use_acc=ADD, is_async=True),)
     return found
 
 
 @gluon.jit
-def add_products_exactly(x, b_rooms, stage, sums, bars, B_T: gl.constexpr, CTAS: gl.constexpr):
-    """sums + x @ B, each block of which is added up by itself first; the stage is given back as soon as it is read."""
+def add_products(rooms, at, sums, FORM: gl.constexpr):
+    """Begin to multiply A by all blocks of columns of B in this stage, and to add that to ``sums``."""
     found = sums[:0]
-    for i in gl.static_range(len(sums)):
-        few = gl.zeros(sums[i].shape, gl.float32, sums[i].type.layout)
-        few = hopper.warpgroup_mma(x, operand(b_rooms[i], stage, B_T), few, use_acc=False, is_async=True)
-        few = hopper.warpgroup_mma_wait(0, deps=[few])
-        if i == len(sums) - 1:
-            give_back(bars, stage, True, CTAS)
-        found += (sums[i] + few,)
+    for group in gl.static_range(len(ends_of_groups(FORM[0], FORM[3]))):
+        found += products(rooms, at, sums, FORM, group, True)
+    return found
+
+
+@gluon.jit
+def add_products_exactly(rooms, at, sums, bars, FORM: gl.constexpr):
+    """sums + A @ B, where a step's products are added up by themselves first; the stage is given back when read."""
+    found = sums[:0]
+    for group in gl.static_range(len(ends_of_groups(FORM[0], FORM[3]))):
+        few = when_done(0, products(rooms, at, sums, FORM, group, False))
+        if group == len(ends_of_groups(FORM[0], FORM[3])) - 1:
+            give_back(bars, at[1], True, FORM[4])
+        for i in gl.static_range(len(few)):
+            found += (sums[len(found)] + few[i],)
     return found
 
 

@@ -19,14 +19,31 @@ ALL_REGISTERS = 1 << 16
 OVERLAP_WORK = {1: 6e9, 2: 4e10, 4: 4e10}
 
 
+def ends_of_groups(blocks: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """How many blocks of columns end with the first instruction, with the second, and so on, if one can have ``most``
+    columns; 0: one for each block.
+
+    >>> ends_of_groups((128, 64, 16), 256), ends_of_groups((256, 64), 256), ends_of_groups((128, 64), 0)
+    ((3,), (1, 2), (1, 2))
+    """
+    found, columns = [0], 0
+    for block in blocks:
+        if columns == 0 or columns + block <= most:
+            found[-1], columns = found[-1] + 1, columns + block
+        else:
+            found.append(found[-1] + 1)
+            columns = block
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class HopperTile:
     """How one GEMM is launched: each of ``parties`` warpgroups has ``rows`` rows of the tile, and all its columns.
 
     The columns are in one to three ``blocks``, each a power of two.
 
-    ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns, ``group`` rows of
-    tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
+    Up to ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns, ``group``
+    rows of tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
     ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a",
     "b" or "ab" are copied to rows of whole lines of the cache first. ``ctas``: 2 or 4 for clusters of programs, one
     below the other, that fetch B together. ``flip``: what is computed is C^T = B^T A^T, so its rows are columns of C.
@@ -66,6 +83,26 @@ class HopperTile:
         its programs wait for each other, nor if K is in parts, whose sums are then added by another kernel."""
         return self.parts == 1 and not self.stream and work <= OVERLAP_WORK[self.ctas] * self.bk / 64
 
+    def columns_at_once(self, bits: int) -> int:
+        """How many columns an instruction may have that multiplies several blocks; 0 if there is nothing to unite.
+
+        fp8 holds its sums twice, and a thread has 255 registers; with three warpgroups it starts with 128, and the
+        assembler knows of no more.
+        """
+        most = 192 if bits == 8 or self.parties == 3 else 256
+        return most if len(ends_of_groups(self.blocks, most)) < len(self.blocks) else 0
+
+    def instructions_apart(self, bits: int) -> int:
+        """How many more instructions there are in a step if each block is one of its own."""
+        return len(self.blocks) - len(ends_of_groups(self.blocks, self.columns_at_once(bits)))
+
+    def stages_in(self, memory: int, columns: int, size: int) -> int:
+        """How many of its stages so many bytes hold, if a stage of B has ``columns`` (as wide as the tile, or wider)
+        and an element ``size`` bytes: beside two strips of C for each warpgroup, and the barriers."""
+        rows = self.parties * self.rows
+        left = memory // self.per - 4 * rows * self.strip - 1024
+        return min(self.stages, left // ((rows + columns) * self.bk * size))
+
     @property
     def registers(self) -> tuple[int, ...]:
         """Registers of a thread of each warpgroup that multiplies, the first aside, and of one that fetches."""
@@ -92,57 +129,66 @@ class HopperTile:
 HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
     16: (
         HopperTile(64, (256,), 64, 4, rate=856, step=0.35),
-        HopperTile(128, (128,), 64, 4, 32, rate=810, step=0.35),
-        HopperTile(64, (128, 64), 64, 4, rate=824, step=0.3),
-        HopperTile(64, (128,), 64, 6, rate=778, step=0.22),
-        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=950, step=0.372),
-        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=654, step=0.31),
-        HopperTile(64, (64,), 64, 4, 32, parties=1, per=3, rate=262, step=0.162),
-        HopperTile(64, (128, 32), 64, 5, 32, rate=785, step=0.26),
-        HopperTile(128, (128, 64), 64, 3, 32, rate=768, step=0.45),
-        HopperTile(64, (64, 32), 64, 6, 32, rate=702, step=0.318),
-        HopperTile(64, (128, 16), 64, 5, 16, rate=729, step=0.25),
-        HopperTile(64, (64, 16), 64, 7, 16, rate=618, step=0.19),
-        HopperTile(64, (256,), 64, 4, ctas=2, rate=838, step=0.35),
-        HopperTile(64, (128, 64), 64, 5, 32, ctas=2, rate=785, step=0.4),
-        HopperTile(64, (128, 32), 64, 5, 32, ctas=2, rate=729, step=0.26),
-        HopperTile(128, (128, 64), 64, 3, 32, ctas=2, rate=755, step=0.45),
-        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=803, step=0.264),
-        HopperTile(64, (128, 64), 64, 4, 32, parties=3, rate=831, step=0.296),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, rate=745, step=0.304),
-        HopperTile(64, (128, 32), 64, 4, 32, parties=3, ctas=2, rate=762, step=0.28),
-        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, rate=825, step=0.296),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=2, rate=764, step=0.304),
-        HopperTile(64, (256, 32), 64, 4, 32, rate=807, step=0.344),
-        HopperTile(64, (256, 64), 64, 3, 32, rate=703, step=0.36),
-        HopperTile(64, (128, 64, 32), 64, 4, 32, ctas=2, rate=768, step=0.312),
-        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=4, rate=989, step=0.168),
-        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, rate=508, step=0.135),
-        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=629, step=0.164),
-        HopperTile(64, (128, 16), 64, 8, 16, parties=1, ctas=4, rate=614, step=0.18),
-        HopperTile(64, (128,), 64, 6, 32, ctas=2, rate=772, step=0.25),
-        HopperTile(64, (128,), 64, 6, 32, ctas=4, rate=800, step=0.353),
-        HopperTile(64, (128, 64), 64, 5, 32, ctas=4, rate=849, step=0.3),
-        HopperTile(64, (128, 64, 16), 64, 5, 16, ctas=4, rate=792, step=0.3),
-        HopperTile(64, (256,), 64, 4, 32, ctas=4, rate=853, step=0.35),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=4, rate=769, step=0.3),
+        HopperTile(128, (128,), 64, 4, 32, rate=811, step=0.35),
+        HopperTile(64, (128, 64), 64, 4, rate=845, step=0.3),
+        HopperTile(64, (128,), 64, 6, rate=779, step=0.22),
+        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=950, step=0.376),
+        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=654, step=0.297),
+        HopperTile(64, (64,), 64, 4, 32, parties=1, per=3, rate=264, step=0.162),
+        HopperTile(64, (128, 32), 64, 5, 32, rate=811, step=0.26),
+        HopperTile(128, (128, 64), 64, 3, 32, rate=785, step=0.45),
+        HopperTile(64, (64, 32), 64, 6, 32, rate=712, step=0.307),
+        HopperTile(64, (128, 16), 64, 5, 16, rate=755, step=0.25),
+        HopperTile(64, (64, 16), 64, 7, 16, rate=613, step=0.19),
+        HopperTile(64, (256,), 64, 4, ctas=2, rate=857, step=0.35),
+        HopperTile(64, (128, 64), 64, 5, 32, ctas=2, rate=797, step=0.4),
+        HopperTile(64, (128, 32), 64, 5, 32, ctas=2, rate=740, step=0.26),
+        HopperTile(128, (128, 64), 64, 3, 32, ctas=2, rate=766, step=0.45),
+        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=794, step=0.264),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, rate=843, step=0.296),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, rate=804, step=0.304),
+        HopperTile(64, (128, 32), 64, 4, 32, parties=3, ctas=2, rate=779, step=0.28),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, rate=837, step=0.296),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=2, rate=802, step=0.304),
+        HopperTile(64, (256, 32), 64, 4, 32, rate=829, step=0.344),
+        HopperTile(64, (256, 64), 64, 3, 32, rate=724, step=0.36),
+        HopperTile(64, (128, 64, 32), 64, 4, 32, ctas=2, rate=767, step=0.312),
+        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=4, rate=989, step=0.174),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, rate=514, step=0.135),
+        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=666, step=0.164),
+        HopperTile(64, (128, 16), 64, 8, 16, parties=1, ctas=4, rate=624, step=0.18),
+        HopperTile(64, (128,), 64, 6, 32, ctas=2, rate=748, step=0.25),
+        HopperTile(64, (128,), 64, 6, 32, ctas=4, rate=808, step=0.351),
+        HopperTile(64, (128, 64), 64, 5, 32, ctas=4, rate=872, step=0.3),
+        HopperTile(64, (128, 64, 16), 64, 5, 16, ctas=4, rate=860, step=0.3),
+        HopperTile(64, (256,), 64, 4, 32, ctas=4, rate=872, step=0.35),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, ctas=4, rate=830, step=0.3),
+        HopperTile(64, (64, 32, 16), 64, 6, 16, rate=746, step=0.25),
+        HopperTile(64, (128, 32, 16), 64, 5, 16, rate=822, step=0.3),
+        HopperTile(64, (128, 64, 32), 64, 4, 32, rate=860, step=0.33),
+        HopperTile(64, (128, 16), 64, 5, 16, parties=3, rate=825, step=0.28),
+        HopperTile(64, (128, 32), 64, 4, 32, parties=3, rate=836, step=0.3),
     ),
     8: (
-        HopperTile(64, (128, 128), 128, 4, rate=1527, step=0.4),
-        HopperTile(64, (128, 64), 128, 4, rate=1494, step=0.35),
-        HopperTile(64, (128,), 128, 6, rate=1531, step=0.377),
-        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1903, step=0.303),
-        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1239, step=0.201),
-        HopperTile(64, (128, 32), 128, 5, 32, rate=1369, step=0.32),
-        HopperTile(64, (64, 32), 128, 6, 32, rate=1185, step=0.27),
-        HopperTile(64, (128, 16), 128, 5, 16, rate=1216, step=0.294),
-        HopperTile(64, (64, 16), 128, 7, 16, rate=1060, step=0.317),
-        HopperTile(64, (128, 128), 128, 4, ctas=2, rate=1512, step=0.4),
-        HopperTile(64, (128, 64), 128, 4, ctas=2, rate=1447, step=0.35),
-        HopperTile(64, (128,), 128, 6, ctas=2, rate=1452, step=0.319),
-        HopperTile(64, (64, 32), 128, 5, 32, parties=3, rate=1271, step=0.248),
-        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1452, step=0.264),
-        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=2, rate=983, step=0.283),
-        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=4, rate=1016, step=0.264),
+        HopperTile(64, (128, 128), 128, 4, rate=1553, step=0.4),
+        HopperTile(64, (128, 64), 128, 4, rate=1545, step=0.35),
+        HopperTile(64, (128,), 128, 6, rate=1540, step=0.35),
+        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1903, step=0.291),
+        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1155, step=0.196),
+        HopperTile(64, (128, 32), 128, 5, 32, rate=1421, step=0.32),
+        HopperTile(64, (64, 32), 128, 6, 32, rate=1221, step=0.27),
+        HopperTile(64, (128, 16), 128, 5, 16, rate=1296, step=0.294),
+        HopperTile(64, (64, 16), 128, 7, 16, rate=1091, step=0.317),
+        HopperTile(64, (128, 128), 128, 4, ctas=2, rate=1508, step=0.4),
+        HopperTile(64, (128, 64), 128, 4, ctas=2, rate=1510, step=0.35),
+        HopperTile(64, (128,), 128, 6, ctas=2, rate=1450, step=0.319),
+        HopperTile(64, (64, 32), 128, 5, 32, parties=3, rate=1313, step=0.248),
+        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1500, step=0.264),
+        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=2, rate=982, step=0.281),
+        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=4, rate=1014, step=0.264),
+        HopperTile(64, (128, 32), 128, 5, 32, ctas=2, rate=1379, step=0.3),
+        HopperTile(64, (64, 16), 128, 7, 16, ctas=4, rate=1087, step=0.342),
+        HopperTile(64, (64, 32, 16), 128, 6, 16, rate=1374, step=0.3),
+        HopperTile(64, (128, 32, 16), 128, 5, 16, rate=1467, step=0.35),
     ),
 }
