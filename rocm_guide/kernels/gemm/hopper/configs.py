@@ -67,8 +67,8 @@ class Costs:
     multiplying takes with narrow blocks of a B whose rows are not along K; ``scattered``: reading the operand whose
     readers are not next to each other. ``read``, ``written``: GB/s at which operands come from memory, C and partial
     sums go there; ``copied`` and ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``:
-    how much longer a product takes for sharing out steps, its start aside. ``sustained``: TFLOPS of 16 bits (half
-    of those of 8) that the GPU's power allows, of operations on whole tiles. ``apart``: how much longer multiplying
+    how much longer a product takes for sharing out steps, its start aside. ``sustained``: TFLOPS of 16 bits (twice
+    as many of 8) that the GPU's power allows, of operations on whole tiles. ``apart``: how much longer multiplying
     takes for each instruction that several blocks of columns need in place of one: see APART.
     """
 

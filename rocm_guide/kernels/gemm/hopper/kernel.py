@@ -44,7 +44,7 @@ from rocm_guide.kernels.gemm.hopper.sums import (
     no_sums,
     when_done,
 )
-from rocm_guide.kernels.gemm.hopper.wide import columns_in_stage, ends_of_groups, place_of_block, room_for_blocks
+from rocm_guide.kernels.gemm.hopper.wide import columns_in_stage, groups_of, place_of_block, room_for_blocks
 from rocm_guide.kernels.gemm.hopper.work import next_stage, piece_of_work, share_of_work, stage_before
 from rocm_guide.kernels.gemm.tiles import tile_order
 from rocm_guide.kernels.gluon import (
@@ -163,7 +163,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
                 acc = add_products_exactly(rooms, at, acc, bars, FORM)
             else:
                 # This step's products stay under way; those of the one before it have read their stage.
-                acc = when_done(len(ends_of_groups(BLOCKS, WIDE)), add_products(rooms, at, acc, FORM))
+                acc = when_done(len(groups_of(BLOCKS, WIDE)), add_products(rooms, at, acc, FORM))
                 give_back(bars, stage_before(stage, STAGES), step > first, CTAS)
             stage, phase = next_stage(stage, phase, STAGES)
         if not EXACT:

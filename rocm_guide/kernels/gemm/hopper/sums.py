@@ -13,7 +13,7 @@ from triton.experimental.gluon.language.nvidia import hopper
 from rocm_guide.kernels.gemm.hopper.wide import (
     begin_of_group,
     begin_products,
-    ends_of_groups,
+    groups_of,
     place_of_block,
     widths_of,
 )
@@ -73,7 +73,7 @@ def products(rooms, at, sums, FORM: gl.constexpr, GROUP: gl.constexpr, ADD: gl.c
     B_T: gl.constexpr = FORM[2]
     WIDE: gl.constexpr = FORM[3]
     FIRST: gl.constexpr = begin_of_group(BLOCKS, WIDE, GROUP)
-    END: gl.constexpr = ends_of_groups(BLOCKS, WIDE)[GROUP]
+    END: gl.constexpr = groups_of(BLOCKS, WIDE)[GROUP]
     some = sums[FIRST:END]
     if WIDE:
         b = place_of_block(b_rooms[0], at[1], BLOCKS, FIRST, B_T)
@@ -89,7 +89,7 @@ def products(rooms, at, sums, FORM: gl.constexpr, GROUP: gl.constexpr, ADD: gl.c
 def add_products(rooms, at, sums, FORM: gl.constexpr):
     """Begin to multiply A by all blocks of columns of B in this stage, and to add that to ``sums``."""
     found = sums[:0]
-    for group in gl.static_range(len(ends_of_groups(FORM[0], FORM[3]))):
+    for group in gl.static_range(len(groups_of(FORM[0], FORM[3]))):
         found += products(rooms, at, sums, FORM, group, True)
     return found
 
@@ -98,9 +98,9 @@ def add_products(rooms, at, sums, FORM: gl.constexpr):
 def add_products_exactly(rooms, at, sums, bars, FORM: gl.constexpr):
     """sums + A @ B, where a step's products are added up by themselves first; the stage is given back when read."""
     found = sums[:0]
-    for group in gl.static_range(len(ends_of_groups(FORM[0], FORM[3]))):
+    for group in gl.static_range(len(groups_of(FORM[0], FORM[3]))):
         few = when_done(0, products(rooms, at, sums, FORM, group, False))
-        if group == len(ends_of_groups(FORM[0], FORM[3])) - 1:
+        if group == len(groups_of(FORM[0], FORM[3])) - 1:
             give_back(bars, at[1], True, FORM[4])
         for i in gl.static_range(len(few)):
             found += (sums[len(found)] + few[i],)

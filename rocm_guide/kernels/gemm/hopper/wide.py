@@ -14,8 +14,8 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from rocm_guide.kernels.gemm.hopper import tiles
 from rocm_guide.kernels.gemm.hopper.helpers import LINE
+from rocm_guide.kernels.gemm.hopper.tiles import ends_of_groups
 from rocm_guide.kernels.gluon import assembly, several, shared_layout
 
 __all__ = []
@@ -27,13 +27,13 @@ KINDS = {"fp16": "f16", "bf16": "bf16", "fp8e4nv": "e4m3", "fp8e5": "e5m2"}
 
 
 #: How many blocks end with the first instruction, with the second, and so on.
-ends_of_groups = gluon.constexpr_function(tiles.ends_of_groups)
+groups_of = gluon.constexpr_function(ends_of_groups)
 
 
 @gluon.constexpr_function
 def begin_of_group(blocks, most, group):
     """The first block of an instruction."""
-    return (0, *ends_of_groups(blocks, most))[group]
+    return (0, *groups_of(blocks, most))[group]
 
 
 @gluon.constexpr_function
