@@ -194,8 +194,9 @@ def plan_gemm(
         return lambda *_: new_c()
     bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
     # Of a small product the general kernel needs no descriptors: what is new in every call costs the host less then.
-    small = is_small_work(2 * m * n * k) and (aligned or k <= MOST_ODD)
-    few = 2 * m * n * k < FEW_OPERATIONS and (aligned or k <= MOST_ODD)
+    operations, uncopied = 2 * m * n * k, aligned or k <= MOST_ODD
+    small = is_small_work(operations) and uncopied
+    few = operations < FEW_OPERATIONS and uncopied
     if arch == "sm_90" and tile is None and not few:
         plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape)
         if plan is not None:
