@@ -128,12 +128,12 @@ def asked_for(tile: HopperTile, way: int, along: bool) -> tuple[int, int]:
     """How many pieces of a row, of up to 128 bytes, a step asks for of the operand that has the columns; and how they
     lie in the cache.
 
-    Where rows are not along K, each block of columns has pieces of its own for each row, and tiles whose width is no
-    multiple of a line begin in the middle of one.
+    Where rows are not along K, whole lines are fetched, and tiles whose width is no multiple of a line begin in the
+    middle of one.
     """
     if along:
-        return sum(tile.blocks), way
-    return sum(max(block, 64) for block in tile.blocks), max(way, IN_SECTORS) if tile.width % 64 else way
+        return tile.width, way
+    return triton.cdiv(tile.width, 64) * 64, max(way, IN_SECTORS) if tile.width % 64 else way
 
 
 def together(a: Any, b: Any) -> Any:
@@ -224,7 +224,7 @@ def expected_times(
 def candidates(bits: int, operands: Operands = PLAIN, clusters: bool = False) -> tuple[HopperTile, ...]:
     """All tiles for elements of that many bits: also flipped, the wide ones also shared out by steps, and what could be
     copied. ``clusters``: whether this Triton has them."""
-    tiles = [t for t in HOPPER_TILES[bits] if clusters or t.ctas == 1]
+    tiles = [t for t in HOPPER_TILES[bits] if clusters or (t.ctas == 1 and t.blocks[-1] > 8)]
     streams = [replace(t, stream=True) for t in tiles if t.bm * t.width == 128 * 256 and t.ctas == 1]
     tiles += [*(replace(t, flip=True) for t in tiles), *streams]
     across = ("a" if operands.a == ACROSS else "") + ("b" if operands.b == ACROSS else "")

@@ -8,7 +8,6 @@ one line, twice where they lie across two, and these requests are then what a pr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +24,8 @@ __all__ = []
 LINE = 128
 #: Bytes of a sector, of which a line has four: what the cache hands out at least.
 SECTOR = 32
+#: The same for the kernel that copies, and bytes of what it reads at a time.
+LINE_BYTES, WORD = tl.constexpr(LINE), tl.constexpr(8)
 #: Elements that one program copies.
 COPIED = 8192
 #: Rows and columns that one program adds up.
@@ -33,26 +34,37 @@ ADDED = 8, 128
 
 @triton.jit
 def copy_block(x_ptr, y_ptr, program, sizes, FORM: tl.constexpr):
-    """Block ``program`` of a copy, with sizes (rows, words, stride): from rows of ``words`` words, ``stride`` words
-    apart, to rows of whole lines. FORM: bits of a word, columns and words of a block, words of a line."""
-    rows, words, stride = sizes
-    BITS: tl.constexpr = FORM[0]
+    """Block ``program`` of a copy, with sizes (rows, bytes of a row, bytes from row to row), to rows of whole lines.
+
+    It reads whole words of 8 bytes: also the first and the last of a row, of which other bytes may belong to others.
+    FORM: whether words of the copy consist of two that are read, as rows start at any byte; words of a block, of a row
+    of it and in all.
+    """
+    rows, nbytes, stride = sizes
+    SHIFTED: tl.constexpr = FORM[0]
     ACROSS: tl.constexpr = FORM[1]
-    AREA: tl.constexpr = FORM[2]
-    kind: tl.constexpr = tl.int64 if BITS == 64 else tl.int32 if BITS == 32 else tl.int16
-    LINE_WORDS: tl.constexpr = FORM[3]
+    DOWN: tl.constexpr = FORM[2] // ACROSS
+    words = tl.cdiv(nbytes, WORD)
     across = tl.cdiv(words, ACROSS)
-    row = (program // across) * (AREA // ACROSS) + tl.arange(0, AREA // ACROSS)
+    row = (program // across) * DOWN + tl.arange(0, DOWN)
     at = (program % across) * ACROSS + tl.arange(0, ACROSS)
     inside = (row < rows)[:, None] & (at < words)[None, :]
-    source = x_ptr.to(tl.pointer_type(kind), bitcast=True) + row.to(tl.int64)[:, None] * stride + at[None, :]
+    begin = x_ptr.to(tl.int64, bitcast=True) + row.to(tl.int64) * stride
+    place = (begin & -WORD)[:, None] + at[None, :] * WORD
+    source = place.to(tl.pointer_type(tl.uint64), bitcast=True)
     x = tl.load(source, mask=inside)
-    target = y_ptr.to(tl.pointer_type(kind), bitcast=True)
-    target += row.to(tl.int64)[:, None] * (tl.cdiv(words, LINE_WORDS) * LINE_WORDS) + at[None, :]
+    if SHIFTED:
+        bits = ((begin & (WORD - 1)) * 8).to(tl.uint64)[:, None]
+        # No bits of the next word are needed where a row starts with a word: 64 of them cannot be shifted out.
+        more = inside & (bits > 0) & (place + WORD < (begin + nbytes)[:, None])
+        following = tl.load(source + 1, mask=more, other=0)
+        x = (x >> bits) | (following << tl.where(bits > 0, 64 - bits, 0))
+    target = y_ptr.to(tl.pointer_type(tl.uint64), bitcast=True)
+    target += row.to(tl.int64)[:, None] * (tl.cdiv(nbytes, LINE_BYTES) * (LINE_BYTES // WORD)) + at[None, :]
     tl.store(target, x, mask=inside)
 
 
-@triton.jit(do_not_specialize=["blocks", "rows", "words", "stride", "other_rows", "other_words", "other_stride"])
+@triton.jit(do_not_specialize=["blocks", "rows", "nbytes", "stride", "other_rows", "other_nbytes", "other_stride"])
 def copy_rows_kernel(
     x_ptr,
     y_ptr,
@@ -60,10 +72,10 @@ def copy_rows_kernel(
     other_y_ptr,
     blocks,
     rows,
-    words,
+    nbytes,
     stride,
     other_rows,
-    other_words,
+    other_nbytes,
     other_stride,
     FORM: tl.constexpr,
     OTHER_FORM: tl.constexpr,
@@ -71,9 +83,9 @@ def copy_rows_kernel(
     """Copy one matrix by the first ``blocks`` programs, and another one by the others."""
     program = tl.program_id(0)
     if program < blocks:
-        copy_block(x_ptr, y_ptr, program, (rows, words, stride), FORM)
+        copy_block(x_ptr, y_ptr, program, (rows, nbytes, stride), FORM)
     else:
-        other_sizes = (other_rows, other_words, other_stride)
+        other_sizes = (other_rows, other_nbytes, other_stride)
         copy_block(other_x_ptr, other_y_ptr, program - blocks, other_sizes, OTHER_FORM)
 
 
@@ -121,14 +133,14 @@ def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]
     makers, sizes, forms = [], [], []
     for x in matrices:
         size = x.element_size()
-        word = math.gcd(x.shape[1] * size, x.stride(0) * size, x.data_ptr() % 16 if x.is_cuda else size, 8)
-        words = x.shape[1] * size // word
+        nbytes, stride = x.shape[1] * size, x.stride(0) * size
+        words = triton.cdiv(nbytes, WORD.value)
         across = 128 if words < 1024 else 1024
-        area = COPIED * size // word
+        area = COPIED * size // WORD.value
         blocks = triton.cdiv(words, across) * triton.cdiv(x.shape[0], area // across)
         makers.append(maker(x, (x.shape[0], whole_lines(x.shape[1], size))))
-        sizes.append((blocks, x.shape[0], words, x.stride(0) * size // word))
-        forms.append((8 * word, across, area, LINE // word))
+        sizes.append((blocks, x.shape[0], nbytes, stride))
+        forms.append(((stride | x.data_ptr()) % WORD.value > 0, across, area))
     first, last = sizes[0], sizes[-1]
     launch = Launch(
         copy_rows_kernel,

@@ -35,16 +35,23 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
-from rocm_guide.kernels.gemm.hopper.store import leave_strips, store_strips
+from rocm_guide.kernels.gemm.hopper.store import leave_strips, room_for_strips, store_strips
 from rocm_guide.kernels.gemm.hopper.sums import (
     add_products,
     add_products_exactly,
     columns_before,
+    columns_of,
     give_back,
     no_sums,
     when_done,
 )
-from rocm_guide.kernels.gemm.hopper.wide import columns_in_stage, groups_of, place_of_block, room_for_blocks
+from rocm_guide.kernels.gemm.hopper.wide import (
+    blocks_fetched,
+    columns_in_stage,
+    groups_of,
+    place_of_block,
+    room_for_blocks,
+)
 from rocm_guide.kernels.gemm.hopper.work import next_stage, piece_of_work, share_of_work, stage_before
 from rocm_guide.kernels.gemm.tiles import tile_order
 from rocm_guide.kernels.gluon import (
@@ -106,7 +113,7 @@ def fetch(what, HOW: gl.constexpr):
                 else:
                     fetch_tile(a_desc, [row + party * ROWS, k], arrived, a_stages.index(PARTIES * stage + party))
             at = col
-            for i_b in gl.static_range(len(BLOCKS)):
+            for i_b in gl.static_range(len(b_descs)):
                 room = place_of_block(b_rooms[0], stage, BLOCKS, i_b, B_T) if WIDE else b_rooms[i_b].index(stage)
                 corner = (at, k) if B_T else (k, at)
                 fetch_for_all(b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE)
@@ -126,7 +133,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     MODE: gl.constexpr = HOW[4]
     EXACT: gl.constexpr = HOW[5]
     ENDS: gl.constexpr = HOW[6]
-    rooms, c_stages, bars, c, pointers, sizes, alpha = what
+    rooms, c_rooms, bars, targets, pointers, sizes, alpha = what
     a_stages = rooms[0]
     ready, _empty = bars
     bias_ptr, part_ptr, flag_ptr = pointers
@@ -169,7 +176,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
         if not EXACT:
             acc = when_done(0, acc)
             give_back(bars, stage_before(stage, STAGES), last > first, CTAS)
-        STRIP: gl.constexpr = c_stages.shape[1] if FLIP else c_stages.shape[2]
+        STRIP: gl.constexpr = c_rooms[0].shape[1] if FLIP else c_rooms[0].shape[2]
         AREA: gl.constexpr = ROWS * WIDTH if MODE == "stream" else 0
         mine = PARTIES * gl.program_id(0) + PARTY
         target = part_ptr + to_int64(mine) * AREA
@@ -188,11 +195,11 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
             else:
                 # The tile's end belongs to a program with a higher number: leave the sum for it and raise the flag.
                 for block in gl.static_range(len(BLOCKS)):
-                    leave_strips(acc[block], target, STRIP, columns_before(BLOCKS, block) // STRIP)
+                    leave_strips(acc[block], target, STRIP, columns_before(BLOCKS, block))
                 barrier()
                 gl.atomic_xchg(flag_ptr + mine, 1, sem="release", scope="gpu")
         if whole_sum:
-            out, sums, ends = (c, c_stages, bias_ptr), (target, others), (M, N, alpha)
+            out, sums, ends = (targets, c_rooms, bias_ptr), (target, others), (M, N, alpha)
             for block in gl.static_range(len(BLOCKS)):
                 store_strips(
                     acc[block],
@@ -202,7 +209,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
                     sums,
                     ends,
                     PARTY,
-                    columns_before(BLOCKS, block) // STRIP,
+                    columns_before(BLOCKS, block),
                     AREA,
                     CTAS,
                     ENDS,
@@ -225,6 +232,7 @@ def gemm_hopper_kernel(
     b_desc_1,
     b_desc_2,
     c,
+    c_narrow,
     bias_ptr,
     part_ptr,
     flag_ptr,
@@ -250,8 +258,9 @@ def gemm_hopper_kernel(
     :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`, and how many columns an instruction may have that
     multiplies several of its blocks, or 0 (:mod:`rocm_guide.kernels.gemm.hopper.wide`). ``BLOCKS``: of columns, which
     make up its width: three at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in
-    registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` read one each; what is too many is not looked at. A_T, B_T: the
-    descriptor is of the transpose. ``ENDS``: whether there is an epilogue and a bias, the activation, whether ``c`` is
+    registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` fetch one each; what is too many is not looked at. ``c``
+    takes STRIP columns at a time, and ``c_narrow`` a last block that has fewer. A_T, B_T: the descriptor is of the
+    transpose. ``ENDS``: whether there is an epilogue and a bias, the activation, whether ``c`` is
     a descriptor, whether C^T is computed. ``REGISTERS``: of a thread that multiplies, for each warpgroup but the first,
     which gets what is left, and of one that fetches.
     """
@@ -261,7 +270,8 @@ def gemm_hopper_kernel(
     a_stages = gl.allocate_shared_memory(
         a_desc.dtype, several(PARTIES * STAGES, a_desc.block_type.shape), a_desc.layout
     )
-    b_descs = (b_desc, b_desc_1, b_desc_2)[: len(BLOCKS)]
+    size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
+    b_descs = (b_desc, b_desc_1, b_desc_2)[: blocks_fetched(BLOCKS, B_T, TILE[7], size)]
     b_rooms = b_descs[:0]
     if TILE[7]:
         b_rooms += (room_for_blocks(b_desc, BLOCKS, STAGES, CTAS, B_T),)
@@ -269,9 +279,9 @@ def gemm_hopper_kernel(
         for i in gl.static_range(len(BLOCKS)):
             b_rooms += (rooms_for_all(b_descs[i], STAGES, CTAS),)
     c_kind: gl.constexpr = c.dtype if ENDS[3] else c.dtype.element_ty
-    strip: gl.constexpr = [STRIP, ROWS] if ENDS[4] else [ROWS, STRIP]
-    c_layout: gl.constexpr = shared_layout(strip, c_kind, CTAS, ENDS[4])
-    c_stages = gl.allocate_shared_memory(c_kind, several(2 * PARTIES, strip), c_layout)
+    c_rooms = (room_for_strips(c_kind, 2 * PARTIES, ROWS, STRIP, CTAS, ENDS[4]),)
+    if BLOCKS[-1] < STRIP:
+        c_rooms += (room_for_strips(c_kind, PARTIES, ROWS, columns_of(BLOCKS, -1), CTAS, ENDS[4]),)
     ready = barriers(STAGES, 1, CTAS)
     empty = barriers(STAGES, PARTIES * CTAS, CTAS)
     hopper.fence_async_shared()
@@ -281,7 +291,7 @@ def gemm_hopper_kernel(
         wait_for_kernel_before()
     pointers, sizes = (bias_ptr, part_ptr, flag_ptr), (M, N, K, share)
     how: gl.constexpr = TILE, BLOCKS, A_T, B_T, MODE, EXACT, ENDS
-    what = rooms, c_stages, bars, c, pointers, sizes, alpha
+    what = rooms, c_rooms, bars, (c, c_narrow), pointers, sizes, alpha
     fetched = (a_desc, b_descs), rooms, bars, sizes
     if PARTIES == 3:
         gl.warp_specialize(

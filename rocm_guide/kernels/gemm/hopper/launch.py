@@ -126,7 +126,7 @@ def plan_hopper(
         if stream:
             share, programs = plan.shared_tiles, plan.workers
     written = torch.float32 if split else out_dtype
-    strip = t.strip if written.itemsize == 2 else t.strip // 2
+    strip = t.strip if written.itemsize == 2 else max(8, t.strip // 2)
     to_c = n * written.itemsize % 16 == 0 or split
 
     def maker_of(x: torch.Tensor, view: View, size: tuple[int, int], shared: bool) -> Callable[[torch.Tensor], Any]:
@@ -151,18 +151,20 @@ def plan_hopper(
     stages = t.stages_in(SHARED_MEMORY, sum(fetched), a.element_size())
     if t.flip:
         as_rows = maker_of(b, b_view, (t.bk, tall), False)
-        as_columns = [maker_of(a, a_view, (columns, t.bk), True) for columns in fetched]
+        as_columns = [maker_of(a, a_view, (columns, t.bk), True) for columns in fetched if columns]
     else:
         as_rows = maker_of(a, a_view, (tall, t.bk), False)
-        as_columns = [maker_of(b, b_view, (t.bk, columns), True) for columns in fetched]
+        as_columns = [maker_of(b, b_view, (t.bk, columns), True) for columns in fetched if columns]
     new_c = maker(a, shape or (m, n), out_dtype)
     whole_rows, whole_columns = tiles_m * t.bm, tiles_n * t.width
     sums_rows, sums_columns = (whole_columns, whole_rows) if t.flip else (whole_rows, whole_columns)
     new_sums = maker(a, (t.parts * sums_rows, sums_columns), torch.float32) if split else None
     like_c = new_sums() if new_sums else new_c().view(m, n)
-    as_c = None
-    if to_c:
-        as_c = maker_of(like_c, View(False, False), (strip, tall) if t.flip else (tall, strip), False)
+    strips = (strip, t.blocks[-1]) if t.blocks[-1] < strip else (strip,)
+    as_c = [
+        maker_of(like_c, View(False, False), (width, tall) if t.flip else (tall, width), False)
+        for width in strips * to_c
+    ]
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
@@ -197,8 +199,8 @@ def plan_hopper(
         def arguments() -> tuple[Any, ...]:
             # A pointer stands for each block that there is not: a descriptor would cost the host more.
             blocks = *(block(top) for block in as_columns), *(c,) * (3 - len(as_columns))
-            out = as_c(target) if as_c else c
-            return (as_rows(left), *blocks, out, some, parts, flags, *launch.fixed, alpha, *launch.last)
+            out = *(strips(target) for strips in as_c), *(c,) * (2 - len(as_c))
+            return (as_rows(left), *blocks, *out, some, parts, flags, *launch.fixed, alpha, *launch.last)
 
         launch.described((a, b, target, some, parts, flags), arguments, alpha)
         if add:

@@ -8,7 +8,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from rocm_guide.kernels.gemm.tiles import activate
-from rocm_guide.kernels.gluon import row_by_row, store_tile
+from rocm_guide.kernels.gluon import row_by_row, several, shared_layout, store_tile
 
 __all__ = []
 
@@ -40,15 +40,29 @@ def places(x):
 
 
 @gluon.jit
-def leave_strips(x, part_ptr, STRIP: gl.constexpr, AT: gl.constexpr) -> None:
-    """Write a partial sum, strip by strip, to where another program will look for it."""
+def room_for_strips(
+    KIND: gl.constexpr,
+    COUNT: gl.constexpr,
+    ROWS: gl.constexpr,
+    STRIP: gl.constexpr,
+    CTAS: gl.constexpr,
+    FLIP: gl.constexpr,
+):
+    """Shared memory for COUNT strips of columns on their way to C; of C^T if flipped."""
+    shape: gl.constexpr = [STRIP, ROWS] if FLIP else [ROWS, STRIP]
+    return gl.allocate_shared_memory(KIND, several(COUNT, shape), shared_layout(shape, KIND, CTAS, FLIP))
+
+
+@gluon.jit
+def leave_strips(x, part_ptr, STRIP: gl.constexpr, COLUMN: gl.constexpr) -> None:
+    """Write a partial sum, strip by strip, to where another program will look for it. COLUMN: how many came before."""
     width: gl.constexpr = x.shape[1]
     if width > STRIP:
         left, right = x.reshape((x.shape[0], 2, width // 2)).permute((0, 2, 1)).split()
-        leave_strips(left, part_ptr, STRIP, AT)
-        leave_strips(right, part_ptr, STRIP, AT + width // 2 // STRIP)
+        leave_strips(left, part_ptr, STRIP, COLUMN)
+        leave_strips(right, part_ptr, STRIP, COLUMN + width // 2)
     else:
-        gl.store(part_ptr + AT * x.shape[0] * STRIP + places(x), x)
+        gl.store(part_ptr + COLUMN * x.shape[0] + places(x), x)
 
 
 @gluon.jit
@@ -60,7 +74,7 @@ def store_strips(
     sums,
     ends,
     PARTY: gl.constexpr,
-    AT: gl.constexpr,
+    COLUMN: gl.constexpr,
     AREA: gl.constexpr,
     CTAS: gl.constexpr,
     ENDS: gl.constexpr,
@@ -68,33 +82,39 @@ def store_strips(
     """Store act(alpha * x + bias) at (row, col) of C, a strip of columns at a time, by TMA where C allows it.
 
     The partial sums of other programs, which stand in front of a pointer (``sums``: it and their number), are added
-    first. ``out``: C, shared memory for two strips of each warpgroup, the bias; ``ends``: M, N and alpha.
+    first. ``out``: C for strips, and for a last one that is narrower; shared memory for two strips of each warpgroup,
+    and for a narrow one; the bias. ``ends``: M, N and alpha. COLUMN: how many columns of the tile came before.
     """
-    c, c_stages, bias_ptr = out
+    targets, rooms, bias_ptr = out
     width: gl.constexpr = x.shape[1]
     FLIP: gl.constexpr = ENDS[4]
-    STRIP: gl.constexpr = c_stages.shape[1] if FLIP else c_stages.shape[2]
+    STRIP: gl.constexpr = rooms[0].shape[1] if FLIP else rooms[0].shape[2]
     if width > STRIP:
-        left, right = x.reshape((x.shape[0], 2, width // 2)).permute((0, 2, 1)).split()
-        store_strips(left, row, col, out, sums, ends, PARTY, AT, AREA, CTAS, ENDS)
-        store_strips(right, row, col + width // 2, out, sums, ends, PARTY, AT + width // 2 // STRIP, AREA, CTAS, ENDS)
+        half: gl.constexpr = width // 2
+        left, right = x.reshape((x.shape[0], 2, half)).permute((0, 2, 1)).split()
+        store_strips(left, row, col, out, sums, ends, PARTY, COLUMN, AREA, CTAS, ENDS)
+        store_strips(right, row, col + half, out, sums, ends, PARTY, COLUMN + half, AREA, CTAS, ENDS)
     else:
         M, N, alpha = ends
         C_DESC: gl.constexpr = ENDS[3]
+        NARROW: gl.constexpr = width < STRIP
         if AREA > 0:
-            PARTIES: gl.constexpr = c_stages.shape[0] // 2
+            PARTIES: gl.constexpr = rooms[0].shape[0] // 2
             source, others = sums
             for _ in range(others):
                 source -= PARTIES * AREA
-                x += gl.load(source + AT * x.shape[0] * STRIP + places(x))
-        strip = c_stages.index(2 * PARTY + AT % 2)
-        if C_DESC:
-            # The store that read this memory last is done: all of them before a new tile, else all but the latest.
-            hopper.tma.store_wait(0 if AT == 0 else 1)
+                x += gl.load(source + COLUMN * x.shape[0] + places(x))
+        if NARROW:
+            c, strip = targets[1], rooms[1].index(PARTY)
+        else:
+            c, strip = targets[0], rooms[0].index(2 * PARTY + COLUMN // STRIP % 2)
+            if C_DESC:
+                # The store that read this memory last is done: all of them before a new tile, else all but the latest.
+                hopper.tma.store_wait(0 if COLUMN == 0 else 1)
         # C^T was computed if flipped: its strip is written from the other side, and is then one of C.
         limit = M if FLIP else N
         seen = strip.permute((1, 0)) if FLIP else strip
-        seen.store(finish(x, bias_ptr, row, col, limit, alpha, ENDS).to(c_stages.dtype))
+        seen.store(finish(x, bias_ptr, row, col, limit, alpha, ENDS).to(strip.dtype))
         top, left = (col, row) if FLIP else (row, col)
         if C_DESC:
             hopper.fence_async_shared()

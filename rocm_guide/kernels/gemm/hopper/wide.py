@@ -11,6 +11,8 @@ Source: PTX ISA, "wgmma.mma_async", https://docs.nvidia.com/cuda/parallel-thread
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -38,9 +40,25 @@ def begin_of_group(blocks, most, group):
 
 @gluon.constexpr_function
 def columns_fetched(blocks, B_T, size):
-    """The columns of each block that are fetched, of elements of ``size`` bytes: whole lines where rows of memory are
-    not along K."""
-    return tuple(block if B_T else max(block, LINE // size) for block in blocks)
+    """How many columns are fetched for each block, of elements of ``size`` bytes.
+
+    Where rows of memory are not along K, these are whole lines. One that begins in the middle of a line has come with
+    the block before it.
+
+    >>> columns_fetched((64, 32, 8), False, 2), columns_fetched((64, 32, 8), True, 2)
+    ((64, 64, 0), (64, 32, 8))
+    """
+    if B_T:
+        return tuple(blocks)
+    line = LINE // size
+    lines = [-(-sum(blocks[:count]) // line) for count in range(len(blocks) + 1)]
+    return tuple((after - before) * line for before, after in pairwise(lines))
+
+
+@gluon.constexpr_function
+def blocks_fetched(blocks, B_T, WIDE, size):
+    """How many blocks are fetched: a last one may have come with the one before it."""
+    return sum(columns > 0 for columns in columns_fetched(blocks, B_T, size)) if WIDE else len(blocks)
 
 
 @gluon.constexpr_function
@@ -53,7 +71,7 @@ def columns_in_stage(blocks, B_T, WIDE, size):
 def units_of(blocks, B_T, size, COUNT=None):
     """Of how many units a stage of B, or its first COUNT blocks, consists: 8 columns if B's rows are along K, else a
     line of 128 bytes."""
-    return sum(columns_fetched(blocks[:COUNT], B_T, size)) // (ROWS_OF_PATTERN if B_T else LINE // size)
+    return sum(columns_fetched(blocks, B_T, size)[:COUNT]) // (ROWS_OF_PATTERN if B_T else LINE // size)
 
 
 @gluon.constexpr_function
