@@ -31,7 +31,6 @@ import numpy as np
 
 from rocm_guide.kernels.gemm.hopper.configs import (
     ACROSS,
-    APART,
     COSTS,
     IN_LINES,
     IN_SECTORS,
@@ -51,8 +50,6 @@ from rocm_guide.kernels.gluon import CLUSTERS
 
 UNITS = 132
 SWEEP, NAMED = "gemm_hopper_sweep", "gemm_hopper_named"
-#: Measured after both, since several blocks of columns are one instruction; the others are of one for each block.
-WIDE = "gemm_hopper_wide"
 #: M, N, K, and whether B is transposed: shapes that were asked for, and some that were slow.
 NAMED_SHAPES = {
     16: (
@@ -76,16 +73,18 @@ LEAST_WORK = 4e8
 PEAK = {16: 989, 8: 1979}
 #: What is fitted of a tile.
 FITTED = ("rate", "step")
+#: By programs of a cluster, and how many are beside each other.
+CLUSTER_NAMES = {(1, 1): "", (2, 1): "c", (4, 1): "q", (4, 2): "d", (8, 2): "e", (8, 4): "h"}
 #: Ways that a sweep times of each product.
 MOST = 16
 
 
 def name_of(tile, bits):
-    """b: 16 bits, f: 8; p: programs of a multiprocessor; c, q: in clusters of two, four; t: flipped; s: stream;
-    k: parts of K; +: copied.
+    """b: 16 bits, f: 8; p: programs of a multiprocessor; c, q: in clusters of two, four; d, e, h: of four and eight in
+    two columns, of eight in four; t: flipped; s: stream; k: parts of K; +: copied.
     """
-    name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.width}{f'p{tile.per}' if tile.per > 1 else ''}"
-    name += {1: "", 2: "c", 4: "q"}[tile.ctas] + "t" * tile.flip
+    name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.bn}{f'p{tile.per}' if tile.per > 1 else ''}"
+    name += CLUSTER_NAMES[tile.ctas, tile.across] + "t" * tile.flip
     name += "s" if tile.stream else f"k{tile.parts}" if tile.parts > 1 else ""
     return name + (f"+{tile.copied}" if tile.copied else "")
 
@@ -358,13 +357,12 @@ class Model:
         for row in rows:
             (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
             product = m, n, k, bits, operands_of(m, n, k, row["bt"], bits)
-            apart = APART if row["apart"] else 1
             ways = {name_of(t, bits): t for t in all_ways(*product)}
             timed = {w: t for w, t in row["us"].items() if w in ways}
             self.starts.append(len(self.entries))
             for w, t in ways.items():
                 if w in timed or t.parts in (1, 2, 3, 4, 6, 8, 11, 16):
-                    self.entries.append((product, t, apart))
+                    self.entries.append((product, t))
                     self.names.append(w)
                     us.append(timed.get(w, math.nan))
             self.tiles.update({base_of(name_of(t, bits)): t for t in HOPPER_TILES[bits]})
@@ -380,33 +378,33 @@ class Model:
         self.rates, self.steps = (np.array([getattr(self.tiles[t], f) for t in self.names_of_tiles]) for f in FITTED)
         self.most = np.array([PEAK[8 if name.startswith("f") else 16] for name in self.names_of_tiles])
         entries = zip(self.entries, self.bases, strict=True)
-        facts = [self.facts(case, way, apart, base) for (case, way, apart), base in entries]
+        facts = [self.facts(*case, base) for case, base in entries]
         self.columns = {name: np.array([f[name] for f in facts]) for name in facts[0]}
         self.rows_of = [np.flatnonzero(self.columns["tile"] == i) for i in range(len(self.names_of_tiles))]
         self.expected = self.times()
         some = range(0, len(facts), 1 + len(facts) // 1000)
         alike = [
-            expected_time(t, m, n, k, bits, UNITS, o, replace(COSTS, apart=apart))
-            for (m, n, k, bits, o), t, apart in (self.entries[i] for i in some)
+            expected_time(t, m, n, k, bits, UNITS, o)
+            for (m, n, k, bits, o), t in (self.entries[i] for i in some)
         ]
         np.testing.assert_allclose(self.expected[:: some.step], alike)
 
-    def facts(self, case, way, apart, base):
+    def facts(self, case, t, base):
         """What the expected time of a product by a tile depends on, the constants aside."""
-        (m, n, k, bits, operands), t = case, way
+        m, n, k, bits, operands = case
         ways = operands.as_read(t.copied)
-        odd, other = operands.copied(t.copied, m, n, k)
         along = operands.a_along if t.flip else operands.b_along
         pieces, top = asked_for(t, ways[not t.flip], along)
         return {
-            "tile": self.names_of_tiles.index(base), "apart": apart ** t.instructions_apart(bits),
-            "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
+            "tile": self.names_of_tiles.index(base), "flip": t.flip, "stream": t.stream, "parts": t.parts, "per": t.per,
             "ctas": t.ctas, "sets": at_once(t, UNITS) // t.per, "tiles": tiles_of(t, m, n), "steps": -(-k // t.bk),
-            "rows": t.bm // t.ctas, "width": t.width, "bk": t.bk, "to_odd": operands.c == ODD and t.parts == 1,
+            "rows": t.parties * t.rows, "width": t.width, "across": t.across,
+            "bk": t.bk, "to_odd": operands.c == ODD and t.parts == 1,
             "narrow": not along and t.blocks[-1] < 64, "left": ways[t.flip], "top": top, "pieces": pieces,
             "kept": bits // 8 * k * (m if t.flip else n), "read": bits // 8 * k * (n if t.flip else m),
-            "work": 2e-6 * tiles_of(t, m, n) * t.bm * t.width * -(-k // t.bk) * t.bk * bits / 16,
-            "scattered": is_scattered(t, m, n), "area": m * n, "size": bits // 8, "odd": odd, "other": other,
+            "work": 2e-6 * tiles_of(t, m, n) * t.bm * t.bn * -(-k // t.bk) * t.bk * bits / 16,
+            "scattered": is_scattered(t, m, n), "area": m * n, "size": bits // 8,
+            "copied": operands.copied(t.copied, m, n, k),
         }  # fmt: skip
 
     def times(self, rows=slice(None)):
@@ -420,8 +418,9 @@ class Model:
         )
         store = c.store + 1e-4 * e["rows"] * e["width"] * store
         row = np.array([c.line, c.sector, c.across])
-        fetched = e["rows"] * row[e["left"]] + e["pieces"] * row[e["top"]] / e["ctas"]
-        work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1) * e["apart"]
+        across = e["across"]
+        fetched = e["rows"] * row[e["left"]] / across + e["pieces"] * row[e["top"]] * across / e["ctas"]
+        work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
         work = together(work, fetched)
         passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + store * -(-e["tiles"] // UNITS)
         whole = np.maximum(work, step)
@@ -437,8 +436,7 @@ class Model:
         time = c.start + together(time, e["work"] / c.sustained)
         time += np.where(e["ctas"] > 1, c.cluster, 0) + np.where(e["stream"] | (e["parts"] > 1), c.late, 0)
         time += np.where(e["parts"] > 1, c.add + 4e-3 * e["parts"] * e["area"] / c.written, 0)
-        moved = c.copy + 2e-3 * e["size"] * (e["odd"] / c.copied + e["other"] / c.moved)
-        return time + np.where(e["odd"] + e["other"] > 0, moved, 0)
+        return time + np.where(e["copied"] > 0, c.copy + 2e-3 * e["size"] * e["copied"] / c.copied, 0)
 
     def choice(self, expected):
         """Of each product: the least expected time of the ways that were timed, of the others, and which of the timed
@@ -498,10 +496,9 @@ class Model:
 
 
 def stored(folder):
-    """The rows of all files, and whether each block was an instruction of its own (``apart``)."""
-    first, last = ([json.loads(s) for s in (folder / f"{f}.jsonl").read_text().splitlines()[1:]] for f in (SWEEP, WIDE))
-    first += json.loads((folder / f"{NAMED}.json").read_text())["products"]
-    return [row | {"apart": apart} for rows, apart in ((first, True), (last, False)) for row in rows]
+    """The rows of both files."""
+    rows = [json.loads(s) for s in (folder / f"{SWEEP}.jsonl").read_text().splitlines()[1:]]
+    return rows + json.loads((folder / f"{NAMED}.json").read_text())["products"]
 
 
 def fit(rows, seconds, seed):

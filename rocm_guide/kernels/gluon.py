@@ -109,18 +109,19 @@ def parts_fetched(CTAS, rows):
 
 
 @gluon.constexpr_function
-def _fetch_for_all_asm(kernel, parameter, CTAS, shape, row_bytes):
-    """Assembly for (room, barrier, row, column): each program fetches its rows for all, at most 128 bytes of each at a
-    time. Without a cluster it fetches all rows, for itself.
+def _fetch_for_all_asm(kernel, parameter, CTAS, DOWN, BESIDE, shape, row_bytes):
+    """Assembly for (room, barrier, row, column): each program fetches its rows for all that have the same, at most 128
+    bytes of each at a time. Without a cluster it fetches all rows, for itself.
 
     A descriptor is no operand of Triton's inline assembly, so it is named as the kernel's parameter. Triton gives
     addresses of shared memory as those of the first program; ``mapa`` makes them this one's.
     """
-    parts = parts_fetched(CTAS, shape[0])
+    sharers = CTAS // DOWN if BESIDE else DOWN
+    parts = parts_fetched(sharers, shape[0])
     each, wide = shape[0] // parts, min(row_bytes, 128)
     lines = [
         ".reg .pred mine;",
-        ".reg .b32 rank, to, bar, row, column;",
+        ".reg .b32 rank, other, mask, to, bar, row, column;",
         ".reg .b64 desc;",
         ".reg .b16 all;",
         "bar.warp.sync -1;",
@@ -130,12 +131,17 @@ def _fetch_for_all_asm(kernel, parameter, CTAS, shape, row_bytes):
         "mov.b32 column, $3;",
     ]
     if CTAS > 1:
+        # Programs are numbered down the first column of a cluster, then down the next. ``rank``: among the sharers.
         lines += [
-            "mov.u32 rank, %cluster_ctarank;",
+            "mov.u32 other, %cluster_ctarank;",
+            "mapa.shared::cluster.u32 to, $0, other;",
+            "mapa.shared::cluster.u32 bar, $1, other;",
+            f"div.u32 rank, other, {DOWN};" if BESIDE else f"rem.u32 rank, other, {DOWN};",
+            f"rem.u32 other, other, {DOWN};" if BESIDE else "sub.u32 other, other, rank;",
+            f"mov.u32 mask, {sum(1 << i * (DOWN if BESIDE else 1) for i in range(sharers))};",
+            "shl.b32 mask, mask, other;",
+            "cvt.u16.u32 all, mask;",
             f"setp.lt.and.u32 mine, rank, {parts}, mine;",
-            f"mov.b16 all, {(1 << CTAS) - 1};",
-            "mapa.shared::cluster.u32 to, $0, rank;",
-            "mapa.shared::cluster.u32 bar, $1, rank;",
             f"mad.lo.u32 to, rank, {each * wide}, to;",
             f"mad.lo.u32 row, rank, {each}, $2;",
         ]
@@ -162,20 +168,32 @@ def fetch_for_all(
     KERNEL: gl.constexpr = "",
     PARAMETER: gl.constexpr = 0,
     BY_ADDRESS: gl.constexpr = False,
+    DOWN: gl.constexpr = 0,
+    BESIDE: gl.constexpr = False,
 ):
     """Fetch a tile once for all programs of a cluster, a part of its rows by each: one request to the L2 cache, whose
     answer all receive (multicast).
 
     ``desc`` is of a part (:func:`divided`, :func:`parts_fetched`), and PARAMETER the number that it has in the assembly
     of KERNEL, where a descriptor counts as five. BY_ADDRESS: ``room`` is of any shape and begins where the tile shall.
+    DOWN: of a cluster's programs so many are one below the other, and these share the tile; or those BESIDE each other
+    do. By default, all are below each other.
     """
     if CTAS > 1 or BY_ADDRESS:
         size: gl.constexpr = room.dtype.primitive_bitwidth // 8
         shape: gl.constexpr = desc.block_type.shape
-        asm: gl.constexpr = _fetch_for_all_asm(KERNEL, PARAMETER, CTAS, shape, shape[1] * size)
+        asm: gl.constexpr = _fetch_for_all_asm(
+            KERNEL, PARAMETER, CTAS, DOWN if DOWN else CTAS, BESIDE, shape, shape[1] * size
+        )
         assembly(asm, "r,r,r,r", [room, arrived, at[0], at[1]])
     else:
         fetch_tile(desc, at, arrived, room)
+
+
+@gluon.jit
+def rank_in_cluster():
+    """The number of this program in its cluster."""
+    return assembly("mov.u32 $0, %cluster_ctarank;", "=r", (), gl.int32)
 
 
 @gluon.constexpr_function

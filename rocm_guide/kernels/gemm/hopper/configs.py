@@ -44,10 +44,9 @@ class Operands:
     a_along: bool = True
     b_along: bool = True
 
-    def copied(self, ways: str, m: int, n: int, k: int) -> tuple[int, int]:
-        """Elements at odd addresses that are copied, and other elements: those of ``ways`` ("a", "b", "ab")."""
-        odd = m * k * (self.a == ODD) + k * n * (self.b == ODD)
-        return odd, m * k * ("a" in ways and self.a == ACROSS) + k * n * ("b" in ways and self.b == ACROSS)
+    def copied(self, ways: str, m: int, n: int, k: int) -> int:
+        """How many elements are copied: those at odd addresses, and those of ``ways`` ("a", "b", "ab")."""
+        return m * k * ("a" in ways or self.a == ODD) + k * n * ("b" in ways or self.b == ODD)
 
     def as_read(self, ways: str) -> tuple[int, int]:
         """How A and B lie when a tile is fetched: a copy, of ``ways`` or of odd addresses, is in whole lines."""
@@ -66,34 +65,32 @@ class Costs:
     tile, of C or C^T, and ``odd_upright``, ``odd_flipped`` where TMA does not store them. ``crossed``: how much longer
     multiplying takes with narrow blocks of a B whose rows are not along K; ``scattered``: reading the operand whose
     readers are not next to each other. ``read``, ``written``: GB/s at which operands come from memory, C and partial
-    sums go there; ``copied`` and ``moved``: at which matrices are copied, at odd addresses and at others. ``streamed``:
-    how much longer a product takes for sharing out steps, its start aside. ``sustained``: TFLOPS of 16 bits (twice
+    sums go there; ``copied``: at which matrices are copied. ``streamed``: how much longer a product takes for sharing out steps, its start aside. ``sustained``: TFLOPS of 16 bits (twice
     as many of 8) that the GPU's power allows, of operations on whole tiles. ``apart``: how much longer multiplying
     takes for each instruction that several blocks of columns need in place of one: see APART.
     """
 
-    start: float = 2.54
-    late: float = 0.598
-    cluster: float = 0.938
-    store: float = 0.331
-    upright: float = 0.108
-    flipped: float = 0.121
-    odd_upright: float = 1.2
-    odd_flipped: float = 0.906
-    crossed: float = 1.06
-    scattered: float = 1.06
+    start: float = 2.31
+    late: float = 0.35
+    cluster: float = 0.721
+    store: float = 0.316
+    upright: float = 0.123
+    flipped: float = 0.127
+    odd_upright: float = 1.15
+    odd_flipped: float = 0.849
+    crossed: float = 1.24
+    scattered: float = 1.18
     stream: float = 7.9
-    add: float = 1.26
-    copy: float = 2.62
-    line: float = 0.000908
-    sector: float = 0.00146
-    across: float = 0.00243
-    read: float = 3120.0
-    written: float = 2130.0
-    copied: float = 907.0
-    moved: float = 2720.0
+    add: float = 1.23
+    copy: float = 2.89
+    line: float = 0.000907
+    sector: float = 0.00128
+    across: float = 0.00241
+    read: float = 2520.0
+    written: float = 2010.0
+    copied: float = 3220.0
     streamed: float = 1.22
-    sustained: float = 936.0
+    sustained: float = 1250.0
     apart: float = 1.0
 
 
@@ -101,27 +98,28 @@ COSTS = Costs()
 #: Triton 3.6 has an instruction for each block: 2 % longer with two of them (128 x 192), 8 % with three (512 x 208).
 APART = 1.03
 PLAIN = Operands()
+#: Of an H100's 132 multiprocessors, as the driver says (cudaOccupancyMaxActiveClusters).
+CLUSTERS_AT_ONCE = {2: 66, 4: 30, 8: 15}
 
 
 def tiles_of(tile: HopperTile, m: int, n: int) -> int:
     """How many tiles (of clusters, if there are any) a product has."""
     rows, columns = (n, m) if tile.flip else (m, n)
-    return triton.cdiv(rows, tile.bm) * triton.cdiv(columns, tile.width)
+    return triton.cdiv(rows, tile.bm) * triton.cdiv(columns, tile.bn)
 
 
 def at_once(tile: HopperTile, units: int) -> int:
     """How many programs, or clusters of them, are at work at a time.
 
-    The multiprocessors of a cluster are neighbours (of one GPC), so some are left over from four on: of an H100's 132,
-    the driver (cudaOccupancyMaxActiveClusters) finds 66 clusters of two, and 30 of four.
+    The multiprocessors of a cluster are neighbours (of one GPC), so some are left over from four on.
     """
-    return (units if tile.ctas < 4 else units * 10 // 11) * tile.per // tile.ctas
+    return units * CLUSTERS_AT_ONCE.get(tile.ctas, 132 // tile.ctas) * tile.per // 132
 
 
 def is_scattered(tile: HopperTile, m: int, n: int) -> bool:
     """Whether programs that need the same rows at the same time are not next to each other: see tile_order."""
     rows, columns = (n, m) if tile.flip else (m, n)
-    return columns > tile.width and rows > tile.bm * max(1, tile.group // tile.ctas)
+    return columns > tile.bn and rows > tile.bm * tile.group
 
 
 def asked_for(tile: HopperTile, way: int, along: bool) -> tuple[int, int]:
@@ -167,8 +165,8 @@ def expected_times(
 ) -> Callable[[int], float]:
     """:func:`expected_time` by parts of K: most of it does not depend on them."""
     tiles, steps = tiles_of(tile, m, n), triton.cdiv(k, tile.bk)
-    # Of each program: those of a cluster divide its rows, and share the columns.
-    rows, sets = tile.bm // tile.ctas, at_once(tile, units) // tile.per
+    # Of each program.
+    rows, sets = tile.parties * tile.rows, at_once(tile, units) // tile.per
     # Microseconds of a step while one program has the multiprocessor for itself: see full() for several.
     work = 2e-6 * rows * tile.width * tile.bk / (tile.rate / units)
     area = 1e-4 * rows * tile.width
@@ -182,7 +180,7 @@ def expected_times(
         work *= costs.crossed
     if costs.apart > 1:
         work *= costs.apart ** tile.instructions_apart(bits)
-    work = together(work, rows * row[left] + pieces * row[top] / tile.ctas)
+    work = together(work, rows * row[left] / tile.across + pieces * row[top] / tile.down)
 
     def full(programs: int) -> float:
         return max(programs * work, tile.step)
@@ -191,11 +189,11 @@ def expected_times(
     if is_scattered(tile, m, n):
         read *= costs.scattered
     least = bits / 8e3 * (kept + read) / costs.read + 2e-3 * m * n / costs.written
-    powered = 2e-6 * tiles * tile.bm * tile.width * steps * tile.bk / (costs.sustained * 16 / bits)
-    odd, other = operands.copied(tile.copied, m, n, k)
+    powered = 2e-6 * tiles * tile.bm * tile.bn * steps * tile.bk / (costs.sustained * 16 / bits)
+    copied = operands.copied(tile.copied, m, n, k)
     before = costs.start + (costs.cluster if tile.ctas > 1 else 0.0)
-    if odd or other:
-        before += costs.copy + 2e-3 * (bits // 8) * (odd / costs.copied + other / costs.moved)
+    if copied:
+        before += costs.copy + 2e-3 * (bits // 8) * copied / costs.copied
 
     def time_in(parts: int) -> float:
         stored = to_odd if parts == 1 and operands.c == ODD else store
@@ -266,7 +264,7 @@ def pick_hopper_tile(
         costs = replace(costs, apart=APART)
     found, least = (tiles[0], 1), math.inf
     work = 2e-6 * m * n * k
-    copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.moved
+    copying = costs.copy + bits / 4e3 * k * min(m, n) / costs.copied
     for t in tiles:
         # No tile is faster than the arithmetic at its rate, and no copy is free.
         if costs.start + work / t.rate + (copying if t.copied else 0.0) > least:

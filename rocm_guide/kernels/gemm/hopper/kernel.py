@@ -15,7 +15,8 @@ From Triton 3.9 on, programs can go in clusters (``CTAS`` = 2 or 4), on neighbou
 that of the cluster: each program has its part of the rows and fetches its own part of A. Of B, which all need, each
 fetches a part for all, by a multicast. It may do so when the warpgroups of all have read what was there before, so
 these say "empty" to every program of the cluster. That saves requests for B, and requests are what a product waits for
-whose rows lie across sectors.
+whose rows lie across sectors. Four programs may also be a square (``ACROSS`` = 2), in which two beside each other share
+A in the same way.
 
 A short product starts before the kernel in front of it has ended (a programmatic dependent launch): its programs get
 their barriers ready on multiprocessors that have nothing to do any more, and only then wait for what they read.
@@ -61,6 +62,7 @@ from rocm_guide.kernels.gluon import (
     fetch_tile,
     let_next_kernel_start,
     meet,
+    rank_in_cluster,
     several,
     shared_layout,
     to_int32,
@@ -92,31 +94,42 @@ def fetch(what, HOW: gl.constexpr):
     GROUP: gl.constexpr = TILE[4]
     CTAS: gl.constexpr = TILE[5]
     WIDE: gl.constexpr = TILE[7]
-    BM: gl.constexpr = PARTIES * ROWS
-    tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, WIDTH), gl.cdiv(K, BK)
+    ACROSS: gl.constexpr = TILE[8]
+    DOWN: gl.constexpr = CTAS // ACROSS
+    BM: gl.constexpr = PARTIES * ROWS // ACROSS
+    BN: gl.constexpr = WIDTH * ACROSS
+    tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
     size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
-    nbytes: gl.constexpr = (BM // CTAS + columns_in_stage(BLOCKS, B_T, WIDE, size)) * BK * size
+    nbytes: gl.constexpr = (PARTIES * ROWS // CTAS + columns_in_stage(BLOCKS, B_T, WIDE, size)) * BK * size
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, _part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
         tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, 1)
-        row, col = tile_m * BM, tile_n * WIDTH
+        row, col = tile_m * BM, tile_n * BN
+        if ACROSS > 1:
+            rank = rank_in_cluster()
+            row += rank % DOWN * (ROWS // CTAS)
+            col += rank // DOWN * WIDTH
         for step in range(first, last):
             k = step * BK
             arrived = ready.index(stage)
             hopper.mbarrier.wait(empty.index(stage), phase ^ 1)
             hopper.mbarrier.expect(arrived, nbytes)
             for party in gl.static_range(PARTIES):
-                if A_T:
-                    fetch_tile(a_desc, [k, row + party * ROWS], arrived, a_stages.index(PARTIES * stage + party))
+                at = row + party * (ROWS // ACROSS)
+                corner, room = (k, at) if A_T else (at, k), a_stages.index(PARTIES * stage + party)
+                if ACROSS > 1:
+                    fetch_for_all(a_desc, corner, arrived, room, CTAS, "gemm_hopper_kernel", 0, True, DOWN, True)
                 else:
-                    fetch_tile(a_desc, [row + party * ROWS, k], arrived, a_stages.index(PARTIES * stage + party))
+                    fetch_tile(a_desc, corner, arrived, room)
             at = col
             for i_b in gl.static_range(len(b_descs)):
                 room = place_of_block(b_rooms[0], stage, BLOCKS, i_b, B_T) if WIDE else b_rooms[i_b].index(stage)
                 corner = (at, k) if B_T else (k, at)
-                fetch_for_all(b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE)
+                fetch_for_all(
+                    b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE, DOWN
+                )
                 at += BLOCKS[i_b]
             stage, phase = next_stage(stage, phase, STAGES)
     if TILE[6]:
@@ -146,20 +159,28 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     GROUP: gl.constexpr = TILE[4]
     CTAS: gl.constexpr = TILE[5]
     WIDE: gl.constexpr = TILE[7]
+    ACROSS: gl.constexpr = TILE[8]
+    DOWN: gl.constexpr = CTAS // ACROSS
     FLIP: gl.constexpr = ENDS[4]
-    BM: gl.constexpr = PARTIES * ROWS
+    BM: gl.constexpr = PARTIES * ROWS // ACROSS
+    BN: gl.constexpr = WIDTH * ACROSS
     DEPTH: gl.constexpr = 256 // a_stages.dtype.primitive_bitwidth
     FORM: gl.constexpr = BLOCKS, A_T, B_T, WIDE, CTAS
-    tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, WIDTH), gl.cdiv(K, BK)
+    tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
         tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, 1)
-        row, col = tile_m * BM + PARTY * ROWS, tile_n * WIDTH
+        row, col = tile_m * BM + PARTY * (ROWS // ACROSS), tile_n * BN
+        if ACROSS > 1:
+            # Triton believes that all programs are below each other, and moves each down by its rank.
+            rank = rank_in_cluster()
+            row += (rank % DOWN - rank) * (ROWS // CTAS)
+            col += rank // DOWN * WIDTH
         if MODE == "split":
             if FLIP:
-                col += part * tiles_n * WIDTH
+                col += part * tiles_n * BN
             else:
                 row += part * tiles_m * BM
         acc = no_sums(ROWS, BLOCKS, DEPTH, CTAS)
@@ -255,8 +276,8 @@ def gemm_hopper_kernel(
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, width), by persistent programs.
 
     ``TILE``: parties, rows (of all programs of a cluster), width, bk, group, ctas and overlap of a
-    :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`, and how many columns an instruction may have that
-    multiplies several of its blocks, or 0 (:mod:`rocm_guide.kernels.gemm.hopper.wide`). ``BLOCKS``: of columns, which
+    :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`, how many columns an instruction may have that multiplies
+    several of its blocks, or 0 (:mod:`rocm_guide.kernels.gemm.hopper.wide`), and across. ``BLOCKS``: of columns, which
     make up its width: three at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in
     registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` fetch one each; what is too many is not looked at. ``c``
     takes STRIP columns at a time, and ``c_narrow`` a last block that has fewer. A_T, B_T: the descriptor is of the
@@ -267,9 +288,9 @@ def gemm_hopper_kernel(
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
     CTAS: gl.constexpr = TILE[5]
-    a_stages = gl.allocate_shared_memory(
-        a_desc.dtype, several(PARTIES * STAGES, a_desc.block_type.shape), a_desc.layout
-    )
+    a_shape: gl.constexpr = [a_desc.block_type.shape[0], ROWS] if A_T else [ROWS, a_desc.block_type.shape[1]]
+    a_layout: gl.constexpr = shared_layout(a_shape, a_desc.dtype, CTAS, A_T)
+    a_stages = gl.allocate_shared_memory(a_desc.dtype, several(PARTIES * STAGES, a_shape), a_layout)
     size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
     b_descs = (b_desc, b_desc_1, b_desc_2)[: blocks_fetched(BLOCKS, B_T, TILE[7], size)]
     b_rooms = b_descs[:0]

@@ -116,7 +116,7 @@ def plan_hopper(
     a_view, b_view = (View(v.transposed, v.pad or name in t.copied) for name, v in (("a", a_view), ("b", b_view)))
     # A flipped product is C^T = B^T A^T: its rows are the columns of C.
     rows, columns = (n, m) if t.flip else (m, n)
-    tiles_m, tiles_n, steps = triton.cdiv(rows, t.bm), triton.cdiv(columns, t.width), triton.cdiv(k, t.bk)
+    tiles_m, tiles_n, steps = triton.cdiv(rows, t.bm), triton.cdiv(columns, t.bn), triton.cdiv(k, t.bk)
     tiles = tiles_m * tiles_n
     split, stream = t.parts > 1, False
     share, programs = t.parts, min(tiles * t.parts, at_once(t, units))
@@ -129,17 +129,17 @@ def plan_hopper(
     strip = t.strip if written.itemsize == 2 else max(8, t.strip // 2)
     to_c = n * written.itemsize % 16 == 0 or split
 
-    def maker_of(x: torch.Tensor, view: View, size: tuple[int, int], shared: bool) -> Callable[[torch.Tensor], Any]:
+    def maker_of(x: torch.Tensor, view: View, size: tuple[int, int], shared: int = 0) -> Callable[[torch.Tensor], Any]:
         """What makes the descriptor of a tensor like ``x``, or of its padded copy, for tiles of ``size``.
 
-        The programs of a cluster divide the rows of the kernel among them, or each has all of a tile (``shared``).
+        The programs of a cluster divide the rows of the kernel among them, or so many have all of a tile and fetch a
+        part of its rows in memory (``shared``).
         """
         seen = view.rows(x)
         block = list(size[::-1] if view.transposed else size)
         stride = whole_lines(seen.shape[1], x.element_size()) if view.pad else seen.stride(0)
-        # A block that all need is fetched by all, each some of its rows in memory.
         along = 0 if shared else int(t.flip != view.transposed)
-        cluster = divided(t.ctas, along, parts_fetched(t.ctas, block[0]) if shared else t.ctas)
+        cluster = divided(t.ctas, along, parts_fetched(shared, block[0]) if shared else t.ctas)
         layout = gl.NVMMASharedLayout.get_default_for(block, GLUON_TYPES[x.dtype], **cluster)
         base = torch.empty(0, dtype=x.dtype, device=device) if view.pad else x
         return describer(TensorDescriptor(base, list(seen.shape), [stride, 1], block, layout))
@@ -149,26 +149,28 @@ def plan_hopper(
     along = not a_view.transposed if t.flip else b_view.transposed
     fetched = columns_fetched(t.blocks, along, a.element_size()) if wide else t.blocks
     stages = t.stages_in(SHARED_MEMORY, sum(fetched), a.element_size())
+    # Programs beside each other have the same rows.
+    each, sharers = (t.rows, t.across) if t.across > 1 else (tall, 0)
     if t.flip:
-        as_rows = maker_of(b, b_view, (t.bk, tall), False)
-        as_columns = [maker_of(a, a_view, (columns, t.bk), True) for columns in fetched if columns]
+        as_rows = maker_of(b, b_view, (t.bk, each), sharers)
+        as_columns = [maker_of(a, a_view, (columns, t.bk), t.down) for columns in fetched if columns]
     else:
-        as_rows = maker_of(a, a_view, (tall, t.bk), False)
-        as_columns = [maker_of(b, b_view, (t.bk, columns), True) for columns in fetched if columns]
+        as_rows = maker_of(a, a_view, (each, t.bk), sharers)
+        as_columns = [maker_of(b, b_view, (t.bk, columns), t.down) for columns in fetched if columns]
     new_c = maker(a, shape or (m, n), out_dtype)
-    whole_rows, whole_columns = tiles_m * t.bm, tiles_n * t.width
+    whole_rows, whole_columns = tiles_m * t.bm, tiles_n * t.bn
     sums_rows, sums_columns = (whole_columns, whole_rows) if t.flip else (whole_rows, whole_columns)
     new_sums = maker(a, (t.parts * sums_rows, sums_columns), torch.float32) if split else None
     like_c = new_sums() if new_sums else new_c().view(m, n)
     strips = (strip, t.blocks[-1]) if t.blocks[-1] < strip else (strip,)
     as_c = [
-        maker_of(like_c, View(False, False), (width, tall) if t.flip else (tall, width), False)
+        maker_of(like_c, View(False, False), (width, tall) if t.flip else (tall, width))
         for width in strips * to_c
     ]
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, tall, t.width, t.bk, max(1, t.group // t.ctas), t.ctas, overlap, wide),
+        "TILE": (t.parties, tall, t.width, t.bk, t.group, t.ctas, overlap, wide, t.across),
         "BLOCKS": t.blocks,
         "STAGES": stages,
         "STRIP": strip,

@@ -16,7 +16,7 @@ ALL_REGISTERS = 1 << 16
 #: Up to so many operations of 16 bits, by programs of a cluster, a kernel overlaps with the one before it. On an H100
 #: products that follow each other then take 0.8 us less, with clusters 1.4 us; but 70 products of 20 us and more took
 #: 1 % longer without clusters, one 16 %, perhaps as their programs come to lie elsewhere than in order.
-OVERLAP_WORK = {1: 6e9, 2: 4e10, 4: 4e10}
+OVERLAP_WORK = {1: 6e9, 2: 4e10, 4: 4e10, 8: 4e10}
 
 
 def ends_of_groups(blocks: tuple[int, ...], most: int) -> tuple[int, ...]:
@@ -42,11 +42,12 @@ class HopperTile:
 
     The columns are in one to three ``blocks``, each a power of two.
 
-    Up to ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns (the last block
-    may have fewer), ``group`` rows of tiles are walked together, ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself.
-    ``stream``: programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a",
-    "b" or "ab" are copied to rows of whole lines of the cache first. ``ctas``: 2 or 4 for clusters of programs, one
-    below the other, that fetch B together. ``flip``: what is computed is C^T = B^T A^T, so its rows are columns of C.
+    Up to ``stages`` of ``bk`` columns of A wait in shared memory, C leaves in strips of ``strip`` columns (the last
+    block may have fewer), ``per`` programs share a multiprocessor. ``parts``: of K, each summed by itself. ``stream``:
+    programs share out steps of K, not tiles (see :mod:`rocm_guide.kernels.gemm.stream_k`). ``copied``: "a", "b" or "ab"
+    are copied to rows of whole lines of the cache first. ``ctas``: 2, 4 or 8 for clusters of programs, one below the
+    other, that fetch B together; with ``across`` = 2 or 4 they stand in so many columns, and those beside each other
+    fetch A together. ``flip``: what is computed is C^T = B^T A^T, so its rows are columns of C.
 
     What it costs on an H100: ``rate``, TFLOPS of a full GPU far from the ends of a product, and ``step``, the least
     microseconds that one step of ``bk`` takes, however few programs there are.
@@ -57,13 +58,13 @@ class HopperTile:
     bk: int
     stages: int
     strip: int = 64
-    group: int = 8
     parties: int = 2
     per: int = 1
     stream: bool = False
     parts: int = 1
     copied: str = ""
     ctas: int = 1
+    across: int = 1
     flip: bool = False
     rate: float = 600.0
     step: float = 0.3
@@ -71,12 +72,27 @@ class HopperTile:
     @property
     def bm(self) -> int:
         """Rows of a tile of C (of C^T, if flipped), or of all of a cluster."""
-        return self.parties * self.rows * self.ctas
+        return self.parties * self.rows * self.down
 
     @property
     def width(self) -> int:
-        """Columns of a tile of C."""
+        """Columns of a program's tile of C."""
         return sum(self.blocks)
+
+    @property
+    def bn(self) -> int:
+        """Columns of a tile of C, or of all of a cluster."""
+        return self.width * self.across
+
+    @property
+    def down(self) -> int:
+        """How many programs of a cluster are one below the other."""
+        return self.ctas // self.across
+
+    @property
+    def group(self) -> int:
+        """How many rows of tiles, or of clusters, are walked together, so that what they read stays in the cache."""
+        return max(1, (16 if self.parties * self.rows == 64 else 8) // self.down)
 
     def overlaps(self, work: float) -> bool:
         """Whether it starts while the kernel before it is still finishing, for a product of ``work`` operations: not if
@@ -123,186 +139,136 @@ class HopperTile:
     def __str__(self) -> str:
         how = " stream" if self.stream else f" in {self.parts}" if self.parts > 1 else ""
         how += f", {self.per} at a time" if self.per > 1 else ""
-        how += {1: "", 2: ", in pairs", 4: ", in fours"}[self.ctas] + (", flipped" if self.flip else "")
-        return f"{self.bm}x{self.width}x{self.bk}{how}{f', {self.copied} copied' if self.copied else ''}"
+        how += {1: "", 2: ", in pairs", 4: ", in fours", 8: ", in eights"}[self.ctas]
+        how += {1: "", 2: ", in two columns", 4: ", in four columns"}[self.across] + (", flipped" if self.flip else "")
+        return f"{self.bm}x{self.bn}x{self.bk}{how}{f', {self.copied} copied' if self.copied else ''}"
 
 
 #: By bits of the element type.
 HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
     16: (
-        HopperTile(64, (256,), 64, 4, rate=856, step=0.35),
-        HopperTile(128, (128,), 64, 4, 32, rate=811, step=0.35),
-        HopperTile(64, (128, 64), 64, 5, 32, 8, rate=845, step=0.3),
-        HopperTile(64, (128,), 64, 6, rate=779, step=0.22),
-        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=950, step=0.376),
-        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=654, step=0.297),
-        HopperTile(64, (64,), 64, 4, 32, parties=1, per=3, rate=264, step=0.162),
-        HopperTile(64, (128, 32), 64, 5, 32, 8, rate=811, step=0.26),
-        HopperTile(128, (128, 64), 64, 3, 32, 8, rate=785, step=0.45),
-        HopperTile(64, (64, 32), 64, 7, 32, 8, rate=712, step=0.307),
-        HopperTile(64, (128, 16), 64, 5, 32, 8, rate=755, step=0.25),
-        HopperTile(64, (64, 16), 64, 7, 32, 8, rate=613, step=0.19),
-        HopperTile(64, (256,), 64, 4, ctas=2, rate=857, step=0.35),
-        HopperTile(64, (128, 64), 64, 5, 32, 8, ctas=2, rate=797, step=0.4),
-        HopperTile(64, (128, 32), 64, 5, 32, 8, ctas=2, rate=740, step=0.26),
-        HopperTile(128, (128, 64), 64, 3, 32, 8, ctas=2, rate=766, step=0.45),
-        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=794, step=0.264),
-        HopperTile(64, (128, 64), 64, 4, 32, 8, parties=3, rate=843, step=0.296),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, 8, parties=3, rate=804, step=0.304),
-        HopperTile(64, (128, 32), 64, 4, 32, 8, parties=3, ctas=2, rate=779, step=0.28),
-        HopperTile(64, (128, 64), 64, 4, 32, 8, parties=3, ctas=2, rate=837, step=0.296),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, 8, parties=3, ctas=2, rate=802, step=0.304),
-        HopperTile(64, (256, 32), 64, 4, 32, 8, rate=829, step=0.344),
-        HopperTile(64, (256, 64), 64, 3, 32, 8, rate=724, step=0.36),
-        HopperTile(64, (128, 64, 32), 64, 4, 32, 8, ctas=2, rate=767, step=0.312),
-        HopperTile(64, (64,), 64, 12, 32, 8, parties=1, ctas=4, rate=989, step=0.174),
-        HopperTile(64, (64, 32), 64, 10, 32, 8, parties=1, ctas=4, rate=514, step=0.135),
-        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=666, step=0.164),
-        HopperTile(64, (128, 16), 64, 8, 32, 8, parties=1, ctas=4, rate=624, step=0.18),
-        HopperTile(64, (128,), 64, 6, 32, ctas=2, rate=748, step=0.25),
-        HopperTile(64, (128,), 64, 6, 32, ctas=4, rate=808, step=0.351),
-        HopperTile(64, (128, 64), 64, 5, 32, 8, ctas=4, rate=872, step=0.3),
-        HopperTile(64, (128, 64, 16), 64, 5, 16, 8, ctas=4, rate=860, step=0.3),
-        HopperTile(64, (256,), 64, 4, 32, ctas=4, rate=872, step=0.35),
-        HopperTile(64, (128, 64, 16), 64, 4, 16, 8, parties=3, ctas=4, rate=830, step=0.3),
-        HopperTile(64, (64, 32, 16), 64, 6, 32, 8, rate=746, step=0.25),
-        HopperTile(64, (128, 32, 16), 64, 5, 32, 8, rate=822, step=0.3),
-        HopperTile(64, (128, 64, 32), 64, 4, 32, 8, rate=860, step=0.33),
-        HopperTile(64, (128, 16), 64, 5, 16, 8, parties=3, rate=825, step=0.28),
-        HopperTile(64, (128, 32), 64, 4, 32, 8, parties=3, rate=836, step=0.3),
-        HopperTile(64, (64, 8), 64, 12, 32, 16, parties=1, rate=450, step=0.164),
-        HopperTile(64, (64, 16), 64, 11, 32, 16, parties=1, rate=480, step=0.154),
-        HopperTile(64, (64, 32), 64, 10, 32, 32, parties=1, rate=514, step=0.135),
-        HopperTile(64, (64, 32, 8), 64, 10, 32, 16, parties=1, rate=548, step=0.142),
-        HopperTile(64, (64, 32, 16), 64, 9, 32, 16, parties=1, rate=582, step=0.150),
-        HopperTile(64, (128, 8), 64, 8, 32, 16, parties=1, rate=650, step=0.172),
-        HopperTile(64, (128, 32), 64, 7, 32, 32, parties=1, rate=687, step=0.208),
-        HopperTile(64, (128, 64), 64, 6, 32, 32, parties=1, rate=760, step=0.264),
-        HopperTile(64, (64,), 64, 12, 32, 32, parties=1, ctas=2, rate=420, step=0.174),
-        HopperTile(64, (64, 8), 64, 12, 32, 16, parties=1, ctas=2, rate=450, step=0.164),
-        HopperTile(64, (64, 16), 64, 11, 32, 16, parties=1, ctas=2, rate=480, step=0.154),
-        HopperTile(64, (64, 32), 64, 10, 32, 32, parties=1, ctas=2, rate=514, step=0.135),
-        HopperTile(64, (64, 32, 8), 64, 10, 32, 16, parties=1, ctas=2, rate=548, step=0.142),
-        HopperTile(64, (64, 32, 16), 64, 9, 32, 16, parties=1, ctas=2, rate=582, step=0.150),
-        HopperTile(64, (128,), 64, 9, 32, 32, parties=1, ctas=2, rate=650, step=0.164),
-        HopperTile(64, (128, 8), 64, 8, 32, 16, parties=1, ctas=2, rate=650, step=0.172),
-        HopperTile(64, (128, 32), 64, 7, 32, 32, parties=1, ctas=2, rate=687, step=0.208),
-        HopperTile(64, (128, 64), 64, 6, 32, 32, parties=1, ctas=2, rate=760, step=0.264),
-        HopperTile(64, (64, 8), 64, 12, 32, 16, parties=1, ctas=4, rate=450, step=0.164),
-        HopperTile(64, (64, 16), 64, 11, 32, 16, parties=1, ctas=4, rate=480, step=0.154),
-        HopperTile(64, (64, 32, 8), 64, 10, 32, 16, parties=1, ctas=4, rate=548, step=0.142),
-        HopperTile(64, (64, 32, 16), 64, 9, 32, 16, parties=1, ctas=4, rate=582, step=0.150),
-        HopperTile(64, (128, 8), 64, 8, 32, 16, parties=1, ctas=4, rate=650, step=0.172),
-        HopperTile(64, (128, 32), 64, 7, 32, 32, parties=1, ctas=4, rate=687, step=0.208),
-        HopperTile(64, (64, 8), 64, 8, 32, 16, rate=569, step=0.190),
-        HopperTile(64, (64, 16, 8), 64, 7, 16, 16, rate=662, step=0.248),
-        HopperTile(64, (64, 32, 8), 64, 7, 32, 16, rate=729, step=0.278),
-        HopperTile(64, (128, 8), 64, 6, 32, 16, rate=779, step=0.250),
-        HopperTile(64, (128, 32, 8), 64, 5, 32, 16, rate=800, step=0.280),
-        HopperTile(64, (128, 64, 8), 64, 5, 32, 16, rate=852, step=0.300),
-        HopperTile(64, (128, 64, 16), 64, 5, 16, 16, rate=860, step=0.300),
-        HopperTile(64, (64, 16), 64, 7, 32, 16, ctas=2, rate=613, step=0.190),
-        HopperTile(64, (64, 32), 64, 7, 32, 32, ctas=2, rate=712, step=0.307),
-        HopperTile(64, (64, 32, 8), 64, 7, 32, 16, ctas=2, rate=729, step=0.278),
-        HopperTile(64, (64, 32, 16), 64, 6, 32, 16, ctas=2, rate=746, step=0.250),
-        HopperTile(64, (128, 8), 64, 6, 32, 16, ctas=2, rate=779, step=0.250),
-        HopperTile(64, (128, 16), 64, 5, 32, 16, ctas=2, rate=779, step=0.250),
-        HopperTile(64, (128, 64, 8), 64, 5, 32, 16, ctas=2, rate=852, step=0.300),
-        HopperTile(64, (128, 64, 16), 64, 5, 16, 16, ctas=2, rate=860, step=0.300),
-        HopperTile(64, (64, 32), 64, 7, 32, 32, ctas=4, rate=712, step=0.307),
-        HopperTile(64, (64, 32, 8), 64, 7, 32, 16, ctas=4, rate=729, step=0.278),
-        HopperTile(64, (64, 32, 16), 64, 6, 32, 16, ctas=4, rate=746, step=0.250),
-        HopperTile(64, (128, 8), 64, 6, 32, 16, ctas=4, rate=779, step=0.250),
-        HopperTile(64, (128, 32), 64, 5, 32, 32, ctas=4, rate=779, step=0.260),
-        HopperTile(64, (128, 64, 8), 64, 5, 32, 16, ctas=4, rate=852, step=0.300),
-        HopperTile(64, (64, 32), 64, 5, 32, 32, parties=3, rate=649, step=0.264),
-        HopperTile(64, (64, 32, 8), 64, 5, 32, 16, parties=3, rate=687, step=0.264),
-        HopperTile(64, (128, 8), 64, 5, 16, 16, parties=3, rate=810, step=0.272),
-        HopperTile(64, (128, 32, 8), 64, 4, 32, 16, parties=3, rate=829, step=0.292),
-        HopperTile(64, (128, 64, 8), 64, 4, 32, 16, parties=3, rate=840, step=0.300),
-        HopperTile(64, (64, 32, 8), 64, 5, 32, 16, parties=3, ctas=2, rate=687, step=0.264),
-        HopperTile(64, (128,), 64, 5, 32, 32, parties=3, ctas=2, rate=794, step=0.264),
-        HopperTile(64, (128, 8), 64, 5, 16, 16, parties=3, ctas=2, rate=810, step=0.272),
-        HopperTile(64, (128, 16), 64, 5, 16, 16, parties=3, ctas=2, rate=825, step=0.280),
-        HopperTile(64, (128, 32, 8), 64, 4, 32, 16, parties=3, ctas=2, rate=829, step=0.292),
-        HopperTile(64, (128, 64, 8), 64, 4, 32, 16, parties=3, ctas=2, rate=840, step=0.300),
-        HopperTile(64, (128, 64, 8), 64, 4, 32, 16, parties=3, ctas=4, rate=840, step=0.300),
-        HopperTile(128, (128, 32), 64, 4, 16, 32, rate=811, step=0.400),
-        HopperTile(128, (128, 32, 8), 64, 3, 32, 16, rate=811, step=0.412),
-        HopperTile(128, (128, 32), 64, 4, 16, 32, ctas=2, rate=811, step=0.400),
-        HopperTile(64, (32,), 64, 12, 32, 16, parties=1, rate=230, step=0.12),
-        HopperTile(64, (32,), 64, 12, 32, 16, parties=1, ctas=2, rate=230, step=0.12),
-        HopperTile(64, (32,), 64, 12, 32, 16, parties=1, ctas=4, rate=230, step=0.12),
-        HopperTile(64, (32, 8), 64, 12, 32, 16, parties=1, rate=280, step=0.12),
-        HopperTile(64, (32, 8), 64, 12, 32, 16, parties=1, ctas=2, rate=280, step=0.12),
-        HopperTile(64, (32, 8), 64, 12, 32, 16, parties=1, ctas=4, rate=280, step=0.12),
-        HopperTile(64, (32, 16), 64, 12, 32, 16, parties=1, rate=330, step=0.12),
-        HopperTile(64, (32, 16), 64, 12, 32, 16, parties=1, ctas=2, rate=330, step=0.12),
-        HopperTile(64, (32, 16), 64, 12, 32, 16, parties=1, ctas=4, rate=330, step=0.12),
+        HopperTile(64, (32, 8), 64, 12, 32, parties=1, rate=279, step=0.12),
+        HopperTile(64, (64, 8), 64, 12, 32, parties=1, rate=477, step=0.164),
+        HopperTile(64, (64, 16), 64, 11, 32, parties=1, rate=518, step=0.154),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, rate=500, step=0.135),
+        HopperTile(64, (64, 32, 16), 64, 9, 32, parties=1, rate=605, step=0.15),
+        HopperTile(64, (128, 8), 64, 8, 32, parties=1, rate=648, step=0.172),
+        HopperTile(64, (128, 32), 64, 7, 32, parties=1, rate=705, step=0.208),
+        HopperTile(64, (128, 64), 64, 6, 32, parties=1, rate=807, step=0.264),
+        HopperTile(64, (256,), 64, 5, 32, parties=1, rate=951, step=0.375),
+        HopperTile(64, (64, 16), 64, 7, 32, rate=624, step=0.19),
+        HopperTile(64, (64, 16, 8), 64, 7, 16, rate=657, step=0.248),
+        HopperTile(64, (64, 32), 64, 7, 32, rate=701, step=0.307),
+        HopperTile(64, (64, 32, 16), 64, 6, 32, rate=768, step=0.25),
+        HopperTile(64, (128,), 64, 6, rate=810, step=0.22),
+        HopperTile(64, (128, 16), 64, 5, 32, rate=776, step=0.25),
+        HopperTile(64, (128, 32), 64, 5, 32, rate=829, step=0.26),
+        HopperTile(64, (128, 32, 16), 64, 5, 32, rate=865, step=0.3),
+        HopperTile(64, (128, 64), 64, 5, 32, rate=852, step=0.3),
+        HopperTile(64, (128, 64, 8), 64, 5, 32, rate=869, step=0.3),
+        HopperTile(64, (128, 64, 16), 64, 5, 16, rate=837, step=0.3),
+        HopperTile(64, (128, 64, 32), 64, 4, 32, rate=862, step=0.33),
+        HopperTile(64, (256,), 64, 4, rate=873, step=0.35),
+        HopperTile(64, (256, 32), 64, 4, 32, rate=838, step=0.344),
+        HopperTile(64, (256, 64), 64, 3, 32, rate=727, step=0.36),
+        HopperTile(64, (64, 32, 8), 64, 5, 32, parties=3, rate=686, step=0.264),
+        HopperTile(64, (128,), 64, 5, 32, parties=3, rate=813, step=0.264),
+        HopperTile(64, (128, 16), 64, 5, 16, parties=3, rate=825, step=0.28),
+        HopperTile(64, (128, 32), 64, 4, 32, parties=3, rate=856, step=0.3),
+        HopperTile(64, (128, 32, 8), 64, 4, 32, parties=3, rate=846, step=0.292),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, rate=833, step=0.296),
+        HopperTile(64, (128, 64, 16), 64, 4, 16, parties=3, rate=774, step=0.304),
+        HopperTile(128, (128,), 64, 4, 32, rate=837, step=0.35),
+        HopperTile(128, (128, 32), 64, 4, 16, rate=849, step=0.4),
+        HopperTile(128, (128, 64), 64, 3, 32, rate=770, step=0.45),
+        HopperTile(64, (128,), 64, 4, 32, parties=1, per=2, rate=732, step=0.324),
+        HopperTile(64, (128, 64, 8), 64, 5, 32, ctas=2, rate=799, step=0.3),
+        HopperTile(64, (256,), 64, 4, ctas=2, rate=885, step=0.35),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, rate=868, step=0.296),
+        HopperTile(64, (128, 64, 8), 64, 4, 32, parties=3, ctas=2, rate=777, step=0.3),
+        HopperTile(128, (128, 32), 64, 4, 16, ctas=2, rate=833, step=0.4),
+        HopperTile(128, (128, 64), 64, 3, 32, ctas=2, rate=780, step=0.45),
+        HopperTile(64, (128,), 64, 9, 32, parties=1, ctas=4, rate=686, step=0.164),
+        HopperTile(64, (128, 16), 64, 8, 32, parties=1, ctas=4, rate=696, step=0.18),
+        HopperTile(64, (128, 32), 64, 7, 32, parties=1, ctas=4, rate=689, step=0.208),
+        HopperTile(64, (128, 32), 64, 5, 32, ctas=4, rate=813, step=0.26),
+        HopperTile(64, (128, 64), 64, 5, 32, ctas=4, rate=871, step=0.3),
+        HopperTile(64, (128, 64, 8), 64, 5, 32, ctas=4, rate=856, step=0.3),
+        HopperTile(64, (128, 64, 16), 64, 5, 16, ctas=4, rate=865, step=0.3),
+        HopperTile(64, (256,), 64, 4, 32, ctas=4, rate=874, step=0.35),
+        HopperTile(64, (32,), 64, 12, 32, parties=1, ctas=4, across=2, rate=229, step=0.12),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, across=2, rate=508, step=0.135),
+        HopperTile(64, (128,), 64, 6, 32, ctas=4, across=2, rate=784, step=0.25),
+        HopperTile(64, (128, 32), 64, 5, 32, ctas=4, across=2, rate=789, step=0.26),
+        HopperTile(64, (128, 64), 64, 5, 32, ctas=4, across=2, rate=846, step=0.3),
+        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=8, across=2, rate=423, step=0.173),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=8, across=2, rate=516, step=0.135),
+        HopperTile(64, (128, 16), 64, 8, 32, parties=1, ctas=8, across=2, rate=662, step=0.18),
+        HopperTile(64, (32, 16), 64, 12, 32, parties=1, ctas=8, across=4, rate=330, step=0.2),
+        HopperTile(64, (32, 16, 8), 64, 12, 16, parties=1, ctas=8, across=4, rate=380, step=0.2),
+        HopperTile(64, (64,), 64, 12, 32, parties=1, ctas=8, across=4, rate=423, step=0.2),
+        HopperTile(64, (64, 8), 64, 12, 32, parties=1, ctas=8, across=4, rate=480, step=0.2),
+        HopperTile(64, (64, 16), 64, 11, 32, parties=1, ctas=8, across=4, rate=508, step=0.2),
+        HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=8, across=4, rate=514, step=0.2),
+        HopperTile(64, (32, 16), 64, 12, 32, parties=1, ctas=8, across=2, rate=330, step=0.2),
+        HopperTile(64, (32, 16, 8), 64, 12, 16, parties=1, ctas=8, across=2, rate=380, step=0.2),
+        HopperTile(64, (64, 8), 64, 12, 32, parties=1, ctas=8, across=2, rate=480, step=0.2),
+        HopperTile(64, (64, 16), 64, 11, 32, parties=1, ctas=8, across=2, rate=508, step=0.2),
+        HopperTile(64, (64, 16), 64, 7, 32, ctas=8, across=2, rate=762, step=0.2),
+        HopperTile(64, (128,), 64, 6, 32, ctas=8, across=2, rate=990, step=0.2),
+        HopperTile(64, (128,), 64, 6, 32, ctas=8, across=4, rate=990, step=0.2),
+        HopperTile(64, (64, 16), 64, 7, 32, ctas=8, across=4, rate=762, step=0.2),
+        HopperTile(64, (64, 32), 64, 7, 32, ctas=8, across=4, rate=771, step=0.2),
     ),
     8: (
-        HopperTile(64, (128, 128), 128, 4, 32, 8, rate=1553, step=0.4),
-        HopperTile(64, (128, 64), 128, 5, 32, 8, rate=1545, step=0.35),
-        HopperTile(64, (128,), 128, 6, rate=1540, step=0.35),
-        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1903, step=0.291),
-        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1155, step=0.196),
-        HopperTile(64, (128, 32), 128, 5, 32, 8, rate=1421, step=0.32),
-        HopperTile(64, (64, 32), 128, 7, 32, 8, rate=1221, step=0.27),
-        HopperTile(64, (128, 16), 128, 5, 32, 8, rate=1296, step=0.294),
-        HopperTile(64, (64, 16), 128, 7, 32, 8, rate=1091, step=0.317),
-        HopperTile(64, (128, 128), 128, 4, 32, 8, ctas=2, rate=1508, step=0.4),
-        HopperTile(64, (128, 64), 128, 5, 32, 8, ctas=2, rate=1510, step=0.35),
-        HopperTile(64, (128,), 128, 6, ctas=2, rate=1450, step=0.319),
-        HopperTile(64, (64, 32), 128, 5, 32, 8, parties=3, rate=1313, step=0.248),
-        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1500, step=0.264),
-        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=2, rate=982, step=0.281),
-        HopperTile(64, (128,), 128, 9, 32, parties=1, ctas=4, rate=1014, step=0.264),
-        HopperTile(64, (128, 32), 128, 5, 32, 8, ctas=2, rate=1379, step=0.3),
-        HopperTile(64, (64, 16), 128, 7, 32, 8, ctas=4, rate=1087, step=0.342),
-        HopperTile(64, (64, 32, 16), 128, 6, 32, 8, rate=1374, step=0.3),
-        HopperTile(64, (128, 32, 16), 128, 5, 32, 8, rate=1467, step=0.35),
-        HopperTile(64, (64, 8), 128, 12, 32, 16, parties=1, rate=698, step=0.273),
-        HopperTile(64, (64, 32), 128, 10, 32, 32, parties=1, rate=797, step=0.273),
-        HopperTile(64, (64, 32, 16), 128, 9, 32, 16, parties=1, rate=902, step=0.273),
-        HopperTile(64, (128, 8), 128, 8, 32, 16, parties=1, rate=1008, step=0.273),
-        HopperTile(64, (64, 8), 128, 12, 32, 16, parties=1, ctas=2, rate=698, step=0.273),
-        HopperTile(64, (64, 16), 128, 11, 32, 16, parties=1, ctas=2, rate=744, step=0.273),
-        HopperTile(64, (64, 32), 128, 10, 32, 32, parties=1, ctas=2, rate=797, step=0.273),
-        HopperTile(64, (64, 32, 16), 128, 9, 32, 16, parties=1, ctas=2, rate=902, step=0.273),
-        HopperTile(64, (128, 8), 128, 8, 32, 16, parties=1, ctas=2, rate=1008, step=0.273),
-        HopperTile(64, (128, 16), 128, 8, 32, 16, parties=1, ctas=2, rate=1008, step=0.273),
-        HopperTile(64, (64, 32), 128, 10, 32, 32, parties=1, ctas=4, rate=797, step=0.273),
-        HopperTile(64, (64, 32, 8), 128, 10, 32, 16, parties=1, ctas=4, rate=849, step=0.273),
-        HopperTile(64, (64, 32, 16), 128, 9, 32, 16, parties=1, ctas=4, rate=902, step=0.273),
-        HopperTile(64, (128, 8), 128, 8, 32, 16, parties=1, ctas=4, rate=1008, step=0.273),
-        HopperTile(64, (128, 16), 128, 8, 32, 16, parties=1, ctas=4, rate=1008, step=0.273),
-        HopperTile(64, (64, 32, 8), 128, 7, 32, 16, rate=1298, step=0.285),
-        HopperTile(64, (128, 8), 128, 6, 32, 16, rate=1495, step=0.314),
-        HopperTile(64, (128, 32, 8), 128, 5, 32, 16, rate=1495, step=0.330),
-        HopperTile(64, (64, 32), 128, 7, 32, 32, ctas=2, rate=1221, step=0.270),
-        HopperTile(64, (64, 32, 8), 128, 7, 32, 16, ctas=2, rate=1298, step=0.285),
-        HopperTile(64, (64, 32, 16), 128, 6, 32, 16, ctas=2, rate=1374, step=0.300),
-        HopperTile(64, (128, 8), 128, 6, 32, 16, ctas=2, rate=1495, step=0.314),
-        HopperTile(64, (128, 16), 128, 5, 32, 16, ctas=2, rate=1495, step=0.294),
-        HopperTile(64, (128, 32, 16), 128, 5, 32, 16, ctas=2, rate=1495, step=0.350),
-        HopperTile(64, (64, 32), 128, 7, 32, 32, ctas=4, rate=1221, step=0.270),
-        HopperTile(64, (64, 32, 16), 128, 6, 32, 16, ctas=4, rate=1374, step=0.300),
-        HopperTile(64, (128,), 128, 6, 32, 32, ctas=4, rate=1495, step=0.335),
-        HopperTile(64, (128, 8), 128, 6, 32, 16, ctas=4, rate=1495, step=0.314),
-        HopperTile(64, (128, 16), 128, 5, 32, 16, ctas=4, rate=1495, step=0.294),
-        HopperTile(64, (128, 32), 128, 5, 32, 32, ctas=4, rate=1495, step=0.310),
-        HopperTile(64, (64, 32, 8), 128, 5, 32, 16, parties=3, rate=1360, step=0.252),
-        HopperTile(64, (128,), 128, 5, 32, 32, parties=3, rate=1500, step=0.264),
-        HopperTile(64, (64, 32), 128, 5, 32, 32, parties=3, ctas=2, rate=1313, step=0.248),
-        HopperTile(64, (64, 32, 8), 128, 5, 32, 16, parties=3, ctas=2, rate=1360, step=0.252),
-        HopperTile(64, (32,), 128, 12, 32, 16, parties=1, rate=350, step=0.12),
-        HopperTile(64, (32,), 128, 12, 32, 16, parties=1, ctas=2, rate=350, step=0.12),
-        HopperTile(64, (32,), 128, 12, 32, 16, parties=1, ctas=4, rate=350, step=0.12),
-        HopperTile(64, (32, 8), 128, 12, 32, 16, parties=1, rate=430, step=0.12),
-        HopperTile(64, (32, 8), 128, 12, 32, 16, parties=1, ctas=2, rate=430, step=0.12),
-        HopperTile(64, (32, 8), 128, 12, 32, 16, parties=1, ctas=4, rate=430, step=0.12),
-        HopperTile(64, (32, 16), 128, 12, 32, 16, parties=1, rate=510, step=0.12),
-        HopperTile(64, (32, 16), 128, 12, 32, 16, parties=1, ctas=2, rate=510, step=0.12),
-        HopperTile(64, (32, 16), 128, 12, 32, 16, parties=1, ctas=4, rate=510, step=0.12),
+        HopperTile(64, (32, 8), 128, 12, 32, parties=1, rate=439, step=0.12),
+        HopperTile(64, (32, 16), 128, 12, 32, parties=1, rate=514, step=0.12),
+        HopperTile(64, (64, 8), 128, 12, 32, parties=1, rate=698, step=0.26),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, rate=803, step=0.273),
+        HopperTile(64, (128, 8), 128, 8, 32, parties=1, rate=988, step=0.273),
+        HopperTile(64, (64, 16), 128, 7, 32, rate=1094, step=0.317),
+        HopperTile(64, (64, 32), 128, 7, 32, rate=1204, step=0.27),
+        HopperTile(64, (64, 32, 8), 128, 7, 32, rate=1250, step=0.285),
+        HopperTile(64, (64, 32, 16), 128, 6, 32, rate=1425, step=0.3),
+        HopperTile(64, (128,), 128, 6, rate=1542, step=0.35),
+        HopperTile(64, (128, 16), 128, 5, 32, rate=1412, step=0.294),
+        HopperTile(64, (128, 32), 128, 5, 32, rate=1464, step=0.32),
+        HopperTile(64, (128, 32, 16), 128, 5, 32, rate=1524, step=0.35),
+        HopperTile(64, (128, 64), 128, 5, 32, rate=1586, step=0.35),
+        HopperTile(64, (128, 128), 128, 4, 32, rate=1564, step=0.4),
+        HopperTile(64, (64, 32), 128, 5, 32, parties=3, rate=1359, step=0.248),
+        HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1853, step=0.293),
+        HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1149, step=0.216),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=2, rate=802, step=0.278),
+        HopperTile(64, (64, 32, 16), 128, 9, 32, parties=1, ctas=2, rate=903, step=0.27),
+        HopperTile(64, (128, 16), 128, 5, 32, ctas=2, rate=1371, step=0.294),
+        HopperTile(64, (128, 128), 128, 4, 32, ctas=2, rate=1528, step=0.4),
+        HopperTile(64, (128,), 128, 5, 32, parties=3, ctas=2, rate=1480, step=0.264),
+        HopperTile(64, (32, 16), 128, 12, 32, parties=1, ctas=4, rate=509, step=0.12),
+        HopperTile(64, (128, 8), 128, 8, 32, parties=1, ctas=4, rate=1010, step=0.273),
+        HopperTile(64, (128, 16), 128, 8, 32, parties=1, ctas=4, rate=1109, step=0.273),
+        HopperTile(64, (128,), 128, 6, 32, ctas=4, rate=1615, step=0.353),
+        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=4, across=2, rate=744, step=0.237),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=4, across=2, rate=808, step=0.265),
+        HopperTile(64, (128, 16), 128, 5, 32, ctas=4, across=2, rate=1445, step=0.294),
+        HopperTile(64, (128, 64), 128, 5, 32, ctas=4, across=2, rate=1578, step=0.35),
+        HopperTile(64, (64,), 128, 12, 32, parties=1, ctas=8, across=2, rate=651, step=0.222),
+        HopperTile(64, (64, 32), 128, 7, 32, ctas=8, across=2, rate=1090, step=0.27),
+        HopperTile(64, (128,), 128, 6, 32, ctas=8, across=2, rate=1511, step=0.335),
+        HopperTile(64, (32, 16), 128, 12, 32, parties=1, ctas=8, across=4, rate=512, step=0.2),
+        HopperTile(64, (32, 16, 8), 128, 12, 16, parties=1, ctas=8, across=4, rate=589, step=0.2),
+        HopperTile(64, (64,), 128, 12, 32, parties=1, ctas=8, across=4, rate=656, step=0.2),
+        HopperTile(64, (64, 8), 128, 12, 32, parties=1, ctas=8, across=4, rate=744, step=0.2),
+        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=8, across=4, rate=787, step=0.2),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=8, across=4, rate=797, step=0.2),
+        HopperTile(64, (32, 16), 128, 12, 32, parties=1, ctas=8, across=2, rate=512, step=0.2),
+        HopperTile(64, (32, 16, 8), 128, 12, 16, parties=1, ctas=8, across=2, rate=589, step=0.2),
+        HopperTile(64, (64, 8), 128, 12, 32, parties=1, ctas=8, across=2, rate=744, step=0.2),
+        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=8, across=2, rate=787, step=0.2),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=8, across=2, rate=797, step=0.2),
+        HopperTile(64, (64, 16), 128, 7, 32, ctas=8, across=2, rate=1181, step=0.2),
+        HopperTile(64, (128,), 128, 6, 32, ctas=8, across=4, rate=1534, step=0.2),
+        HopperTile(64, (64, 16), 128, 7, 32, ctas=8, across=4, rate=1181, step=0.2),
+        HopperTile(64, (64, 32), 128, 7, 32, ctas=8, across=4, rate=1195, step=0.2),
     ),
 }
