@@ -383,10 +383,7 @@ class Model:
         self.rows_of = [np.flatnonzero(self.columns["tile"] == i) for i in range(len(self.names_of_tiles))]
         self.expected = self.times()
         some = range(0, len(facts), 1 + len(facts) // 1000)
-        alike = [
-            expected_time(t, m, n, k, bits, UNITS, o)
-            for (m, n, k, bits, o), t in (self.entries[i] for i in some)
-        ]
+        alike = [expected_time(t, m, n, k, bits, UNITS, o) for (m, n, k, bits, o), t in (self.entries[i] for i in some)]
         np.testing.assert_allclose(self.expected[:: some.step], alike)
 
     def facts(self, case, t, base):
@@ -403,7 +400,7 @@ class Model:
             "narrow": not along and t.blocks[-1] < 64, "left": ways[t.flip], "top": top, "pieces": pieces,
             "kept": bits // 8 * k * (m if t.flip else n), "read": bits // 8 * k * (n if t.flip else m),
             "work": 2e-6 * tiles_of(t, m, n) * t.bm * t.bn * -(-k // t.bk) * t.bk * bits / 16,
-            "scattered": is_scattered(t, m, n), "area": m * n, "size": bits // 8,
+            "scattered": is_scattered(t, m, n, UNITS), "area": m * n, "size": bits // 8,
             "copied": operands.copied(t.copied, m, n, k),
         }  # fmt: skip
 
@@ -420,16 +417,20 @@ class Model:
         row = np.array([c.line, c.sector, c.across])
         across = e["across"]
         fetched = e["rows"] * row[e["left"]] / across + e["pieces"] * row[e["top"]] * across / e["ctas"]
-        work = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
-        work = together(work, fetched)
+        alone = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
+
+        def step_of(clusters):
+            return together(alone, fetched * (c.alone + (1 - c.alone) * clusters * e["ctas"] / UNITS))
+
         passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + store * -(-e["tiles"] // UNITS)
+        sets, each = e["sets"], -(-e["steps"] // e["parts"])
+        work = step_of(sets)
         whole = np.maximum(work, step)
         stream = c.streamed * (passed + whole * np.maximum(e["tiles"] * e["steps"] / UNITS, 4))
-        sets, each = e["sets"], -(-e["steps"] // e["parts"])
         rounds, rest = np.divmod(e["tiles"] * e["parts"], sets * e["per"])
         last = -(-rest // sets)
         time = rounds * (e["per"] * store + each * np.maximum(e["per"] * work, step))
-        time += np.where(rest > 0, last * store + each * np.maximum(last * work, step), 0)
+        time += np.where(rest > 0, last * store + each * np.maximum(last * step_of(np.minimum(rest, sets)), step), 0)
         read = e["kept"] + e["read"] * np.where(e["scattered"], c.scattered, 1)
         least = read * 1e-3 / c.read + 2e-3 * e["area"] / c.written
         time = together(np.where(e["stream"], stream, time), least)

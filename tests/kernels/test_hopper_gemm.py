@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import statistics
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -51,13 +50,16 @@ def kernels(compiled, name="gemm_hopper_kernel"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tile", [t for _, t in benchmark.every_way() if not t.copied], ids=str)
+@pytest.mark.parametrize("tile", [t for _, t in benchmark.every_way() if not (t.copied or t.flip)], ids=str)
 def test_every_tile_fits_a_multiprocessor(compiled, tmp_path, tile):
+    """Whether C is flipped, B transposed, K in parts: any two of these in all their combinations."""
     dtype = FP8 if tile.bk == 128 else BF16
+    ways = [(False, True, 1), (True, True, 4), (False, False, 4), (True, False, 1)]
     # fp8 has both operands contiguous along K.
-    for weight, parts in product((True,) if dtype == FP8 else (True, False), (1,) if tile.stream else (1, 4)):
+    for flip, weight, parts in ways[: 2 if dtype == FP8 else 4]:
         b = empty(3000, 4112, dtype=dtype).T if weight else empty(4112, 3000, dtype=dtype)
-        hopper.gemm_hopper(empty(1000, 4112, dtype=dtype), b, tile=replace(tile, parts=parts))
+        way = replace(tile, flip=flip, parts=1 if tile.stream else parts)
+        hopper.gemm_hopper(empty(1000, 4112, dtype=dtype), b, tile=way)
     for kernel in kernels(compiled):
         assert kernel.metadata.shared <= min(SHARED_MEMORY, MULTIPROCESSOR // tile.per - 1024)
         (registers,) = re.findall(r"\.maxnreg (\d+)", kernel.asm["ptx"])
@@ -168,12 +170,23 @@ def test_in_two_columns_a_cluster_asks_for_a_once_too(compiled, ctas, flip):
 @in_clusters
 @pytest.mark.parametrize("ctas", [1, 4])
 def test_descriptors_are_the_parameters_that_the_assembly_names(compiled, ctas):
-    tile = next(t for t in HOPPER_TILES[16] if len(t.blocks) == 3 and t.ctas == ctas)
-    hopper.gemm_hopper(empty(1000, 2048), empty(2048, 3000), tile=tile)
+    tile = next(t for t in HOPPER_TILES[16] if t.blocks == (128, 64, 8) and t.ctas == ctas)
+    hopper.gemm_hopper(empty(1000, 2048), empty(3000, 2048).T, tile=tile)
     (kernel,) = kernels(compiled)
     described = re.findall(r"\.param \.align 64 \.b8 (gemm_hopper_kernel_param_\d+)\[128\]", kernel.asm["ptx"])
     named = re.findall(r"mov\.b64 desc, (\w+);", kernel.asm["ptx"])
-    assert len(described) == 5 and named == described[1:4], "of A, of three blocks of B, of C"
+    assert len(described) == 6 and named == described[1:4], "of A, of three blocks of B, of C's strips and narrow ones"
+
+
+@in_clusters
+def test_a_block_comes_with_the_one_before_it_where_it_lies_in_the_same_line(compiled):
+    """B's rows are not along K: 32 columns and 8 are in the second line of 64."""
+    tile = next(t for t in HOPPER_TILES[16] if t.blocks == (64, 32, 8))
+    hopper.gemm_hopper(empty(1000, 2048), empty(2048, 3000), tile=tile)
+    (kernel,) = kernels(compiled)
+    assert len(re.findall(r"mov\.b64 desc, (\w+);", kernel.asm["ptx"])) == 2
+    expected = (tile.parties * 64 + 128) * 64 * 2
+    assert f"expect_tx.shared::cta.b64 _, [%r0], {expected}" in re.sub(r"\[%r\d+\]", "[%r0]", kernel.asm["ptx"])
 
 
 @in_clusters
@@ -233,12 +246,15 @@ def test_a_flipped_product_stores_c_as_it_is(compiled):
         assert stores and all(re.search(rf"tensordesc<(tensor<)?{box}", line) for line in stores)
 
 
-@pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=in_clusters)])
-def test_blocks_of_columns_stand_side_by_side(compiled, monkeypatch, at_once):
-    """Three warpgroups, 208 columns: B is fetched from, and C stored to, where the blocks before it end."""
+@pytest.mark.parametrize(
+    ("last", "at_once"),
+    [(16, False), pytest.param(16, True, marks=in_clusters), pytest.param(8, True, marks=in_clusters)],
+)
+def test_blocks_of_columns_stand_side_by_side(compiled, monkeypatch, last, at_once):
+    """Three warpgroups: B is fetched from, and C stored to, where the blocks before it end, also in a narrow strip."""
     if not at_once:
         monkeypatch.setattr(hopper.HopperTile, "columns_at_once", lambda tile, bits: 0)
-    tile = next(t for t in HOPPER_TILES[16] if t.blocks == (128, 64, 16) and t.ctas == 1)
+    tile = replace(LARGE, parties=3, blocks=(128, 64, last), strip=16)
     hopper.gemm_hopper(empty(1000, 4112), empty(4112, 3000), tile=tile)
     (kernel,) = kernels(compiled)
     made, fetched, stored = {}, [], []
@@ -257,7 +273,10 @@ def test_blocks_of_columns_stand_side_by_side(compiled, monkeypatch, at_once):
         elif found := re.search(r"async_tma_copy_local_to_global %\w+\[%\w+, (%\w+)\]", line):
             stored.append(made.get(found[1], (found[1], 0)))
     assert [at for _, at in fetched] == [0, 128, 192] and len({base for base, _ in fetched}) == 1
-    assert [at for _, at in stored] == 3 * list(range(0, 208, 16)), "strips of 16 columns, from each warpgroup"
+    strips = [*range(0, 192, 16), 192]
+    assert [at for _, at in stored] == 3 * strips, (
+        "of 16 columns, from each warpgroup, and of the last block"
+    )
 
 
 @in_clusters
@@ -449,7 +468,7 @@ def test_the_choice_has_the_least_expected_time(bits, operands):
 def test_an_instruction_for_each_block_takes_longer():
     """As Triton 3.6 has it: the choice there is by other times."""
     apart = replace(COSTS, apart=APART)
-    for tile in HOPPER_TILES[16]:
+    for tile in (t for t in HOPPER_TILES[16] if t.rows * t.parties > 64):
         once, each = (expected_time(tile, 8192, 8192, 8192, 16, 132, Operands(), costs) for costs in (COSTS, apart))
         assert (each > once) == (len(tile.blocks) > 1 and tile.blocks[0] < 256), "256 columns are all that one can have"
     found = pick_hopper_tile(3000, 3000, 4096, 16, 132)

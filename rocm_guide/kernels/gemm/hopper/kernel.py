@@ -36,6 +36,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
+from rocm_guide.kernels.gemm.hopper.fetch import fetch
 from rocm_guide.kernels.gemm.hopper.store import leave_strips, room_for_strips, store_strips
 from rocm_guide.kernels.gemm.hopper.sums import (
     add_products,
@@ -48,19 +49,19 @@ from rocm_guide.kernels.gemm.hopper.sums import (
 )
 from rocm_guide.kernels.gemm.hopper.wide import (
     blocks_fetched,
-    columns_in_stage,
     groups_of,
-    place_of_block,
     room_for_blocks,
 )
-from rocm_guide.kernels.gemm.hopper.work import next_stage, piece_of_work, share_of_work, stage_before
-from rocm_guide.kernels.gemm.tiles import tile_order
+from rocm_guide.kernels.gemm.hopper.work import (
+    next_stage,
+    piece_of_work,
+    place_of_tile,
+    share_of_work,
+    stage_before,
+)
 from rocm_guide.kernels.gluon import (
     barrier,
     barriers,
-    fetch_for_all,
-    fetch_tile,
-    let_next_kernel_start,
     meet,
     rank_in_cluster,
     several,
@@ -71,69 +72,6 @@ from rocm_guide.kernels.gluon import (
 )
 
 __all__ = []
-
-
-@gluon.jit
-def fetch(what, HOW: gl.constexpr):
-    """The warp that fetches, through all tiles of this program."""
-    TILE: gl.constexpr = HOW[0]
-    BLOCKS: gl.constexpr = HOW[1]
-    A_T: gl.constexpr = HOW[2]
-    B_T: gl.constexpr = HOW[3]
-    MODE: gl.constexpr = HOW[4]
-    descriptors, rooms, bars, sizes = what
-    a_desc, b_descs = descriptors
-    a_stages, b_rooms = rooms
-    ready, empty = bars
-    M, N, K, share = sizes
-    PARTIES: gl.constexpr = TILE[0]
-    ROWS: gl.constexpr = TILE[1]
-    WIDTH: gl.constexpr = TILE[2]
-    BK: gl.constexpr = TILE[3]
-    STAGES: gl.constexpr = a_stages.shape[0] // PARTIES
-    GROUP: gl.constexpr = TILE[4]
-    CTAS: gl.constexpr = TILE[5]
-    WIDE: gl.constexpr = TILE[7]
-    ACROSS: gl.constexpr = TILE[8]
-    DOWN: gl.constexpr = CTAS // ACROSS
-    BM: gl.constexpr = PARTIES * ROWS // ACROSS
-    BN: gl.constexpr = WIDTH * ACROSS
-    tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN), gl.cdiv(K, BK)
-    begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
-    size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
-    nbytes: gl.constexpr = (PARTIES * ROWS // CTAS + columns_in_stage(BLOCKS, B_T, WIDE, size)) * BK * size
-    stage, phase = to_int32(0), to_int32(0)
-    for i in range(pieces + more):
-        tile, first, last, _part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
-        tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, 1)
-        row, col = tile_m * BM, tile_n * BN
-        if ACROSS > 1:
-            rank = rank_in_cluster()
-            row += rank % DOWN * (ROWS // CTAS)
-            col += rank // DOWN * WIDTH
-        for step in range(first, last):
-            k = step * BK
-            arrived = ready.index(stage)
-            hopper.mbarrier.wait(empty.index(stage), phase ^ 1)
-            hopper.mbarrier.expect(arrived, nbytes)
-            for party in gl.static_range(PARTIES):
-                at = row + party * (ROWS // ACROSS)
-                corner, room = (k, at) if A_T else (at, k), a_stages.index(PARTIES * stage + party)
-                if ACROSS > 1:
-                    fetch_for_all(a_desc, corner, arrived, room, CTAS, "gemm_hopper_kernel", 0, True, DOWN, True)
-                else:
-                    fetch_tile(a_desc, corner, arrived, room)
-            at = col
-            for i_b in gl.static_range(len(b_descs)):
-                room = place_of_block(b_rooms[0], stage, BLOCKS, i_b, B_T) if WIDE else b_rooms[i_b].index(stage)
-                corner = (at, k) if B_T else (k, at)
-                fetch_for_all(
-                    b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE, DOWN
-                )
-                at += BLOCKS[i_b]
-            stage, phase = next_stage(stage, phase, STAGES)
-    if TILE[6]:
-        let_next_kernel_start()
 
 
 @gluon.jit
@@ -150,16 +88,15 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     a_stages = rooms[0]
     ready, _empty = bars
     bias_ptr, part_ptr, flag_ptr = pointers
-    M, N, K, share = sizes
+    M, N, K, share, group = sizes
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
     WIDTH: gl.constexpr = TILE[2]
     BK: gl.constexpr = TILE[3]
     STAGES: gl.constexpr = a_stages.shape[0] // PARTIES
-    GROUP: gl.constexpr = TILE[4]
-    CTAS: gl.constexpr = TILE[5]
-    WIDE: gl.constexpr = TILE[7]
-    ACROSS: gl.constexpr = TILE[8]
+    CTAS: gl.constexpr = TILE[4]
+    WIDE: gl.constexpr = TILE[6]
+    ACROSS: gl.constexpr = TILE[7]
     DOWN: gl.constexpr = CTAS // ACROSS
     FLIP: gl.constexpr = ENDS[4]
     BM: gl.constexpr = PARTIES * ROWS // ACROSS
@@ -171,7 +108,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
-        tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, 1)
+        tile_m, tile_n = place_of_tile(tile, tiles_m, tiles_n, group)
         row, col = tile_m * BM + PARTY * (ROWS // ACROSS), tile_n * BN
         if ACROSS > 1:
             # Triton believes that all programs are below each other, and moves each down by its rank.
@@ -246,7 +183,7 @@ def rooms_for_all(desc, COUNT: gl.constexpr, CTAS: gl.constexpr):
     return gl.allocate_shared_memory(desc.dtype, several(COUNT, desc.block_type.shape), layout)
 
 
-@gluon.jit(do_not_specialize=["M", "N", "K", "share"])
+@gluon.jit(do_not_specialize=["M", "N", "K", "share", "group"])
 def gemm_hopper_kernel(
     a_desc,
     b_desc,
@@ -261,6 +198,7 @@ def gemm_hopper_kernel(
     N,
     K,
     share,
+    group,
     alpha,
     TILE: gl.constexpr,
     BLOCKS: gl.constexpr,
@@ -275,7 +213,7 @@ def gemm_hopper_kernel(
 ):
     """C = act(alpha * A @ B + bias) in tiles of (parties * rows, width), by persistent programs.
 
-    ``TILE``: parties, rows (of all programs of a cluster), width, bk, group, ctas and overlap of a
+    ``TILE``: parties, rows (of all programs of a cluster), width, bk, ctas and overlap of a
     :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`, how many columns an instruction may have that multiplies
     several of its blocks, or 0 (:mod:`rocm_guide.kernels.gemm.hopper.wide`), and across. ``BLOCKS``: of columns, which
     make up its width: three at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in
@@ -287,14 +225,14 @@ def gemm_hopper_kernel(
     """
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
-    CTAS: gl.constexpr = TILE[5]
+    CTAS: gl.constexpr = TILE[4]
     a_shape: gl.constexpr = [a_desc.block_type.shape[0], ROWS] if A_T else [ROWS, a_desc.block_type.shape[1]]
     a_layout: gl.constexpr = shared_layout(a_shape, a_desc.dtype, CTAS, A_T)
     a_stages = gl.allocate_shared_memory(a_desc.dtype, several(PARTIES * STAGES, a_shape), a_layout)
     size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
-    b_descs = (b_desc, b_desc_1, b_desc_2)[: blocks_fetched(BLOCKS, B_T, TILE[7], size)]
+    b_descs = (b_desc, b_desc_1, b_desc_2)[: blocks_fetched(BLOCKS, B_T, TILE[6], size)]
     b_rooms = b_descs[:0]
-    if TILE[7]:
+    if TILE[6]:
         b_rooms += (room_for_blocks(b_desc, BLOCKS, STAGES, CTAS, B_T),)
     else:
         for i in gl.static_range(len(BLOCKS)):
@@ -308,9 +246,9 @@ def gemm_hopper_kernel(
     hopper.fence_async_shared()
     meet(CTAS)
     rooms, bars = (a_stages, b_rooms), (ready, empty)
-    if TILE[6]:
+    if TILE[5]:
         wait_for_kernel_before()
-    pointers, sizes = (bias_ptr, part_ptr, flag_ptr), (M, N, K, share)
+    pointers, sizes = (bias_ptr, part_ptr, flag_ptr), (M, N, K, share, group)
     how: gl.constexpr = TILE, BLOCKS, A_T, B_T, MODE, EXACT, ENDS
     what = rooms, c_rooms, bars, (c, c_narrow), pointers, sizes, alpha
     fetched = (a_desc, b_descs), rooms, bars, sizes

@@ -22,6 +22,7 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     ODD,
     Operands,
     at_once,
+    group_of,
     pick_hopper_tile,
 )
 from rocm_guide.kernels.gemm.hopper.helpers import LINE, SECTOR, adder, copier, whole_lines
@@ -163,14 +164,11 @@ def plan_hopper(
     new_sums = maker(a, (t.parts * sums_rows, sums_columns), torch.float32) if split else None
     like_c = new_sums() if new_sums else new_c().view(m, n)
     strips = (strip, t.blocks[-1]) if t.blocks[-1] < strip else (strip,)
-    as_c = [
-        maker_of(like_c, View(False, False), (width, tall) if t.flip else (tall, width))
-        for width in strips * to_c
-    ]
+    as_c = [maker_of(like_c, View(False, False), (width, tall) if t.flip else (tall, width)) for width in strips * to_c]
     ends = {"EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation}
     add = adder(m, n, t.parts, sums_rows, sums_columns, ends) if split else None
     constants = {
-        "TILE": (t.parties, tall, t.width, t.bk, t.group, t.ctas, overlap, wide, t.across),
+        "TILE": (t.parties, tall, t.width, t.bk, t.ctas, overlap, wide, t.across),
         "BLOCKS": t.blocks,
         "STAGES": stages,
         "STRIP": strip,
@@ -181,7 +179,13 @@ def plan_hopper(
         "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
         "REGISTERS": t.registers,
     }
-    launch = Launch(gemm_hopper_kernel, (programs,), (rows, columns, k, share), constants, t.options(overlap))
+    launch = Launch(
+        gemm_hopper_kernel,
+        (programs,),
+        (rows, columns, k, share, group_of(t, m, n, units)),
+        constants,
+        t.options(overlap),
+    )
     room, new_room = (t.parties * programs * t.rows * t.width, t.parties * programs), partial(sharing_room, device)
     in_memory = [view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad]
     copies = copier(in_memory) if in_memory else None

@@ -46,6 +46,15 @@ def piece_of_work(i, begin, end, pieces, share, tiles, steps, MODE: gl.constexpr
 
 
 @gluon.jit
+def place_of_tile(tile, tiles_m, tiles_n, group):
+    """Row and column of a tile, counted in tiles, if these are walked ``group`` rows at a time, column by column."""
+    per_group = group * tiles_n
+    first = tile // per_group * group
+    rows = gl.minimum(tiles_m - first, group)
+    return first + tile % per_group % rows, tile % per_group // rows
+
+
+@gluon.jit
 def next_stage(stage, phase, STAGES: gl.constexpr):
     """The stage after this one, and the parity of its barriers: it changes with every round."""
     wraps = stage == STAGES - 1
