@@ -140,7 +140,7 @@ def random_shape(rng, least=1, most=2e12):
             return sizes
 
 
-def random_products(count, seed=0):
+def random_products(count, seed):
     """``count`` random products: (type, M, N, K, whether B is transposed)."""
     rng = random.Random(seed)
     found = []
@@ -151,12 +151,12 @@ def random_products(count, seed=0):
     return found
 
 
-def measure_random(count, part=None):
+def measure_random(count, seed, part=None):
     """Our gemm() against the library on random products. With ``part`` (i, n) every n-th is only compiled."""
     from rocm_guide.kernels.gemm.tiled import gemm
 
     rows, one = [], torch.ones((), device="cuda")
-    products = random_products(count)
+    products = random_products(count, seed)
     for dtype, m, n, k, weight in products[part[0] :: part[1]] if part else products:
         nbytes = dtype.itemsize * (m * k + k * n)
         copies = 1 if part else copies_past_cache(nbytes)
@@ -189,12 +189,12 @@ def measure_random(count, part=None):
     print(f"{count} random products, ours / library: median {statistics.median(ratios):.3f}, worst {ratios[0]:.3f}")
     for r in rows[:10]:
         print(f"  {r['ratio']:.3f} {r['case']} {'x'.join(map(str, r['shape']))} {r['us']}")
-    return {"drawn": DRAWN, "median": statistics.median(ratios), "worst": ratios[0], "products": rows}
+    return {"drawn": DRAWN, "seed": seed, "median": statistics.median(ratios), "worst": ratios[0], "products": rows}
 
 
-def compile_first(count, processes=12):
+def compile_first(count, seed, processes=12):
     """Compile for the random products in several processes at a time: what they find stays in Triton's cache."""
-    command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--part"]
+    command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--seed", str(seed), "--part"]
     running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]
     for process in running:
         process.wait()
@@ -270,15 +270,17 @@ def main():
     parser.add_argument("--plot", action="store_true", help="draw the plots from the stored result")
     parser.add_argument("--ragged", action="store_true", help="measure only the general kernel on ragged shapes")
     parser.add_argument("--random", type=int, metavar="N", help="measure N random products instead")
+    parser.add_argument("--seed", type=int, default=0, help="of the random products")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.random:
         if options.part:
-            measure_random(options.random, options.part)
+            measure_random(options.random, options.seed, options.part)
         else:
-            compile_first(options.random)
-            save("gemm_random", measure_random(options.random), options.out)
+            compile_first(options.random, options.seed)
+            name = f"gemm_random_{options.seed}" if options.seed else "gemm_random"
+            save(name, measure_random(options.random, options.seed), options.out)
         return
     if options.ragged:
         save("gemm_ragged", {"ragged": measure_ragged(general=True)}, options.out)

@@ -274,9 +274,7 @@ def test_blocks_of_columns_stand_side_by_side(compiled, monkeypatch, last, at_on
             stored.append(made.get(found[1], (found[1], 0)))
     assert [at for _, at in fetched] == [0, 128, 192] and len({base for base, _ in fetched}) == 1
     strips = [*range(0, 192, 16), 192]
-    assert [at for _, at in stored] == 3 * strips, (
-        "of 16 columns, from each warpgroup, and of the last block"
-    )
+    assert [at for _, at in stored] == 3 * strips, "of 16 columns, from each warpgroup, and of the last block"
 
 
 @in_clusters

@@ -4,7 +4,8 @@
 In reading order:
 
 - ``work``: Which tiles and steps of K each program has, and which stage of shared memory is next.
-- ``kernel``: The kernel: a warp that fetches, and one or two warpgroups that multiply.
+- ``fetch``: The warp that fetches.
+- ``kernel``: The kernel: a warp that fetches, and one to three warpgroups that multiply.
 - ``sums``: What a warpgroup that multiplies does in a step, and the blocks of columns that its sums are.
 - ``wide``: One instruction for several of these blocks.
 - ``store``: How sums leave the registers, a strip at a time.

@@ -72,28 +72,28 @@ class Costs:
     in place of one: see APART.
     """
 
-    start: float = 2.41
-    late: float = 0.382
-    cluster: float = 0.717
-    store: float = 0.303
-    upright: float = 0.182
-    flipped: float = 0.163
-    odd_upright: float = 1.08
-    odd_flipped: float = 0.786
-    crossed: float = 1.13
-    scattered: float = 1.28
-    stream: float = 10.7
-    add: float = 1.5
-    copy: float = 2.99
-    line: float = 0.000919
-    sector: float = 0.00133
-    across: float = 0.00273
-    alone: float = 0.43
-    read: float = 3000.0
-    written: float = 2020.0
-    copied: float = 3070.0
-    streamed: float = 1.61
-    sustained: float = 1160.0
+    start: float = 2.66
+    late: float = 0.119
+    cluster: float = 0.774
+    store: float = 0.201
+    upright: float = 0.2
+    flipped: float = 0.18
+    odd_upright: float = 1.25
+    odd_flipped: float = 0.743
+    crossed: float = 1.15
+    scattered: float = 1.34
+    stream: float = 8.83
+    add: float = 0.876
+    copy: float = 2.85
+    line: float = 0.000949
+    sector: float = 0.00136
+    across: float = 0.0027
+    alone: float = 0.346
+    read: float = 3230.0
+    written: float = 1970.0
+    copied: float = 3040.0
+    streamed: float = 1.62
+    sustained: float = 1150.0
     apart: float = 1.0
 
 
@@ -120,29 +120,24 @@ def at_once(tile: HopperTile, units: int) -> int:
 
 
 def group_of(tile: HopperTile, m: int, n: int, units: int) -> int:
-    """How many rows of tiles, or of clusters, are walked together, column by column.
+    """How many rows of tiles, or of clusters, are walked together, column by column, so that what they read is shared.
 
-    If all tiles are at work at once, neighbours should share the larger operand: on an H100, 1,888 x 280 x 2,944 in
-    tiles of 64 x 72 took 10.3 us row by row, and 12.3 us in groups of 16 rows. Else what is at work at once should be
-    about square, so that it reads the least.
+    Where few columns of tiles are all at work at once, each row is walked by itself: its programs share the larger
+    operand, and are next to each other. On an H100, 1,888 x 280 x 2,944 in tiles of 64 x 72 took 10.3 us that way, and
+    12.3 us in groups of 16 rows; with eight columns or more it took longer.
     """
     rows, columns = (n, m) if tile.flip else (m, n)
     tiles_m, tiles_n = triton.cdiv(rows, tile.bm), triton.cdiv(columns, tile.bn)
-    if tiles_m * tiles_n * tile.parts <= at_once(tile, units):
-        return 1 if tiles_m > tiles_n else tiles_m
-    return min(tiles_m, square_of(tile, units))
+    at_work = tile.parts == 1 and tiles_m * tiles_n <= at_once(tile, units)
+    if at_work and tiles_n < 8 and tiles_m >= 3 * tiles_n:
+        return 1
+    return tile.group
 
 
-def square_of(tile: HopperTile, units: int) -> int:
-    """How many rows of tiles make about as many rows of C as there are columns, if all at work at once are walked."""
-    return max(1, round((at_once(tile, units) * tile.bn / tile.bm) ** 0.5))
-
-
-def is_scattered(tile: HopperTile, m: int, n: int, units: int) -> bool:
-    """Whether programs that need the same rows are at work at different times."""
+def is_scattered(tile: HopperTile, m: int, n: int) -> bool:
+    """Whether programs that need the same rows at the same time are not next to each other."""
     rows, columns = (n, m) if tile.flip else (m, n)
-    several = columns > tile.bn and rows > tile.bm * square_of(tile, units)
-    return several and tiles_of(tile, m, n) > at_once(tile, units)
+    return columns > tile.bn and rows > tile.bm * tile.group
 
 
 def asked_for(tile: HopperTile, way: int, along: bool) -> tuple[int, int]:
@@ -210,7 +205,7 @@ def expected_times(
         return max(programs * together(work, fetched * busy), tile.step)
 
     kept, read = (k * m, 1.0 * k * n) if tile.flip else (k * n, 1.0 * k * m)
-    if is_scattered(tile, m, n, units):
+    if is_scattered(tile, m, n):
         read *= costs.scattered
     least = bits / 8e3 * (kept + read) / costs.read + 2e-3 * m * n / costs.written
     powered = 2e-6 * tiles * tile.bm * tile.bn * steps * tile.bk / (costs.sustained * 16 / bits)
