@@ -28,6 +28,7 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     Operands,
     candidates,
     expected_time,
+    group_of,
     in_parts,
     pick_hopper_tile,
 )
@@ -420,7 +421,8 @@ def test_odd_rows_are_copied_first_and_parts_added_after(compiled):
 @pytest.mark.parametrize(("rows", "columns", "stride"), [(5, 3, 3), (3, 130, 131), (70, 1026, 1026), (2, 4100, 4104)])
 def test_copies_of_rows(rows, columns, stride, device):
     x, y = torch.randn(rows, stride, device=device).half(), torch.randn(7, 2 * columns, device=device).half()
-    for matrices in ([x[:, :columns]], [x[:, :columns], y]):
+    later = torch.randn(rows * stride + 1, device=device).half()[1:].view(rows, stride)[:, :columns]
+    for matrices in ([x[:, :columns]], [x[:, :columns], y], [later]):
         found = helpers.copier(matrices)(*matrices)
         for copy, matrix in zip(found, matrices, strict=True):
             assert copy.stride(0) % 64 == 0 and copy.shape[1] - matrix.shape[1] < 64
@@ -461,6 +463,20 @@ def test_the_choice_has_the_least_expected_time(bits, operands):
         assert min(times) > 2e-6 * m * n * k / best.rate, "no faster than a full GPU"
     assert best.parts > 1, "few tiles and a long K"
     assert all(t.parts <= 10496 // t.bk // 3 for t in ways)
+
+
+def test_few_columns_of_tiles_are_walked_row_by_row():
+    """If all are at work at once, and K is whole."""
+    tile = next(t for t in HOPPER_TILES[16] if t.parties == t.ctas == 1 and t.width == 72)
+    assert group_of(tile, 1888, 280, 132) == group_of(replace(tile, flip=True), 280, 1888, 132) == 1
+    for way, m, n in (
+        (tile, 1888, 576),
+        (tile, 576, 280),
+        (replace(tile, flip=True), 1888, 280),
+        (replace(tile, parts=2), 1888, 280),
+    ):
+        assert group_of(way, m, n, 132) == tile.group == 16
+    assert group_of(tile, 576, 576, 132) == 16, "eight columns"
 
 
 def test_an_instruction_for_each_block_takes_longer():

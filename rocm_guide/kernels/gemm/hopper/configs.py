@@ -72,26 +72,26 @@ class Costs:
     in place of one: see APART.
     """
 
-    start: float = 2.66
-    late: float = 0.119
-    cluster: float = 0.774
-    store: float = 0.201
-    upright: float = 0.2
-    flipped: float = 0.18
-    odd_upright: float = 1.25
-    odd_flipped: float = 0.743
-    crossed: float = 1.15
+    start: float = 2.62
+    late: float = 0.263
+    cluster: float = 0.822
+    store: float = 0.196
+    upright: float = 0.201
+    flipped: float = 0.185
+    odd_upright: float = 1.31
+    odd_flipped: float = 0.814
+    crossed: float = 1.11
     scattered: float = 1.34
-    stream: float = 8.83
-    add: float = 0.876
-    copy: float = 2.85
-    line: float = 0.000949
+    stream: float = 8.02
+    add: float = 1.17
+    copy: float = 3.26
+    line: float = 0.00095
     sector: float = 0.00136
-    across: float = 0.0027
-    alone: float = 0.346
-    read: float = 3230.0
-    written: float = 1970.0
-    copied: float = 3040.0
+    across: float = 0.00269
+    alone: float = 0.344
+    read: float = 4020.0
+    written: float = 1890.0
+    copied: float = 3050.0
     streamed: float = 1.62
     sustained: float = 1150.0
     apart: float = 1.0
