@@ -379,7 +379,7 @@ class Model:
         self.first = self.rates.copy(), self.steps.copy()
         self.most = np.array([PEAK[8 if name.startswith("f") else 16] for name in self.names_of_tiles])
         entries = zip(self.entries, self.bases, strict=True)
-        facts = [self.facts(*case, base) for case, base in entries]
+        facts = [self.facts(product, t, base) for (product, t), base in entries]
         self.columns = {name: np.array([f[name] for f in facts]) for name in facts[0]}
         self.rows_of = [np.flatnonzero(self.columns["tile"] == i) for i in range(len(self.names_of_tiles))]
         self.expected = self.times()

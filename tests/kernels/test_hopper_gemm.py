@@ -236,12 +236,8 @@ def test_a_flipped_product_stores_c_as_it_is(compiled):
     """Its tiles are of C^T, and what TMA stores are strips of C: as many rows as a strip has columns."""
     for flip, box in ((False, "64x64xbf16"), (True, "32x128xbf16")):
         compiled.clear()
-        tile = next(
-            t
-            for t in HOPPER_TILES[16]
-            if (t.rows, t.blocks, t.strip) == (128 if flip else 64, (128,), 32 if flip else 64)
-        )
-        hopper.gemm_hopper(empty(1000, 4112, dtype=BF16), empty(4112, 3000, dtype=BF16), tile=replace(tile, flip=flip))
+        tile = replace(LARGE, rows=128 if flip else 64, blocks=(128,), strip=32 if flip else 64, flip=flip)
+        hopper.gemm_hopper(empty(1000, 4112, dtype=BF16), empty(4112, 3000, dtype=BF16), tile=tile)
         (kernel,) = kernels(compiled)
         stores = [line for line in kernel.asm["ttgir"].splitlines() if "async_tma_copy_local_to_global" in line]
         assert stores and all(re.search(rf"tensordesc<(tensor<)?{box}", line) for line in stores)
@@ -371,7 +367,7 @@ def test_a_small_product_of_odd_rows_is_copied_where_its_rows_are_long(compiled)
         compiled.clear()
         tiled.gemm(empty(308, k), empty(k, 280))
         assert [name for name, _ in compiled] == kernels
-    for k, kernel in ((2560, "gemm_kernel"), (3200, "gemm_hopper_kernel")):
+    for k, kernel in ((2304, "gemm_kernel"), (3200, "gemm_hopper_kernel")):
         compiled.clear()
         tiled.gemm(empty(308, k), empty(k, 280))
         assert compiled[0][0] == kernel, "nothing to copy: it is the operations that count"
@@ -507,7 +503,7 @@ def test_the_choice_is_near_the_best_that_was_timed():
             continue
         reached.append(min(us for way, us in row["us"].items() if way != "cuBLAS") / us)
         ahead.append(row["us"]["cuBLAS"] / us)
-    assert len(reached) + untimed == 382 and untimed < 9
+    assert len(reached) + untimed == 527 and untimed < 16
     assert sum(reached) / len(reached) > 0.98 and min(reached) > 0.8
     assert statistics.median(ahead) > 1
 

@@ -11,12 +11,12 @@ Three ways to share out the work (``MODE``). "tiles": each tile of C is one prog
 parts of K of each tile; the sums of the parts are added in order by a second kernel. "stream": the steps of the first
 ``share`` tiles are dealt out evenly (see :mod:`rocm_guide.kernels.gemm.stream_k`); all other tiles are whole.
 
-From Triton 3.9 on, programs can go in clusters (``CTAS`` = 2 or 4), on neighbouring multiprocessors. A tile is then
+From Triton 3.9 on, programs can go in clusters (``CTAS`` = 2, 4 or 8), on neighbouring multiprocessors. A tile is then
 that of the cluster: each program has its part of the rows and fetches its own part of A. Of B, which all need, each
 fetches a part for all, by a multicast. It may do so when the warpgroups of all have read what was there before, so
 these say "empty" to every program of the cluster. That saves requests for B, and requests are what a product waits for
-whose rows lie across sectors. Four programs may also be a square (``ACROSS`` = 2), in which two beside each other share
-A in the same way.
+whose rows lie across sectors. Programs may also stand in two or four columns (``ACROSS``), in which those beside each
+other share A in the same way.
 
 A short product starts before the kernel in front of it has ended (a programmatic dependent launch): its programs get
 their barriers ready on multiprocessors that have nothing to do any more, and only then wait for what they read.
@@ -47,11 +47,7 @@ from rocm_guide.kernels.gemm.hopper.sums import (
     no_sums,
     when_done,
 )
-from rocm_guide.kernels.gemm.hopper.wide import (
-    blocks_fetched,
-    groups_of,
-    room_for_blocks,
-)
+from rocm_guide.kernels.gemm.hopper.wide import blocks_fetched, groups_of, room_for_blocks
 from rocm_guide.kernels.gemm.hopper.work import (
     next_stage,
     piece_of_work,
@@ -217,11 +213,11 @@ def gemm_hopper_kernel(
     :class:`rocm_guide.kernels.gemm.hopper.tiles.HopperTile`, how many columns an instruction may have that multiplies
     several of its blocks, or 0 (:mod:`rocm_guide.kernels.gemm.hopper.wide`), and across. ``BLOCKS``: of columns, which
     make up its width: three at most, as each must be a power of two; two of one half are also how fp8 keeps its sums in
-    registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` fetch one each; what is too many is not looked at. ``c``
-    takes STRIP columns at a time, and ``c_narrow`` a last block that has fewer. A_T, B_T: the descriptor is of the
-    transpose. ``ENDS``: whether there is an epilogue and a bias, the activation, whether ``c`` is
-    a descriptor, whether C^T is computed. ``REGISTERS``: of a thread that multiplies, for each warpgroup but the first,
-    which gets what is left, and of one that fetches.
+    registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` fetch one each; what is too many is not looked at. ``c`` takes
+    STRIP columns at a time, and ``c_narrow`` a last block that has fewer. ``group``: so many rows of tiles are walked
+    together. A_T, B_T: the descriptor is of the transpose. ``ENDS``: whether there is an epilogue and a bias, the
+    activation, whether ``c`` is a descriptor, whether C^T is computed. ``REGISTERS``: of a thread that multiplies, for
+    each warpgroup but the first, which gets what is left, and of one that fetches.
     """
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]
@@ -238,7 +234,8 @@ def gemm_hopper_kernel(
         for i in gl.static_range(len(BLOCKS)):
             b_rooms += (rooms_for_all(b_descs[i], STAGES, CTAS),)
     c_kind: gl.constexpr = c.dtype if ENDS[3] else c.dtype.element_ty
-    c_rooms = (room_for_strips(c_kind, 2 * PARTIES, ROWS, STRIP, CTAS, ENDS[4]),)
+    c_rooms = b_descs[:0]
+    c_rooms += (room_for_strips(c_kind, 2 * PARTIES, ROWS, STRIP, CTAS, ENDS[4]),)
     if BLOCKS[-1] < STRIP:
         c_rooms += (room_for_strips(c_kind, PARTIES, ROWS, columns_of(BLOCKS, -1), CTAS, ENDS[4]),)
     ready = barriers(STAGES, 1, CTAS)

@@ -179,13 +179,8 @@ def plan_hopper(
         "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
         "REGISTERS": t.registers,
     }
-    launch = Launch(
-        gemm_hopper_kernel,
-        (programs,),
-        (rows, columns, k, share, group_of(t, m, n, units)),
-        constants,
-        t.options(overlap),
-    )
+    numbers = rows, columns, k, share, group_of(t, m, n, units)
+    launch = Launch(gemm_hopper_kernel, (programs,), numbers, constants, t.options(overlap))
     room, new_room = (t.parties * programs * t.rows * t.width, t.parties * programs), partial(sharing_room, device)
     in_memory = [view.rows(x) for x, view in ((a, a_view), (b, b_view)) if view.pad]
     copies = copier(in_memory) if in_memory else None
@@ -205,7 +200,7 @@ def plan_hopper(
         def arguments() -> tuple[Any, ...]:
             # A pointer stands for each block that there is not: a descriptor would cost the host more.
             blocks = *(block(top) for block in as_columns), *(c,) * (3 - len(as_columns))
-            out = *(strips(target) for strips in as_c), *(c,) * (2 - len(as_c))
+            out = *(store(target) for store in as_c), *(c,) * (2 - len(as_c))
             return (as_rows(left), *blocks, *out, some, parts, flags, *launch.fixed, alpha, *launch.last)
 
         launch.described((a, b, target, some, parts, flags), arguments, alpha)
