@@ -487,13 +487,17 @@ def test_an_instruction_for_each_block_takes_longer():
     assert found == min(ways, key=lambda t: expected_time(t, 3000, 3000, 4096, 16, 132, Operands(), apart))
 
 
-def test_the_choice_is_near_the_best_that_was_timed():
-    """On the stored times of an H100, from which the constants come (benchmarks/kernels/gemm_hopper.py).
+@pytest.mark.parametrize(("later", "mean"), [(False, 0.98), (True, 0.97)], ids=["fitted", "not seen before"])
+def test_the_choice_is_near_the_best_that_was_timed(later, mean):
+    """On the stored times of an H100 (benchmarks/kernels/gemm_hopper.py): of 357 products, from which the constants
+    come, and of 170 that were timed after.
 
     Also beside tiles that were timed and are no more among those to choose from.
     """
     reached, ahead, untimed = [], [], 0
-    for row in benchmark.stored(RESULTS):
+    rows = benchmark.stored(RESULTS)
+    assert len(rows) == 527
+    for row in rows[340:510] if later else rows[:340] + rows[510:]:
         (m, n, k), bits = row["mnk"], 8 if "float8" in row["t"] else 16
         operands = benchmark.operands_of(m, n, k, row["bt"], bits)
         choice = pick_hopper_tile(m, n, k, bits, benchmark.UNITS, operands, clusters=True)
@@ -503,8 +507,8 @@ def test_the_choice_is_near_the_best_that_was_timed():
             continue
         reached.append(min(us for way, us in row["us"].items() if way != "cuBLAS") / us)
         ahead.append(row["us"]["cuBLAS"] / us)
-    assert len(reached) + untimed == 527 and untimed < 16
-    assert sum(reached) / len(reached) > 0.98 and min(reached) > 0.8
+    assert untimed < 10
+    assert sum(reached) / len(reached) > mean and min(reached) > 0.79
     assert statistics.median(ahead) > 1
 
 
