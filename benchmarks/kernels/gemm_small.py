@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """How the small tiles of the general GEMM were measured on NVIDIA's Hopper (rocm_guide/kernels/gemm/configs.py).
 
-Random products below 1 GFLOP, which gemm() leaves to the general kernel, are drawn as benchmarks/kernels/gemm.py draws
-them, and timed with every tile in TILES and with the library, in turns, in CUDA graphs. From these times follows which
-tiles the table should have, and the speed of each.
+Random products below 1 GFLOP are drawn as benchmarks/kernels/gemm.py draws them, and timed with every tile in TILES and
+with the library, in turns, in CUDA graphs. (Of these, gemm() leaves those below 0.4 GFLOP to the general kernel.) From
+the times follows which tiles the table should have, and the speed of each.
 
     python -m benchmarks.kernels.gemm_small          # into results/gemm_small.json
     python -m benchmarks.kernels.gemm_small --fit    # print what the table should say, from that file; no GPU needed

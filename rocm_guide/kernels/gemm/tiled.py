@@ -43,7 +43,7 @@ ACTIVATIONS = ("none", "relu", "silu", "gelu")
 #: H100): beyond this K a small product is done sooner by the kernel that copies them first.
 MOST_ODD = 384
 #: So few operations are left to the general kernel on Hopper (NVIDIA H100: 512 cubed takes 3.6 us with it and 4.2 with
-#: Hopper's own, 1,140 x 1,072 x 264 6.3 and 5.5).
+#: Hopper's own, 1,140 x 1,072 x 264 6.3 and 5.3).
 FEW_OPERATIONS = 4e8
 
 
