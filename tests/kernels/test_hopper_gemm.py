@@ -470,12 +470,12 @@ def test_few_columns_of_tiles_are_walked_row_by_row():
     assert group_of(tile, 1888, 280, 132) == group_of(replace(tile, flip=True), 280, 1888, 132) == 1
     for way, m, n in (
         (tile, 1888, 576),
-        (tile, 576, 280),
         (replace(tile, flip=True), 1888, 280),
         (replace(tile, parts=2), 1888, 280),
     ):
         assert group_of(way, m, n, 132) == tile.group == 16
-    assert group_of(tile, 576, 576, 132) == 16, "eight columns"
+    for columns, group in ((3, 1), (4, 16)):
+        assert group_of(tile, 9 * 64, columns * 72, 132) == group, "three times as many rows"
 
 
 def test_an_instruction_for_each_block_takes_longer():
