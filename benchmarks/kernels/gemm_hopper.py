@@ -418,10 +418,10 @@ class Model:
         row = np.array([c.line, c.sector, c.across])
         across = e["across"]
         fetched = e["rows"] * row[e["left"]] / across + e["pieces"] * row[e["top"]] * across / e["ctas"]
-        alone = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
+        multiplied = 2e-6 * e["rows"] * e["width"] * e["bk"] * UNITS / rate * np.where(e["narrow"], c.crossed, 1)
 
         def step_of(clusters):
-            return together(alone, fetched * (c.alone + (1 - c.alone) * clusters * e["ctas"] / UNITS))
+            return together(multiplied, fetched * (c.alone + (1 - c.alone) * clusters * e["ctas"] / UNITS))
 
         passed = c.stream * np.maximum(1, UNITS / e["tiles"]) + store * -(-e["tiles"] // UNITS)
         sets, each = e["sets"], -(-e["steps"] // e["parts"])
@@ -466,7 +466,7 @@ class Model:
     def improve(self, seconds, misfit, seed):
         """Change one constant at a time at random, and keep what lessens the loss."""
         rng, until, scale = random.Random(seed), time.monotonic() + seconds, 0.3
-        best, costs = self.loss(self.expected, misfit), [f.name for f in fields(COSTS)]
+        best, costs = self.loss(self.expected, misfit), [f.name for f in fields(COSTS) if f.name != "apart"]
         while time.monotonic() < until:
             before, factor, expected = self.costs, math.exp(rng.gauss(0, scale)), self.expected
             tile, values = rng.randrange(len(self.names_of_tiles)), rng.choice((self.rates, self.steps))
