@@ -42,6 +42,7 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     expected_time,
     in_parts,
     is_scattered,
+    likely_tiles,
     tiles_of,
     together,
 )
@@ -104,13 +105,7 @@ def all_ways(m, n, k, bits, operands):
 
 
 def likely(m, n, k, b_t, bits, most, slack=2.0):
-    """The tiles worth timing, by the chooser's constants: of each tile whole, and the best two numbers of parts."""
-    operands, ways = operands_of(m, n, k, b_t, bits), []
-    for t in candidates(bits, operands, CLUSTERS):
-        parts = [(expected_time(w, m, n, k, bits, UNITS, operands), w) for w in in_parts(t, m, n, k, UNITS)]
-        ways += [(expected_time(t, m, n, k, bits, UNITS, operands), t), *sorted(parts, key=lambda x: x[0])[:2]]
-    ways.sort(key=lambda x: x[0])
-    return [t for us, t in ways if us <= slack * ways[0][0]][:most]
+    return likely_tiles(m, n, k, bits, UNITS, operands_of(m, n, k, b_t, bits), most, slack, CLUSTERS)
 
 
 def torch_type(bits):

@@ -28,12 +28,15 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval, units_of
 from rocm_guide.kernels.gemm.tiles import activate, hint_multiple, tile_dot, tile_order
+from rocm_guide.kernels.gemm.tuned import tuned_tile
 from rocm_guide.kernels.hopper import let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
     import torch
+
+    from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
 
 __all__ = ["gemm", "reference_gemm"]
 
@@ -137,7 +140,7 @@ def gemm(
     alpha: float = 1.0,
     out_dtype: torch.dtype | None = None,
     tf32: bool = False,
-    tile: GemmTile | None = None,
+    tile: GemmTile | HopperTile | None = None,
 ) -> torch.Tensor:
     """``act(alpha * a @ b + bias)``, without autograd: for training see :mod:`rocm_guide.kernels.gemm.linear`.
 
@@ -150,7 +153,8 @@ def gemm(
         alpha: a factor, for example the product of two fp8 scales.
         out_dtype: the type of C; by default a's, bfloat16 for fp8, int32 for int8.
         tf32: let float32 operands lose mantissa bits (10 remain) for speed, where the hardware has that.
-        tile: a launch configuration of your own.
+        tile: a launch configuration of your own. By default the one that was timed for such products
+            (:mod:`rocm_guide.kernels.gemm.tuned`), else the one that is expected to be fastest.
 
     Returns:
         C, (M, N), contiguous.
@@ -174,7 +178,7 @@ def plan_gemm(
     no_factor: bool,
     out_dtype: torch.dtype | None,
     tf32: bool,
-    tile: GemmTile | None,
+    tile: GemmTile | HopperTile | None,
     shape: Sequence[int] = (),
 ) -> Callable[..., torch.Tensor]:
     import torch
@@ -197,10 +201,14 @@ def plan_gemm(
     operations, uncopied = 2 * m * n * k, aligned or k <= MOST_ODD
     small = is_small_work(operations) and uncopied
     few = operations < FEW_OPERATIONS and uncopied
-    if arch == "sm_90" and tile is None and not few:
-        plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape)
+    if tile is None:
+        tile = tuned_tile(arch, a, b, bias, activation, no_factor, out_dtype, tf32)
+    if (tile is None and arch == "sm_90" and not few) or not (tile is None or isinstance(tile, GemmTile)):
+        plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape, tile) if arch == "sm_90" else None
         if plan is not None:
             return plan
+    if not (tile is None or isinstance(tile, GemmTile)):
+        raise KernelError(f"tile={tile}: the kernel of Hopper does not serve this product on {arch}; leave it out")
     kind: dict[str, Any] = {"aligned": aligned, "weight": weight, "small": small, "activation": activation}
     t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), **kind)
     (as_a, a_kind), (as_b, b_kind) = (

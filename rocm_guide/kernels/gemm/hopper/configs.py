@@ -293,3 +293,26 @@ def pick_hopper_tile(
             if (time := time_in(parts)) < least:
                 found, least = (t, parts), time
     return replace(found[0], parts=found[1])
+
+
+def likely_tiles(
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    units: int,
+    operands: Operands = PLAIN,
+    most: int = 12,
+    slack: float = 2.0,
+    clusters: bool = False,
+) -> list[HopperTile]:
+    """What is worth timing: up to ``most`` ways, the least expected time first, none above ``slack`` times that.
+
+    Of each tile K is whole, and in the best two numbers of parts.
+    """
+    ways = []
+    for t in candidates(bits, operands, clusters):
+        parts = [(expected_time(w, m, n, k, bits, units, operands), w) for w in in_parts(t, m, n, k, units)]
+        ways += [(expected_time(t, m, n, k, bits, units, operands), t), *sorted(parts, key=lambda x: x[0])[:2]]
+    ways.sort(key=lambda x: x[0])
+    return [t for us, t in ways if us <= slack * ways[0][0]][:most]

@@ -23,6 +23,7 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     Operands,
     at_once,
     group_of,
+    likely_tiles,
     pick_hopper_tile,
 )
 from rocm_guide.kernels.gemm.hopper.helpers import LINE, SECTOR, adder, copier, whole_lines
@@ -84,6 +85,31 @@ def operands_of(a: torch.Tensor, b: torch.Tensor, a_view: View, b_view: View, ou
     return Operands(a_view.way(a), b_view.way(b), of_c, not a_view.transposed, b_view.transposed)
 
 
+def views_of(
+    a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype, may_pad: bool = True
+) -> tuple[View, View] | None:
+    """How this kernel reads A and B; None where it does not fit the product."""
+    narrow = a.element_size() == 1
+    if a.dtype == torch.float32 or a.dtype not in GLUON_TYPES or a.dtype != b.dtype or out_dtype not in GLUON_TYPES:
+        return None
+    if out_dtype.itemsize == 1:
+        return None
+    a_view, b_view = (view_of(x, may_pad and not narrow) for x in (a, b))
+    if a_view is None or b_view is None or (narrow and (a_view.transposed or not b_view.transposed)):
+        return None
+    return a_view, b_view
+
+
+def likely_for(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype, most: int) -> list[HopperTile]:
+    """The tiles of this kernel that are worth timing for a product, see :func:`likely_tiles`; none if it fits none."""
+    views = views_of(a, b, out_dtype)
+    if views is None:
+        return []
+    (m, k), n = a.shape, b.shape[1]
+    operands = operands_of(a, b, *views, out_dtype)
+    return likely_tiles(m, n, k, 8 * a.element_size(), unit_count(a), operands, most, clusters=CLUSTERS)
+
+
 def plan_hopper(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -99,14 +125,10 @@ def plan_hopper(
 
     The operands are checked already (:func:`rocm_guide.kernels.gemm.tiled.check_operands`).
     """
-    narrow = a.element_size() == 1
-    if a.dtype == torch.float32 or a.dtype not in GLUON_TYPES or a.dtype != b.dtype or out_dtype not in GLUON_TYPES:
+    views = views_of(a, b, out_dtype, may_pad)
+    if views is None:
         return None
-    if out_dtype.itemsize == 1:
-        return None
-    a_view, b_view = (view_of(x, may_pad and not narrow) for x in (a, b))
-    if a_view is None or b_view is None or (narrow and (a_view.transposed or not b_view.transposed)):
-        return None
+    a_view, b_view = views
     (m, k), n, device = a.shape, b.shape[1], a.device
     units = unit_count(a)
     t = tile or pick_hopper_tile(
@@ -175,7 +197,7 @@ def plan_hopper(
         "A_T": not b_view.transposed if t.flip else a_view.transposed,
         "B_T": along,
         "MODE": "split" if split else "stream" if stream else "tiles",
-        "EXACT": narrow,
+        "EXACT": a.element_size() == 1,
         "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
         "REGISTERS": t.registers,
     }
