@@ -109,45 +109,39 @@ def parts_fetched(CTAS, rows):
 
 
 @gluon.constexpr_function
-def _fetch_for_all_asm(kernel, parameter, CTAS, DOWN, BESIDE, shape, row_bytes):
-    """Assembly for (room, barrier, row, column): each program fetches its rows for all that have the same, at most 128
-    bytes of each at a time. Without a cluster it fetches all rows, for itself.
+def _fetch_for_all_asm(kernel, parameter, parts, sharers, shape, row_bytes):
+    """Assembly for (room, barrier, row, column) and, in a cluster, for what :func:`place_in_cluster` says: a program
+    fetches its rows for all that have the same, at most 128 bytes of each at a time. Without a cluster it fetches all
+    rows, for itself.
 
-    A descriptor is no operand of Triton's inline assembly, so it is named as the kernel's parameter. Triton gives
-    addresses of shared memory as those of the first program; ``mapa`` makes them this one's.
+    A descriptor is no operand of Triton's inline assembly, so it is named as the kernel's parameter. The predicate of
+    the fetch is the elected thread and nothing else: the assembler then keeps all of this in uniform registers. Mixed
+    with a comparison it took a multiprocessor three times as many instructions.
     """
-    sharers = CTAS // DOWN if BESIDE else DOWN
-    parts = parts_fetched(sharers, shape[0])
     each, wide = shape[0] // parts, min(row_bytes, 128)
     lines = [
         ".reg .pred mine;",
-        ".reg .b32 rank, other, mask, to, bar, row, column;",
+        ".reg .b32 to, bar, row, column;",
         ".reg .b64 desc;",
-        ".reg .b16 all;",
-        "bar.warp.sync -1;",
-        "elect.sync _|mine, -1;",
         f"mov.b64 desc, {kernel}_param_{parameter};",
         "cvta.param.u64 desc, desc;",
         "mov.b32 column, $3;",
     ]
-    if CTAS > 1:
-        # Programs are numbered down the first column of a cluster, then down the next. ``rank``: among the sharers.
+    if sharers > 1:
         lines += [
-            "mov.u32 other, %cluster_ctarank;",
-            "mapa.shared::cluster.u32 to, $0, other;",
-            "mapa.shared::cluster.u32 bar, $1, other;",
-            f"div.u32 rank, other, {DOWN};" if BESIDE else f"rem.u32 rank, other, {DOWN};",
-            f"rem.u32 other, other, {DOWN};" if BESIDE else "sub.u32 other, other, rank;",
-            f"mov.u32 mask, {sum(1 << i * (DOWN if BESIDE else 1) for i in range(sharers))};",
-            "shl.b32 mask, mask, other;",
-            "cvt.u16.u32 all, mask;",
-            f"setp.lt.and.u32 mine, rank, {parts}, mine;",
-            f"mad.lo.u32 to, rank, {each * wide}, to;",
-            f"mad.lo.u32 row, rank, {each}, $2;",
+            ".reg .b16 all;",
+            "add.u32 bar, $1, $4;",
+            f"mad.lo.u32 to, $5, {each * wide}, $0;",
+            "add.u32 to, to, $4;",
+            f"mad.lo.u32 row, $5, {each}, $2;",
+            "cvt.u16.u32 all, $6;",
         ]
+        if parts < sharers:
+            lines += [".reg .pred idle;", f"setp.ge.u32 idle, $5, {parts};", "@idle bra done;"]
     else:
         lines += ["mov.u32 to, $0;", "mov.u32 bar, $1;", "mov.b32 row, $2;"]
-    multicast, to_all = (".multicast::cluster", ", all") if CTAS > 1 else ("", "")
+    lines += ["bar.warp.sync -1;", "elect.sync _|mine, -1;"]
+    multicast, to_all = (".multicast::cluster", ", all") if sharers > 1 else ("", "")
     for panel in range(row_bytes // wide):
         if panel:
             lines += [f"add.u32 to, to, {shape[0] * wide};", f"add.u32 column, column, {shape[1] * wide // row_bytes};"]
@@ -155,7 +149,41 @@ def _fetch_for_all_asm(kernel, parameter, CTAS, DOWN, BESIDE, shape, row_bytes):
             f"@mine cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes{multicast} "
             f"[to], [desc, {{column, row}}], [bar]{to_all};"
         )
+    if parts < sharers:
+        lines.append("done:")
     return "\n".join(["{", *lines, "}"])
+
+
+@gluon.jit
+def place_in_cluster(bar, DOWN: gl.constexpr, SHARERS: gl.constexpr, BESIDE: gl.constexpr):
+    """What :func:`fetch_for_all` needs to know of this program's place in its cluster, of which ``DOWN`` programs are
+    one below the other and SHARERS have the same tile: those below each other, or those BESIDE each other.
+
+    They are numbered down the first column, then down the next. Returns what to add to an address of shared memory
+    (``bar`` is some), as Triton gives it as that of the first program; the number among the sharers; and these as bits.
+    """
+    rank = rank_in_cluster()
+    own = assembly(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $1, $2; sub.u32 $0, there, $1; }",
+        "=r,r,r",
+        [bar, rank],
+        gl.int32,
+    )
+    if BESIDE:
+        number, first, all = rank // DOWN, rank % DOWN, bits_apart(SHARERS, DOWN)
+    else:
+        number, first, all = rank % DOWN, rank // DOWN * DOWN, bits_apart(SHARERS, 1)
+    return own, number, gl.to_tensor(all) << first
+
+
+@gluon.constexpr_function
+def bits_apart(count, step):
+    """A number with ``count`` bits, each ``step`` above the one before.
+
+    >>> bin(bits_apart(3, 2))
+    '0b10101'
+    """
+    return sum(1 << i * step for i in range(count))
 
 
 @gluon.jit
@@ -164,28 +192,29 @@ def fetch_for_all(
     at,
     arrived,
     room,
-    CTAS: gl.constexpr,
+    place,
+    SHARERS: gl.constexpr = 1,
     KERNEL: gl.constexpr = "",
     PARAMETER: gl.constexpr = 0,
     BY_ADDRESS: gl.constexpr = False,
-    DOWN: gl.constexpr = 0,
-    BESIDE: gl.constexpr = False,
 ):
-    """Fetch a tile once for all programs of a cluster, a part of its rows by each: one request to the L2 cache, whose
+    """Fetch a tile once for all SHARERS of a cluster, a part of its rows by each: one request to the L2 cache, whose
     answer all receive (multicast).
 
     ``desc`` is of a part (:func:`divided`, :func:`parts_fetched`), and PARAMETER the number that it has in the assembly
     of KERNEL, where a descriptor counts as five. BY_ADDRESS: ``room`` is of any shape and begins where the tile shall.
-    DOWN: of a cluster's programs so many are one below the other, and these share the tile; or those BESIDE each other
-    do. By default, all are below each other.
+    ``place``: see :func:`place_in_cluster`.
     """
-    if CTAS > 1 or BY_ADDRESS:
+    if SHARERS > 1 or BY_ADDRESS:
         size: gl.constexpr = room.dtype.primitive_bitwidth // 8
         shape: gl.constexpr = desc.block_type.shape
         asm: gl.constexpr = _fetch_for_all_asm(
-            KERNEL, PARAMETER, CTAS, DOWN if DOWN else CTAS, BESIDE, shape, shape[1] * size
+            KERNEL, PARAMETER, parts_fetched(SHARERS, shape[0]), SHARERS, shape, shape[1] * size
         )
-        assembly(asm, "r,r,r,r", [room, arrived, at[0], at[1]])
+        if SHARERS > 1:
+            assembly(asm, "r,r,r,r,r,r,r", [room, arrived, at[0], at[1], place[0], place[1], place[2]])
+        else:
+            assembly(asm, "r,r,r,r", [room, arrived, at[0], at[1]])
     else:
         fetch_tile(desc, at, arrived, room)
 
@@ -197,29 +226,49 @@ def rank_in_cluster():
 
 
 @gluon.constexpr_function
-def _arrive_at_all_asm(CTAS):
-    """Assembly for (barrier, whether to arrive at all): thread i of a warpgroup arrives at program i's barrier.
+def _arrive_at_all_asm(CTAS, DOWN):
+    """Assembly for (barrier, whether to arrive at all): thread i of a warpgroup arrives at program i's barrier, if that
+    one fetches for this one: it is in the same column of the cluster, or in the same row.
 
     It orders no memory beyond the program, as what was read is read: ``.release.cluster`` took a microsecond (H100).
     """
-    return f"""{{
-.reg .pred does;
-.reg .b32 rank, there;
-mov.u32 rank, %tid.x;
-and.b32 rank, rank, 127;
-setp.ne.b32 does, $1, 0;
-setp.lt.and.u32 does, rank, {CTAS}, does;
-mapa.shared::cluster.u32 there, $0, rank;
-@does mbarrier.arrive.shared::cluster.b64 _, [there];
-}}"""
+    apart = (
+        []
+        if DOWN == CTAS
+        else [
+            ".reg .pred beside, below;",
+            ".reg .b32 other;",
+            "mov.u32 other, %cluster_ctarank;",
+            "xor.b32 other, other, rank;",
+            f"setp.lt.u32 below, other, {DOWN};",
+            f"and.b32 other, other, {DOWN - 1};",
+            "setp.eq.or.u32 beside, other, 0, below;",
+            "and.pred does, does, beside;",
+        ]
+    )
+    return "\n".join(
+        [
+            "{",
+            ".reg .pred does;",
+            ".reg .b32 rank, there;",
+            "mov.u32 rank, %tid.x;",
+            "and.b32 rank, rank, 127;",
+            "setp.ne.b32 does, $1, 0;",
+            f"setp.lt.and.u32 does, rank, {CTAS}, does;",
+            *apart,
+            "mapa.shared::cluster.u32 there, $0, rank;",
+            "@does mbarrier.arrive.shared::cluster.b64 _, [there];",
+            "}",
+        ]
+    )
 
 
 @gluon.jit
-def arrive_at_all(bar, pred, CTAS: gl.constexpr):
-    """A warpgroup's arrival at this barrier of every program of its cluster."""
+def arrive_at_all(bar, pred, CTAS: gl.constexpr, DOWN: gl.constexpr):
+    """A warpgroup's arrival at this barrier of every program of its cluster that fetches for it."""
     if CTAS > 1:
         # The assembly waits for nobody: each warp of the warpgroup must have got here.
         barrier()
-        assembly(_arrive_at_all_asm(CTAS), "r,r", [bar, gl.to_tensor(pred).to(gl.int32)])
+        assembly(_arrive_at_all_asm(CTAS, DOWN), "r,r", [bar, gl.to_tensor(pred).to(gl.int32)])
     else:
         hopper.mbarrier.arrive(bar, count=1, pred=pred)

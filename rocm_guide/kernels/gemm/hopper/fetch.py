@@ -9,7 +9,13 @@ from triton.experimental.gluon.language.nvidia import hopper
 
 from rocm_guide.kernels.gemm.hopper.wide import columns_in_stage, place_of_block
 from rocm_guide.kernels.gemm.hopper.work import next_stage, piece_of_work, place_of_tile, share_of_work
-from rocm_guide.kernels.gluon import fetch_for_all, fetch_tile, let_next_kernel_start, rank_in_cluster, to_int32
+from rocm_guide.kernels.gluon import (
+    fetch_for_all,
+    let_next_kernel_start,
+    place_in_cluster,
+    rank_in_cluster,
+    to_int32,
+)
 
 __all__ = []
 
@@ -42,6 +48,12 @@ def fetch(what, HOW: gl.constexpr):
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
     size: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
     nbytes: gl.constexpr = (PARTIES * ROWS // CTAS + columns_in_stage(BLOCKS, B_T, WIDE, size)) * BK * size
+    nowhere = to_int32(0), to_int32(0), to_int32(0)
+    beside, below = nowhere, nowhere
+    if ACROSS > 1:
+        beside = place_in_cluster(ready.index(0), DOWN, ACROSS, True)
+    if DOWN > 1:
+        below = place_in_cluster(ready.index(0), DOWN, DOWN, False)
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
         tile, first, last, _part = piece_of_work(i, begin, end, pieces, share, tiles_m * tiles_n, steps, MODE)
@@ -59,16 +71,13 @@ def fetch(what, HOW: gl.constexpr):
             for party in gl.static_range(PARTIES):
                 at = row + party * (ROWS // ACROSS)
                 corner, room = (k, at) if A_T else (at, k), a_stages.index(PARTIES * stage + party)
-                if ACROSS > 1:
-                    fetch_for_all(a_desc, corner, arrived, room, CTAS, "gemm_hopper_kernel", 0, True, DOWN, True)
-                else:
-                    fetch_tile(a_desc, corner, arrived, room)
+                fetch_for_all(a_desc, corner, arrived, room, beside, ACROSS, "gemm_hopper_kernel")
             at = col
             for i_b in gl.static_range(len(b_descs)):
                 room = place_of_block(b_rooms[0], stage, BLOCKS, i_b, B_T) if WIDE else b_rooms[i_b].index(stage)
                 corner = (at, k) if B_T else (k, at)
                 fetch_for_all(
-                    b_descs[i_b], corner, arrived, room, CTAS, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE, DOWN
+                    b_descs[i_b], corner, arrived, room, below, DOWN, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE
                 )
                 at += BLOCKS[i_b]
             stage, phase = next_stage(stage, phase, STAGES)

@@ -197,7 +197,7 @@ def plan_hopper(
         "A_T": not b_view.transposed if t.flip else a_view.transposed,
         "B_T": along,
         "MODE": "split" if split else "stream" if stream else "tiles",
-        "EXACT": a.element_size() == 1,
+        "EXACT": t.adds if a.element_size() == 1 else "",
         "ENDS": (*((False, False, "none") if split else ends.values()), to_c, t.flip),
         "REGISTERS": t.registers,
     }

@@ -17,6 +17,7 @@ from rocm_guide.kernels.gemm.hopper.wide import (
     place_of_block,
     widths_of,
 )
+from rocm_guide.kernels.gemm.hopper.work import next_stage, stage_before
 from rocm_guide.kernels.gluon import arrive_at_all, sums_layout
 
 __all__ = []
@@ -32,9 +33,9 @@ def operand(stages, at, TRANSPOSED: gl.constexpr):
 
 
 @gluon.jit
-def give_back(bars, stage, pred, CTAS: gl.constexpr):
-    """Say that this warpgroup has read a stage: to all programs of its cluster, as each fetches a part for all."""
-    arrive_at_all(bars[1].index(stage), pred, CTAS)
+def give_back(bars, stage, pred, CTAS: gl.constexpr, DOWN: gl.constexpr):
+    """Say that this warpgroup has read a stage: to the programs of its cluster that fetch a part for this one."""
+    arrive_at_all(bars[1].index(stage), pred, CTAS, DOWN)
 
 
 @gluon.constexpr_function
@@ -65,7 +66,8 @@ def products(rooms, at, sums, FORM: gl.constexpr, GROUP: gl.constexpr, ADD: gl.c
     """Begin to multiply A by the blocks of columns of one instruction, and to add that to their ``sums`` (ADD).
 
     ``at``: the stages of A and of B. FORM: the blocks of columns, whether A and B lie in memory as their transposes,
-    how many columns an instruction may have that multiplies several blocks (0: each by itself), programs of a cluster.
+    how many columns an instruction may have that multiplies several blocks (0: each by itself), programs of a
+    cluster, and how many of them are below each other.
     """
     a_stages, b_rooms = rooms
     BLOCKS: gl.constexpr = FORM[0]
@@ -101,10 +103,61 @@ def add_products_exactly(rooms, at, sums, bars, FORM: gl.constexpr):
     for group in gl.static_range(len(groups_of(FORM[0], FORM[3]))):
         few = when_done(0, products(rooms, at, sums, FORM, group, False))
         if group == len(groups_of(FORM[0], FORM[3])) - 1:
-            give_back(bars, at[1], True, FORM[4])
+            give_back(bars, at[1], True, FORM[4], FORM[5])
         for i in gl.static_range(len(few)):
             found += (sums[len(found)] + few[i],)
     return found
+
+
+@gluon.jit
+def begin_step(rooms, ready, sums, at, FORM: gl.constexpr):
+    """Begin a step's products, by themselves, when its stage has arrived; ``at``: the stage, and its parity."""
+    hopper.mbarrier.wait(ready.index(at[0]), at[1])
+    found = sums[:0]
+    for group in gl.static_range(len(groups_of(FORM[0], FORM[3]))):
+        found += products(rooms, (at[0], at[0]), sums, FORM, group, False)
+    return found
+
+
+@gluon.jit
+def added(sums, few):
+    """``sums`` + ``few``, block by block."""
+    found = sums[:0]
+    for i in gl.static_range(len(sums)):
+        found += (sums[i] + few[i],)
+    return found
+
+
+@gluon.jit
+def add_steps_exactly(rooms, bars, sums, count, at, STAGES: gl.constexpr, FORM: gl.constexpr):
+    """sums + A @ B over ``count`` steps, by a warpgroup that is alone.
+
+    Two steps begin together: the matrix unit has the second one to do while the first one is added. ``at``: the first
+    stage, and its parity. Returns those after the last one too.
+
+    (The second one could be added while the next two are under way. But the assembler, which has to see that nobody
+    reads sums that are not done, does not see it from one round of a loop to the next, and waits for each instruction.)
+    """
+    GROUPS: gl.constexpr = len(groups_of(FORM[0], FORM[3]))
+    ready = bars[0]
+    stage, phase = at
+    for _pair in range(count // 2):
+        few = begin_step(rooms, ready, sums, (stage, phase), FORM)
+        stage, phase = next_stage(stage, phase, STAGES)
+        more = begin_step(rooms, ready, sums, (stage, phase), FORM)
+        few = when_done(GROUPS, few)
+        give_back(bars, stage_before(stage, STAGES), True, FORM[4], FORM[5])
+        sums = added(sums, few)
+        more = when_done(0, more)
+        give_back(bars, stage, True, FORM[4], FORM[5])
+        stage, phase = next_stage(stage, phase, STAGES)
+        sums = added(sums, more)
+    for _rest in range(count % 2):
+        few = when_done(0, begin_step(rooms, ready, sums, (stage, phase), FORM))
+        give_back(bars, stage, True, FORM[4], FORM[5])
+        stage, phase = next_stage(stage, phase, STAGES)
+        sums = added(sums, few)
+    return sums, stage, phase
 
 
 @gluon.jit

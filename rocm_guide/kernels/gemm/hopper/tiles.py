@@ -122,6 +122,12 @@ class HopperTile:
         return min(self.stages, left // ((rows + columns) * self.bk * size))
 
     @property
+    def adds(self) -> str:
+        """How sums of fp8 are added to the total: by two warpgroups by turns, or by one alone, which then has the sums
+        of two steps in registers."""
+        return "alone" if self.parties == 1 and self.per == 1 else "together"
+
+    @property
     def registers(self) -> tuple[int, ...]:
         """Registers of a thread of each warpgroup that multiplies, the first aside, and of one that fetches."""
         return {1: (40,), 2: (232, 40), 3: (160, 160, 32)}[self.parties]
