@@ -214,7 +214,7 @@ def compile_first(count, seed, processes=12):
     from rocm_guide.kernels.gemm.tile_times import MOST
 
     if not torch.version.hip:  # Hopper's tiles are many, and come in several products: each of them once
-        products = [(m, n, k, b_t, 8 * t.itemsize) for t, m, n, k, b_t in random_products(count, seed)]
+        products = [(m, n, k, b_t, t) for t, m, n, k, b_t in random_products(count, seed)]
         compile_for(products, MOST)
     command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--seed", str(seed), "--part"]
     running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]

@@ -75,14 +75,14 @@ PEAK = {16: 989, 8: 1979}
 #: What is fitted of a tile.
 FITTED = ("rate", "step")
 #: By programs of a cluster, and how many are beside each other.
-CLUSTER_NAMES = {(1, 1): "", (2, 1): "c", (4, 1): "q", (4, 2): "d", (8, 2): "e", (8, 4): "h"}
+CLUSTER_NAMES = {(1, 1): "", (2, 1): "c", (2, 2): "w", (4, 1): "q", (4, 2): "d", (8, 2): "e", (8, 4): "h"}
 #: Ways that a sweep times of each product.
 MOST = 20
 
 
 def name_of(tile, bits):
-    """b: 16 bits, f: 8; p: programs of a multiprocessor; c, q: in clusters of two, four; d, e, h: of four and eight in
-    two columns, of eight in four; t: flipped; s: stream; k: parts of K; +: copied.
+    """b: 16 bits, f: 8; p: programs of a multiprocessor; c, q: in clusters of two, four; w, d, e, h: of two, four and
+    eight in two columns, of eight in four; t: flipped; s: stream; k: parts of K; +: copied.
     """
     name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.bn}{f'p{tile.per}' if tile.per > 1 else ''}"
     name += CLUSTER_NAMES[tile.ctas, tile.across] + "t" * tile.flip
@@ -210,22 +210,22 @@ def compile_kind(kind):
     """Launch a tile once, so that Triton has it ready for another process."""
     from rocm_guide.kernels.gemm.hopper.launch import gemm_hopper
 
-    bits, tile, b_t, odd, long = kind
+    dtype, tile, b_t, odd, long = kind
     m, n, k = 300, 521 if odd else 528, 528
     while long and tile.overlaps(2.0 * m * n * k):
         k *= 2
-    (a,), (b,) = matrices(m, n, k, torch_type(bits), 0, b_t)
+    (a,), (b,) = matrices(m, n, k, dtype, 0, b_t)
     gemm_hopper(a, b, tile=tile)
 
 
 def compile_for(products, most):
-    """Compile the tiles that are likely for (m, n, k, whether B is transposed, bits), several processes at a time."""
+    """Compile the tiles that are likely for (m, n, k, whether B is transposed, type), several processes at a time."""
     kinds: dict[Any, None] = {}
-    for m, n, k, b_t, bits in products:
-        for t in likely(m, n, k, b_t, bits, most):
-            long = t.parts == 1 and not t.stream and not t.overlaps(2.0 * m * n * k)
+    for m, n, k, b_t, dtype in products:
+        for t in likely(m, n, k, b_t, 8 * dtype.itemsize, most):
+            long = not t.stream and not t.overlaps(2.0 * m * n * k)
             few = replace(t, parts=min(t.parts, 2), copied="")
-            kinds[bits, few, bool(b_t), bool(n % 8) and t.parts == 1, long] = None
+            kinds[dtype, few, bool(b_t), bool(n % 8) and t.parts == 1, long] = None
     in_processes(compile_kind, [(kind,) for kind in kinds])
 
 
@@ -298,7 +298,9 @@ def measured(dtype, m, n, k, b_t, most, rounds=1):
 
 def measure_named():
     rows = []
-    compile_for([(*s, b_t, bits) for bits, shapes in NAMED_SHAPES.items() for s, ways in shapes for b_t in ways], 8)
+    compile_for(
+        [(*s, b_t, torch_type(bits)) for bits, shapes in NAMED_SHAPES.items() for s, ways in shapes for b_t in ways], 8
+    )
     for bits, shapes in NAMED_SHAPES.items():
         dtype = torch_type(bits)
         for (m, n, k), ways in shapes:
@@ -320,7 +322,7 @@ def sweep(count, seconds, file):
         while 2 * m * n * k < LEAST_WORK:
             m, n, k = random_shape(rng, 16 if bits == 8 else 1)
         products.append((m, n, k, bits == 8 or i % 2, bits))
-    compile_for(products, MOST)
+    compile_for([(*p[:4], torch_type(p[4])) for p in products], MOST)
     until = time.monotonic() + seconds
     with file.open("w") as f:
         f.write(json.dumps(stamp()) + "\n")
@@ -431,7 +433,7 @@ class Model:
         least = read * 1e-3 / c.read + 2e-3 * e["area"] / c.written
         time = together(np.where(e["stream"], stream, time), least)
         time = c.start + together(time, e["work"] / c.sustained)
-        time += np.where(e["ctas"] > 1, c.cluster, 0) + np.where(e["stream"] | (e["parts"] > 1), c.late, 0)
+        time += np.where(e["ctas"] > 1, c.cluster, 0) + np.where(e["stream"], c.late, 0)
         time += np.where(e["parts"] > 1, c.add + 4e-3 * e["parts"] * e["area"] / c.written, 0)
         return time + np.where(e["copied"] > 0, c.copy + 2e-3 * e["size"] * e["copied"] / c.copied, 0)
 

@@ -109,7 +109,7 @@ def parts_fetched(CTAS, rows):
 
 
 @gluon.constexpr_function
-def _fetch_for_all_asm(kernel, parameter, parts, sharers, shape, row_bytes):
+def _fetch_for_all_asm(kernel, parameter, parts, sharers, CTAS, shape, row_bytes):
     """Assembly for (room, barrier, row, column) and, in a cluster, for what :func:`place_in_cluster` says: a program
     fetches its rows for all that have the same, at most 128 bytes of each at a time. Without a cluster it fetches all
     rows, for itself.
@@ -127,7 +127,7 @@ def _fetch_for_all_asm(kernel, parameter, parts, sharers, shape, row_bytes):
         "cvta.param.u64 desc, desc;",
         "mov.b32 column, $3;",
     ]
-    if sharers > 1:
+    if CTAS > 1:
         lines += [
             ".reg .b16 all;",
             "add.u32 bar, $1, $4;",
@@ -193,7 +193,8 @@ def fetch_for_all(
     arrived,
     room,
     place,
-    SHARERS: gl.constexpr = 1,
+    CTAS: gl.constexpr,
+    SHARERS: gl.constexpr,
     KERNEL: gl.constexpr = "",
     PARAMETER: gl.constexpr = 0,
     BY_ADDRESS: gl.constexpr = False,
@@ -209,9 +210,9 @@ def fetch_for_all(
         size: gl.constexpr = room.dtype.primitive_bitwidth // 8
         shape: gl.constexpr = desc.block_type.shape
         asm: gl.constexpr = _fetch_for_all_asm(
-            KERNEL, PARAMETER, parts_fetched(SHARERS, shape[0]), SHARERS, shape, shape[1] * size
+            KERNEL, PARAMETER, parts_fetched(SHARERS, shape[0]), SHARERS, CTAS, shape, shape[1] * size
         )
-        if SHARERS > 1:
+        if CTAS > 1:
             assembly(asm, "r,r,r,r,r,r,r", [room, arrived, at[0], at[1], place[0], place[1], place[2]])
         else:
             assembly(asm, "r,r,r,r", [room, arrived, at[0], at[1]])

@@ -58,8 +58,8 @@ class Operands:
 class Costs:
     """Microseconds on an H100: of a launch, of storing a tile, of passing partial sums on, of the two small kernels.
 
-    ``late``, ``cluster``: what a launch takes longer that has K in parts or shares out steps, and so does not overlap
-    with the one before it; and one of clusters. (Long ones do not overlap either, which is no loss.)
+    ``late``, ``cluster``: what a launch takes longer that shares out steps, and so does not overlap with the one before
+    it; and one of clusters. (Long ones do not overlap either, which is no loss.)
     ``line``, ``sector``, ``across``: of a multiprocessor's TMA for one row of a tile, 128 bytes: in one line of the
     cache, in whole sectors of two lines, across sectors, if all multiprocessors ask; ``alone``: which share of that it
     takes if no other one does. ``upright``, ``flipped``: of storing 10,000 elements of a tile, of C or C^T, and
@@ -83,7 +83,7 @@ class Costs:
     crossed: float = 1.11
     scattered: float = 1.34
     stream: float = 8.02
-    add: float = 1.17
+    add: float = 0.8
     copy: float = 3.26
     line: float = 0.00095
     sector: float = 0.00136
@@ -228,7 +228,7 @@ def expected_times(
                 programs = -(-rest // sets)
                 time += programs * stored + each * full(programs, min(rest, sets))
         time = before + together(together(time, least), powered)
-        if parts > 1 or tile.stream:
+        if tile.stream:
             time += costs.late
         if parts > 1:
             time += costs.add + 4e-3 * parts * m * n / costs.written

@@ -52,7 +52,7 @@ def fetch(what, HOW: gl.constexpr):
     beside, below = nowhere, nowhere
     if ACROSS > 1:
         beside = place_in_cluster(ready.index(0), DOWN, ACROSS, True)
-    if DOWN > 1:
+    if CTAS > 1:
         below = place_in_cluster(ready.index(0), DOWN, DOWN, False)
     stage, phase = to_int32(0), to_int32(0)
     for i in range(pieces + more):
@@ -71,13 +71,13 @@ def fetch(what, HOW: gl.constexpr):
             for party in gl.static_range(PARTIES):
                 at = row + party * (ROWS // ACROSS)
                 corner, room = (k, at) if A_T else (at, k), a_stages.index(PARTIES * stage + party)
-                fetch_for_all(a_desc, corner, arrived, room, beside, ACROSS, "gemm_hopper_kernel")
+                fetch_for_all(a_desc, corner, arrived, room, beside, CTAS, ACROSS, "gemm_hopper_kernel")
             at = col
             for i_b in gl.static_range(len(b_descs)):
                 room = place_of_block(b_rooms[0], stage, BLOCKS, i_b, B_T) if WIDE else b_rooms[i_b].index(stage)
                 corner = (at, k) if B_T else (k, at)
                 fetch_for_all(
-                    b_descs[i_b], corner, arrived, room, below, DOWN, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE
+                    b_descs[i_b], corner, arrived, room, below, CTAS, DOWN, "gemm_hopper_kernel", 5 * (i_b + 1), WIDE
                 )
                 at += BLOCKS[i_b]
             stage, phase = next_stage(stage, phase, STAGES)

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.gemm.tiles import activate, to_int64
+from rocm_guide.kernels.hopper import let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.launch import Launch, maker
 
 __all__ = []
@@ -79,8 +80,15 @@ def copy_rows_kernel(
     other_stride,
     FORM: tl.constexpr,
     OTHER_FORM: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """Copy one matrix by the first ``blocks`` programs, and another one by the others."""
+    """Copy one matrix by the first ``blocks`` programs, and another one by the others.
+
+    PDL: the kernel starts while the one before it is still finishing, and lets the next one do so.
+    """
+    if PDL:
+        wait_for_kernel_before()
+        let_next_kernel_start(0)
     program = tl.program_id(0)
     if program < blocks:
         copy_block(x_ptr, y_ptr, program, (rows, nbytes, stride), FORM)
@@ -105,8 +113,15 @@ def add_tiles_kernel(
     EPILOGUE: tl.constexpr,
     BIAS: tl.constexpr,
     ACT: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """C = act(alpha * (sum of PARTS parts) + bias), added in order; each part is a matrix of whole tiles."""
+    """C = act(alpha * (sum of PARTS parts) + bias), added in order; each part is a matrix of whole tiles.
+
+    PDL: as of the kernel that copies.
+    """
+    if PDL:
+        wait_for_kernel_before()
+        let_next_kernel_start(0)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < M)[:, None] & (col < N)[None, :]
@@ -141,13 +156,13 @@ def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]
         makers.append(maker(x, (x.shape[0], whole_lines(x.shape[1], size))))
         sizes.append((blocks, x.shape[0], nbytes, stride))
         forms.append(((stride | x.data_ptr()) % WORD.value > 0, across, area))
-    first, last = sizes[0], sizes[-1]
+    first, last, overlap = sizes[0], sizes[-1], matrices[0].device.type != "cpu"
     launch = Launch(
         copy_rows_kernel,
         (sum(blocks for blocks, *_ in sizes),),
         (*first, *last[1:]),
-        {"FORM": forms[0], "OTHER_FORM": forms[-1]},
-        {"num_warps": 8},
+        {"FORM": forms[0], "OTHER_FORM": forms[-1], "PDL": overlap},
+        {"num_warps": 8, "launch_pdl": overlap} if overlap else {"num_warps": 8},
     )
 
     def copies(*matrices: torch.Tensor) -> list[torch.Tensor]:
@@ -159,15 +174,19 @@ def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]
 
 
 def adder(
-    m: int, n: int, parts: int, rows: int, columns: int, constants: dict[str, Any]
+    m: int, n: int, parts: int, rows: int, columns: int, constants: dict[str, Any], overlap: bool = True
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, float], None]:
-    """For a plan: what adds ``parts`` matrices of (rows, columns) in fp32 and stores (m, n) of the result."""
+    """For a plan: what adds ``parts`` matrices of (rows, columns) in fp32 and stores (m, n) of the result.
+
+    ``overlap``: whether it starts while the kernel before it is still finishing.
+    """
     sizes = {"PARTS": parts, "ROWS": ADDED[0], "COLUMNS": ADDED[1]}
     launch = Launch(
         add_tiles_kernel,
         (triton.cdiv(m, ADDED[0]), triton.cdiv(n, ADDED[1])),
         (m, n, rows, columns),
-        {**sizes, **constants},
+        {**sizes, **constants, "PDL": overlap},
+        {"launch_pdl": True} if overlap else {},
     )
 
     def add(sums: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> None:

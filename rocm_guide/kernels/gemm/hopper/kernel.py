@@ -25,8 +25,8 @@ A product may also be computed flipped, as C^T = B^T A^T, where that fits its si
 B^T, and only the strips that leave for C are turned round.
 
 fp8 products are added by the matrix unit with about 14 bits. So each sum of BK products is taken out and added to a
-total in fp32; while one warpgroup adds, the other one multiplies. Where there is only one, it begins two steps before
-it adds the first.
+total in fp32; while one warpgroup adds, the other one multiplies. Where there are registers for it, each begins two
+steps before it adds the first, so that the matrix unit has something to do meanwhile.
 
 Written in Gluon (:mod:`rocm_guide.kernels.gluon`). Nothing here concerns AMD GPUs.
 """
@@ -100,6 +100,7 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
     BM: gl.constexpr = PARTIES * ROWS // ACROSS
     BN: gl.constexpr = WIDTH * ACROSS
     DEPTH: gl.constexpr = 256 // a_stages.dtype.primitive_bitwidth
+    WHO: gl.constexpr = PARTIES, PARTY
     FORM: gl.constexpr = BLOCKS, A_T, B_T, WIDE, CTAS, DOWN
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN), gl.cdiv(K, BK)
     begin, end, pieces, more = share_of_work(tiles_m * tiles_n, steps, share, MODE)
@@ -119,20 +120,20 @@ def multiply(what, PARTY: gl.constexpr, HOW: gl.constexpr):
             else:
                 row += part * tiles_m * BM
         acc = no_sums(ROWS, BLOCKS, DEPTH, CTAS)
-        if EXACT == "alone":
-            acc, stage, phase = add_steps_exactly(rooms, bars, acc, last - first, (stage, phase), STAGES, FORM)
+        if EXACT == "pairs":
+            acc, stage, phase = add_steps_exactly(rooms, bars, acc, last - first, (stage, phase), STAGES, WHO, FORM)
         else:
             for step in range(first, last):
                 hopper.mbarrier.wait(ready.index(stage), phase)
                 at = PARTIES * stage + PARTY, stage
-                if EXACT:
+                if EXACT == "steps":
                     acc = add_products_exactly(rooms, at, acc, bars, FORM)
                 else:
                     # This step's products stay under way; those of the one before it have read their stage.
                     acc = when_done(len(groups_of(BLOCKS, WIDE)), add_products(rooms, at, acc, FORM))
                     give_back(bars, stage_before(stage, STAGES), step > first, CTAS, DOWN)
                 stage, phase = next_stage(stage, phase, STAGES)
-            if not EXACT:
+            if EXACT == "":
                 acc = when_done(0, acc)
                 give_back(bars, stage_before(stage, STAGES), last > first, CTAS, DOWN)
         STRIP: gl.constexpr = c_rooms[0].shape[1] if FLIP else c_rooms[0].shape[2]
@@ -221,9 +222,9 @@ def gemm_hopper_kernel(
     registers. ``b_desc``, ``b_desc_1`` and ``b_desc_2`` fetch one each; what is too many is not looked at. ``c`` takes
     STRIP columns at a time, and ``c_narrow`` a last block that has fewer. ``group``: so many rows of tiles are walked
     together. A_T, B_T: the descriptor is of the transpose. ``ENDS``: whether there is an epilogue and a bias, the
-    activation, whether ``c`` is a descriptor, whether C^T is computed. ``EXACT``: for fp8 "together" or "alone", whether
-    another warpgroup multiplies while one adds; else "". ``REGISTERS``: of a thread that multiplies, for each warpgroup
-    but the first, which gets what is left, and of one that fetches.
+    activation, whether ``c`` is a descriptor, whether C^T is computed. ``EXACT``: for fp8, whether a
+    warpgroup begins "steps" one by one or in "pairs"; else "". ``REGISTERS``: of a thread that multiplies, for each but
+    the first warpgroup, which gets what is left, and of one that fetches.
     """
     PARTIES: gl.constexpr = TILE[0]
     ROWS: gl.constexpr = TILE[1]

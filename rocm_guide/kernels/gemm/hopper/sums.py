@@ -110,12 +110,12 @@ def add_products_exactly(rooms, at, sums, bars, FORM: gl.constexpr):
 
 
 @gluon.jit
-def begin_step(rooms, ready, sums, at, FORM: gl.constexpr):
+def begin_step(rooms, ready, sums, at, WHO: gl.constexpr, FORM: gl.constexpr):
     """Begin a step's products, by themselves, when its stage has arrived; ``at``: the stage, and its parity."""
     hopper.mbarrier.wait(ready.index(at[0]), at[1])
     found = sums[:0]
     for group in gl.static_range(len(groups_of(FORM[0], FORM[3]))):
-        found += products(rooms, (at[0], at[0]), sums, FORM, group, False)
+        found += products(rooms, (WHO[0] * at[0] + WHO[1], at[0]), sums, FORM, group, False)
     return found
 
 
@@ -129,11 +129,12 @@ def added(sums, few):
 
 
 @gluon.jit
-def add_steps_exactly(rooms, bars, sums, count, at, STAGES: gl.constexpr, FORM: gl.constexpr):
-    """sums + A @ B over ``count`` steps, by a warpgroup that is alone.
+def add_steps_exactly(rooms, bars, sums, count, at, STAGES: gl.constexpr, WHO: gl.constexpr, FORM: gl.constexpr):
+    """sums + A @ B over ``count`` steps.
 
-    Two steps begin together: the matrix unit has the second one to do while the first one is added. ``at``: the first
-    stage, and its parity. Returns those after the last one too.
+    Two of them begin together: the matrix unit has the second one to do while the first one is added. ``at``: the first
+    stage, and its parity. WHO: how many warpgroups multiply, and which one this is. Returns the sums, and what comes
+    after the last stage.
 
     (The second one could be added while the next two are under way. But the assembler, which has to see that nobody
     reads sums that are not done, does not see it from one round of a loop to the next, and waits for each instruction.)
@@ -142,9 +143,9 @@ def add_steps_exactly(rooms, bars, sums, count, at, STAGES: gl.constexpr, FORM: 
     ready = bars[0]
     stage, phase = at
     for _pair in range(count // 2):
-        few = begin_step(rooms, ready, sums, (stage, phase), FORM)
+        few = begin_step(rooms, ready, sums, (stage, phase), WHO, FORM)
         stage, phase = next_stage(stage, phase, STAGES)
-        more = begin_step(rooms, ready, sums, (stage, phase), FORM)
+        more = begin_step(rooms, ready, sums, (stage, phase), WHO, FORM)
         few = when_done(GROUPS, few)
         give_back(bars, stage_before(stage, STAGES), True, FORM[4], FORM[5])
         sums = added(sums, few)
@@ -153,7 +154,7 @@ def add_steps_exactly(rooms, bars, sums, count, at, STAGES: gl.constexpr, FORM: 
         stage, phase = next_stage(stage, phase, STAGES)
         sums = added(sums, more)
     for _rest in range(count % 2):
-        few = when_done(0, begin_step(rooms, ready, sums, (stage, phase), FORM))
+        few = when_done(0, begin_step(rooms, ready, sums, (stage, phase), WHO, FORM))
         give_back(bars, stage, True, FORM[4], FORM[5])
         stage, phase = next_stage(stage, phase, STAGES)
         sums = added(sums, few)

@@ -96,8 +96,8 @@ class HopperTile:
 
     def overlaps(self, work: float) -> bool:
         """Whether it starts while the kernel before it is still finishing, for a product of ``work`` operations: not if
-        its programs wait for each other, nor if K is in parts, whose sums are then added by another kernel."""
-        return self.parts == 1 and not self.stream and work <= OVERLAP_WORK[self.ctas] * self.bk / 64
+        its programs wait for each other."""
+        return not self.stream and work <= OVERLAP_WORK[self.ctas] * self.bk / 64
 
     def columns_at_once(self, bits: int) -> int:
         """How many columns an instruction may have that multiplies several blocks; 0 if there is nothing to unite.
@@ -123,9 +123,9 @@ class HopperTile:
 
     @property
     def adds(self) -> str:
-        """How sums of fp8 are added to the total: by two warpgroups by turns, or by one alone, which then has the sums
-        of two steps in registers."""
-        return "alone" if self.parties == 1 and self.per == 1 else "together"
+        """In fp8: whether a warpgroup begins "steps" one by one or in "pairs", which takes half as many registers more;
+        a thread has 255 at most."""
+        return "pairs" if self.parties < 3 and self.per == 1 and self.rows * self.width <= 64 * 136 else "steps"
 
     @property
     def registers(self) -> tuple[int, ...]:
@@ -199,7 +199,6 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, (128, 64), 64, 5, 32, ctas=4, rate=885, step=0.3),
         HopperTile(64, (128, 64, 8), 64, 5, 32, ctas=4, rate=857, step=0.3),
         HopperTile(64, (256,), 64, 4, 32, ctas=4, rate=918, step=0.35),
-        HopperTile(64, (32,), 64, 12, 32, parties=1, ctas=4, across=2, rate=344, step=0.108),
         HopperTile(64, (64, 32), 64, 10, 32, parties=1, ctas=4, across=2, rate=510, step=0.13),
         HopperTile(64, (128,), 64, 6, 32, ctas=4, across=2, rate=815, step=0.25),
         HopperTile(64, (128, 32), 64, 5, 32, ctas=4, across=2, rate=800, step=0.26),
@@ -208,18 +207,31 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, (128, 16), 64, 8, 32, parties=1, ctas=8, across=2, rate=654, step=0.18),
         HopperTile(64, (128,), 64, 6, 32, ctas=8, across=2, rate=763, step=0.2),
         HopperTile(64, (64, 16), 64, 11, 32, parties=1, ctas=8, across=4, rate=495, step=0.208),
+        HopperTile(128, (128, 16, 8), 64, 4, 16, ctas=2, across=2, rate=840, step=0.38),
+        HopperTile(128, (128, 32), 64, 4, 16, ctas=2, across=2, rate=850, step=0.4),
+        HopperTile(64, (128, 64), 64, 4, 32, parties=3, ctas=2, across=2, rate=844, step=0.296),
+        HopperTile(64, (256,), 64, 4, 32, ctas=2, across=2, rate=880, step=0.35),
+        HopperTile(64, (64,), 64, 13, 32, parties=1, ctas=4, across=2, rate=500, step=0.11),
+        HopperTile(64, (64, 16), 64, 11, 32, parties=1, ctas=4, across=2, rate=560, step=0.12),
+        HopperTile(64, (64,), 64, 13, 32, parties=1, ctas=8, across=2, rate=500, step=0.11),
+        HopperTile(64, (64, 32, 16), 64, 9, 32, parties=1, ctas=8, across=2, rate=600, step=0.14),
+        HopperTile(64, (128, 32), 64, 5, 32, ctas=8, across=2, rate=800, step=0.26),
+        HopperTile(64, (32, 16), 64, 14, 32, parties=1, ctas=8, across=4, rate=420, step=0.11),
+        HopperTile(64, (64,), 64, 13, 32, parties=1, ctas=8, across=4, rate=500, step=0.11),
+        HopperTile(64, (64, 8), 64, 12, 32, parties=1, ctas=8, across=4, rate=530, step=0.12),
+        HopperTile(64, (64, 32, 8), 64, 10, 32, parties=1, ctas=8, across=4, rate=580, step=0.14),
     ),
     8: (
-        HopperTile(64, (32, 8), 128, 12, 32, parties=1, rate=623, step=0.1),
-        HopperTile(64, (32, 16), 128, 12, 32, parties=1, rate=740, step=0.1),
-        HopperTile(64, (64, 8), 128, 12, 32, parties=1, rate=838, step=0.13),
-        HopperTile(64, (64, 32), 128, 10, 32, parties=1, rate=1106, step=0.15),
-        HopperTile(64, (128, 8), 128, 8, 32, parties=1, rate=907, step=0.273),
-        HopperTile(64, (64, 16), 128, 7, 32, rate=1063, step=0.359),
-        HopperTile(64, (64, 32), 128, 7, 32, rate=1236, step=0.27),
-        HopperTile(64, (64, 32, 8), 128, 7, 32, rate=1192, step=0.285),
-        HopperTile(64, (64, 32, 16), 128, 6, 32, rate=1444, step=0.3),
-        HopperTile(64, (128,), 128, 6, rate=1596, step=0.353),
+        HopperTile(64, (32, 8), 128, 12, 32, parties=1, rate=779, step=0.075),
+        HopperTile(64, (32, 16), 128, 12, 32, parties=1, rate=925, step=0.075),
+        HopperTile(64, (64, 8), 128, 12, 32, parties=1, rate=1048, step=0.098),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, rate=1382, step=0.112),
+        HopperTile(64, (128, 8), 128, 8, 32, parties=1, rate=1134, step=0.205),
+        HopperTile(64, (64, 16), 128, 7, 32, rate=1169, step=0.341),
+        HopperTile(64, (64, 32), 128, 7, 32, rate=1360, step=0.257),
+        HopperTile(64, (64, 32, 8), 128, 7, 32, rate=1311, step=0.271),
+        HopperTile(64, (64, 32, 16), 128, 6, 32, rate=1588, step=0.285),
+        HopperTile(64, (128,), 128, 6, rate=1756, step=0.335),
         HopperTile(64, (128, 16), 128, 5, 32, rate=1565, step=0.294),
         HopperTile(64, (128, 32), 128, 5, 32, rate=1591, step=0.32),
         HopperTile(64, (128, 32, 16), 128, 5, 32, rate=1644, step=0.35),
@@ -227,20 +239,29 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, (128, 128), 128, 4, 32, rate=1590, step=0.4),
         HopperTile(64, (128,), 128, 4, 32, parties=1, per=2, rate=1601, step=0.298),
         HopperTile(64, (64,), 128, 4, 32, parties=1, per=3, rate=1107, step=0.207),
-        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=2, rate=816, step=0.283),
-        HopperTile(64, (64, 32, 16), 128, 9, 32, parties=1, ctas=2, rate=910, step=0.267),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=2, rate=1020, step=0.212),
+        HopperTile(64, (64, 32, 16), 128, 9, 32, parties=1, ctas=2, rate=1138, step=0.200),
         HopperTile(64, (128, 16), 128, 5, 32, ctas=2, rate=1383, step=0.294),
         HopperTile(64, (128, 128), 128, 4, 32, ctas=2, rate=1552, step=0.4),
-        HopperTile(64, (32, 16), 128, 12, 32, parties=1, ctas=4, rate=751, step=0.12),
-        HopperTile(64, (128, 8), 128, 8, 32, parties=1, ctas=4, rate=1020, step=0.273),
+        HopperTile(64, (32, 16), 128, 12, 32, parties=1, ctas=4, rate=939, step=0.090),
+        HopperTile(64, (128, 8), 128, 8, 32, parties=1, ctas=4, rate=1275, step=0.205),
         HopperTile(64, (128, 16), 128, 8, 32, parties=1, ctas=4, rate=1166, step=0.275),
-        HopperTile(64, (128,), 128, 6, 32, ctas=4, rate=1615, step=0.366),
-        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=4, across=2, rate=973, step=0.182),
-        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=4, across=2, rate=892, step=0.2),
+        HopperTile(64, (128,), 128, 6, 32, ctas=4, rate=1777, step=0.348),
+        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=4, across=2, rate=1216, step=0.137),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=4, across=2, rate=1115, step=0.150),
         HopperTile(64, (128, 16), 128, 5, 32, ctas=4, across=2, rate=1416, step=0.294),
         HopperTile(64, (128, 64), 128, 5, 32, ctas=4, across=2, rate=1584, step=0.35),
-        HopperTile(64, (64,), 128, 12, 32, parties=1, ctas=8, across=2, rate=652, step=0.221),
-        HopperTile(64, (64, 32), 128, 7, 32, ctas=8, across=2, rate=1117, step=0.27),
-        HopperTile(64, (128,), 128, 6, 32, ctas=8, across=2, rate=1528, step=0.335),
+        HopperTile(64, (64,), 128, 13, 32, parties=1, ctas=8, across=2, rate=815, step=0.166),
+        HopperTile(64, (64, 32), 128, 7, 32, ctas=8, across=2, rate=1229, step=0.257),
+        HopperTile(64, (128,), 128, 6, 32, ctas=8, across=2, rate=1681, step=0.318),
+        HopperTile(64, (128, 8), 128, 6, 32, rate=1700, step=0.3),
+        HopperTile(64, (128, 8), 128, 6, 32, ctas=2, rate=1650, step=0.3),
+        HopperTile(64, (128,), 128, 6, 32, ctas=2, across=2, rate=1600, step=0.3),
+        HopperTile(64, (128, 64), 128, 5, 32, ctas=2, across=2, rate=1650, step=0.35),
+        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=8, across=2, rate=1100, step=0.16),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=8, across=2, rate=1200, step=0.18),
+        HopperTile(64, (64, 32, 16), 128, 9, 32, parties=1, ctas=8, across=2, rate=1300, step=0.2),
+        HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=8, across=4, rate=1100, step=0.16),
+        HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=8, across=4, rate=1200, step=0.18),
     ),
 }
