@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.timing import RESULTS, copies_past_cache, save, save_plot, tensors, time_graph
 from rocm_guide.device import Timing
+from rocm_guide.kernels.gemm.tile_times import MOST
 
 N = 8192
 TURNS = 5
@@ -151,12 +152,12 @@ def random_products(count, seed):
     return found
 
 
-def measure_random(count, seed, part=None):
+def measure_random(count, seed, most, part=None):
     """Our gemm() against the library on random products, with the tile that it chooses and with one that was timed.
 
-    With ``part`` (i, n) every n-th is only compiled.
+    ``most``: how many likely tiles are timed. With ``part`` (i, n) every n-th is only compiled.
     """
-    from rocm_guide.kernels.gemm.tile_times import MOST, name_of, tiles_to_time, time_tiles
+    from rocm_guide.kernels.gemm.tile_times import name_of, tiles_to_time, time_tiles
     from rocm_guide.kernels.gemm.tiled import gemm
 
     rows, one = [], torch.ones((), device="cuda")
@@ -175,10 +176,10 @@ def measure_random(count, seed, part=None):
             return lambda: a[i] @ b[i]
 
         if part:
-            for tile in (None, *tiles_to_time(a[0], b[0], "none", library(0)().dtype, MOST)):
+            for tile in (None, *tiles_to_time(a[0], b[0], "none", library(0)().dtype, most)):
                 gemm(a[0], b[0], tile=tile)
             continue
-        tile = time_tiles(a[0], b[0])[0].tile
+        tile = time_tiles(a[0], b[0], most=most)[0].tile
         ways = {
             "library": library,
             "ours": lambda i, a=a, b=b: lambda: gemm(a[i], b[i]),
@@ -196,7 +197,7 @@ def measure_random(count, seed, part=None):
         rows.append({"case": name, "shape": [m, n, k], "us": us, "ratio": ratio, "tuned": tuned, "tile": name_of(tile)})
     if part:
         return None
-    result = {"drawn": DRAWN, "seed": seed}
+    result = {"drawn": DRAWN, "seed": seed, "likely tiles timed": most}
     for way, prefix in (("tuned", "tuned_"), ("ratio", "")):
         rows.sort(key=lambda r, way=way: r[way])
         ratios = [r[way] for r in rows]
@@ -208,15 +209,15 @@ def measure_random(count, seed, part=None):
     return {**result, "products": rows}
 
 
-def compile_first(count, seed, processes=12):
+def compile_first(count, seed, most, processes=12):
     """Compile for the random products in several processes at a time: what they find stays in Triton's cache."""
     from benchmarks.kernels.gemm_hopper import compile_for
-    from rocm_guide.kernels.gemm.tile_times import MOST
 
     if not torch.version.hip:  # Hopper's tiles are many, and come in several products: each of them once
         products = [(m, n, k, b_t, t) for t, m, n, k, b_t in random_products(count, seed)]
-        compile_for(products, MOST)
-    command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--seed", str(seed), "--part"]
+        compile_for(products, most)
+    command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--seed", str(seed)]
+    command += ["--most", str(most), "--part"]
     running = [subprocess.Popen([*command, str(i), str(processes)]) for i in range(processes)]
     for process in running:
         process.wait()
@@ -293,16 +294,17 @@ def main():
     parser.add_argument("--ragged", action="store_true", help="measure only the general kernel on ragged shapes")
     parser.add_argument("--random", type=int, metavar="N", help="measure N random products instead")
     parser.add_argument("--seed", type=int, default=0, help="of the random products")
+    parser.add_argument("--most", type=int, default=MOST, help="how many likely tiles are timed for each product")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.random:
         if options.part:
-            measure_random(options.random, options.seed, options.part)
+            measure_random(options.random, options.seed, options.most, options.part)
         else:
-            compile_first(options.random, options.seed)
+            compile_first(options.random, options.seed, options.most)
             name = f"gemm_random_{options.seed}" if options.seed else "gemm_random"
-            save(name, measure_random(options.random, options.seed), options.out)
+            save(name, measure_random(options.random, options.seed, options.most), options.out)
         return
     if options.ragged:
         save("gemm_ragged", {"ragged": measure_ragged(general=True)}, options.out)

@@ -46,6 +46,10 @@ def capturing(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
 
 
+def on_hopper():
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+
+
 def kernels(compiled, name="gemm_hopper_kernel"):
     return [kernel for found, kernel in compiled if found == name]
 
@@ -88,6 +92,34 @@ def test_no_more_programs_than_are_at_work_at_once(compiled, monkeypatch, tile):
         and max(grids) == ({1: 132, 2: 66, 4: 30, 8: 15}[tile.ctas] * tile.per,)
         and all(grids[1] <= grid for grid in grids)
     )
+
+
+def receivers(kernel, ctas):
+    """For each multicast: who receives it, as bits, by the number of the program that fetches. The address of the bits
+    is followed back through the assembly to the program's number in its cluster."""
+    ptx = kernel.asm["ptx"]
+    made: dict = {}
+    for line in ptx.splitlines():
+        if found := re.match(r"\s*(?:mov|and|shr|shl|add|or|xor|bfe|sub)\S*\s+(%r\d+), (.*);", line):
+            made[found[1]] = line.split(None, 1)[0].split(".")[0], found[2].split(", ")
+
+    def value(name, number):
+        if re.fullmatch(r"-?\d+", name):
+            return int(name)
+        if name == "%cluster_ctarank":
+            return number
+        how, of = made[name]
+        x = [value(n, number) for n in of]
+        return {
+            "mov": lambda: x[0],
+            "and": lambda: x[0] & x[1],
+            "shr": lambda: x[0] >> x[1],
+            "shl": lambda: x[0] << x[1],
+            "add": lambda: x[0] + x[1],
+            "sub": lambda: x[0] - x[1],
+        }[how]()
+
+    return [[value(name, i) for i in range(ctas)] for name in re.findall(r"cvt\.u16\.u32 all, (%r\d+);", ptx)]
 
 
 in_clusters = pytest.mark.skipif(not CLUSTERS, reason="this Triton has no multicast: 3.9 has")
@@ -143,10 +175,11 @@ def test_a_cluster_asks_for_b_once_and_divides_a(compiled, ctas, flip, b_t):
     assert (shared.count(False), shared.count(True)) == (2, 3 if b_t else 4), "one of A for each warpgroup; B's blocks"
     # Rows of a block that each program fetches: of columns, or of the 64 of K; no fewer than eight.
     rows = [max(block // ctas, 8) if b_t else 64 // ctas for block in blocks]
-    assert [int(n) for n in re.findall(r"mad\.lo\.u32 row, rank, (\d+),", ptx)] == rows
+    assert [int(n) for n in re.findall(r"mad\.lo\.u32 row, %r\d+, (\d+),", ptx)] == rows
+    # Where there are fewer parts than programs, some have nothing to fetch.
     programs = [block // n if b_t else ctas for block, n in zip(blocks, rows, strict=True)]
-    assert [int(n) for n in re.findall(r"setp\.lt\.and\.u32 mine, rank, (\d+),", ptx)] == programs
-    assert f"mov.u32 mask, {(1 << ctas) - 1};" in ptx
+    assert [int(n) for n in re.findall(r"setp\.ge\.u32 idle, %r\d+, (\d+);", ptx)] == [n for n in programs if n < ctas]
+    assert receivers(kernel, ctas) == [[(1 << ctas) - 1] * ctas] * 3
     # The block of 16 columns is fetched as whole lines where these are not along K.
     expected = 2 * 64 * 64 * 2 + (208 if b_t else 256) * 64 * 2
     assert f"expect_tx.shared::cta.b64 _, [%r0], {expected}" in re.sub(r"\[%r\d+\]", "[%r0]", ptx)
@@ -163,12 +196,28 @@ def test_in_two_columns_a_cluster_asks_for_a_once_too(compiled, ctas, flip):
     ptx, down = kernel.asm["ptx"], ctas // 2
     assert f".reqnctapercluster {ctas}" in ptx
     assert len(re.findall(r"multicast::cluster \[to\], \[desc", ptx)) == 3, "A for each of two warpgroups, and B"
-    assert [int(n) for n in re.findall(r"mad\.lo\.u32 row, rank, (\d+),", ptx)] == [32, 32, 128 // down]
+    assert [int(n) for n in re.findall(r"mad\.lo\.u32 row, %r\d+, (\d+),", ptx)] == [32, 32, 128 // down]
     # Programs are numbered down the first column, then down the second.
-    below, beside = (1 << down) - 1, 1 | 1 << down
-    assert [int(n) for n in re.findall(r"mov\.u32 mask, (\d+);", ptx)] == [beside, beside, below]
+    below = [(1 << down) - 1 << i // down * down for i in range(ctas)]
+    beside = [(1 | 1 << down) << i % down for i in range(ctas)]
+    assert receivers(kernel, ctas) == [beside, beside, below]
     expected = (2 * 64 + 128) * 64 * 2
     assert f"expect_tx.shared::cta.b64 _, [%r0], {expected}" in re.sub(r"\[%r\d+\]", "[%r0]", ptx)
+
+
+@in_clusters
+def test_a_pair_beside_each_other_shares_a_alone(compiled):
+    """Each fetches half of A's rows for both, and B for itself."""
+    tile = replace(LARGE, rows=64, parties=2, blocks=(128, 64), strip=32, ctas=2, across=2)
+    hopper.gemm_hopper(empty(1000, 2048), empty(3000, 2048).T, tile=tile)
+    (kernel,) = kernels(compiled)
+    ptx = kernel.asm["ptx"]
+    fetches = re.findall(r"cp\.async\.bulk\.tensor\S*mbarrier\S*", ptx)
+    assert ["multicast::cluster" in fetch for fetch in fetches] == [True, True, False, False]
+    assert [int(n) for n in re.findall(r"mad\.lo\.u32 row, %r\d+, (\d+),", ptx)] == [32, 32, 128, 64]
+    assert receivers(kernel, 2)[:2] == [[3, 3], [3, 3]]
+    counts = re.findall(r"mbarrier\.init\.shared::cta\.b64 \[%r\d+\], (\d+);", ptx)
+    assert counts == ["1"] * 4 + ["4"] * 4, "two warpgroups of both programs empty a stage"
 
 
 @in_clusters
@@ -208,16 +257,18 @@ def test_a_stage_is_free_when_all_of_a_cluster_have_read_it(compiled):
 
 @pytest.mark.parametrize("how", ["short", "long", "split", "stream"])
 def test_a_short_kernel_overlaps_with_the_one_before_unless_its_programs_wait(compiled, how):
+    """Split: so does the kernel after it that adds the parts."""
     tile = replace(LARGE, parts=2 if how == "split" else 1, stream=how == "stream")
     k = 4112 if how == "long" else 912
     hopper.gemm_hopper(empty(1000, k), empty(k, 3000), tile=tile)
-    (kernel,) = kernels(compiled)
-    ptx, overlaps = kernel.asm["ptx"], how == "short"
-    assert kernel.metadata.launch_pdl == overlaps
-    assert [ptx.count(f"griddepcontrol.{x}") for x in ("wait", "launch_dependents")] == [overlaps, overlaps]
-    if overlaps:
-        before = ptx[: ptx.index("griddepcontrol.wait")]
-        assert not re.search(r"ld\.global|st\.global|cp\.async\.bulk|wgmma", before.split(".entry")[1])
+    assert len(compiled) == 1 + (how == "split")
+    for _, kernel in compiled:
+        ptx, overlaps = kernel.asm["ptx"], how in ("short", "split")
+        assert kernel.metadata.launch_pdl == overlaps
+        assert [ptx.count(f"griddepcontrol.{x}") for x in ("wait", "launch_dependents")] == [overlaps, overlaps]
+        if overlaps:
+            before = ptx[: ptx.index("griddepcontrol.wait")]
+            assert not re.search(r"ld\.global|st\.global|cp\.async\.bulk|wgmma", before.split(".entry")[1])
 
 
 def test_the_general_kernel_overlaps_too(compiled):
@@ -422,7 +473,7 @@ def test_copies_of_rows(rows, columns, stride, device):
     x, y = torch.randn(rows, stride, device=device).half(), torch.randn(7, 2 * columns, device=device).half()
     later = torch.randn(rows * stride + 1, device=device).half()[1:].view(rows, stride)[:, :columns]
     for matrices in ([x[:, :columns]], [x[:, :columns], y], [later]):
-        found = helpers.copier(matrices)(*matrices)
+        found = helpers.copier(matrices, on_hopper())(*matrices)
         for copy, matrix in zip(found, matrices, strict=True):
             assert copy.stride(0) % 64 == 0 and copy.shape[1] - matrix.shape[1] < 64
             assert torch.equal(copy[:, : matrix.shape[1]], matrix)
@@ -438,7 +489,7 @@ def test_parts_are_added(m, n, parts, device):
         ({"EPILOGUE": True, "BIAS": True, "ACT": "relu"}, (0.5 * sums.double().sum(0)[:m, :n] + bias).relu()),
     ):
         c = torch.full((m, n), torch.nan, device=device)
-        helpers.adder(m, n, parts, rows, columns, ends)(sums.view(-1, columns), c, bias, 0.5)
+        helpers.adder(m, n, parts, rows, columns, ends, on_hopper())(sums.view(-1, columns), c, bias, 0.5)
         torch.testing.assert_close(c.double(), want, atol=1e-5, rtol=1e-5)
 
 
@@ -515,18 +566,16 @@ def test_the_choice_is_near_the_best_that_was_timed(later, mean):
     assert statistics.median(ahead) > 1
 
 
-on_hopper = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
-)
+needs_hopper = pytest.mark.skipif(not on_hopper(), reason="needs a Hopper GPU")
 
 
-@on_hopper
+@needs_hopper
 def test_chains_of_products(monkeypatch):
     monkeypatch.undo()
     benchmark.check_chain()
 
 
-@on_hopper
+@needs_hopper
 @pytest.mark.parametrize(("bits", "tile"), benchmark.every_way(), ids=str)
 def test_results(bits, tile, monkeypatch):
     monkeypatch.undo()

@@ -21,7 +21,7 @@ __all__ = ["TileTime", "time_tiles"]
 #: How many tiles of Hopper's own kernel are timed for a product, by default.
 MOST = 12
 #: From so many operations on Hopper's own kernel is always faster where it serves.
-LARGE = 4e9
+LARGE = 1e9
 #: A graph of calls takes about so many microseconds.
 GRAPH_US = 1500.0
 #: How many tiles are timed again, by turns, and how many times; and by how much they may be slower at first.

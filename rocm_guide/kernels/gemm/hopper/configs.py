@@ -72,28 +72,28 @@ class Costs:
     in place of one: see APART.
     """
 
-    start: float = 2.62
+    start: float = 2.63
     late: float = 0.263
-    cluster: float = 0.822
-    store: float = 0.196
-    upright: float = 0.22
-    flipped: float = 0.185
-    odd_upright: float = 1.31
-    odd_flipped: float = 0.814
-    crossed: float = 1.11
-    scattered: float = 1.34
+    cluster: float = 0.849
+    store: float = 0.126
+    upright: float = 0.225
+    flipped: float = 0.194
+    odd_upright: float = 1.16
+    odd_flipped: float = 0.812
+    crossed: float = 1.18
+    scattered: float = 1.29
     stream: float = 8.02
-    add: float = 0.8
-    copy: float = 3.26
-    line: float = 0.00095
-    sector: float = 0.00136
-    across: float = 0.00269
-    alone: float = 0.344
-    read: float = 4020.0
+    add: float = 0.994
+    copy: float = 2.73
+    line: float = 0.00113
+    sector: float = 0.00146
+    across: float = 0.00268
+    alone: float = 0.411
+    read: float = 3930.0
     written: float = 1890.0
-    copied: float = 3050.0
-    streamed: float = 1.62
-    sustained: float = 1150.0
+    copied: float = 3060.0
+    streamed: float = 1.67
+    sustained: float = 1160.0
     apart: float = 1.0
 
 

@@ -143,8 +143,11 @@ def whole_lines(columns: int, size: int) -> int:
     return triton.cdiv(columns * size, LINE) * LINE // size
 
 
-def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
-    """For a plan: what copies one or two matrices like these, so that rows are whole lines of the cache."""
+def copier(matrices: Sequence[torch.Tensor], overlap: bool = True) -> Callable[..., list[torch.Tensor]]:
+    """For a plan: what copies one or two matrices like these, so that rows are whole lines of the cache.
+
+    ``overlap``: whether it starts while the kernel before it is still finishing.
+    """
     makers, sizes, forms = [], [], []
     for x in matrices:
         size = x.element_size()
@@ -156,7 +159,7 @@ def copier(matrices: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]
         makers.append(maker(x, (x.shape[0], whole_lines(x.shape[1], size))))
         sizes.append((blocks, x.shape[0], nbytes, stride))
         forms.append(((stride | x.data_ptr()) % WORD.value > 0, across, area))
-    first, last, overlap = sizes[0], sizes[-1], matrices[0].device.type != "cpu"
+    first, last = sizes[0], sizes[-1]
     launch = Launch(
         copy_rows_kernel,
         (sum(blocks for blocks, *_ in sizes),),
