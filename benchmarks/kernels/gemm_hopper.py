@@ -3,7 +3,8 @@
 
 Random products, drawn as benchmarks/kernels/gemm.py draws them, are timed on the tiles that the chooser thinks best,
 each also with K in parts, and on the library. From these times the constants are fitted. Before a tile is timed it has
-to be right on products of awkward sizes, with the same bits each time.
+to be right on products of awkward sizes, with the same bits each time. What the stored file has, and has not:
+rocm_guide/kernels/gemm/hopper/configs.py. A new sweep writes a new one.
 
     python -m benchmarks.kernels.gemm_hopper --check               # only that
     python -m benchmarks.kernels.gemm_hopper --sweep 400           # into results/gemm_hopper_sweep.jsonl

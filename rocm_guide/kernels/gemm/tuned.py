@@ -94,6 +94,13 @@ def _here() -> dict[str, str]:
     return {"gpu": torch.cuda.get_device_name(), "triton": triton.__version__}
 
 
+def architecture_here() -> str:
+    """The architecture of the current GPU, as tables have it."""
+    import torch
+
+    return architecture(torch.empty(0, device="cuda"))
+
+
 def load_tiles(file: str | os.PathLike[str]) -> int:
     """Take the tiles of a file that :func:`tuning` wrote, from now on, in this process; returns how many there are.
 
@@ -117,11 +124,9 @@ def _read(path: Path) -> dict[str, Any]:
     for name, here in {"format": FORMAT, **_here()}.items():
         if of[name] != here:
             raise KernelError(
-                f"{path.name}: its {name} is {shown(of[name], 60)}, here it is {here!r}; give another file to tune into"
+                f"{path.name}: its {name} is {shown(of[name], 60)}, here it is {here}; give another file to tune into"
             )
-    import torch
-
-    arch = architecture(torch.empty(0, device="cuda"))
+    arch = architecture_here()
     tiles = {bits: {name_of(t): t for t in general_tiles(arch, bits)} for bits in (8, 16, 32)}
     if arch == "sm_90":
         for bits in (8, 16):

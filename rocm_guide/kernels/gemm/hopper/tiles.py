@@ -125,7 +125,7 @@ class HopperTile:
     def adds(self) -> str:
         """In fp8: whether a warpgroup begins "steps" one by one or in "pairs", which takes half as many registers more;
         a thread has 255 at most."""
-        return "pairs" if self.parties < 3 and self.per == 1 and self.rows * self.width <= 64 * 136 else "steps"
+        return "pairs" if self.parties == 1 and self.per == 1 else "steps"
 
     @property
     def registers(self) -> tuple[int, ...]:
@@ -227,11 +227,11 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, (64, 8), 128, 12, 32, parties=1, rate=1047, step=0.098),
         HopperTile(64, (64, 32), 128, 10, 32, parties=1, rate=1394, step=0.112),
         HopperTile(64, (128, 8), 128, 8, 32, parties=1, rate=1134, step=0.205),
-        HopperTile(64, (64, 16), 128, 7, 32, rate=1169, step=0.341),
-        HopperTile(64, (64, 32), 128, 7, 32, rate=1360, step=0.257),
-        HopperTile(64, (64, 32, 8), 128, 7, 32, rate=1311, step=0.271),
-        HopperTile(64, (64, 32, 16), 128, 6, 32, rate=1588, step=0.285),
-        HopperTile(64, (128,), 128, 6, rate=1756, step=0.335),
+        HopperTile(64, (64, 16), 128, 7, 32, rate=1063, step=0.359),
+        HopperTile(64, (64, 32), 128, 7, 32, rate=1236, step=0.271),
+        HopperTile(64, (64, 32, 8), 128, 7, 32, rate=1192, step=0.285),
+        HopperTile(64, (64, 32, 16), 128, 6, 32, rate=1444, step=0.300),
+        HopperTile(64, (128,), 128, 6, rate=1500, step=0.353),
         HopperTile(64, (128, 16), 128, 5, 32, rate=1619, step=0.294),
         HopperTile(64, (128, 32), 128, 5, 32, rate=1643, step=0.32),
         HopperTile(64, (128, 32, 16), 128, 5, 32, rate=1711, step=0.35),
@@ -246,17 +246,16 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, (32, 16), 128, 12, 32, parties=1, ctas=4, rate=939, step=0.09),
         HopperTile(64, (128, 8), 128, 8, 32, parties=1, ctas=4, rate=1275, step=0.205),
         HopperTile(64, (128, 16), 128, 8, 32, parties=1, ctas=4, rate=1199, step=0.27),
-        HopperTile(64, (128,), 128, 6, 32, ctas=4, rate=1777, step=0.348),
+        HopperTile(64, (128,), 128, 6, 32, ctas=4, rate=1500, step=0.366),
         HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=4, across=2, rate=1123, step=0.137),
         HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=4, across=2, rate=1081, step=0.15),
         HopperTile(64, (128, 16), 128, 5, 32, ctas=4, across=2, rate=1441, step=0.294),
         HopperTile(64, (128, 64), 128, 5, 32, ctas=4, across=2, rate=1590, step=0.35),
         HopperTile(64, (64,), 128, 13, 32, parties=1, ctas=8, across=2, rate=820, step=0.166),
-        HopperTile(64, (64, 32), 128, 7, 32, ctas=8, across=2, rate=1229, step=0.257),
-        HopperTile(64, (128,), 128, 6, 32, ctas=8, across=2, rate=1681, step=0.318),
-        HopperTile(64, (128, 8), 128, 6, 32, rate=1700, step=0.3),
-        HopperTile(64, (128, 8), 128, 6, 32, ctas=2, rate=1650, step=0.3),
-        HopperTile(64, (128,), 128, 6, 32, ctas=2, across=2, rate=1600, step=0.3),
+        HopperTile(64, (64, 32), 128, 7, 32, ctas=8, across=2, rate=1117, step=0.271),
+        HopperTile(64, (128,), 128, 6, 32, ctas=8, across=2, rate=1500, step=0.335),
+        HopperTile(64, (128, 8), 128, 6, 32, ctas=2, rate=1500, step=0.316),
+        HopperTile(64, (128,), 128, 6, 32, ctas=2, across=2, rate=1455, step=0.316),
         HopperTile(64, (128, 64), 128, 5, 32, ctas=2, across=2, rate=1650, step=0.35),
         HopperTile(64, (64, 16), 128, 11, 32, parties=1, ctas=8, across=2, rate=1152, step=0.156),
         HopperTile(64, (64, 32), 128, 10, 32, parties=1, ctas=8, across=2, rate=1074, step=0.18),
