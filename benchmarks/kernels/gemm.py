@@ -211,9 +211,10 @@ def measure_random(count, seed, most, part=None):
 
 def compile_first(count, seed, most, processes=12):
     """Compile for the random products in several processes at a time: what they find stays in Triton's cache."""
-    from benchmarks.kernels.gemm_hopper import compile_for
+    if not torch.version.hip and torch.cuda.get_device_capability() == (9, 0):
+        from benchmarks.kernels.gemm_hopper import compile_for
 
-    if not torch.version.hip:  # Hopper's tiles are many, and come in several products: each of them once
+        # Hopper's tiles are many, and come in several products: each of them once.
         products = [(m, n, k, b_t, t) for t, m, n, k, b_t in random_products(count, seed)]
         compile_for(products, most)
     command = [sys.executable, "-m", "benchmarks.kernels.gemm", "--random", str(count), "--seed", str(seed)]

@@ -116,7 +116,7 @@ def _fetch_for_all_asm(kernel, parameter, parts, sharers, CTAS, shape, row_bytes
 
     A descriptor is no operand of Triton's inline assembly, so it is named as the kernel's parameter. The predicate of
     the fetch is the elected thread and nothing else: the assembler then keeps all of this in uniform registers. Mixed
-    with a comparison it took a multiprocessor three times as many instructions.
+    with a comparison, it moved descriptors to and fro between both kinds of registers, twice as many instructions.
     """
     each, wide = shape[0] // parts, min(row_bytes, 128)
     lines = [

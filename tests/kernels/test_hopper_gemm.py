@@ -202,8 +202,21 @@ def test_in_two_columns_a_cluster_asks_for_a_once_too(compiled, ctas, flip):
     below = [(1 << down) - 1 << i // down * down for i in range(ctas)]
     beside = [(1 | 1 << down) << i % down for i in range(ctas)]
     assert receivers(kernel, ctas) == [beside, beside, below]
+    counts = re.findall(r"mbarrier\.init\.shared::cta\.b64 \[%r\d+\], (\d+);", ptx)
+    assert set(counts) == {"1", str(2 * (down + 1))}, "two warpgroups of each program in the same row or column"
     expected = (2 * 64 + 128) * 64 * 2
     assert f"expect_tx.shared::cta.b64 _, [%r0], {expected}" in re.sub(r"\[%r\d+\]", "[%r0]", ptx)
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_a_warpgroup_that_is_alone_begins_two_steps_in_fp8(compiled, tmp_path, parties):
+    """It waits for the first of them while the second is under way; two warpgroups multiply by turns."""
+    tile = next(t for t in HOPPER_TILES[8] if (t.parties, t.ctas, t.per) == (parties, 1, 1))
+    hopper.gemm_hopper(empty(1000, 4112, dtype=FP8), empty(3000, 4112, dtype=FP8).T, tile=tile)
+    (kernel,) = kernels(compiled)
+    waits = re.findall(r"wgmma\.wait_group\.sync\.aligned (\d)", kernel.asm["ptx"])
+    assert waits == (["1", "0", "0"] if parties == 1 else ["0", "0"])
+    assert assembled(kernel, tmp_path) == (0, False)
 
 
 @in_clusters

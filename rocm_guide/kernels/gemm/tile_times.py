@@ -119,8 +119,11 @@ def time_tiles(
     Raises:
         KernelError: as ``gemm`` does; or there is no GPU, or a graph is being captured here.
     """
+    from rocm_guide.kernels.gemm.tiled import check_operands
+
     if why := why_not_timed(a):
         raise KernelError(why)
+    check_operands(a, b, bias, architecture(a))
     out_dtype = out_dtype or _usual_type(a, bias, activation, alpha)
     return tile_times(a, b, bias, activation, alpha == 1.0, out_dtype, tf32, most)
 
@@ -170,6 +173,8 @@ def tile_times(
             ways[name_of(tile)] = tile, calls
         except (OutOfResources, torch.OutOfMemoryError):
             continue
+    if not us:
+        raise KernelError(f"a {tuple(a.shape)} and b {tuple(b.shape)}: no tile had room to be timed; free GPU memory")
     least = min(us.values())
     near = [name for name in sorted(us, key=us.__getitem__)[:FINALISTS] if us[name] <= NEAR * least]
     turns = [[_graph_time(ways[name][1], 5) for name in near] for _ in range(TURNS)] if len(near) > 1 else []
@@ -220,7 +225,7 @@ def _graph_time(calls: Sequence[Callable[[], Any]], replays: int) -> float:
         end.record()
     torch.cuda.current_stream().wait_stream(side)
     end.synchronize()
-    count = max(8, min(400, int(GRAPH_US / max(start.elapsed_time(end) * 1e3, 1.0)) + 1))
+    count = max(4, min(400, int(GRAPH_US / max(start.elapsed_time(end) * 1e3, 1.0)) + 1))
     graph, kept, samples = torch.cuda.CUDAGraph(), [], []
     # Other threads may go on allocating: a loader that pins memory, say.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):

@@ -25,8 +25,8 @@ A product may also be computed flipped, as C^T = B^T A^T, where that fits its si
 B^T, and only the strips that leave for C are turned round.
 
 fp8 products are added by the matrix unit with about 14 bits. So each sum of BK products is taken out and added to a
-total in fp32; while one warpgroup adds, the other one multiplies. Where there are registers for it, each begins two
-steps before it adds the first, so that the matrix unit has something to do meanwhile.
+total in fp32; while one warpgroup adds, the other one multiplies. One that is alone begins two steps before it adds
+the first, so that the matrix unit has something to do meanwhile.
 
 Written in Gluon (:mod:`rocm_guide.kernels.gluon`). Nothing here concerns AMD GPUs.
 """

@@ -123,8 +123,11 @@ class HopperTile:
 
     @property
     def adds(self) -> str:
-        """In fp8: whether a warpgroup begins "steps" one by one or in "pairs", which takes half as many registers more;
-        a thread has 255 at most."""
+        """In fp8: whether a warpgroup begins "steps" one by one or in "pairs", which takes half as many registers more.
+
+        On an H100 pairs made 867 x 256 x 5,120 by 64 x 40 a sixth faster. Two warpgroups multiply by turns anyway, and
+        take longer with pairs: 1,857 x 2,304 x 6,848 by two of 64 x 136 took 59 us and not 52.
+        """
         return "pairs" if self.parties == 1 and self.per == 1 else "steps"
 
     @property
