@@ -36,6 +36,10 @@ class TileTime:
     name: str
     us: float
 
+    def __str__(self) -> str:
+        """For reading."""
+        return f"{self.us:,.1f} us, {self.name}"
+
 
 def name_of(tile: Any) -> str:
     """A tile's name in a file.
@@ -63,14 +67,15 @@ def general_tiles(arch: str, bits: int) -> list[GemmTile]:
 
 def hopper_tiles(bits: int) -> dict[str, Any]:
     """All tiles of Hopper's own kernel by name, with every way to share out K and to copy operands that is chosen."""
-    try:
+    found: dict[str, Any] = {}
+    with contextlib.suppress(ImportError, AttributeError):  # a Triton without Gluon
         from rocm_guide.kernels.gemm.hopper.configs import ACROSS, MOST_PARTS, Operands, candidates
         from rocm_guide.kernels.gluon import CLUSTERS
-    except (ImportError, AttributeError):
-        return {}
-    tiles = candidates(bits, Operands(ACROSS, ACROSS), CLUSTERS)
-    ways = (replace(t, parts=p) for t in tiles for p in range(1, 2 if t.stream else MOST_PARTS + 1))
-    return {name_of(t): t for t in ways}
+
+        for t in candidates(bits, Operands(ACROSS, ACROSS), CLUSTERS):
+            ways = (replace(t, parts=parts) for parts in range(1, 2 if t.stream else MOST_PARTS + 1))
+            found.update((name_of(way), way) for way in ways)
+    return found
 
 
 def tiles_to_time(

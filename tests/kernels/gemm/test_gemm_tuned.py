@@ -97,6 +97,7 @@ def test_the_file_is_written_after_each_product_and_read_again(timed, launched, 
     assert len(stored["tiles"]) == 2 and set(stored["tiles"].values()) == {name_of(WIDE)}
     assert [kind for kind, _ in seen] == sorted(stored["tiles"], key=lambda kind: "x70x" not in kind)
     assert all(times[0].us <= times[1].us for _, times in seen)
+    assert str(seen[0][1][0]) == "5.0 us, 32x64x32, 4 warps, 2 stages, group 8"
     forget_tiles()
     assert load_tiles(file) == 2
     gemm(*product(device))
