@@ -204,6 +204,11 @@ def test_in_two_columns_a_cluster_asks_for_a_once_too(compiled, ctas, flip):
     assert receivers(kernel, ctas) == [beside, beside, below]
     counts = re.findall(r"mbarrier\.init\.shared::cta\.b64 \[%r\d+\], (\d+);", ptx)
     assert set(counts) == {"1", str(2 * (down + 1))}, "two warpgroups of each program in the same row or column"
+    # A thread arrives at the program of its number if that one, by the bits in which both differ, is in either.
+    lines = "\n".join(line.strip() for line in ptx.splitlines() if not line.strip().startswith(".loc"))
+    below = re.findall(r"setp\.lt\.u32 below, other, (\d+);\nand\.b32 other, other, (\d+);\n", lines)
+    assert len(below) == ptx.count("and.pred does, does, beside;") == ptx.count("@does mbarrier.arrive") == 4
+    assert set(below) == {(str(down), str(down - 1))}
     expected = (2 * 64 + 128) * 64 * 2
     assert f"expect_tx.shared::cta.b64 _, [%r0], {expected}" in re.sub(r"\[%r\d+\]", "[%r0]", ptx)
 
