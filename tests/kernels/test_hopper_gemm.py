@@ -216,7 +216,7 @@ def test_in_two_columns_a_cluster_asks_for_a_once_too(compiled, ctas, flip):
 @pytest.mark.parametrize("parties", [1, 2])
 def test_a_warpgroup_that_is_alone_begins_two_steps_in_fp8(compiled, tmp_path, parties):
     """It waits for the first of them while the second is under way; two warpgroups multiply by turns."""
-    tile = next(t for t in HOPPER_TILES[8] if (t.parties, t.ctas, t.per) == (parties, 1, 1))
+    tile = replace(next(t for t in HOPPER_TILES[8] if (t.parties, t.ctas, t.per) == (parties, 1, 1)), blocks=(64,))
     hopper.gemm_hopper(empty(1000, 4112, dtype=FP8), empty(3000, 4112, dtype=FP8).T, tile=tile)
     (kernel,) = kernels(compiled)
     waits = re.findall(r"wgmma\.wait_group\.sync\.aligned (\d)", kernel.asm["ptx"])

@@ -82,7 +82,9 @@ def products(rooms, at, sums, FORM: gl.constexpr, GROUP: gl.constexpr, ADD: gl.c
         found = begin_products(a_stages.index(at[0]), b, some, widths_of(BLOCKS, FIRST, END), A_T, B_T, FORM[4], ADD)
     else:
         x, b = operand(a_stages, at[0], A_T), operand(b_rooms[FIRST], at[1], B_T)
-        sum_0 = some[0] if ADD else gl.zeros(some[0].shape, gl.float32, some[0].type.layout)
+        # As a constant: Triton 3.6 takes what stands in an expression for a value of the kernel.
+        LAYOUT: gl.constexpr = some[0].type.layout
+        sum_0 = some[0] if ADD else gl.zeros(some[0].shape, gl.float32, LAYOUT)
         found = (hopper.warpgroup_mma(x, b, sum_0, use_acc=ADD, is_async=True),)
     return found
 
