@@ -124,12 +124,13 @@ def time_tiles(
     Raises:
         KernelError: as ``gemm`` does; or there is no GPU, or a graph is being captured here.
     """
-    from rocm_guide.kernels.gemm.tiled import check_operands
+    from rocm_guide.kernels.gemm.tiled import check_operands, usual_type
 
     if why := why_not_timed(a):
         raise KernelError(why)
     check_operands(a, b, bias, architecture(a))
-    out_dtype = out_dtype or _usual_type(a, bias, activation, alpha)
+    plain = activation == "none" and bias is None and alpha == 1.0
+    out_dtype = out_dtype or usual_type(a, plain)
     return tile_times(a, b, bias, activation, alpha == 1.0, out_dtype, tf32, most)
 
 
@@ -149,13 +150,6 @@ def why_not_timed(tensor: torch.Tensor) -> str:
     if torch.cuda.is_current_stream_capturing():
         return "a graph is being captured, in which nothing can be timed: do it before"
     return ""
-
-
-def _usual_type(a: torch.Tensor, bias: Any, activation: str, alpha: float) -> torch.dtype:
-    import torch
-
-    whole = a.dtype == torch.int8 and bias is None and activation == "none" and alpha == 1.0
-    return a.dtype if a.element_size() > 1 else torch.int32 if whole else torch.bfloat16
 
 
 def tile_times(

@@ -170,6 +170,14 @@ def gemm(
     return planned(plan_gemm, (a, b, bias), activation, alpha == 1.0, out_dtype, tf32, tile)(a, b, bias, alpha)
 
 
+def usual_type(a: torch.Tensor, plain: bool) -> torch.dtype:
+    """The type of C: that of A, for fp8 bfloat16, for int8 int32 if there is no epilogue (``plain``)."""
+    import torch
+
+    whole = a.dtype == torch.int8 and plain
+    return a.dtype if a.element_size() > 1 else torch.int32 if whole else torch.bfloat16
+
+
 def plan_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -190,7 +198,7 @@ def plan_gemm(
     (m, k), n, integer, device = a.shape, b.shape[1], a.dtype == torch.int8, a.device
     plain = activation == "none" and bias is None and no_factor
     if out_dtype is None:
-        out_dtype = a.dtype if a.element_size() > 1 else torch.int32 if integer and plain else torch.bfloat16
+        out_dtype = usual_type(a, plain)
     allowed = torch.float16, torch.bfloat16, torch.float32, *((torch.int32,) if integer and plain else ())
     check_dtype("out", torch.empty(0, dtype=out_dtype, device=device), allowed)
     new_c = maker(a, shape or (m, n), out_dtype)
@@ -203,14 +211,15 @@ def plan_gemm(
     few = operations < FEW_OPERATIONS and uncopied
     if tile is None:
         tile = tuned_tile(arch, a, b, bias, activation, no_factor, out_dtype, tf32)
-    if (tile is None and arch == "sm_90" and not few) or not (tile is None or isinstance(tile, GemmTile)):
-        plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape, tile) if arch == "sm_90" else None
+    general = tile if isinstance(tile, GemmTile) else None
+    if arch == "sm_90" and general is None and not (tile is None and few):
+        plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape, tile)
         if plan is not None:
             return plan
-    if not (tile is None or isinstance(tile, GemmTile)):
+    if tile is not general:
         raise KernelError(f"tile={tile}: the kernel of Hopper does not serve this product on {arch}; leave it out")
     kind: dict[str, Any] = {"aligned": aligned, "weight": weight, "small": small, "activation": activation}
-    t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), **kind)
+    t = general or pick_gemm_tile(m, n, bits, arch, unit_count(a), **kind)
     (as_a, a_kind), (as_b, b_kind) = (
         operand_maker(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
     )

@@ -165,7 +165,7 @@ def copier(matrices: Sequence[torch.Tensor], overlap: bool = True) -> Callable[.
         (sum(blocks for blocks, *_ in sizes),),
         (*first, *last[1:]),
         {"FORM": forms[0], "OTHER_FORM": forms[-1], "PDL": overlap},
-        {"num_warps": 8, "launch_pdl": overlap} if overlap else {"num_warps": 8},
+        {"num_warps": 8} | ({"launch_pdl": True} if overlap else {}),
     )
 
     def copies(*matrices: torch.Tensor) -> list[torch.Tensor]:
