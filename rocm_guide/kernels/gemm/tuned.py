@@ -47,8 +47,8 @@ LIMIT = 16 << 20
 
 #: Tiles by the kind of product, for the current process.
 _known: dict[str, Any] = {}
-#: What times a product of a kind that is not known, inside :func:`tuning`.
-_tuner: Callable[..., Any] | None = None
+#: What finds the tile of a kind of product that is not known, inside :func:`tuning`.
+_tuner: Callable[..., None] | None = None
 
 
 def kind_of(a: torch.Tensor, b: torch.Tensor, activation: str, out_dtype: torch.dtype, tf32: bool, arch: str) -> str:
@@ -82,7 +82,7 @@ def tuned_tile(
         return None
     kind = kind_of(a, b, activation, out_dtype, tf32, arch)
     if kind not in _known and _tuner is not None:
-        return _tuner(kind, a, b, bias, activation, no_factor, out_dtype, tf32)
+        _tuner(kind, a, b, bias, activation, no_factor, out_dtype, tf32)
     return _known.get(kind)
 
 
@@ -182,9 +182,9 @@ def tuning(
     if path is not None and path.exists():
         load_tiles(path)
 
-    def tune(kind: str, a: Any, b: Any, bias: Any, *options: Any) -> Any:
+    def tune(kind: str, a: Any, b: Any, bias: Any, *options: Any) -> None:
         if why_not_timed(a):
-            return None
+            return
         activation, no_factor, out_dtype, tf32 = options
         times = tile_times(a, b, bias, activation, no_factor, out_dtype, tf32, most)
         _known[kind] = times[0].tile
@@ -192,7 +192,6 @@ def tuning(
             _write(path)
         if progress is not None:
             progress(kind, times)
-        return _known[kind]
 
     forget_plans()
     _tuner = tune
