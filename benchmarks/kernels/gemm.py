@@ -191,7 +191,7 @@ def measure_random(count, seed, most, part=None):
             if not worst < 0.01:
                 raise SystemExit(f"{way} {dtype} {m}x{n}x{k}: differs from the library by {worst:.3g} of the norm")
         del got
-        us = take_turns(ways, nbytes, 2)
+        us = take_turns(ways, nbytes)
         name = f"{str(dtype).removeprefix('torch.')}, {'A B^T' if weight else 'A B'}"
         ratio, tuned = (round(us["library"][0] / us[way][0], 4) for way in ("ours", "ours, tuned"))
         rows.append({"case": name, "shape": [m, n, k], "us": us, "ratio": ratio, "tuned": tuned, "tile": name_of(tile)})

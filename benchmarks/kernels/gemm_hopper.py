@@ -78,7 +78,7 @@ FITTED = ("rate", "step")
 #: By programs of a cluster, and how many are beside each other.
 CLUSTER_NAMES = {(1, 1): "", (2, 1): "c", (2, 2): "w", (4, 1): "q", (4, 2): "d", (8, 2): "e", (8, 4): "h"}
 #: Ways that a sweep times of each product.
-MOST = 20
+MOST = 16
 
 
 def name_of(tile, bits):

@@ -22,10 +22,10 @@ __all__ = ["TileTime", "time_tiles"]
 MOST = 12
 #: From so many operations on Hopper's own kernel is always faster where it serves.
 LARGE = 1e9
-#: A graph of calls takes about so many microseconds.
-GRAPH_US = 1500.0
+#: A graph of calls takes about so many microseconds; where tiles take turns, each has the GPU for so many at a time.
+GRAPH_US, TURN_US = 1500.0, 4000.0
 #: How many tiles are timed again, by turns, and how many times; and by how much they may be slower at first.
-FINALISTS, TURNS, NEAR = 4, 3, 1.08
+FINALISTS, TURNS, NEAR = 4, 5, 1.08
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def time_tiles(
     """Time the tiles that :func:`rocm_guide.kernels.gemm.tiled.gemm` could take for a product, on this GPU.
 
     Each is called on copies of the operands in turn, which together exceed the last cache, because in a model nothing
-    of a layer is still in the cache when the layer comes round again. The fastest four are timed again, by turns.
+    of a layer is still in the cache when the layer comes round again. The fastest four are timed again, by turns and
+    without a rest between them: a GPU that rested is faster for a while, until its power is at the limit.
 
     Args:
         a, b, bias, activation, alpha, out_dtype, tf32: as ``gemm`` takes them.
@@ -168,7 +169,7 @@ def tile_times(
         try:
             plan = plan_gemm(a, b, bias, activation, no_factor, out_dtype, tf32, tile)
             calls = [partial(plan, x, y, bias, 1.0) for x, y in pairs]
-            us[name_of(tile)] = _graph_time(calls, 3)
+            us[name_of(tile)] = _first_time(calls)
             ways[name_of(tile)] = tile, calls
         except (OutOfResources, torch.OutOfMemoryError):
             continue
@@ -176,8 +177,9 @@ def tile_times(
         raise KernelError(f"a {tuple(a.shape)} and b {tuple(b.shape)}: no tile had room to be timed; free GPU memory")
     least = min(us.values())
     near = [name for name in sorted(us, key=us.__getitem__)[:FINALISTS] if us[name] <= NEAR * least]
-    turns = [[_graph_time(ways[name][1], 5) for name in near] for _ in range(TURNS)] if len(near) > 1 else []
-    us.update(zip(near, map(statistics.median, zip(*turns, strict=True)), strict=False))
+    if len(near) > 1:
+        with contextlib.suppress(torch.OutOfMemoryError):  # then the first times have to do
+            us.update(zip(near, _times_by_turns([ways[name][1] for name in near]), strict=True))
     # Those timed once stay behind those timed again.
     order = sorted(us, key=lambda name: (name not in near, us[name]))
     return [TileTime(ways[name][0], name, us[name]) for name in order]
@@ -206,37 +208,59 @@ def _alike(x: torch.Tensor) -> torch.Tensor:
     return room.as_strided(x.shape, x.stride(), off).copy_(x)
 
 
-def _graph_time(calls: Sequence[Callable[[], Any]], replays: int) -> float:
-    """Microseconds of a call, of many in a graph: the median of some replays."""
+def _first_time(calls: Sequence[Callable[[], Any]]) -> float:
+    """Microseconds of a call, the median of three replays of a graph."""
+    graph, count = _graph_of(calls)
+    graph.replay()
+    return statistics.median(_replay_time(graph, count) for _ in range(3))
+
+
+def _times_by_turns(contenders: Sequence[Sequence[Callable[[], Any]]]) -> list[float]:
+    """Microseconds of a call of each, who take turns: the median of the turns. The first one only warms up."""
     import torch
 
-    def events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    pool = torch.cuda.graph_pool_handle()  # outputs of one may lie where another's did
+    graphs = [_graph_of(calls, pool) for calls in contenders]
+    replays = [1 + int(TURN_US / (count * _replay_time(graph, count))) for graph, count in graphs]
+    turns = [
+        [_replay_time(graph, count, times) for (graph, count), times in zip(graphs, replays, strict=True)]
+        for _ in range(1 + TURNS)
+    ]
+    return [statistics.median(us) for us in zip(*turns[1:], strict=True)]
+
+
+def _graph_of(calls: Sequence[Callable[[], Any]], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of the calls, again and again, and how many it has."""
+    import torch
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for call in calls[:2]:  # compiles, and then knows the kind of call
             call()
-        start, end = events()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         calls[0]()
         end.record()
     torch.cuda.current_stream().wait_stream(side)
     end.synchronize()
     count = max(4, min(400, int(GRAPH_US / max(start.elapsed_time(end) * 1e3, 1.0)) + 1))
-    graph, kept, samples = torch.cuda.CUDAGraph(), [], []
+    graph, kept = torch.cuda.CUDAGraph(), []
     # Other threads may go on allocating: a loader that pins memory, say.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         for i in range(count):
-            kept.append(calls[i % len(calls)]())
-    graph.replay()
-    for _ in range(replays):
-        start, end = events()
-        start.record()
+            kept.append(calls[i % len(calls)]())  # each call writes to memory of its own
+    return graph, count
+
+
+def _replay_time(graph: torch.cuda.CUDAGraph, count: int, times: int = 1) -> float:
+    """Microseconds of a call, of ``count`` in a graph."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(times):
         graph.replay()
-        end.record()
-        end.synchronize()
-        samples.append(start.elapsed_time(end) * 1e3 / count)
-    graph.reset()
-    return statistics.median(samples)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / (count * times)
