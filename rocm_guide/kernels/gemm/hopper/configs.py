@@ -74,28 +74,28 @@ class Costs:
     in place of one: see APART.
     """
 
-    start: float = 2.63
+    start: float = 2.56
     late: float = 0.263
-    cluster: float = 0.849
-    store: float = 0.126
-    upright: float = 0.225
-    flipped: float = 0.194
-    odd_upright: float = 1.16
-    odd_flipped: float = 0.812
-    crossed: float = 1.18
-    scattered: float = 1.29
+    cluster: float = 0.644
+    store: float = 0.0646
+    upright: float = 0.261
+    flipped: float = 0.254
+    odd_upright: float = 1.07
+    odd_flipped: float = 0.938
+    crossed: float = 1.22
+    scattered: float = 1.06
     stream: float = 8.02
-    add: float = 0.994
-    copy: float = 2.73
+    add: float = 1.31
+    copy: float = 2.35
     line: float = 0.00113
-    sector: float = 0.00146
-    across: float = 0.00268
-    alone: float = 0.411
-    read: float = 3930.0
-    written: float = 1890.0
-    copied: float = 3060.0
+    sector: float = 0.00155
+    across: float = 0.00266
+    alone: float = 0.209
+    read: float = 2940.0
+    written: float = 1870.0
+    copied: float = 2990.0
     streamed: float = 1.67
-    sustained: float = 1160.0
+    sustained: float = 1180.0
     apart: float = 1.0
 
 
@@ -278,7 +278,7 @@ def pick_hopper_tile(
     """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
-    ('128x256x64, flipped', '64x192x64 in 8')
+    ('128x256x64, flipped', '64x96x64 in 4')
     """
     tiles = candidates(bits, operands, clusters)
     if not clusters:
