@@ -580,6 +580,20 @@ def test_the_choice_is_near_the_best_that_was_timed():
     assert statistics.median(best) > 1.05
 
 
+def test_the_fit_has_the_model_that_chooses():
+    """All ways at once, as :class:`Model` has them, which looks itself that its times are those of expected_time; and
+    leaving out what cannot be chosen leaves the choice as it is."""
+    model = benchmark.Model(benchmark.stored(RESULTS)[::24])
+    timed, (least, _, chosen) = model.us[model.timed], model.choice(model.expected)
+    took, ways = model.us[chosen], len(model.us)
+    model.leave_out()
+    assert len(model.us) == len(model.entries) == len(model.names) < ways / 2
+    found, _, chosen = model.choice(model.expected)
+    assert (found == least).all() and (model.us[chosen] == took).all() and (model.us[model.timed] == timed).all()
+    (m, n, k, bits, operands), tile = model.entries[-1]
+    assert model.expected[-1] == pytest.approx(expected_time(tile, m, n, k, bits, benchmark.UNITS, operands))
+
+
 def test_a_measured_choice_is_near_the_best():
     """The stored figures of random products (benchmarks/kernels/gemm.py), to none of which constants were fitted."""
     found = json.loads((RESULTS / "gemm_random.json").read_text())
