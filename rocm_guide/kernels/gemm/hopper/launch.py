@@ -31,7 +31,7 @@ from rocm_guide.kernels.gemm.hopper.kernel import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
 from rocm_guide.kernels.gemm.hopper.wide import columns_fetched
 from rocm_guide.kernels.gemm.stream_k import stream_plan
-from rocm_guide.kernels.gemm.tiled import check_operands
+from rocm_guide.kernels.gemm.tiled import check_operands, usual_type
 from rocm_guide.kernels.gluon import CLUSTERS, divided, parts_fetched
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 
@@ -253,8 +253,8 @@ def gemm_hopper(
     Raises:
         KernelError: this kernel does not fit the product.
     """
-    out_dtype = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
     plain = activation == "none" and bias is None and alpha == 1.0
+    out_dtype = out_dtype or usual_type(a, plain)
     plan = planned(_checked_plan, (a, b, bias), activation, plain, out_dtype, tile)
     return plan(a, b, bias, alpha)
 
