@@ -222,24 +222,22 @@ def test_hoppers_tile_needs_hoppers_kernel(device):
 
 
 def test_tiles_take_turns_and_the_first_turn_does_not_count(monkeypatch):
-    """On graphs that are not there: of two tiles, one needs 10 us and one 500; at first each is ten times as fast."""
+    """On graphs that are not there: of two tiles, one takes 10 us and one 500, and 1 us longer in each turn."""
     us, asked = {"short": 10.0, "long": 500.0}, []
 
     def replay_time(graph, count, times=1):
         asked.append((graph, times))
-        return us[graph] / (10 if len(asked) <= 4 else 1) + len(asked) % 3
+        return us[graph] + max((len(asked) - 3) // 2, 0)
 
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(tile_times, "_graph_of", lambda calls, pool: (calls, 4))
     monkeypatch.setattr(tile_times, "_replay_time", replay_time)
     found = tile_times._times_by_turns(["short", "long"])
-    assert [round(t, -1) for t in found] == [10, 500], "not of the first turn, nor of the times by which it is planned"
-    turns = asked[2:]
-    assert len(turns) == 2 * (1 + tile_times.TURNS) and [name for name, _ in turns] == ["short", "long"] * (
-        len(turns) // 2
-    )
-    # Each has the GPU for about as long, by what a call took at first: 2 us and 52, of four in a graph.
-    assert [times for _, times in turns[:2]] == [1 + int(tile_times.TURN_US / (4 * first)) for first in (2, 52)]
+    middle = (1 + tile_times.TURNS) / 2
+    assert found == [10 + middle, 500 + middle], "the median of all turns but the first"
+    # Each has the GPU for about as long, by what a call took at first; of four in a graph.
+    times = {name: 1 + int(tile_times.TURN_US / (4 * first)) for name, first in us.items()}
+    assert asked == [("short", 1), ("long", 1), *list(times.items()) * (1 + tile_times.TURNS)]
 
 
 @needs_gpu
