@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Our GEMMs against cuBLAS (hipBLASLt on ROCm) on this GPU: large squares in every type, then ragged shapes.
 
-Contenders take turns (a GPU that gets warm slows down, and everybody should feel it alike), each turn one CUDA graph on
-inputs that exceed the last cache; medians over the turns. See benchmarks/timing.py.
+Contenders take turns, in another order each time: whoever comes after a kernel that took much power is slower, by up
+to a tenth. Each turn is one CUDA graph on inputs that exceed the last cache. See benchmarks/timing.py.
 
     python -m benchmarks.kernels.gemm              # measure, write results/gemm.json and the plots
     python -m benchmarks.kernels.gemm --ragged     # the general kernel and stream-K, into results/gemm_ragged.json
@@ -24,10 +24,10 @@ import torch
 
 from benchmarks.timing import RESULTS, copies_past_cache, save, save_plot, tensors, time_graph
 from rocm_guide.device import Timing
-from rocm_guide.kernels.gemm.tile_times import MOST
+from rocm_guide.kernels.gemm.tile_times import MOST, orders
 
 N = 8192
-TURNS = 5
+TURNS = 6
 #: (M, N, K). On 132 multiprocessors the last round of these is mostly idle, with tiles of 128 x 256 and of 128 x 128.
 RAGGED = (
     (1280, 3584, 8192),
@@ -50,9 +50,9 @@ DRAWN = (
 def take_turns(ways, nbytes, turns=TURNS):
     """Median and spread in microseconds of every way: name -> make(i)."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(turns):
-        for name, make in ways.items():
-            samples[name].append(time_graph(make, nbytes, replays=3, at_least_us=1).us)
+    for order in orders(list(ways), turns):
+        for name in order:
+            samples[name].append(time_graph(ways[name], nbytes, replays=3, at_least_us=1).us)
     result = {}
     for name, us in samples.items():
         timing = Timing.of(us)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How the constants were measured by which Hopper's GEMM chooses its tile (rocm_guide/kernels/gemm/hopper/configs.py).
+"""How the constants were measured by which Hopper's GEMM chooses its tile (rocm_guide/kernels/gemm/hopper/times.py).
 
 Random products, drawn as benchmarks/kernels/gemm.py draws them, are timed on the tiles that the chooser thinks best,
 each also with K in parts, and on the library. From these times the constants are fitted. Before a tile is timed it has
@@ -30,7 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from rocm_guide.kernels.gemm.hopper.configs import (
+from rocm_guide.kernels.gemm.hopper.configs import candidates, in_parts, likely_tiles
+from rocm_guide.kernels.gemm.hopper.tiles import HOPPER_TILES
+from rocm_guide.kernels.gemm.hopper.times import (
     ACROSS,
     COSTS,
     IN_LINES,
@@ -39,15 +41,11 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     Operands,
     asked_for,
     at_once,
-    candidates,
     expected_time,
-    in_parts,
     is_scattered,
-    likely_tiles,
     tiles_of,
     together,
 )
-from rocm_guide.kernels.gemm.hopper.tiles import HOPPER_TILES
 from rocm_guide.kernels.gluon import CLUSTERS
 
 UNITS = 132
@@ -82,10 +80,10 @@ MOST = 16
 
 
 def name_of(tile, bits):
-    """b: 16 bits, f: 8; p: programs of a multiprocessor; c, q: in clusters of two, four; w, d, e, h: of two, four and
-    eight in two columns, of eight in four; t: flipped; s: stream; k: parts of K; +: copied.
+    """b: 16 bits, f: 8; o: 128 rows of one warpgroup; p: programs of a multiprocessor; c, q: in clusters of two, four;
+    w, d, e, h: of two, four and eight in two columns, of eight in four; t: flipped; s: stream; k: parts of K; +: copied
     """
-    name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.bn}{f'p{tile.per}' if tile.per > 1 else ''}"
+    name = f"{'f' if bits == 8 else 'b'}{tile.bm}x{tile.bn}{'o' * tile.alone}{f'p{tile.per}' if tile.per > 1 else ''}"
     name += CLUSTER_NAMES[tile.ctas, tile.across] + "t" * tile.flip
     name += "s" if tile.stream else f"k{tile.parts}" if tile.parts > 1 else ""
     return name + (f"+{tile.copied}" if tile.copied else "")

@@ -19,7 +19,9 @@ from benchmarks.timing import RESULTS
 from rocm_guide.kernels.gemm import tiled
 from rocm_guide.kernels.gemm.hopper import helpers
 from rocm_guide.kernels.gemm.hopper import launch as hopper
-from rocm_guide.kernels.gemm.hopper.configs import (
+from rocm_guide.kernels.gemm.hopper.configs import candidates, in_parts, pick_hopper_tile
+from rocm_guide.kernels.gemm.hopper.tiles import HOPPER_TILES
+from rocm_guide.kernels.gemm.hopper.times import (
     ACROSS,
     APART,
     COSTS,
@@ -27,13 +29,9 @@ from rocm_guide.kernels.gemm.hopper.configs import (
     IN_SECTORS,
     ODD,
     Operands,
-    candidates,
     expected_time,
     group_of,
-    in_parts,
-    pick_hopper_tile,
 )
-from rocm_guide.kernels.gemm.hopper.tiles import HOPPER_TILES
 from rocm_guide.kernels.gluon import CLUSTERS
 from tests.kernels.pretend_hopper import MULTIPROCESSOR, SHARED_MEMORY, assembled, empty
 
@@ -534,18 +532,27 @@ def test_the_choice_has_the_least_expected_time(bits, operands):
     assert all(t.parts <= 10496 // t.bk // 3 for t in ways)
 
 
-def test_few_columns_of_tiles_are_walked_row_by_row():
-    """If all are at work at once, and K is whole."""
-    tile = next(t for t in HOPPER_TILES[16] if t.parties == t.ctas == 1 and t.width == 72)
-    assert group_of(tile, 1888, 280, 132) == group_of(replace(tile, flip=True), 280, 1888, 132) == 1
-    for way, m, n in (
-        (tile, 1888, 576),
-        (replace(tile, flip=True), 1888, 280),
-        (replace(tile, parts=2), 1888, 280),
-    ):
-        assert group_of(way, m, n, 132) == tile.group == 16
-    for columns, group in ((3, 1), (4, 16)):
-        assert group_of(tile, 9 * 64, columns * 72, 132) == group, "three times as many rows"
+def test_the_taller_c_is_the_fewer_rows_are_walked_together():
+    """By tiles of one program, in one round and in several; in pairs, in fours; as wide as its transpose is tall."""
+
+    def groups(tile, *sizes):
+        assert [group_of(replace(tile, flip=not tile.flip), n, m, 132) for m, n in sizes] == [
+            group_of(tile, m, n, 132) for m, n in sizes
+        ]
+        return [group_of(tile, m, n, 132) for m, n in sizes]
+
+    small, usual, pair, four = (
+        next(t for t in HOPPER_TILES[16] if (t.parties, t.ctas, t.across, t.width) == kind)
+        for kind in ((1, 1, 1, 72), (2, 1, 1, 128), (2, 2, 1, 256), (2, 4, 1, 256))
+    )
+    # One round: wide, about square, tall.
+    assert groups(small, (280, 1888), (576, 576), (1888, 280)) == [16, 8, 1]
+    assert groups(usual, (256, 8192), (1024, 1024), (4096, 512)) == [8, 4, 1]
+    assert groups(replace(usual, parts=2), (2048, 256), (256, 4096)) == [4, 8], "each part of K has its rows"
+    # Several rounds: wide, about square, tall, a strip.
+    assert groups(usual, (1024, 16384), (8192, 8192), (16384, 4096), (65536, 512)) == [8, 4, 2, 1]
+    assert groups(pair, (1024, 16384), (8192, 8192), (8192, 512)) == [4, 4, 8]
+    assert groups(four, (1024, 16384), (8192, 8192), (4096, 512)) == [2, 2, 1]
 
 
 def test_an_instruction_for_each_block_takes_longer():

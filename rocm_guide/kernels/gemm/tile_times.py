@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocm_guide.kernels.arguments import KernelError, architecture
 from rocm_guide.kernels.gemm.configs import CONFIGS, RAGGED, SMALL, GemmTile
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TileTime", "time_tiles"]
 
+Contender = TypeVar("Contender")
+
 #: How many tiles of Hopper's own kernel are timed for a product, by default.
 MOST = 12
 #: From so many operations on Hopper's own kernel is always faster where it serves.
@@ -25,7 +27,7 @@ LARGE = 1e9
 #: A graph of calls takes about so many microseconds; where tiles take turns, each has the GPU for so many at a time.
 GRAPH_US, TURN_US = 1500.0, 4000.0
 #: How many tiles are timed again, by turns, and how many times; and by how much they may be slower at first.
-FINALISTS, TURNS, NEAR = 4, 5, 1.08
+FINALISTS, TURNS, NEAR = 5, 6, 1.1
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def hopper_tiles(bits: int) -> dict[str, Any]:
     """All tiles of Hopper's own kernel by name, with every way to share out K and to copy operands that is chosen."""
     found: dict[str, Any] = {}
     with contextlib.suppress(ImportError, AttributeError):  # a Triton without Gluon
-        from rocm_guide.kernels.gemm.hopper.configs import ACROSS, MOST_PARTS, Operands, candidates
+        from rocm_guide.kernels.gemm.hopper.configs import MOST_PARTS, candidates
+        from rocm_guide.kernels.gemm.hopper.times import ACROSS, Operands
         from rocm_guide.kernels.gluon import CLUSTERS
 
         for t in candidates(bits, Operands(ACROSS, ACROSS), CLUSTERS):
@@ -110,7 +113,7 @@ def time_tiles(
     """Time the tiles that :func:`rocm_guide.kernels.gemm.tiled.gemm` could take for a product, on this GPU.
 
     Each is called on copies of the operands in turn, which together exceed the last cache, because in a model nothing
-    of a layer is still in the cache when the layer comes round again. The fastest four are timed again, by turns and
+    of a layer is still in the cache when the layer comes round again. The fastest five are timed again, by turns and
     without a rest between them: a GPU that rested is faster for a while, until its power is at the limit.
 
     Args:
@@ -215,18 +218,33 @@ def _first_time(calls: Sequence[Callable[[], Any]]) -> float:
     return statistics.median(_replay_time(graph, count) for _ in range(3))
 
 
+def orders(contenders: Sequence[Contender], turns: int) -> Iterator[list[Contender]]:
+    """Who comes when in each turn. At the limit of its power a GPU is slower after a kernel that took much of it, so
+    the order changes: in six turns each of three comes first, second and last, and after each other one, twice.
+
+    >>> ["".join(order) for order in orders("abc", 6)]
+    ['abc', 'cba', 'bca', 'acb', 'cab', 'bac']
+    """
+    for turn in range(turns):
+        first = turn // 2 % len(contenders)
+        order = [*contenders[first:], *contenders[:first]]
+        yield order[::-1] if turn % 2 else order
+
+
 def _times_by_turns(contenders: Sequence[Sequence[Callable[[], Any]]]) -> list[float]:
-    """Microseconds of a call of each, who take turns: the median of the turns. The first one only warms up."""
+    """Microseconds of a call of each, who take turns: the median of the turns. One before these only warms up."""
     import torch
 
     pool = torch.cuda.graph_pool_handle()  # outputs of one may lie where another's did
     graphs = [_graph_of(calls, pool) for calls in contenders]
     replays = [1 + int(TURN_US / (count * _replay_time(graph, count))) for graph, count in graphs]
-    turns = [
-        [_replay_time(graph, count, times) for (graph, count), times in zip(graphs, replays, strict=True)]
-        for _ in range(1 + TURNS)
-    ]
-    return [statistics.median(us) for us in zip(*turns[1:], strict=True)]
+    us: list[list[float]] = [[] for _ in graphs]
+    for turn, order in enumerate(orders(range(len(graphs)), 1 + TURNS)):
+        for i in order:
+            time = _replay_time(*graphs[i], replays[i])
+            if turn:
+                us[i].append(time)
+    return [statistics.median(times) for times in us]
 
 
 def _graph_of(calls: Sequence[Callable[[], Any]], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -185,7 +186,8 @@ def test_all_tiles_of_the_tables_are_timed_under_names_of_their_own(bits):
 
 def test_every_way_of_hoppers_kernel_has_a_name_of_its_own():
     pytest.importorskip("triton.experimental.gluon")
-    from rocm_guide.kernels.gemm.hopper.configs import ACROSS, Operands, candidates
+    from rocm_guide.kernels.gemm.hopper.configs import candidates
+    from rocm_guide.kernels.gemm.hopper.times import ACROSS, Operands
     from rocm_guide.kernels.gluon import CLUSTERS
 
     for bits in (8, 16):
@@ -236,8 +238,20 @@ def test_tiles_take_turns_and_the_first_turn_does_not_count(monkeypatch):
     middle = (1 + tile_times.TURNS) / 2
     assert found == [10 + middle, 500 + middle], "the median of all turns but the first"
     # Each has the GPU for about as long, by what a call took at first; of four in a graph.
-    times = {name: 1 + int(tile_times.TURN_US / (4 * first)) for name, first in us.items()}
-    assert asked == [("short", 1), ("long", 1), *list(times.items()) * (1 + tile_times.TURNS)]
+    times = [(name, 1 + int(tile_times.TURN_US / (4 * first))) for name, first in us.items()]
+    turns = [asked[i : i + 2] for i in range(2, len(asked), 2)]
+    assert asked[:2] == [("short", 1), ("long", 1)] and len(turns) == 1 + tile_times.TURNS
+    assert all(sorted(turn) == sorted(times) for turn in turns) and turns[0] == times
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_turns_are_in_every_order_alike(count):
+    """In as many turns as there are orders of beginnings and directions, nobody has a better place than another."""
+    found = list(tile_times.orders(range(count), 2 * count))
+    for place in zip(*found, strict=True):
+        assert sorted(place) == sorted([*range(count)] * 2)
+    after = [pair for order in found for pair in pairwise(order)]
+    assert all(after.count((i, j)) == after.count((j, i)) for i in range(count) for j in range(count))
 
 
 @needs_gpu

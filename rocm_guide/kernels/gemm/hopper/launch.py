@@ -15,20 +15,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
 from rocm_guide.kernels.direct import of_stream
-from rocm_guide.kernels.gemm.hopper.configs import (
-    ACROSS,
-    IN_LINES,
-    IN_SECTORS,
-    ODD,
-    Operands,
-    at_once,
-    group_of,
-    likely_tiles,
-    pick_hopper_tile,
-)
+from rocm_guide.kernels.gemm.hopper.configs import likely_tiles, pick_hopper_tile
 from rocm_guide.kernels.gemm.hopper.helpers import LINE, SECTOR, adder, copier, whole_lines
 from rocm_guide.kernels.gemm.hopper.kernel import gemm_hopper_kernel
 from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
+from rocm_guide.kernels.gemm.hopper.times import ACROSS, IN_LINES, IN_SECTORS, ODD, Operands, at_once, group_of
 from rocm_guide.kernels.gemm.hopper.wide import columns_fetched
 from rocm_guide.kernels.gemm.stream_k import stream_plan
 from rocm_guide.kernels.gemm.tiled import check_operands, usual_type

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The tiles of the GEMM on NVIDIA's Hopper (:mod:`rocm_guide.kernels.gemm.hopper.kernel`), and what each costs.
 
-Which of them a product gets: :mod:`rocm_guide.kernels.gemm.hopper.configs`, which also says where the costs are from.
+Which of them a product gets: module ``configs`` beside this one; where the costs are from: module ``times``.
 """
 
 from __future__ import annotations
@@ -85,6 +85,11 @@ class HopperTile:
         return self.width * self.across
 
     @property
+    def alone(self) -> bool:
+        """Whether one warpgroup has all of as many rows as are usually those of two."""
+        return self.parties == 1 and self.rows > 64
+
+    @property
     def down(self) -> int:
         """How many programs of a cluster are one below the other."""
         return self.ctas // self.across
@@ -147,6 +152,7 @@ class HopperTile:
 
     def __str__(self) -> str:
         how = " stream" if self.stream else f" in {self.parts}" if self.parts > 1 else ""
+        how += ", one warpgroup" if self.alone else ""
         how += f", {self.per} at a time" if self.per > 1 else ""
         how += {1: "", 2: ", in pairs", 4: ", in fours", 8: ", in eights"}[self.ctas]
         how += {1: "", 2: ", in two columns", 4: ", in four columns"}[self.across] + (", flipped" if self.flip else "")
@@ -223,6 +229,25 @@ HOPPER_TILES: dict[int, tuple[HopperTile, ...]] = {
         HopperTile(64, (64,), 64, 13, 32, parties=1, ctas=8, across=4, rate=491, step=0.11),
         HopperTile(64, (64, 8), 64, 12, 32, parties=1, ctas=8, across=4, rate=498, step=0.12),
         HopperTile(64, (64, 32, 8), 64, 10, 32, parties=1, ctas=8, across=4, rate=556, step=0.14),
+        HopperTile(64, (64, 16), 64, 6, 32, parties=3, rate=640, step=0.24),
+        HopperTile(64, (64, 32, 16), 64, 5, 32, parties=3, rate=780, step=0.26),
+        HopperTile(64, (128, 16, 8), 64, 4, 16, parties=3, rate=850, step=0.28),
+        HopperTile(64, (128, 16, 8), 64, 5, 16, rate=865, step=0.26),
+        HopperTile(64, (128, 64, 32), 64, 4, 32, ctas=2, rate=870, step=0.33),
+        HopperTile(64, (128, 16), 64, 4, 32, parties=3, ctas=2, rate=840, step=0.28),
+        HopperTile(64, (128, 16), 64, 4, 32, parties=3, ctas=2, across=2, rate=830, step=0.28),
+        HopperTile(64, (64, 32), 64, 4, 32, parties=1, per=2, rate=720, step=0.25),
+        HopperTile(128, (64,), 64, 3, 32, parties=1, per=2, rate=700, step=0.25),
+        HopperTile(128, (64, 16), 64, 8, 32, parties=1, rate=700, step=0.19),
+        HopperTile(128, (64, 32, 16), 64, 7, 32, parties=1, rate=770, step=0.25),
+        HopperTile(128, (128,), 64, 6, 32, parties=1, rate=859, step=0.22),
+        HopperTile(128, (128, 16), 64, 5, 32, parties=1, rate=850, step=0.25),
+        HopperTile(128, (128, 32), 64, 5, 32, parties=1, rate=860, step=0.26),
+        HopperTile(128, (128, 64), 64, 5, 32, parties=1, rate=870, step=0.3),
+        HopperTile(128, (64, 32, 16), 64, 7, 32, parties=1, ctas=4, rate=760, step=0.25),
+        HopperTile(128, (128,), 64, 6, 32, parties=1, ctas=4, rate=840, step=0.22),
+        HopperTile(128, (128, 16), 64, 5, 32, parties=1, ctas=4, rate=840, step=0.25),
+        HopperTile(128, (128, 32), 64, 5, 32, parties=1, ctas=4, rate=860, step=0.26),
     ),
     8: (
         HopperTile(64, (32, 8), 128, 12, 32, parties=1, rate=764, step=0.075),
