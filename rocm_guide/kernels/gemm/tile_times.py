@@ -189,12 +189,15 @@ def tile_times(
 
 
 def _copies(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of operands that exceed the last cache together; with the same strides, and starts as well aligned."""
+    """Pairs of operands that exceed the last cache together, three at least; with the same strides, and starts as well
+    aligned. Of a pair twice as large as the cache a part is found there again, and 307 x 4,608 x 11,344, timed on one
+    pair on an H100, got a tile that takes 7 % longer on three.
+    """
     import torch
 
     properties = torch.cuda.get_device_properties(a.device)
     cache = max(properties.L2_cache_size, 256 << 20 if torch.version.hip else 0)  # MI300X: the Infinity Cache behind it
-    count = int(1.5 * cache / (a.nbytes + b.nbytes)) + 1
+    count = max(3, int(1.5 * cache / (a.nbytes + b.nbytes)) + 1)
     pairs = [(a, b)]
     with contextlib.suppress(torch.OutOfMemoryError):  # the fewer have to do
         while len(pairs) < count:

@@ -76,7 +76,7 @@ def pick_hopper_tile(
     """The tile, the number of parts of K, and the way to read A and B, with the least expected time.
 
     >>> str(pick_hopper_tile(8192, 8192, 8192, 16, 132)), str(pick_hopper_tile(512, 384, 10496, 16, 132))
-    ('128x256x64, flipped', '64x96x64 in 4')
+    ('128x256x64, flipped', '64x192x64 in 7')
     """
     tiles = candidates(bits, operands, clusters)
     if not clusters:
