@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -242,6 +243,22 @@ def test_tiles_take_turns_and_the_first_turn_does_not_count(monkeypatch):
     turns = [asked[i : i + 2] for i in range(2, len(asked), 2)]
     assert asked[:2] == [("short", 1), ("long", 1)] and len(turns) == 1 + tile_times.TURNS
     assert all(sorted(turn) == sorted(times) for turn in turns) and turns[0] == times
+
+
+@pytest.mark.parametrize(("cache", "pairs"), [(1 << 20, 66), (1000, 3)])
+def test_tiles_are_timed_on_copies_past_the_cache_three_at_least(monkeypatch, cache, pairs):
+    """Each as it lies: the same strides, and as well aligned."""
+    properties = SimpleNamespace(L2_cache_size=cache)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.version, "hip", None)
+    a, b = torch.randn(66 * 64 + 1)[1:].view(66, 64)[:, :60], torch.randn(34, 60).T
+    found = tile_times._copies(a, b)
+    assert len(found) == pairs and found[0] == (a, b)
+    assert pairs == 3 or (pairs - 1) * (a.nbytes + b.nbytes) < 1.5 * cache <= pairs * (a.nbytes + b.nbytes)
+    for x, y in found[1:]:
+        for copy, original in ((x, a), (y, b)):
+            assert torch.equal(copy, original) and copy.data_ptr() != original.data_ptr()
+            assert copy.stride() == original.stride() and copy.storage_offset() == original.storage_offset() % 16
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
