@@ -59,12 +59,12 @@ class Costs:
     cache, in whole sectors of two lines, across sectors, if all multiprocessors ask; ``alone``: which share of that it
     takes if no other one does. ``upright``, ``flipped``: of storing 10,000 elements of a tile, of C or C^T, and
     ``odd_upright``, ``odd_flipped`` where TMA does not store them. ``crossed``: how much longer multiplying takes with
-    narrow blocks of a B whose rows are not along K; ``scattered``: reading the operand whose readers are at work at
-    different times. ``read``, ``written``: GB/s at which operands come from memory, C and partial sums go there;
-    ``copied``: at which matrices are copied. ``streamed``: how much longer a product takes for sharing out steps, its
-    start aside. ``sustained``: TFLOPS of 16 bits (twice as many of 8) that the GPU's power allows, of operations on
-    whole tiles. ``apart``: how much longer multiplying takes for each instruction that several blocks of columns need
-    in place of one: see APART.
+    narrow blocks of a B whose rows are not along K; ``scattered``: and reading the operand whose readers are at work at
+    different times, which is no loss any more (see :func:`group_of`). ``read``, ``written``: GB/s at which operands
+    come from memory, C and partial sums go there; ``copied``: at which matrices are copied. ``streamed``: how much
+    longer a product takes for sharing out steps, its start aside. ``sustained``: TFLOPS of 16 bits (twice as many of 8)
+    that the GPU's power allows, of operations on whole tiles. ``apart``: how much longer multiplying takes for each
+    instruction that several blocks of columns need in place of one: see APART.
     """
 
     start: float = 2.49
