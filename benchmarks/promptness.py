@@ -26,7 +26,7 @@ from rocm_guide.mi300x.compile import compile_kernel
 from rocm_guide.mi300x.examples.tuning import matmul
 from rocm_guide.mi300x.report import kernel_report
 args = ["*fp16:16"] * 3 + [4096] * 3
-report(compile_kernel(matmul, args, {"BM": 128, "BN": 128, "BK": 64}, num_warps=8))
+kernel_report(compile_kernel(matmul, args, {"BM": 128, "BN": 128, "BK": 64}, num_warps=8))
 """
 
 
