@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -189,3 +190,18 @@ def test_diagnose_looks_at_everything():
     names = [c.name for c in diagnose()]
     for name in ("python", "torch", "accelerator", "smi", "rocminfo", "memory", "disk", "cache", "numa"):
         assert name in names
+
+
+def test_torchs_libraries_are_loaded_where_no_gpu_is(monkeypatch, tmp_path):
+    """Torch itself is asked only if they do not load."""
+    asked = []
+    monkeypatch.setattr(doctor_probes, "ask_torch", lambda timeout: asked.append(timeout) or {"devices": []})
+    version = doctor_probes.importlib.metadata.version("torch")
+    assert doctor_probes.torch_on_disk(60)["version"].split("+")[0] == version.split("+")[0] and not asked
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "version.py").write_text("__version__ = '9.9'\n")
+    for name in ("c10", "torch_cpu"):
+        (tmp_path / f"lib/lib{name}.so").write_text("no library")
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(doctor_probes.importlib.util, "find_spec", lambda name: spec)
+    assert doctor_probes.torch_on_disk(60) == {"devices": []} and asked == [60]
