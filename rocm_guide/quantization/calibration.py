@@ -75,7 +75,8 @@ def calibration_set(rows: Any, tokenizer: Any, count: int, length: int) -> tuple
     one with fewer than ``length`` tokens in all gives one sample of those.
 
     Args:
-        rows: training rows, or held-out ones to judge by, with columns that :func:`rocm_guide.zoo.columns.training_rows` knows.
+        rows: training rows, or held-out ones to judge by, with columns that
+            :func:`rocm_guide.zoo.columns.training_rows` knows.
         count, length: 128 samples of 2,048 tokens are usual for large models. GPTQ needs more tokens in all than a
             layer has columns.
 
@@ -156,9 +157,8 @@ def linear_layers(model: Any) -> dict[str, torch.nn.Linear]:
     """
     found = {n: m for n, m in model.named_modules() if ".layers." in n and isinstance(m, torch.nn.Linear)}
     if not found:
-        raise QuantizationError(
-            f"{type(model).__name__}: no linear layer to quantise; load the unquantised model afresh, or a Llama-like one"
-        )
+        fix = "load the unquantised model afresh, or a Llama-like one"
+        raise QuantizationError(f"{type(model).__name__}: no linear layer to quantise; {fix}")
     return found
 
 

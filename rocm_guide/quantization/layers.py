@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
-from rocm_guide.quantization.calibration import calibration_samples, recorded_inputs
+from rocm_guide.quantization.calibration import calibration_samples, linear_layers, recorded_inputs
 from rocm_guide.quantization.gptq import gptq, hessian
 from rocm_guide.quantization.grid import QuantizationError, Quantized, check_grid, output_error, round_to_nearest
 from rocm_guide.quantization.packing import PackedLinear
@@ -57,7 +57,8 @@ def quantize_layers(
     Embeddings and the output head stay as they are, as in the libraries.
 
     Args:
-        model: of transformers, with the seven matrices of a Llama in every decoder layer (Qwen, Mistral, Gemma).
+        model: of transformers; for "gptq" and "awq" with the seven matrices of a Llama in every decoder layer (Qwen,
+            Mistral and Gemma have them).
         method: "nearest", "gptq" or "awq".
         samples: calibration data, as :func:`calibration_samples` takes it; not needed for "nearest".
         bits, group: as in :func:`rocm_guide.quantization.grid.check_grid`.
@@ -72,7 +73,9 @@ def quantize_layers(
 
     if method not in _METHODS:
         raise QuantizationError(f"method={method!r}: choose {', '.join(map(repr, _METHODS))}")
-    layers = _decoder_layers(model, bits, group)
+    for linear in linear_layers(model).values():
+        check_grid(linear.in_features, bits, group)
+    layers = _decoder_layers(model, method)
     began, done = time.perf_counter(), Done()
     hidden, arguments = [], []
     if method != "nearest":
@@ -81,7 +84,8 @@ def quantize_layers(
         for i, layer in enumerate(tqdm(layers, desc=f"{method}, {bits} bits", leave=False, disable=not progress)):
             # Layers differ in more than their weights: in Gemma some see all tokens and some a window of them, each
             # kind with a mask and rotary angles of its own.
-            calls = [((x, *args), kwargs) for x, (args, kwargs) in zip(hidden, arguments[i], strict=True)]
+            others = arguments[i] if arguments else ()
+            calls = [((x, *args), kwargs) for x, (args, kwargs) in zip(hidden, others, strict=True)]
             results = _METHODS[method](layer, calls, bits, group, done.errors, f"model.layers.{i}.", **options)
             hidden = [_tensor(layer(*args, **kwargs)) for args, kwargs in calls]
             for name, packed in results.items():
@@ -90,18 +94,16 @@ def quantize_layers(
     return done
 
 
-def _decoder_layers(model: Any, bits: int, group: int) -> Any:
-    """The decoder layers, checked before anything is changed: seven matrices in each, and rows that groups divide."""
-    layers = getattr(getattr(model, "model", None), "layers", None) or [torch.nn.Identity()]
-    for number, layer in enumerate(layers):
-        linears = {n: m for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
-        for name in (n for part in SUBSETS for n in part):
-            if name not in linears:
-                raise QuantizationError(
-                    f"{type(model).__name__}: its layers are not those of a Llama (layer {number} has no {name}); "
-                    "quantise this model with a library, or load a Llama-like one"
-                )
-            check_grid(linears[name].in_features, bits, group)
+def _decoder_layers(model: Any, method: str) -> Any:
+    """The decoder layers; checked for the seven matrices of a Llama where ``method`` goes from one to the next."""
+    layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
+    for number, layer in enumerate(layers if method != "nearest" else ()):
+        linears = {n for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
+        if missing := [n for part in SUBSETS for n in part if n not in linears]:
+            raise QuantizationError(
+                f"{type(model).__name__}: its layers are not those of a Llama (layer {number} has no {missing[0]}); "
+                "quantise this model with a library, or load a Llama-like one"
+            )
     return layers
 
 
@@ -172,7 +174,7 @@ def _settle(linear: Any, quantized: Quantized) -> PackedLinear:
 def _nearest(
     layer: Any, _calls: Any, bits: int, group: int, _errors: Any, _prefix: str, **options: Any
 ) -> dict[str, PackedLinear]:
-    linears = {name: layer.get_submodule(name) for part in SUBSETS for name in part}
+    linears = {n: m for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
     return {n: _settle(li, round_to_nearest(li.weight, bits, group, **options)) for n, li in linears.items()}
 
 

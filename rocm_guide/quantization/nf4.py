@@ -159,9 +159,8 @@ def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> to
     """Which elements lie on the border between two codes: (elements,) bool, flat.
 
     There both codes are right: the two entries are equally near, up to the rounding of the division in float32, and
-    kernels for different devices choose differently. Weights in 16 bits have few significant digits, so many of their
-    quotients lie there: of a model in bfloat16 about one in 150 between two codes of FP4, whose borders are simple
-    fractions; between two of NF4, whose borders are not, none.
+    kernels for different devices choose differently. Weights in 16 bits have few significant digits, so quotients meet
+    the borders of FP4, which are simple fractions: about one in 500 does in bfloat16. Those of NF4 are no fractions.
 
     Args:
         tensor, book, block: as in :func:`quantize_blocks`.

@@ -203,9 +203,7 @@ def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]
     return kept
 
 
-def drift(
-    model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]
-) -> tuple[float, float]:
+def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """How far what ``model`` expects next has moved from what ``reference`` expects: (divergence, changed).
 
     Args:
