@@ -52,7 +52,7 @@ ALLOWED = {
     "quantization": {"device", "doctor", "training", "zoo"},
     "smoothquant": {"kernels", "quantization", "zoo"},
     "serving": {"children", "doctor", "memory", "plots", "zoo"},
-    "runs": {"device", "plots", "quantization", "training", "zoo"},
+    "runs": {"device", "memory", "plots", "quantization", "training", "zoo"},
     "torchtune": {"distributed", "doctor", "zoo"},
     "dojo": {"checks", "children", "device", "mi300x"},
     "measure": {"device", "hardware", "kernels", "mi300x", "plots"},

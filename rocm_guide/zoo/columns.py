@@ -46,6 +46,19 @@ def kind_of(columns: list[str]) -> str:
     raise GuideError(f"the data set has the columns {found}; one of these is needed: {_KNOWN}")
 
 
+def is_chat(rows: Dataset) -> bool:
+    """Whether rows are turns of a conversation, which a model's chat template has to put into text.
+
+    >>> from datasets import Dataset
+    >>> is_chat(Dataset.from_list([{"messages": [{"role": "user", "content": "Hi"}]}]))
+    True
+    """
+    kind = kind_of(rows.column_names)
+    return kind in ("messages", "sharegpt") or (
+        kind == "pair" and len(rows) > 0 and isinstance(rows[0]["prompt"], list)
+    )
+
+
 def training_rows(rows: Rows, tokenizer: Any = None) -> Rows:
     """``rows`` with columns that ``SFTTrainer`` takes: ``prompt`` and ``completion``, ``messages``, or ``text``.
 
