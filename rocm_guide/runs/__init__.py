@@ -18,7 +18,7 @@ from rocm_guide.base import face
 if TYPE_CHECKING:
     from rocm_guide.runs.folder import RunError, RunFolder, newest_checkpoint, open_run
     from rocm_guide.runs.job_check import check_job
-    from rocm_guide.runs.measure import held_out_pairs, measure_stage
+    from rocm_guide.runs.measure import held_out_pairs, held_out_prompts, measure_stage
     from rocm_guide.runs.passport import add_stage, read_passport
     from rocm_guide.runs.picture import draw_passport, passport_text
     from rocm_guide.runs.stages import adapter_folder, check_adapter, check_same, full_folder, merged_model, record
@@ -34,6 +34,7 @@ __all__ = [
     "draw_passport",
     "full_folder",
     "held_out_pairs",
+    "held_out_prompts",
     "measure_stage",
     "merged_model",
     "newest_checkpoint",

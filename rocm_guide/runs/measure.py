@@ -15,7 +15,7 @@ from rocm_guide.runs.passport import RunError
 from rocm_guide.training.evaluation import answer
 from rocm_guide.zoo.columns import held_out_pair, training_rows
 
-__all__ = ["held_out_pairs", "measure_stage"]
+__all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 
 #: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
 _SHORT = 16
@@ -33,6 +33,16 @@ def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str,
         raise RunError("the held-out part of the data set has 0 rows; give a data set with a split 'test'")
     step = max(1, -(-len(rows) // most))
     return [held_out_pair(rows[i], tokenizer) for i in range(0, len(rows), step)]
+
+
+def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:
+    """Return the prompts of up to ``most`` held-out rows, of any layout; of a row that asks nothing, how it begins.
+
+    >>> from datasets import Dataset
+    >>> held_out_prompts(Dataset.from_list([{"text": "MI300X has 304 compute units."}]), None)
+    ['MI300X has 304 compute units.']
+    """
+    return [prompt or answer[:200] for prompt, answer in held_out_pairs(rows, tokenizer, most)]
 
 
 def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
