@@ -143,7 +143,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
         text = f"{len(devices)} x {first['name']} ({first['arch']}), {first['memory'] / GIB:.0f} GiB each, {build}"
         return Check("OK", name, text)
     if amd and not facts["hip"]:
-        fix = "install the ROCm build of torch (environment.yml)"
+        fix = "install the ROCm build of torch (environment-rocm10.yml or environment.yml)"
         return Check("WARN", name, f"an AMD GPU is here, torch {facts['version']} is not a ROCm build", fix)
     if amd or (nvidia and facts["cuda"]):
         fix = "add yourself to the groups video and render; in a container pass --device=/dev/kfd --device=/dev/dri"
