@@ -66,7 +66,7 @@ def run_notebooks(
     name: str,
     environment: dict[str, str],
     numbers: tuple[str, ...] = NOTEBOOKS,
-    jobs: int = int(os.environ.get("JOBS", "2")),
+    jobs: int = 2,
 ) -> int:
     """Run notebooks in a world, those that are done left out; return the exit code of ``rocm-guide run``."""
     out = ROOT / "build" / "worlds" / f"{name}-runs"
