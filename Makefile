@@ -9,16 +9,18 @@
 #   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
 #   make images-check  both images built and run, with buildah (docs/hub.md says what that needs)
 #   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
+#   make worlds      authors: what compiles or interprets kernels, with every other Triton and numpy that is allowed
+#                    (one of them: WORLD=triton-3.8)
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
-# With another build of torch in .venv:             make course ROCM_GUIDE_TORCH="torch==2.13.0 --index-url URL"
+# With another build of torch in .venv:             make course ROCM_GUIDE_TORCH="torch==2.13.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"
 # With another Python:                              make course PYTHON=/path/to/python3.13
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site site-check site-libraries install notebooks hub images-check quantization torchtune
+.PHONY: help course test lab site site-check site-libraries install notebooks worlds hub images-check quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -143,6 +145,10 @@ $(HUB)/installed: hub/requirements.txt hub/proxy/package-lock.json | $(STATE)/py
 	@$(HUB)/bin/python -P hub/singleuser/server.py --version >/dev/null
 	@touch $@ $(STATE)/news
 
+worlds:
+	$(call ready,$(STATE)/test $(BESIDE))
+	@$(PY) -m tests.worlds $(WORLD)
+
 notebooks:
 	$(call ready,$(STATE)/course $(BESIDE))
 	@$(RUN) store
@@ -168,7 +174,7 @@ $(STATE)/python:
 # torch comes first and alone: whatever build it is, the rest is then resolved around it.
 $(STATE)/torch: $(STATE)/python
 	@if [ -e /dev/kfd ] && [ -z "$(OWN_TORCH)" ]; then \
-		echo "an AMD GPU is here; for its build of torch see environment.yml, or make course VENV=none"; fi
+		echo "an AMD GPU is here; for its build of torch see environment-rocm10.yml, or make course VENV=none"; fi
 	@echo "installing $(ROCM_GUIDE_TORCH) (once)"
 	@$(PIP) $(ROCM_GUIDE_TORCH)
 	@touch $@ $(STATE)/news
