@@ -11,6 +11,7 @@ from rocm_guide.base import GuideError, shown
 from rocm_guide.device import accelerator, free_memory, pick_dtype
 from rocm_guide.memory.planner import FRAGMENTED, fit
 from rocm_guide.memory.work import Workload
+from rocm_guide.runs.measure import LOGITS_AT_ONCE
 from rocm_guide.training.job import adapter_size
 from rocm_guide.zoo.columns import is_chat, kind_of
 from rocm_guide.zoo.config_json import config_fields
@@ -19,8 +20,6 @@ from rocm_guide.zoo.sizes import Sizes, SizesError, sizes_of
 
 __all__ = ["check_job"]
 
-#: Numbers of the vocabulary's logits that the course's own measurements compute at once.
-LOGITS_AT_ONCE = 2**26
 #: Families that a library cannot do: GPTQModel 7.6 calls Gemma 3's rotary embedding without the kind of layer.
 _REFUSED = {"awq": ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text")}
 LIBRARIES = ("gptqmodel", "awq", "bitsandbytes", "torchtune")
