@@ -40,6 +40,7 @@ def check_job(
     rank: int = 0,
     batch: int = 0,
     length: int = 0,
+    checkpointing: bool = False,
 ) -> None:
     """Check that a notebook can do its work with these knobs, and print one line: what it takes, and what is free.
 
@@ -60,6 +61,7 @@ def check_job(
         targets: names of the matrices that LoRA adapts, or "all-linear".
         rank: of the adapter; 0 as in :func:`rocm_guide.training.job.adapter_size`.
         batch, length: rows and tokens of a row that are trained on at a time; 0 takes 4 and 512.
+        checkpointing: whether activations are computed again in the backward pass.
 
     Raises:
         GuideError: what does not fit, in one line: the knob, its value, and values that work.
@@ -97,7 +99,7 @@ down_proj, or 'all-linear'
             "kernels": "torch",
         }
         names = () if targets is None or isinstance(targets, str) else tuple(t.split(".")[-1] for t in targets)
-        work |= {"rank": adapter_size(model, rank)[0], "targets": names}
+        work |= {"rank": adapter_size(model, rank)[0], "targets": names, "checkpointing": checkpointing}
     _check_memory(model, fields, sizes, copies, work)
 
 
