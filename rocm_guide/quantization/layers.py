@@ -77,7 +77,8 @@ def quantize_layers(
         check_grid(linear.in_features, bits, group)
     layers = _decoder_layers(model, method)
     began, done = time.perf_counter(), Done()
-    hidden, arguments = [], []
+    hidden: list[torch.Tensor] = []
+    arguments: list[list[Any]] = []
     if method != "nearest":
         hidden, arguments = _recorded_calls(model, layers, calibration_samples(samples))
     with torch.inference_mode():

@@ -24,7 +24,7 @@ from typing import Any
 
 from rocm_guide.children import call_in_child
 from rocm_guide.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
-from rocm_guide.quantization.calibration import calibration_samples
+from rocm_guide.quantization.calibration import calibration_samples, linear_layers
 from rocm_guide.quantization.grid import QuantizationError, check_grid
 from rocm_guide.zoo.trust import refuse_remote_code
 
@@ -174,16 +174,15 @@ def gptqmodel_quantize(
     """
     add_libraries("gptqmodel")
     import torch
-
-    from rocm_guide.zoo.load import meta_model
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     checked = [{k: v[0].tolist() for k, v in s.items()} for s in calibration_samples(samples)]
     if method not in ("gptq", "awq") or (method == "awq" and bits != 4) or bits not in (2, 3, 4, 5, 6, 7, 8):
         raise QuantizationError(f"method={method!r}, bits={bits!r}: choose 'gptq' with 2 to 8 bits, or 'awq' with 4")
-    linears = [
-        m for n, m in meta_model(str(source)).named_modules() if ".layers." in n and isinstance(m, torch.nn.Linear)
-    ]
-    for columns in {m.in_features for m in linears}:
+    shape = AutoConfig.from_pretrained(refuse_remote_code(source), trust_remote_code=False)
+    with torch.device("meta"):
+        linears = linear_layers(AutoModelForCausalLM.from_config(shape, trust_remote_code=False))
+    for columns in {m.in_features for m in linears.values()}:
         check_grid(columns, bits, group)
     _backend(backend)
     fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method, "sym": False}

@@ -285,8 +285,8 @@ def measure(
         exact,
         surprise,
         seconds,
-        speed and speed.median,
-        speed.spread if speed else 0.0,
+        None if speed is None else speed.median,
+        0.0 if speed is None else speed.spread,
         moved,
         changed,
     )
