@@ -36,6 +36,8 @@ FAMILIES = {
     },
     "chatml": {**_LLAMA, "hidden_size": 192, "intermediate_size": 512, "num_attention_heads": 3},
 }
+#: Made only when it is named: a Llama 2 as torchtune's recipe takes it.
+LLAMA2 = {"model_type": "llama", **_SMALL, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 def layouts():
@@ -76,12 +78,12 @@ def families(folder, *names):
 
     Returns the folders by name: ``qwen2`` 128 wide, ``llama576`` 576 wide with 9 heads of 3 KV heads, ``gemma3`` with
     one layer that sees a window and one that sees all, ``chatml`` whose template begins with a bos_token that its
-    tokenizer does not add.
+    tokenizer does not add; and, only where it is named, ``llama2``, 128 wide.
     """
     made = {}
     for name in names or FAMILIES:
         made[name] = Path(folder) / name
-        fields = {**_COMMON, **FAMILIES[name]}
+        fields = {**_COMMON, **(LLAMA2 if name == "llama2" else FAMILIES[name])}
         tokenizer = _chatml() if name == "chatml" else load_tokenizer("tiny")
         tokenizer.model_max_length = fields["max_position_embeddings"]
         fields |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}

@@ -131,7 +131,7 @@ def _as_on_the_card() -> Any:
                 return fused(*args, **(kwargs or {}))
             if func is torch.Tensor.__getitem__:
                 index = args[1] if isinstance(args[1], tuple) else (args[1],)
-                if all(i is None or i is ... or (isinstance(i, int | slice) and not isinstance(i, bool)) for i in index):
+                if all(i is None or i is ... or type(i) in (int, slice) for i in index):
                     return _part(args[0], index)
             return func(*args, **(kwargs or {}))
 
@@ -160,7 +160,7 @@ def inductor_code(
     """What inductor writes for ``fn(*inputs)`` on an MI300X: its output_code.py as text, made without a GPU.
 
     ``inputs`` give sizes, strides and types only; meta tensors will do. ``settings`` go to torch._inductor.config.
-    Attention (``scaled_dot_product_attention``) is no kernel of inductor's: it stays one call, as a product of BLAS does.
+    Attention (``scaled_dot_product_attention``) is no kernel of inductor's: it stays a call, as a product of BLAS does.
 
     Raises:
         GuideError: inductor could not write code for it here, or attention of a kind of which we do not know what

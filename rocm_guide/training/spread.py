@@ -20,7 +20,7 @@ def across_devices(trainer: type) -> type:
     Source: trl 1.16.0, ``SFTTrainer.compute_loss``; transformers 5.23, ``Trainer._get_num_items_in_batch``.
     """
 
-    class AcrossDevices(trainer):  # type: ignore[misc, valid-type]  # a class that is known only when this runs
+    class AcrossDevices(trainer):
         def compute_loss(
             self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
         ) -> Any:

@@ -282,5 +282,5 @@ def test_attention_stays_the_one_call_that_it_is_on_the_card():
         inductor_code(
             lambda q, m: torch.nn.functional.scaled_dot_product_attention(q, q, q, m), [_bf16(1, 2, 64, 64), mask]
         )
-    with pytest.raises(GuideError, match="in torch.float32"):
+    with pytest.raises(GuideError, match=r"in torch\.float32"):
         inductor_code(attend, [_bf16(1, 2, 64, 64).float()] * 3)
