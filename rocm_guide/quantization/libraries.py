@@ -30,8 +30,6 @@ from rocm_guide.zoo.trust import refuse_remote_code
 
 __all__ = ["add_libraries", "add_reader", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet", "small_rows"]
 
-_FILLED_BY = "run `make course` once, or pip install --no-deps -r rocm_guide/data/quantization.txt"
-
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
@@ -87,7 +85,7 @@ def add_libraries(*names: str) -> dict[str, str]:
     versions = {}
     for name in names:
         if find_spec(name) is None:
-            raise QuantizationError(f"{name} is not installed; {_FILLED_BY}")
+            raise QuantizationError(f"{name} is not installed; {OWN_FOLDERS['quantization'].fix}")
         with quiet():
             versions[name] = importlib.import_module(name).__version__
     return versions

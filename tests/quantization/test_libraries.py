@@ -307,7 +307,7 @@ def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monk
     assert json.loads(done.stdout.splitlines()[-1]) == want
     monkeypatch.setenv("ROCM_GUIDE_QUANTIZATION", str(tmp_path / "nowhere"))
     for method, line in {
-        "gptq": "gptqmodel is not installed; run `make course` once",
+        "gptq": "gptqmodel is not installed; run make course",
         "": "for quantised weights call rocm_guide.quantization.libraries.add_reader first",
     }.items():
         done = subprocess.run([*command, method], capture_output=True, text=True, check=False)
