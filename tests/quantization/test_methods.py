@@ -47,7 +47,6 @@ from rocm_guide.quantization.scores import (
     expectations,
     held_out_rows,
     measure,
-    perplexity,
     table,
 )
 from rocm_guide.zoo.load import meta_model
@@ -271,7 +270,7 @@ def test_blocks_of_any_size(count, double):
 
 
 def test_where_two_codes_are_right_they_are_neighbours():
-    """Weights in bfloat16 meet the borders of FP4; a kernel with another rule for ties differs there, and only there."""
+    """Weights in bfloat16 meet the borders of FP4: a kernel with another rule for ties differs there, only there."""
     w = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0)).bfloat16().float()
     found = {}
     for name in ("fp4", "nf4"):
