@@ -54,12 +54,13 @@ def _batches(
     rows = [
         (tokenizer(s["prompt"] + s["completion"]).input_ids, len(tokenizer(s["prompt"]).input_ids)) for s in samples
     ]
-    longest = min(_LONGEST, getattr(model.config, "max_position_embeddings", None) or _LONGEST)
+    config = model.config.get_text_config()  # of a model that takes images too, the part that writes
+    longest = min(_LONGEST, getattr(config, "max_position_embeddings", None) or _LONGEST)
     rows = [(ids[-longest:], max(0, start - max(0, len(ids) - longest))) for ids, start in rows if len(ids) > 1]
     rows.sort(key=lambda row: len(row[0]))
     while rows:
         size = 1
-        while size < min(36, len(rows)) and (size + 1) * len(rows[size][0]) * model.config.vocab_size <= _AT_ONCE:
+        while size < min(36, len(rows)) and (size + 1) * len(rows[size][0]) * config.vocab_size <= _AT_ONCE:
             size += 1
         part, rows = rows[:size], rows[size:]
         ids, mask = pad_right([ids for ids, _ in part]), pad_right([[1] * len(ids) for ids, _ in part])

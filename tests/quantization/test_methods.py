@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from benchmarks.models import quantization_7b
 from rocm_guide.base import GuideError
@@ -341,7 +341,7 @@ class _Fixed:
     """A model that gives every next token of two the same logits."""
 
     device = torch.device("cpu")
-    config = types.SimpleNamespace(vocab_size=2)
+    config = PreTrainedConfig(vocab_size=2)
 
     def __init__(self, *logits):
         self.logits = torch.tensor(logits)
@@ -404,7 +404,7 @@ def test_rows_without_known_answers_are_measured_too(tmp_path):
         def __call__(self, input_ids, attention_mask, use_cache):
             return types.SimpleNamespace(logits=torch.zeros(*input_ids.shape, 128) + self.logits.sum())
 
-    Model.config = types.SimpleNamespace(vocab_size=128)
+    Model.config = PreTrainedConfig(vocab_size=128)
     rows = held_out_rows(datasets.Dataset.from_list([{"text": "abc"}, {"text": "de"}]), None)
     assert rows == [{"prompt": "", "completion": "abc"}, {"prompt": "", "completion": "de"}]
     found = measure(Model(), _letters, rows, None, seconds=1.0, weights=16)
