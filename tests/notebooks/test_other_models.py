@@ -18,6 +18,7 @@ import pytest
 from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import catalogue, read_notebook
 from rocm_guide.course.parameters import parameters_for, parameters_of
+from rocm_guide.course.pool import child_environment
 from rocm_guide.distributed.resident import start_fork
 from tests.own_data import families, write_layouts
 
@@ -91,18 +92,20 @@ def own(tmp_path_factory):
     return families(folder, *FAMILIES, "llama2") | write_layouts(folder)
 
 
-def execute(number: str, given: dict[str, str], folder: Path) -> dict:
-    """Run a notebook with these parameters in a fork of a process that has its libraries imported."""
+def execute(number: str, given: dict[str, str], folder: Path, notebook: Path | None = None) -> dict:
+    """Run a notebook with these parameters in a fork of a process that has its libraries imported.
+
+    ``notebook`` is run in its place, with its knobs.
+    """
     lesson = LESSONS[number]
     names = parameters_of(read_notebook(lesson.path))
     given = {**SMALL[""], **SMALL.get(number, {}), **given}
     taken = parameters_for([lesson], [(name, text) for name, text in given.items() if name in names])[number]
-    for name in ("room", "tmp"):
-        (folder / name).mkdir()
+    (folder / "room").mkdir()
     for name in ("out", "err"):
         (folder / name).touch()
-    environment = {"ROCM_GUIDE_RUNS": str(folder / "runs"), "TMPDIR": str(folder / "tmp")}
-    order = {"notebook": str(lesson.path.resolve()), "parameters": taken, "environment": environment}
+    environment = child_environment(folder, "", one_thread=True, models=folder / "runs")
+    order = {"notebook": str((notebook or lesson.path).resolve()), "parameters": taken, "environment": environment}
     (folder / "order.json").write_text(json.dumps(order))
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "TOKENIZERS_PARALLELISM": "false"}
     settings |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
@@ -159,3 +162,30 @@ def test_a_notebook_with_a_real_model(number, own, tmp_path):
         pytest.skip(f"smollm2: {e}")
     layout = LAYOUTS[(TURN + int(number)) % len(LAYOUTS)]
     judge(execute(number, {"MODEL": "smollm2", "DATASET": str(own[layout])}, tmp_path), number, "smollm2")
+
+
+def test_the_model_is_gone_before_the_server_takes_its_share(own, tmp_path):
+    """vLLM does not start where less than its share is free: notebook 12 up to the server, then none is left."""
+    nb = read_notebook(LESSONS["12"].path)
+    server = next(i for i, cell in enumerate(nb["cells"]) if "start_server(folder" in "".join(cell["source"]))
+    look = "import gc, transformers\nkind = transformers.PreTrainedModel\n"
+    look += "assert not [x for x in gc.get_objects() if isinstance(x, kind)], 'a model is left'"
+    last = {"cell_type": "code", "source": look, "metadata": {}}
+    start = tmp_path / "start.ipynb"
+    start.write_text(json.dumps({**nb, "cells": [*nb["cells"][:server], last]}))
+    judge(execute("12", {"MODEL": str(own["llama2"])}, tmp_path, start), "12", "llama2")
+
+
+def test_the_cell_that_fails_is_named():
+    from tests.notebooks.cells import run
+
+    def cell(source, *tags):
+        return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
+
+    refusal = "from rocm_guide.base import GuideError\nraise GuideError('N')"
+    knobs = [cell("N = 1", "parameters"), {"cell_type": "markdown", "source": "", "metadata": {}}]
+    fine = cell("import inspect\ndef f():\n    return N\ninspect.getsource(f)")
+    assert run({"cells": [*knobs, fine]}, {}) == {"status": "ok"}
+    found = run({"cells": [*knobs, cell("assert N == 1, N")]}, {"N": 3})
+    assert (found["status"], found["cell"], found["message"]) == ("failed", 2, "3")
+    assert run({"cells": [cell(refusal)]}, {})["status"] == "refused"
