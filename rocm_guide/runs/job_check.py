@@ -11,6 +11,7 @@ from rocm_guide.base import GuideError, shown
 from rocm_guide.device import accelerator, free_memory, pick_dtype
 from rocm_guide.memory.planner import FRAGMENTED, fit
 from rocm_guide.memory.work import Workload
+from rocm_guide.runs.measure import LOGITS_AT_ONCE
 from rocm_guide.training.job import adapter_size
 from rocm_guide.zoo.columns import is_chat, kind_of
 from rocm_guide.zoo.config_json import config_fields
@@ -19,8 +20,6 @@ from rocm_guide.zoo.sizes import Sizes, SizesError, sizes_of
 
 __all__ = ["check_job"]
 
-#: Numbers of the vocabulary's logits that the course's own measurements compute at once.
-LOGITS_AT_ONCE = 2**26
 #: Families that a library cannot do: GPTQModel 7.6 calls Gemma 3's rotary embedding without the kind of layer.
 _REFUSED = {"awq": ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text")}
 LIBRARIES = ("gptqmodel", "awq", "bitsandbytes", "torchtune")
@@ -41,6 +40,7 @@ def check_job(
     rank: int = 0,
     batch: int = 0,
     length: int = 0,
+    checkpointing: bool = False,
 ) -> None:
     """Check that a notebook can do its work with these knobs, and print one line: what it takes, and what is free.
 
@@ -61,6 +61,7 @@ def check_job(
         targets: names of the matrices that LoRA adapts, or "all-linear".
         rank: of the adapter; 0 as in :func:`rocm_guide.training.job.adapter_size`.
         batch, length: rows and tokens of a row that are trained on at a time; 0 takes 4 and 512.
+        checkpointing: whether activations are computed again in the backward pass.
 
     Raises:
         GuideError: what does not fit, in one line: the knob, its value, and values that work.
@@ -98,7 +99,7 @@ down_proj, or 'all-linear'
             "kernels": "torch",
         }
         names = () if targets is None or isinstance(targets, str) else tuple(t.split(".")[-1] for t in targets)
-        work |= {"rank": adapter_size(model, rank)[0], "targets": names}
+        work |= {"rank": adapter_size(model, rank)[0], "targets": names, "checkpointing": checkpointing}
     _check_memory(model, fields, sizes, copies, work)
 
 

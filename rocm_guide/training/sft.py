@@ -89,7 +89,7 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
         "bf16": pick_dtype(device) is torch.bfloat16,
         "optim": "adamw_torch_fused" if gpu else "adamw_torch",
         "lr_scheduler_type": "cosine",
-        "warmup_steps": 10,
+        "warmup_steps": 0.05,  # a share of all steps, so that a short run warms up too
         "weight_decay": 0.0,
         "logging_steps": 1,
         "save_strategy": "no",

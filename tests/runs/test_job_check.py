@@ -69,18 +69,53 @@ def test_one_byte_too_few_is_refused_and_enough_is_not(training, capsys, monkeyp
     assert ("BATCH or LENGTH" in str(e.value)) == bool(training)
 
 
-def test_on_a_gpu_the_weights_have_sixteen_bits_and_its_own_memory_counts(capsys, monkeypatch):
-    monkeypatch.setattr(
-        job_check, "accelerator", lambda: Accelerator("rocm", "cuda", "MI300X", "gfx942", 1, 192 * 2**30)
-    )
+@pytest.fixture
+def mi300x(monkeypatch):
+    gpu = Accelerator("rocm", "cuda", "MI300X", "gfx942", 1, 206_141_652_992)
+    monkeypatch.setattr(job_check, "accelerator", lambda: gpu)
     monkeypatch.setattr(job_check, "free_memory", lambda: 205 * 10**9)
     monkeypatch.setattr(job_check, "pick_dtype", lambda: torch.bfloat16)
+
+
+def test_on_a_gpu_the_weights_have_sixteen_bits_and_its_own_memory_counts(capsys, mi300x):
     check_job("random:llama-2-70b", None, training=True, targets=["q_proj", "v_proj"], batch=1)
     assert "1 x weights 137.95" in capsys.readouterr().out
     with pytest.raises(GuideError, match=r"2 x weights 275\.91 .* 205\.0 GB are free \(MI300X\)"):
         check_job("random:llama-2-70b", None, copies=2)
     with pytest.raises(GuideError, match="FULL=False"):
         check_job("random:llama-2-70b", None, training="full")
+
+
+LORA = {"training": "lora", "targets": ["q_proj", "v_proj"]}
+#: What the headers of notebooks 00 to 03 name as the largest, and a little more: on an MI300X.
+LARGEST = [
+    ("llama-2-70b", {"copies": 1}, {"copies": 2}),
+    ("llama-2-13b", {"training": "full"}, {"training": "full", "copies": 5}),
+    ("llama-2-70b", {**LORA, "batch": 1}, LORA),
+    ("llama-2-70b", {**LORA, "checkpointing": True}, {"training": "full", "checkpointing": True}),
+    ("llama-2-13b", {"copies": 3}, {"copies": 8}),
+]
+#: And on a CPU with 16 GB free.
+ON_A_CPU = [
+    ("qwen3-0.6b", {"training": "full", "batch": 1}, {"training": "full", "batch": 16}),
+    ("qwen3-0.6b", LORA, {**LORA, "batch": 32}),
+    ("tinyllama-1.1b", {"copies": 3}, {"copies": 4}),
+]
+
+
+@pytest.mark.parametrize(("shape", "fits", "does_not"), LARGEST)
+def test_the_largest_model_of_the_headers_fits_into_an_mi300x(shape, fits, does_not, mi300x):
+    check_job(f"random:{shape}", None, **fits)
+    with pytest.raises(GuideError, match="does not fit"):
+        check_job(f"random:{shape}", None, **does_not)
+
+
+@pytest.mark.parametrize(("shape", "fits", "does_not"), ON_A_CPU)
+def test_the_largest_model_of_the_headers_fits_into_sixteen_gigabytes(shape, fits, does_not, monkeypatch):
+    monkeypatch.setattr(job_check, "free_memory", lambda: 16 * 10**9)
+    check_job(f"random:{shape}", None, **fits)
+    with pytest.raises(GuideError, match="does not fit"):
+        check_job(f"random:{shape}", None, **does_not)
 
 
 def test_a_family_that_nobody_counts_is_weighed_too(tmp_path, capsys):
