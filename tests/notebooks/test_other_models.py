@@ -2,15 +2,13 @@
 """Every notebook with a MODEL, with other families, other widths and a reader's own data, cell by cell on a CPU.
 
 Each notebook has six cases: its families in turn, each with another layout of data, so that over the six it sees every
-layout and every family. A run takes one case of each, the day of the year decides which. ``ROCM_GUIDE_ALL=1`` runs all
-of them, ``ROCM_GUIDE_TURN=3`` those of a given turn.
+layout and every family. A run takes one case of each in turn (tests/in_turn.py); ``ROCM_GUIDE_ALL=1`` runs all of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from rocm_guide.course.lessons import catalogue, read_notebook
 from rocm_guide.course.parameters import parameters_for, parameters_of
 from rocm_guide.course.pool import child_environment
 from rocm_guide.distributed.resident import start_fork
+from tests.in_turn import everything, turn
 from tests.own_data import families, write_layouts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,8 +46,6 @@ LESSONS = {
     if "MODEL" in parameters_of(read_notebook(lesson.path))
 }
 SMOLLM2 = [number for number in LESSONS if "01" <= number <= "12" or number == "22"]
-ALL = os.environ.get("ROCM_GUIDE_ALL") == "1"
-TURN = int(os.environ.get("ROCM_GUIDE_TURN") or date.today().timetuple().tm_yday)
 
 
 def cases() -> list[list[tuple[str, str, str]]]:
@@ -57,29 +54,30 @@ def cases() -> list[list[tuple[str, str, str]]]:
     for i, (number, lesson) in enumerate(LESSONS.items()):
         own = ("llama2",) if number == "05" else FAMILIES
         data = "DATASET" in parameters_of(read_notebook(lesson.path))
-        for turn, chosen in enumerate(turns):
-            layout = LAYOUTS[(turn + i) % len(LAYOUTS)]
-            chosen.append((number, own[(turn + i) % len(own)], layout if data else ""))
+        for j, chosen in enumerate(turns, start=i):
+            layout = LAYOUTS[j % len(LAYOUTS)]
+            chosen.append((number, own[j % len(own)], layout if data else ""))
     return turns
 
 
 TURNS = cases()
-TODAY = sorted({case for turn in TURNS for case in turn}) if ALL else TURNS[TURN % len(TURNS)]
-SMOLLM2_TODAY = SMOLLM2 if ALL else [SMOLLM2[TURN % len(SMOLLM2)]]
+EVERY = sorted({case for chosen in TURNS for case in chosen})
+TODAY = EVERY if everything() else TURNS[turn(len(TURNS))]
+SMOLLM2_TODAY = SMOLLM2 if everything() else [SMOLLM2[turn(len(SMOLLM2))]]
 
 
 def test_the_turns_leave_nothing_out():
-    seen = {case for turn in TURNS for case in turn}
+    seen = set(EVERY)
     for number in LESSONS:
         own = {"llama2"} if number == "05" else set(FAMILIES)
         assert {family for n, family, _ in seen if n == number} == own
         assert {layout for n, _, layout in seen if n == number} in (set(LAYOUTS), {""})
-    assert all({number for number, *_ in turn} == set(LESSONS) for turn in TURNS)
+    assert all({number for number, *_ in chosen} == set(LESSONS) for chosen in TURNS)
     assert {"00", "12", "22"} <= set(LESSONS) and "13" not in LESSONS
 
 
 def test_what_is_left_out_today():
-    left = [" ".join(case) for case in sorted({case for turn in TURNS for case in turn} - set(TODAY))]
+    left = [" ".join(case) for case in EVERY if case not in TODAY]
     left += [f"{number} smollm2" for number in SMOLLM2 if number not in SMOLLM2_TODAY]
     if left:
         pytest.skip(f"left out in this run, ROCM_GUIDE_ALL=1 runs them: {len(left)}: {', '.join(left)}")
@@ -160,7 +158,7 @@ def test_a_notebook_with_a_real_model(number, own, tmp_path):
         load_tokenizer("smollm2")
     except GuideError as e:
         pytest.skip(f"smollm2: {e}")
-    layout = LAYOUTS[(TURN + int(number)) % len(LAYOUTS)]
+    layout = LAYOUTS[int(number) % len(LAYOUTS)]
     judge(execute(number, {"MODEL": "smollm2", "DATASET": str(own[layout])}, tmp_path), number, "smollm2")
 
 
