@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Which share of the long tests runs today: what costs minutes is dealt out over days, and all of it runs in turn."""
+"""Which share of the long tests runs today: what costs minutes is dealt out over days, and all of it runs in turn.
+
+`make test` asks `python -m tests.in_turn GROUP ...` which of its groups of packages it installs in this run.
+"""
 
 import os
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -38,3 +42,8 @@ def in_turn(share: int, of: int) -> pytest.MarkDecorator:
     """Return a mark for tests that run in every ``of``-th run only."""
     reason = f"turn {share} of {of}, now is {turn(of)}; ROCM_GUIDE_TURN={share} or ROCM_GUIDE_ALL=1 runs it"
     return pytest.mark.skipif(not due(share, of), reason=reason)
+
+
+if __name__ == "__main__":
+    groups = sys.argv[1:]
+    print(*(group for share, group in enumerate(groups) if due(share, len(groups))))

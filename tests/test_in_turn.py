@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Each share of the long tests runs once in a round, and all of them when everything is asked for."""
 
+import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +54,21 @@ def test_a_share_that_would_never_run_is_refused(share, of):
         due(share, of)
     with pytest.raises(ValueError, match="1 or more"):
         turn(0)
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_each_group_of_packages_is_installed_at_least_every_fourth_run(monkeypatch):
+    makefile = (ROOT / "Makefile").read_text()
+    groups = re.search(r"^IN_TURN = (.+)$", makefile, re.M)[1].replace("$(HUB)", ".venv-hub").split()
+    assert 1 < len(groups) <= 4
+    for group in groups:
+        target = group.replace(".venv-hub", "$(HUB)")
+        assert re.search(rf"^{re.escape(target)}:", makefile, re.M), f"the Makefile has no target {target}"
+    seen = []
+    for number in range(4):
+        monkeypatch.setenv("ROCM_GUIDE_TURN", str(number))
+        command = [sys.executable, "-m", "tests.in_turn", *groups]
+        seen += subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(seen) == sorted(groups)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["load_data", "load_model", "load_tokenizer", "meta_model"]
+__all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_model"]
 
 #: Data files that can be read, and what the datasets library calls their format.
 _FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -89,6 +89,25 @@ def load_model(
         model = model if "device_map" in options else model.to(device)
     # Every seed of the tiny model has the same tokenizer: take the one at hand.
     return model.eval(), load_tokenizer(source)
+
+
+def checkpoint(spec: str, folder: str | Path) -> str:
+    """What a library's own ``from_pretrained`` takes for ``spec``: a folder with model and tokenizer, or a hub id.
+
+    Nothing is loaded for it, except where there are no files yet: random weights are made, and saved to ``folder``.
+
+    Raises:
+        GuideError: as :func:`load_model`.
+
+    >>> Path(checkpoint("tiny", "not-needed"), "config.json").is_file()
+    True
+    """
+    if not spec.startswith("random:"):
+        return str(tiny_folder()) if spec == "tiny" else _checked(spec)
+    model, tokenizer = load_model(spec)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
