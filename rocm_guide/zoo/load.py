@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Models and data sets by one word: ``tiny``, ``random:SHAPE`` (true size, random weights), a hub id, or a path."""
+"""Models and data sets by one word: ``tiny``, ``smollm2``, ``random:SHAPE`` (random weights), a hub id, or a path."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from urllib.request import getproxies
 from rocm_guide.base import GuideError
 from rocm_guide.zoo.config_json import with_ready_kernel
 from rocm_guide.zoo.data import question_answer_splits
+from rocm_guide.zoo.real import REAL, real_source
 from rocm_guide.zoo.shapes import SHAPES, config_of
 from rocm_guide.zoo.tiny import tiny_folder
 from rocm_guide.zoo.trust import refuse_remote_code
@@ -29,7 +30,10 @@ __all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_mode
 
 #: Data files that can be read, and what the datasets library calls their format.
 _FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
-_SPECS = "'tiny', 'random:SHAPE' (as random:llama-2-7b), a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
+_SPECS = (
+    "'tiny', 'smollm2', 'random:SHAPE' (as random:llama-2-7b), "
+    "a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
+)
 
 
 def load_model(
@@ -43,7 +47,8 @@ def load_model(
     """A causal language model and its tokenizer, fresh at every call.
 
     Args:
-        spec: ``tiny``, ``random:SHAPE``, a hub id, or a folder.
+        spec: ``tiny``, ``smollm2`` (a real chat model of 135 million parameters), ``random:SHAPE``, a hub id, or a
+            folder.
         dtype: type of the weights; :func:`rocm_guide.device.pick_dtype` decides when it is None.
         device: "cpu", "cuda", "cuda:1"; the accelerator of this machine when it is None. Pass ``device_map`` in
             ``options`` instead to spread a hub model over several devices.
@@ -237,6 +242,8 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
     Args:
         wanted: the file that makes a folder a model; None for a data set.
     """
+    if spec in REAL and wanted:
+        return real_source(spec)
     path = Path(spec).expanduser()
     if spec and path.is_dir():
         if wanted and not (path / wanted).is_file():
