@@ -27,6 +27,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from rocm_guide.mi300x.arch import Arch, find_arch
 from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 from rocm_guide.mi300x.rounding import exact_conversions
+from tests.pretended.liger import IN_TORCH
 from tests.pretended.tensors import CPU, GPU, on_gpu
 
 
@@ -175,6 +176,9 @@ def pretended_triton(arch: str) -> Iterator[None]:
         if callable(grid):
             grid = grid({**given.arguments, **kwargs})
         with _disable_current_modes():
+            known = IN_TORCH.get(f"{self.fn.__module__}.{self.__name__}")
+            if known and known({name: _plain(value) for name, value in given.arguments.items()}):
+                return
             plain = {name: _plain(value) for name, value in named.items()}
             scope = replace(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
             running.append(self)

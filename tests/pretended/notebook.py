@@ -20,21 +20,39 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.pretended.left_out import CLOCK, LEFT_OUT, SMALL, LeftOut
+from tests.pretended.left_out import CLOCK, LEFT_OUT, SHRUNK, SMALL, SMALL_SHAPE, LeftOut
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
-#: Seconds that one cell may take.
-LONGEST = int(os.environ.get("PRETENDED_SECONDS", "240"))
+#: Seconds of processor time that one cell may take.
+LONGEST = float(os.environ.get("PRETENDED_SECONDS", "60"))
 
 
 def _listed(table: Sequence[LeftOut], number: str, source: str) -> LeftOut | None:
     return next((row for row in table if row.notebook == number and row.phrase in source), None)
 
 
-def stale_rows(number: str, sources: Sequence[str]) -> list[LeftOut]:
-    """Rows of the tables of cells whose phrase is not in exactly one cell of this notebook."""
-    rows = [row for row in (*LEFT_OUT, *CLOCK) if row.notebook == number]
-    return [row for row in rows if sum(row.phrase in source for source in sources) != 1]
+def _shrunk(number: str, source: str) -> str:
+    for row in SHRUNK:
+        if row.notebook == number:
+            source = source.replace(row.large, row.small)
+    return source
+
+
+def stale_rows() -> list[tuple[str, str]]:
+    """Rows of the tables (notebook, phrase) whose phrase is not in exactly one cell."""
+    rows = [(row.notebook, row.phrase) for row in (*LEFT_OUT, *CLOCK)] + [(row.notebook, row.large) for row in SHRUNK]
+    return [(number, phrase) for number, phrase in rows if sum(phrase in s for _, s, _ in code_cells(number)) != 1]
+
+
+def code_cells(number: str) -> list[tuple[int, str, bool]]:
+    """The code cells of a notebook: place among all cells, source, and whether it is the one of parameters."""
+    (path,) = FOLDER.glob(f"{number}_*.ipynb")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [
+        (i, "".join(c["source"]), "parameters" in c["metadata"].get("tags", []))
+        for i, c in enumerate(cells)
+        if c["cell_type"] == "code"
+    ]
 
 
 class TooLong(BaseException):
@@ -42,7 +60,7 @@ class TooLong(BaseException):
 
 
 def _too_long(*_: Any) -> None:
-    raise TooLong(f"not done after {LONGEST} s")
+    raise TooLong(f"not done after {LONGEST:g} s of processor time")
 
 
 def _where(error: BaseException) -> list[str]:
@@ -50,37 +68,32 @@ def _where(error: BaseException) -> list[str]:
     return [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)][-5:]
 
 
-def run_notebook(path: Path, parameters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def run_notebook(number: str) -> Iterator[dict[str, Any]]:
     """Run the cells of a notebook in this process, and tell of each what came of it."""
     from IPython.core.interactiveshell import InteractiveShell
 
-    number = path.name[:2]
     shell = InteractiveShell.instance()
     shell.showtraceback = lambda *args, **kwargs: None  # type: ignore[method-assign]
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    signal.signal(signal.SIGALRM, _too_long)
-    for index, cell in enumerate(cells):
-        if cell["cell_type"] != "code":
-            continue
-        source = "".join(cell["source"])
+    signal.signal(signal.SIGPROF, _too_long)
+    for index, source, parameters in code_cells(number):
         told: dict[str, Any] = {"notebook": number, "cell": index}
         if row := _listed(LEFT_OUT, number, source):
             yield {**told, "status": "left out", "why": row.why}
             continue
-        began, text = time.monotonic(), io.StringIO()
-        signal.alarm(LONGEST)
+        began, text = time.process_time(), io.StringIO()
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
         error: BaseException | None = None
         try:
             with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-                done = shell.run_cell(source, store_history=False)
+                done = shell.run_cell(_shrunk(number, source), store_history=False)
                 error = done.error_before_exec or done.error_in_exec
-                if "parameters" in cell["metadata"].get("tags", []):
-                    shell.user_ns.update(parameters)
+                if parameters:
+                    shell.user_ns.update(SMALL.get(number, {}))
         except TooLong as e:
             error = e
         finally:
-            signal.alarm(0)
-        told["seconds"] = round(time.monotonic() - began, 2)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        told["seconds"] = round(time.process_time() - began, 2)
         row = _listed(CLOCK, number, source)
         if error is None:
             yield {**told, "status": "ok"}
@@ -91,7 +104,7 @@ def run_notebook(path: Path, parameters: dict[str, Any]) -> Iterator[dict[str, A
             yield {**told, "status": "failed", "error": name, "message": said[:2000], "where": _where(error)}
 
 
-def _child(path: Path, scratch: Path) -> None:
+def _child(number: str, scratch: Path) -> None:
     """In a process of its own: run one notebook and write what came of it to standard output."""
     from rocm_guide.course.pool import child_environment
 
@@ -102,10 +115,10 @@ def _child(path: Path, scratch: Path) -> None:
     if "--show" not in sys.argv:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    began = time.monotonic()
-    for told in run_notebook(path, SMALL.get(path.name[:2], {})):
+    began = time.process_time()
+    for told in run_notebook(number):
         out.write(json.dumps(told) + "\n")
-    out.write(json.dumps({"notebook": path.name[:2], "seconds": round(time.monotonic() - began, 1)}) + "\n")
+    out.write(json.dumps({"notebook": number, "seconds": round(time.process_time() - began, 1)}) + "\n")
 
 
 def main(numbers: Sequence[str]) -> int:
@@ -121,15 +134,17 @@ def main(numbers: Sequence[str]) -> int:
         import transformers.models.llama.modeling_llama  # noqa: F401
         import trl  # noqa: F401
 
+        from rocm_guide.zoo.shapes import SHAPES
+
+        SHAPES["small"] = SHAPES["llama-2-7b"] | SMALL_SHAPE
         for number in numbers:
-            (path,) = FOLDER.glob(f"{number}_*.ipynb")
             with tempfile.TemporaryDirectory(prefix="pretended-") as scratch:
                 sys.stdout.flush()
                 child = os.fork()
                 if child == 0:
                     code = 1
                     try:
-                        _child(path, Path(scratch))
+                        _child(number, Path(scratch))
                         code = 0
                     except BaseException:
                         traceback.print_exc()

@@ -118,6 +118,30 @@ _MAY_MIX: dict[Any, set[str] | None] = {
 _TAKES_SCALARS = {"fill_", "fill", "masked_fill", "masked_fill_", "where", "index_put_", "_index_put_impl_", "index_fill_"}
 
 
+def _wide_product(func: Any) -> Callable[..., torch.Tensor]:
+    """A product that is stored in another type than its factors have, which the CPU has no kernel for."""
+
+    def product(*args: Any, out: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+        names = [a.name for a in func._schema.arguments]
+        given = dict(zip(names, args, strict=False)) | options
+        dtype = given.pop("out_dtype")
+        wide = [v.to(dtype) if isinstance(v, torch.Tensor) else v for v in list(given.values())]
+        plain = [w for w, name in zip(wide, given, strict=True) if name not in ("beta", "alpha")]
+        scales = {name: given[name] for name in ("beta", "alpha") if name in given}
+        result = func.overloadpacket(*plain, **scales)
+        return result if out is None else out.copy_(result)
+
+    return product
+
+
+#: Operations that PyTorch has for a GPU alone.
+_ONLY_ON_GPU = {
+    getattr(packet, overload): _wide_product(getattr(packet, overload))
+    for packet in (_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm)
+    for overload in ("dtype", "dtype_out")
+}
+
+
 def _parts(value: Any) -> list[torch.Tensor]:
     """The tensors of one argument or result."""
     if isinstance(value, torch.Tensor):
@@ -193,7 +217,9 @@ class PretendedOperations(TorchDispatchMode):
             _refuse_mixture(func, args, kwargs)
         self._check_generator(kwargs, to_gpu or (gpu and named is None))
         kernel = None if func.namespace == "aten" else _python_kernel(func)
-        if kernel is None:
+        if gpu and func in _ONLY_ON_GPU:
+            made = _ONLY_ON_GPU[func](*args, **kwargs)
+        elif kernel is None:
             made = func(*args, **kwargs)
         else:
             with self:  # what it calls is on the GPU too
