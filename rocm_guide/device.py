@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 from rocm_guide.base import GuideError
-from rocm_guide.host import cores, cpu_model
+from rocm_guide.host import cores, cpu_model, memory_available
 
 __all__ = [
     "Accelerator",
@@ -25,6 +25,7 @@ __all__ = [
     "Timing",
     "accelerator",
     "clock",
+    "free_memory",
     "peak_memory",
     "pick_dtype",
     "seed_all",
@@ -84,6 +85,22 @@ def accelerator() -> Accelerator:
         return Accelerator(kind, "cuda", props.name, arch, torch.cuda.device_count(), props.total_memory)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
     return Accelerator("cpu", "cpu", cpu_model(), platform.machine(), cores(), memory)
+
+
+def free_memory(device: str | None = None) -> int:
+    """Return the bytes that a new tensor could take on a device; of the host on a CPU, container limits included.
+
+    On a GPU what torch holds back for tensors to come counts as free.
+
+    >>> free_memory("cpu") > 0
+    True
+    """
+    import torch
+
+    if not (device or accelerator().device).startswith("cuda"):
+        return memory_available()[0]
+    held_back = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + held_back)
 
 
 def pick_dtype(device: str | None = None) -> torch.dtype:

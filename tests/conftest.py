@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,9 @@ if compiled := inductor_folder():
 # start: those that prove what Ctrl-C does would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What `make test` has unpacked for this run or an earlier one (IN_TURN in the Makefile); the machine's own go first.
+os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), str(Path(__file__).parents[1] / "build/tools/bin")])
 
 # In a network namespace of its own (`unshare -n`) a machine starts with even the loopback interface off; processes that
 # train together need it. Where it cannot be switched on, each of those tests says so itself.

@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
-from rocm_guide.children import ChildError, Service
+from rocm_guide.children import ChildError, Service, call_in_child
 
 # A service that starts a process of its own, says both numbers, and wants to be asked twice.
 STUBBORN = """
@@ -141,3 +145,52 @@ def test_an_error_among_the_last_lines_is_said_once():
         service.wait_until(lambda: False, 120)
     assert "ended before it was ready; its last lines: " in str(caught.value)
     assert str(caught.value).count("ValueError: no such model") == 1
+
+
+SCRIPT = """
+from rocm_guide.children import call_in_child
+FACTOR = 3
+def times(x):
+    return FACTOR * x
+if __name__ == "__main__":
+    print(call_in_child(times, x=14))
+"""
+#: A function whose text alone goes over, and a library's that ends the process from one of its threads.
+NOTEBOOK = """
+from rocm_guide.children import call_in_child
+if True:
+    def root(x):
+        import math
+        return math.sqrt(x)
+print(call_in_child(root, x=16))
+"""
+
+
+def end_from_a_thread(columns):
+    """As GPTQModel does after an error in a worker: the traceback, then the end, while another thread goes on."""
+
+    def work():
+        try:
+            raise ValueError(f"in_features {columns} not divisible by 128\nmore")
+        except ValueError:
+            traceback.print_exc()
+            print("quantising:  3%|", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=work).start()
+    time.sleep(60)
+
+
+def test_the_last_traceback_says_why_a_process_ended():
+    with pytest.raises(ChildError) as caught:
+        call_in_child(end_from_a_thread, columns=576)
+    assert str(caught.value) == "end_from_a_thread: ValueError: in_features 576 not divisible by 128"
+
+
+def test_functions_of_scripts_and_notebooks_are_called_too(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(SCRIPT)
+    assert subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout == "42\n"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
+    NotebookClient(notebook, timeout=120).execute()
+    assert notebook.cells[0].outputs[0].text == "4.0\n"

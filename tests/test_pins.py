@@ -97,9 +97,26 @@ def test_every_direct_requirement_is_pinned_within_its_bounds():
 
 
 def test_conda_gets_the_same_versions():
-    lines = (ROOT / "environment.yml").read_text(encoding="utf-8")
-    same = {canonicalize_name(n): v for n, v in re.findall(r"^ +- ([\w-]+)==([\w.]+)", lines, re.M)}
-    assert len(same) > 15 and {n: PINS[n] for n in same} == same
+    files = [(ROOT / f"environment{which}.yml").read_text(encoding="utf-8") for which in ("", "-rocm10")]
+    for lines in files:
+        same = {canonicalize_name(n): v for n, v in re.findall(r"^ +- ([\w-]+)(?:\[.*\])?==([\w.]+)", lines, re.M)}
+        assert len(same) > 15 and "torch" in same and {n: PINS[n] for n in same} == same
+
+
+def test_the_two_environments_differ_in_torch_alone():
+    """PyTorch's own build for ROCm 7.2, and AMD's for ROCm 10 with the kernels of gfx942, each from its own index."""
+    seven, ten = (
+        [line.strip() for line in (ROOT / f"environment{which}.yml").read_text(encoding="utf-8").splitlines()]
+        for which in ("", "-rocm10")
+    )
+    seven, ten = ([line for line in lines if not line.startswith("#")] for lines in (seven, ten))
+    assert [(a, b) for a, b in zip(seven, ten, strict=True) if a != b] == [
+        (
+            "- --extra-index-url https://download.pytorch.org/whl/rocm7.2",
+            "- --extra-index-url https://stable.repo.amd.com/rocm/whl-next/",
+        ),
+        (f"- torch=={PINS['torch']}+rocm7.2", f"- torch[device-gfx942]=={PINS['torch']}+rocm10.1.0"),
+    ]
 
 
 def test_the_makefile_brings_its_own_pip_and_setuptools():

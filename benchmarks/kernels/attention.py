@@ -3,7 +3,6 @@
 
     python -m benchmarks.kernels.attention            # all of it; writes results/attention.json, .png and .svg
     python -m benchmarks.kernels.attention --quick    # fewer repetitions, nothing written
-    python -m benchmarks.kernels.attention --tiles    # the forward kernel with the tiles in TILES; nothing written
 
 A model's FLOPs are counted: 4 x batch x heads x queries x keys x head size forward (half of it causal), 2.5 times that
 backward, whatever a kernel does in fact. Contenders take turns, so that a change of clock meets all of them. The figure
@@ -34,23 +33,6 @@ SHAPES = [(4, 32, 4096, 128), (1, 32, 16384, 128)]
 #: A length that no tile divides beside one that all tiles divide.
 ODD = [(2, 40, 3001, 128), (2, 40, 3072, 128)]
 HALVES = (torch.float16, torch.bfloat16)
-#: Tiles to try on Hopper, by head size. "one program": it fills a multiprocessor, and its two warpgroups meet at three
-#: barriers per step, so that the matrix units wait while both compute exponentials. "two": two programs share a
-#: multiprocessor, each of one warpgroup (or of two, with half of the registers), and neither waits for the other.
-TILES: dict[int, dict[str, dict[str, Any]]] = {
-    128: {
-        "one program": {"m": 128, "n": 128, "warps": 8, "stages": 3, "tma": True},
-        "two, 4 warps": {"m": 128, "n": 64, "warps": 4, "stages": 2, "tma": True, "per_unit": 2},
-        "two, 8 warps": {"m": 128, "n": 64, "warps": 8, "stages": 2, "tma": True, "maxnreg": 128, "per_unit": 2},
-    },
-    64: {
-        "64 queries": {"m": 64, "n": 128, "warps": 4, "stages": 2, "tma": True},
-        "128 x 64": {"m": 128, "n": 64, "warps": 4, "stages": 2, "tma": True},
-        "128 x 64, 3 stages": {"m": 128, "n": 64, "warps": 4, "stages": 3, "tma": True},
-        "128 x 128": {"m": 128, "n": 128, "warps": 4, "stages": 2, "tma": True},
-        "128 x 128, 8 warps": {"m": 128, "n": 128, "warps": 8, "stages": 2, "tma": True},
-    },
-}
 
 
 def median_times(calls: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
@@ -136,33 +118,8 @@ def against_peers(
     return rows
 
 
-def tiles(runs: int) -> None:
-    """The forward kernel with every entry of TILES: correct first, then in turns with cuDNN, then its features."""
-    shapes = [*SHAPES, (4, 32, 4096, 64)]
-    for shape, causal, dtype in itertools.product(shapes, (False, True), HALVES):
-        q, k, v = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3))
-        wanted = sdpa("CUDNN_ATTENTION", q, k, v, causal).float()
-        calls: dict[str, Callable[[], object]] = {"SDPA cuDNN": partial(sdpa, "CUDNN_ATTENTION", q, k, v, causal)}
-        for name, config in TILES[shape[-1]].items():
-            calls[name] = partial(attention_forward, q, k, v, causal=causal, config=config)
-            off = (attention_forward(q, k, v, causal=causal, config=config)[0].float() - wanted).abs().max().item()
-            assert off < (8e-3 if dtype == torch.float16 else 6e-2), f"{name} is off by {off}"
-        times, work = median_times(calls, runs), flops(shape, causal)
-        print(shape, "causal" if causal else "full", str(dtype)[6:])
-        for name, seconds in times.items():
-            rate, share = work / seconds / 1e12, times["SDPA cuDNN"] / seconds
-            print(f"  {name:26} {rate:4.0f} TFLOPS, {share:.3f} of cuDNN", flush=True)
-    for name, config in TILES[SHAPES[0][-1]].items():
-        print(name)
-        features(runs, config)
-
-
-def features(runs: int, config: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The rate of each feature, relative to the plain causal kernel, and of the 8-bit variants, with the table's tiles.
-
-    With ``config``, another tile, the features alone.
-    """
-    forward = partial(attention_forward, config=config)
+def features(runs: int) -> list[dict[str, Any]]:
+    """The rate of each feature, relative to the plain causal kernel, and of the 8-bit variants."""
     batch, heads, length, width = SHAPES[0]
     gen = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(SHAPES[0], device="cuda", dtype=torch.float16) for _ in range(3))
@@ -179,25 +136,23 @@ def features(runs: int, config: dict[str, Any] | None = None) -> list[dict[str, 
 
     def thd(name: str, longest: int) -> Callable[[], object]:
         more = {"cu_seqlens_q": cu[name], "cu_seqlens_k": cu[name], "max_seqlen_q": longest, "max_seqlen_k": longest}
-        return lambda: forward(*packed, layout="thd", causal=True, **more)
+        return lambda: attention_forward(*packed, layout="thd", causal=True, **more)
 
     calls: dict[str, tuple[Callable[[], object], float]] = {
-        "plain": (lambda: forward(q, k, v, causal=True), work),
-        "GQA, 8 KV heads": (lambda: forward(q, few_k, few_v, causal=True), work),
-        "ALiBi": (lambda: forward(q, k, v, causal=True, alibi_slopes=slopes), work),
+        "plain": (lambda: attention_forward(q, k, v, causal=True), work),
+        "GQA, 8 KV heads": (lambda: attention_forward(q, few_k, few_v, causal=True), work),
+        "ALiBi": (lambda: attention_forward(q, k, v, causal=True, alibi_slopes=slopes), work),
         "packed, equal lengths": (thd("equal", length), work),
         "packed, 1024 to 6144": (thd("ragged", max(ragged)), ragged_work),
-        "persistent, fixed": (lambda: forward(q, k, v, causal=True, schedule="fixed"), work),
-        "persistent, dynamic": (lambda: forward(q, k, v, causal=True, schedule="dynamic"), work),
-        "matrix bias": (lambda: forward(q, k, v, causal=True, bias=rows16), work),
-        "dropout": (lambda: forward(q, k, v, causal=True, dropout=0.1, seed=1), work),
-        "values transposed": (lambda: forward(q, k, turned, causal=True), work),
+        "persistent, fixed": (lambda: attention_forward(q, k, v, causal=True, schedule="fixed"), work),
+        "persistent, dynamic": (lambda: attention_forward(q, k, v, causal=True, schedule="dynamic"), work),
+        "matrix bias": (lambda: attention_forward(q, k, v, causal=True, bias=rows16), work),
+        "dropout": (lambda: attention_forward(q, k, v, causal=True, dropout=0.1, seed=1), work),
+        "values transposed": (lambda: attention_forward(q, k, turned, causal=True), work),
     }
-    formats, arch = {}, architecture(q)
-    if config is None:
-        formats["int8"] = torch.int8
-        if arch == "gfx942" or arch.startswith("sm_"):
-            formats["fp8"] = torch.float8_e4m3fnuz if arch == "gfx942" else torch.float8_e4m3fn
+    formats, arch = {"int8": torch.int8}, architecture(q)
+    if arch == "gfx942" or arch.startswith("sm_"):
+        formats["fp8"] = torch.float8_e4m3fnuz if arch == "gfx942" else torch.float8_e4m3fn
     for kind, dtype in formats.items():
         (qc, qs), (kc, ks), (vc, vs) = (quantize_heads(x, dtype) for x in (q, k, v))
         named = {"q_scale": qs, "k_scale": ks, "v_scale": vs, "causal": True}
@@ -263,16 +218,12 @@ def main() -> None:
     """Run, print, save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, nothing written")
-    parser.add_argument("--tiles", action="store_true", help="try the tiles in TILES, nothing written")
     parser.add_argument("--out", type=Path, help="folder for the results instead of benchmarks/results")
     given = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no GPU here: this benchmark measures one")
     runs = 5 if given.quick else 15
     torch.manual_seed(0)
-    if given.tiles:
-        tiles(runs)
-        return
     rows = against_peers(runs)
     odd = against_peers(runs, ODD, (torch.bfloat16,))
     more = features(runs)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Our skinny GEMM against torch._scaled_mm (and torch.mm in bf16) at the three projections of Llama 3.1 405B.
 
-Two figures for ours: with overlapped launches (each kernel starts while the one before is finishing, and asks for its
-own weight meanwhile) and without. The first is what a chain of our kernels gets; the second is what a kernel between
-foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see benchmarks/timing.py.
+CUDA graphs, weights rotated past the cache, medians; see benchmarks/timing.py.
 
     python -m benchmarks.kernels.skinny_gemm              # measure, write results/skinny_gemm.json and the plot
     python -m benchmarks.kernels.skinny_gemm --plot       # only draw the plot again
@@ -12,7 +10,6 @@ foreign ones gets. CUDA graphs, weights rotated past the cache, medians; see ben
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 
@@ -37,17 +34,13 @@ TURNS = 3
 
 def one(m, n, k, dtype, tile=None):
     """Microseconds of every way at one shape: [median, spread]; ``tile`` instead of the table's launch."""
-    from rocm_guide.kernels.arguments import architecture, unit_count
     from rocm_guide.kernels.gemm.skinny import SkinnyWorkspace, gemm_skinny
-    from rocm_guide.kernels.gemm.skinny_configs import pick_config
 
     nbytes = n * k * dtype.itemsize
     copies = copies_past_cache(nbytes)
     x, w = tensors((m, k), dtype, copies), tensors((n, k), dtype, copies, seed=1)
     sx, sw = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
     space = SkinnyWorkspace.on("cuda")
-    tile = tile or pick_config(n, 8 * dtype.itemsize, architecture(x), unit_count(x))
-    alone = dataclasses.replace(tile, overlap=False, prefetch=0)
 
     def library(i):
         if dtype.itemsize == 1:
@@ -58,10 +51,7 @@ def one(m, n, k, dtype, tile=None):
     ways = {
         "library": library,
         "ours": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=tile),
-        "ours, no overlap": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=alone),
     }
-    if not tile.overlap:
-        del ways["ours, no overlap"]
     if dtype.itemsize > 1 and m <= 8:
         from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
 
@@ -102,11 +92,10 @@ def plot(result, folder=None):
     """A panel per shape: how many times as fast as the library, over rows."""
     eight = [r for r in result["results"] if r["dtype"].startswith("float8")]
     shapes = list(dict.fromkeys((r["n"], r["k"]) for r in eight))
-    ways = [w for w in ("ours, no overlap", "ours") if w in eight[0]["us"]]
     panels = {}
     for n, k in shapes:
         mine = [r["us"] for r in eight if (r["n"], r["k"]) == (n, k)]
-        panels[f"{n} x {k} ({n * k / 1e6:.0f} MB)"] = {w: [us["library"][0] / us[w][0] for us in mine] for w in ways}
+        panels[f"{n} x {k} ({n * k / 1e6:.0f} MB)"] = {"ours": [us["library"][0] / us["ours"][0] for us in mine]}
     sizes = [r["rows"] for r in eight if (r["n"], r["k"]) == shapes[0]]
     fig = plot_by_size(
         panels,

@@ -95,15 +95,76 @@ def _as_gpu(arch: str) -> Iterator[None]:
         yield
 
 
+def _part(x: torch.Tensor, index: tuple[Any, ...]) -> torch.Tensor:
+    """Return ``x[index]`` for integers, slices, None and one Ellipsis."""
+    import torch
+
+    dim = 0
+    for i, item in enumerate(index):
+        if item is None:
+            x = x.unsqueeze(dim)
+        elif isinstance(item, int):
+            x = x.select(dim, item)
+            continue
+        elif isinstance(item, slice):
+            x = torch.ops.aten.slice.Tensor(x, dim, item.start, item.stop, item.step or 1)
+        else:  # the Ellipsis takes the dimensions that the rest leaves
+            dim = x.dim() - sum(later is not None for later in index[i + 1 :])
+            continue
+        dim += 1
+    return x
+
+
+def _as_on_the_card() -> Any:
+    """Return a context in which two functions do to tensors on a GPU that is not there what they do on an MI300X.
+
+    ``scaled_dot_product_attention`` asks the device which kernel it has; without one it becomes two products and a
+    softmax. On the card it is one call of AOTriton's flash attention, for 16-bit types without a mask. ``x[1:, None]``
+    asks the device to make itself current, and there is none; the same view comes from the functions beneath it.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Card(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.nn.functional.scaled_dot_product_attention:
+                return fused(*args, **(kwargs or {}))
+            if func is torch.Tensor.__getitem__:
+                index = args[1] if isinstance(args[1], tuple) else (args[1],)
+                if all(i is None or i is ... or type(i) in (int, slice) for i in index):
+                    return _part(args[0], index)
+            return func(*args, **(kwargs or {}))
+
+    def fused(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if attn_mask is not None or query.dtype not in (torch.float16, torch.bfloat16):
+            fix = "leave the mask out and take bfloat16 or float16, or write code for what stands around it"
+            raise GuideError(f"scaled_dot_product_attention with a mask or in {query.dtype}: not known here; {fix}")
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        return flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+
+    return Card()
+
+
 def inductor_code(
     fn: Callable[..., Any], inputs: Sequence[torch.Tensor], *, arch: str = "gfx942", **settings: Any
 ) -> str:
     """What inductor writes for ``fn(*inputs)`` on an MI300X: its output_code.py as text, made without a GPU.
 
     ``inputs`` give sizes, strides and types only; meta tensors will do. ``settings`` go to torch._inductor.config.
+    Attention (``scaled_dot_product_attention``) is no kernel of inductor's: it stays a call, as a product of BLAS does.
 
     Raises:
-        GuideError: inductor could not write code for it here.
+        GuideError: inductor could not write code for it here, or attention of a kind of which we do not know what
+            the card takes.
 
     >>> import torch
     >>> x = torch.empty(8, 64, device="meta")
@@ -125,7 +186,8 @@ def inductor_code(
         with _as_gpu(arch), torch.no_grad():
             with fake:
                 args = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in inputs]
-                traced = make_fx(fn, decomposition_table=select_decomp_table())(*args)
+                with _as_on_the_card():
+                    traced = make_fx(fn, decomposition_table=select_decomp_table())(*args)
             graph = GraphLowering(traced)
             handlers = (V.set_graph_handler(graph), V.set_fake_mode(fake), V.set_debug_handler(DebugContext()))
             with config.patch(settings), handlers[0], handlers[1], handlers[2]:

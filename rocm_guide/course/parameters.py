@@ -98,13 +98,15 @@ def _limits(name: str, default: Any, comment: str) -> tuple[tuple[Any, ...], flo
 
 
 def parse_value(name: str, text: str, default: Any) -> Any:
-    """Read ``text`` as the type that ``default`` has.
+    """Read ``text`` as the type that ``default`` has; of a list of words also words with commas between them.
 
     Raises:
         GuideError: it is of another type.
 
     >>> parse_value("RANK", "32", 16), parse_value("LR", "1e-3", 0.1), parse_value("MODEL", "1", "tiny")
     (32, 0.001, '1')
+    >>> parse_value("TARGETS", "all-linear", ["q_proj"]), parse_value("TARGETS", "['o_proj']", ["q_proj"])
+    (['all-linear'], ['o_proj'])
     >>> parse_value("RANK", "many", 16)
     Traceback (most recent call last):
         ...
@@ -121,6 +123,8 @@ def parse_value(name: str, text: str, default: Any) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = text
+    if isinstance(default, list) and isinstance(value, str) and all(isinstance(d, str) for d in default):
+        value = [word.strip() for word in value.split(",") if word.strip()]
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if default is not None and type(value) is not type(default):

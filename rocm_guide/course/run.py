@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.base import GuideError, write_bytes
+from rocm_guide.course.gpu_report import code_hash
 from rocm_guide.course.lessons import Lesson, read_notebook, source_hash
 from rocm_guide.course.parameters import parameters_for
 from rocm_guide.course.pool import Job, Pool, default_jobs
@@ -71,10 +72,9 @@ def refuse_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wanted(lesson: Lesson, parameters: dict[str, Any], found: dict[str, str], digest: str) -> dict[str, Any]:
+def _wanted(nb: dict[str, Any], parameters: dict[str, Any], found: dict[str, str], digest: str) -> dict[str, Any]:
     """What a result must have come from to count as current."""
-    source = source_hash(read_notebook(lesson.path))
-    return {"source": source, "parameters": parameters, "versions": found, "package": digest}
+    return {"source": source_hash(nb), "parameters": parameters, "versions": found, "package": digest}
 
 
 def run_course(
@@ -129,12 +129,14 @@ def run_course(
     # The longest first, so that all jobs end at about the same time; one after the other, in the reading order.
     longest = sorted(lessons, key=lambda x: -(x.seconds or math.inf)) if pool_size > 1 else lessons
     for lesson in longest:
-        wanted = _wanted(lesson, taken[lesson.number], found, digest)
+        nb = read_notebook(lesson.path)
+        wanted = _wanted(nb, taken[lesson.number], found, digest)
         if resume and is_current(earlier.get(lesson.number), wanted, out):
             listener(lesson.number, {"event": "kept"})
             continue
         stem = lesson.path.stem
-        entries[lesson.number] = {"number": lesson.number, "title": lesson.title, "status": "missing", **wanted}
+        entry = {"number": lesson.number, "title": lesson.title, "status": "missing", "code": code_hash(nb), **wanted}
+        entries[lesson.number] = entry
         todo.append(Job(lesson.number, lesson.path, out / f"{stem}.ipynb", out / f"{stem}.html", taken[lesson.number]))
     save_report(report, out)
     _execute(pool, todo, report, out, listener)

@@ -83,9 +83,13 @@ def guide_error_names(folder: Path | None = None) -> set[str]:
 
 
 def failure_of(nb: dict[str, Any]) -> dict[str, Any] | None:
-    """The first cell that failed: its number (from 1), heading, source, and the exception with its traceback."""
-    above = headings(nb)
-    for index, cell in enumerate(nb["cells"]):
+    """The first cell that failed: its number (from 1), heading, source, and the exception with its traceback.
+
+    The number is that of the notebook as its author wrote it: the cell that papermill puts in for parameters has none.
+    """
+    own = [c for c in nb["cells"] if "injected-parameters" not in c.get("metadata", {}).get("tags", [])]
+    above = headings({"cells": own})
+    for index, cell in enumerate(own):
         for output in cell.get("outputs", []):
             if output.get("output_type") == "error":
                 return {
@@ -172,14 +176,20 @@ def _run(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     began = time.monotonic()
     failure = None
     with MemoryMeter() as memory:
+
+        def look() -> None:
+            memory.look()
+            memory.look_at_gpus()
+
         try:
-            nb = execute(Path(job["notebook"]), job["parameters"], Path(job["cwd"]), emit, memory.look)
+            nb = execute(Path(job["notebook"]), job["parameters"], Path(job["cwd"]), emit, look)
             failure = failure_of(nb)
         except DeadKernelError as e:
             nb, failure = None, {"error": "DeadKernelError", "message": str(e), "traceback": ""}
             failure["message"] = "the kernel died; if the machine ran out of memory, use --jobs 1"
     done = {"event": "done", "seconds": round(time.monotonic() - began, 1), "peak_mib": round(memory.peak / 2**20)}
     done |= {"cpu_seconds": round(memory.cpu.ran, 1), "waited_seconds": round(memory.cpu.waited, 1)}
+    done["gpu_peak_mib"] = None if memory.gpu_peak is None else round(memory.gpu_peak / 2**20)
     status = "ok" if failure is None else "refused" if _is_refusal(failure) else "failed"
     if nb is not None:
         if job["html"]:

@@ -87,12 +87,16 @@ def _train(s: ElasticSettings, device: Any) -> Path:
     import torch
     import torch.distributed as dist
 
-    from rocm_guide.zoo.columns import training_rows
+    from rocm_guide.zoo.columns import held_out_pair, training_rows
     from rocm_guide.zoo.load import load_data, load_tokenizer
 
     rank, world = dist.get_rank(), dist.get_world_size()
     tokenizer = load_tokenizer(s.model)
-    samples = tokenize_rows(list(training_rows(load_data(s.data)["train"])), tokenizer, s.max_length)
+    rows = list(training_rows(load_data(s.data)["train"], tokenizer))
+    if "completion" in rows[0]:  # turns of a conversation become text
+        pairs = (held_out_pair(row, tokenizer) for row in rows)
+        rows = [{"prompt": prompt, "completion": completion} for prompt, completion in pairs]
+    samples = tokenize_rows(rows, tokenizer, s.max_length)
     model, wrapped = _model(s, device)
     trained = [p for p in wrapped.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=s.peak_rate, weight_decay=0.0)

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder, own_folder, package_folder
+from rocm_guide.base import GuideError, cache_folder, own_folder
 from rocm_guide.checks import Check
+from rocm_guide.installation import clone_folder
 
 __all__ = ["OWN_FOLDERS", "LibraryFolder", "LibraryMissingError"]
 
@@ -33,10 +34,13 @@ class LibraryMissingError(GuideError):
     """A folder of libraries is not there; the message says how to make it."""
 
 
-def _environment_state() -> Path:
-    """Where `make` keeps what belongs to one environment: in its .venv, else (``VENV=none``) in the clone."""
-    venv = Path(sys.prefix) / "installed"
-    return venv if venv.is_dir() else package_folder().parent / "build" / "own-environment"
+def _environment_state() -> Path | None:
+    """Where `make` keeps what belongs to one environment: in its .venv, else (``VENV=none``) in the clone.
+
+    None where there is neither: the package was installed from a wheel, and nothing is put beside it.
+    """
+    venv, clone = Path(sys.prefix) / "installed", clone_folder()
+    return venv if venv.is_dir() else clone and clone / "build" / "own-environment"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class LibraryFolder:
     needed_by: str
     #: The text of ``data/NAME.txt``.
     listed: str = field(repr=False)
-    #: In the cache, which environments share; else with the one environment whose processes put it on their own path.
+    #: In the cache, which environments share; else with the one environment whose processes put it on their own path
+    #: (in the cache too where that has no place for it).
     in_cache: bool
 
     @property
@@ -72,8 +77,9 @@ class LibraryFolder:
         """
         if named := os.environ.get(f"ROCM_GUIDE_{self.name.upper()}"):
             return Path(named).expanduser()
-        if not self.in_cache:
-            return _environment_state() / self.name
+        state = _environment_state()
+        if not self.in_cache and state:
+            return state / self.name
         digest = hashlib.sha256("\n".join(self.requirements).encode()).hexdigest()[:8]
         version = self.requirements[0].partition("==")[2]
         return cache_folder() / f"{self.name}-{version}-py{sys.version_info[0]}{sys.version_info[1]}-{digest}"
@@ -81,7 +87,9 @@ class LibraryFolder:
     @property
     def fix(self) -> str:
         """What to type when it is missing."""
-        return f"run make course, or python -m rocm_guide.doctor.own_folders {self.name}"
+        return (
+            "run " + "make course, or " * bool(clone_folder()) + f"python -m rocm_guide.doctor.own_folders {self.name}"
+        )
 
     def check(self) -> Check:
         """The doctor's line: which versions are in the folder, or how to make it. Imports none of them.
@@ -117,7 +125,7 @@ class LibraryFolder:
         # Byte-compiling would take longer than copying, and few of the modules are ever imported.
         command += ["--no-deps", "--no-compile", "--target", str(work)]
         try:
-            if self.in_cache:
+            if folder.parent == cache_folder():
                 own_folder(folder.parent)
             else:
                 folder.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +142,7 @@ class LibraryFolder:
                 shutil.rmtree(folder, ignore_errors=True)
                 work.rename(folder)
         except OSError as e:
-            advice = "; set ROCM_GUIDE_CACHE" if self.in_cache else ""
+            advice = "; set ROCM_GUIDE_CACHE" if folder.parent == cache_folder() else ""
             raise LibraryMissingError(f"{folder.parent}: cannot be written ({e.strerror}){advice}") from e
         finally:
             shutil.rmtree(work, ignore_errors=True)

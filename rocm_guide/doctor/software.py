@@ -25,6 +25,10 @@ from rocm_guide.installation import install_fix
 __all__ = ["ask_torch", "gpu_nodes"]
 
 GIB = 2**30
+#: Releases of Triton that pyproject.toml allows; `make worlds` runs every notebook that compiles with each of them.
+TRITON_RELEASES = ("3.6", "3.7", "3.8", "3.9")
+# PyTorch's ROCm builds bring Triton under a project name of their own.
+_PROJECTS = {"triton": ("triton", "triton-rocm", "pytorch-triton-rocm")}
 
 
 def pins() -> dict[str, str]:
@@ -59,8 +63,8 @@ def check_python() -> Check:
 def check_libraries(names: Iterable[str], pinned: dict[str, str]) -> list[Check]:
     """Compare installed versions with ``pinned``. The local part ("+cpu", "+rocm7.1") does not count.
 
-    Another version than the pinned one is a warning: most will do, and a ROCm image brings its own torch. The triton
-    that torch itself names is the right one for that build, whatever is pinned.
+    Another version than the pinned one is a warning: most will do, and a ROCm image brings its own torch. For Triton
+    see :func:`check_triton`.
 
     >>> check_libraries(["no-such-library"], {})[0].status
     'FAIL'
@@ -68,19 +72,45 @@ def check_libraries(names: Iterable[str], pinned: dict[str, str]) -> list[Check]
     checks = []
     for name in names:
         want = pinned.get(name)
-        try:
-            have = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+        project, have = _installed(name)
+        if not have:
             checks.append(Check("FAIL", name, "not installed", install_fix([name])))
-            continue
-        if want is None or have.split("+")[0] == want.split("+")[0]:
+        elif want is None or have.split("+")[0] == want.split("+")[0]:
             checks.append(Check("OK", name, have))
-        elif name == "triton" and _named_by_torch(f"triton=={have}"):
-            checks.append(Check("OK", name, f"{have}, which this build of torch names; tested with {want}"))
+        elif name == "triton":
+            checks.append(check_triton(have, want, named=_named_by_torch(f"{project}=={have}")))
         else:
             fix = f"if something fails: pip install {name}=={want}"
             checks.append(Check("WARN", name, f"{have}, tested with {want}", fix))
     return checks
+
+
+def _installed(name: str) -> tuple[str, str]:
+    """Return the project that brings a library, and its version; both empty if there is none."""
+    for project in _PROJECTS.get(name, (name,)):
+        try:
+            return project, importlib.metadata.version(project)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "", ""
+
+
+def check_triton(have: str, want: str, *, named: bool) -> Check:
+    """Say what the course was checked with, for another Triton than the pinned one.
+
+    Args:
+        have, want: the version that is installed, and the pinned one, whose figures the texts and stored tables show.
+        named: whether torch itself names this version: it is then the right one for that build, whatever is pinned.
+
+    >>> print(check_triton("3.8.0", "3.9.0", named=False))
+    [OK]   triton       3.8.0; notebooks ran with 3.6, 3.7, 3.8, 3.9, figures in the texts are 3.9.0's
+    """
+    found = f"{have}, which this build of torch names" if named else have
+    if ".".join(have.split(".")[:2]) in TRITON_RELEASES:
+        run = ", ".join(TRITON_RELEASES)
+        return Check("OK", "triton", f"{found}; notebooks ran with {run}, figures in the texts are {want}'s")
+    fix = "" if named else f"if something fails: pip install triton=={want}"
+    return Check("WARN", "triton", f"{found}; the course was never run with this release, tested with {want}", fix)
 
 
 def _named_by_torch(requirement: str) -> bool:
@@ -143,7 +173,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
         text = f"{len(devices)} x {first['name']} ({first['arch']}), {first['memory'] / GIB:.0f} GiB each, {build}"
         return Check("OK", name, text)
     if amd and not facts["hip"]:
-        fix = "install the ROCm build of torch (environment.yml)"
+        fix = "install the ROCm build of torch (environment-rocm10.yml or environment.yml)"
         return Check("WARN", name, f"an AMD GPU is here, torch {facts['version']} is not a ROCm build", fix)
     if amd or (nvidia and facts["cuda"]):
         fix = "add yourself to the groups video and render; in a container pass --device=/dev/kfd --device=/dev/dri"

@@ -65,6 +65,12 @@ def _paged(heads: int, length: int, page: int, size: int, scale: float = 1.0) ->
     return normal(heads, size, scale=scale), *tensors, table, length
 
 
+def _bytes_of_a_sequence(q: Any, k: Any, v: Any, table: Any, length: int) -> int:
+    """Bytes that paged decoding has to read: of the pool, only the tokens of the sequence."""
+    tokens = length * k.shape[2] * k.shape[3] * (k.element_size() + v.element_size())
+    return int(q.numel() * q.element_size() + table.numel() * table.element_size() + tokens)
+
+
 def _pages_far_apart() -> tuple[Any, ...]:
     import torch
 
@@ -165,14 +171,19 @@ ATTENTION = (
         reference=_gathered,
         cases=(
             Case("2 heads, 128 tokens in pages of 16", lambda: _paged(2, 128, 16, 32), "the page is table[t // P]"),
-            Case("2 heads, 1,024 tokens", lambda: _paged(2, 1024, 16, 32), "each page in one part", traffic=True),
+            Case(
+                "2 heads, 1,024 tokens",
+                lambda: _paged(2, 1024, 16, 32),
+                "each page in one part",
+                traffic=True,
+                needed=_bytes_of_a_sequence,
+            ),
             Case("75 tokens", lambda: _paged(2, 75, 16, 32), _KEYS + ", and 0 times NaN is NaN: mask the loads too"),
             Case("large scores", lambda: _paged(1, 200, 8, 32, 6.0), _MAXIMUM + "; the merge as well"),
             Case("one token", lambda: _paged(1, 1, 16, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
             Case("pages 2^30 elements apart", _pages_far_apart, "the page's offset overflows 32 bits: .to(tl.int64)"),
         ),
         shape=_paged_meta,
-        # The pool of the counted case has pages that nobody reads.
         expect=Expect(load_bits=128, workgroups=304, traffic=1.3),
         absolute=2e-3,
         relative=4e-3,

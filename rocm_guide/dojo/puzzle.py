@@ -27,12 +27,14 @@ class Case:
         arguments: makes them, the same every time; tensors on the CPU.
         hint: what is probably wrong if this case fails and those before it did not.
         traffic: True if the bytes that the kernels move are counted in this case.
+        needed: bytes of the arguments that have to be read, where that is not all of them.
     """
 
     name: str
     arguments: Callable[[], tuple[Any, ...]]
     hint: str
     traffic: bool = False
+    needed: Callable[..., int] | None = None
 
 
 @dataclass(frozen=True)

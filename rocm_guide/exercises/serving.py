@@ -80,7 +80,7 @@ def check_cards(cards: int) -> bool:
     """Exercise 3: MI300X GPUs that hold 100 texts of 8,192 tokens of Llama-3-70B in bf16 at once.
 
     >>> check_cards(2)
-    [HINT] 2: room for 83 texts of 8,192 tokens; look at the table's row for more GPUs
+    [HINT] 2: room for 86 texts of 8,192 tokens; look at the table's row for more GPUs
     False
     """
     from rocm_guide.serving.sizing import size_server

@@ -50,11 +50,7 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
     except SourceError as e:
         raise KernelError(str(e)) from e
     except ChildError as e:
-        hint = ""
-        if "only 0-dimensional arrays" in str(e):
-            hint = " (Triton 3.6 does not interpret loops with numpy 2.4 and newer: change one of them)"
-        elif "ran longer" in str(e) or "still running" in str(e):
-            hint = ": use smaller tensors"
+        hint = ": use smaller tensors" if "ran longer" in str(e) or "still running" in str(e) else ""
         raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
 
 

@@ -137,10 +137,11 @@ def sound_schedule() -> Iterator[None]:
     still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
     (https://github.com/triton-lang/triton/issues/11696); :mod:`rocm_guide.mi300x.run` names the race.
     """
-    import triton
     from triton import knobs
 
-    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9) or knobs.amd.use_block_pingpong is not None:
+    from rocm_guide.mi300x.compile import triton_release
+
+    if triton_release() >= (3, 9) or knobs.amd.use_block_pingpong is not None:
         yield
         return
     with knobs.amd.scope():

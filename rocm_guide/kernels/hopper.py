@@ -29,21 +29,6 @@ def fetch_span(ptr, nbytes):
 
 
 @triton.jit
-def fetch_rows(rows, COUNT: tl.constexpr):
-    """Fetch the next COUNT values of each of many rows into the L2, in two requests per row: small ones queue up."""
-    at = rows[:, None] + (tl.arange(0, 2) * (COUNT // 2))[None, :]
-    size = tl.full(at.shape, COUNT // 2 * (rows.dtype.element_ty.primitive_bitwidth // 8), tl.int32)
-    tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
-        "=r,l,r",
-        [at.to(tl.int64), size],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@triton.jit
 def drop_lines(lines):
     """Forget the 128 bytes at each of these addresses: what the L2 holds of them need not go to memory any more."""
     tl.inline_asm_elementwise(

@@ -4,6 +4,9 @@
 It replaces the functions of ``triton.language`` again for every call of one kernel function by another, ``tl.sum`` and
 ``tl.cdiv`` among them, although the launch has done so already. And for every sum, difference and product of integers
 it computes whether it overflows, for an assertion that is only made in debug mode.
+
+Every process of the course that interprets kernels does it in here, so older releases of Triton are completed here too
+(:mod:`rocm_guide.mi300x.older_interpreter`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
+
+from rocm_guide.mi300x.older_interpreter import complete_interpreter
 
 __all__ = ["quick_interpreter"]
 
@@ -68,6 +73,7 @@ def quick_interpreter() -> Iterator[None]:
         return types[kind.name]
 
     with contextlib.ExitStack() as undo:
+        undo.enter_context(complete_interpreter())
         undo.enter_context(mock.patch.object(interpreter, "_patch_lang", replace_once))
         undo.enter_context(mock.patch.object(interpreter, "_get_np_dtype", np_dtype_once))
         undo.enter_context(mock.patch.object(executor, "__call__", launch_marked))

@@ -45,19 +45,24 @@ def row_by_row(norm: Any) -> Any:
 
 
 def recorded(name: str) -> Path:
-    """A trace or result that was recorded for the course, in a clone of it.
+    """Return where a trace, or a result that a benchmark measured, lies in this package.
+
+    In a clone both places are links, to ``notebooks/recorded`` and to ``benchmarks/results``, where benchmarks write.
 
     Args:
-        name: a file below ``notebooks/recorded`` or ``benchmarks/results``.
+        name: a file below one of them, as ``prefill_7b.json``.
 
     Raises:
-        GuideError: not in this clone.
+        GuideError: there is none of that name.
+
+    >>> recorded("prefill_7b.json").suffix
+    '.json'
     """
     package = package_folder()
-    for folder in (package / "notebooks" / "recorded", package.parent / "benchmarks" / "results"):
+    for folder in (package / "notebooks" / "recorded", package / "data" / "measured"):
         if (folder / name).exists():
             return folder / name
-    raise GuideError(f"{name}: recorded in neither notebooks/recorded nor benchmarks/results of this clone")
+    raise GuideError(f"{name}: neither a recorded trace nor a measured result of the course; check the name")
 
 
 def slice_table(summary: TraceSummary) -> str:

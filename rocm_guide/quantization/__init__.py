@@ -41,8 +41,24 @@ if TYPE_CHECKING:
         round_to_nearest,
     )
     from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
-    from rocm_guide.quantization.nf4 import code_book, code_book_bits, dequantize_blocks, quantize_blocks
-    from rocm_guide.quantization.scores import case_table, divergence, drift, measure, model_bytes, table
+    from rocm_guide.quantization.nf4 import (
+        code_book,
+        code_book_bits,
+        dequantize_blocks,
+        on_a_border,
+        quantize_blocks,
+    )
+    from rocm_guide.quantization.scores import (
+        case_table,
+        divergence,
+        drift,
+        expectations,
+        held_out_rows,
+        measure,
+        model_bytes,
+        perplexity,
+        table,
+    )
 
 __all__ = [
     "QuantizationError",
@@ -55,15 +71,19 @@ __all__ = [
     "dequantize_blocks",
     "divergence",
     "drift",
+    "expectations",
     "fit_grid",
     "format_errors",
+    "held_out_rows",
     "hessian",
     "int8_linear",
     "linear_weights",
     "measure",
     "model_bytes",
+    "on_a_border",
     "outlier_columns",
     "output_error",
+    "perplexity",
     "quantize_block",
     "quantize_blocks",
     "quantize_rows",

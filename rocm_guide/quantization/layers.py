@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
-from rocm_guide.quantization.calibration import calibration_samples, recorded_inputs
+from rocm_guide.quantization.calibration import calibration_samples, linear_layers, recorded_inputs
 from rocm_guide.quantization.gptq import gptq, hessian
-from rocm_guide.quantization.grid import QuantizationError, Quantized, output_error, round_to_nearest
+from rocm_guide.quantization.grid import QuantizationError, Quantized, check_grid, output_error, round_to_nearest
 from rocm_guide.quantization.packing import PackedLinear
 
 __all__ = ["quantize_layers"]
@@ -57,7 +57,8 @@ def quantize_layers(
     Embeddings and the output head stay as they are, as in the libraries.
 
     Args:
-        model: a Llama of transformers.
+        model: of transformers; for "gptq" and "awq" with the seven matrices of a Llama in every decoder layer (Qwen,
+            Mistral and Gemma have them).
         method: "nearest", "gptq" or "awq".
         samples: calibration data, as :func:`calibration_samples` takes it; not needed for "nearest".
         bits, group: as in :func:`rocm_guide.quantization.grid.check_grid`.
@@ -65,45 +66,95 @@ def quantize_layers(
         options: for "nearest" symmetric; for "gptq" act_order, damping, symmetric; for "awq" clip (default True).
 
     Raises:
-        QuantizationError: another method, a model that is no Llama, no samples, or settings that do not fit.
+        QuantizationError: another method, a model with other layers or whose layers do not hand on their results
+            unchanged, no samples, or settings that do not fit.
     """
     from tqdm.auto import tqdm
 
     if method not in _METHODS:
         raise QuantizationError(f"method={method!r}: choose {', '.join(map(repr, _METHODS))}")
-    layers = getattr(getattr(model, "model", None), "layers", None)
-    if layers is None or not hasattr(layers[0], "self_attn"):
-        raise QuantizationError(f"{type(model).__name__}: its layers are not those of a Llama; load a Llama-like model")
+    for linear in linear_layers(model).values():
+        check_grid(linear.in_features, bits, group)
+    layers = _decoder_layers(model, method)
     began, done = time.perf_counter(), Done()
-    calls = _first_calls(model, calibration_samples(samples)) if method != "nearest" else []
+    hidden: list[torch.Tensor] = []
+    arguments: list[list[Any]] = []
+    if method != "nearest":
+        hidden, arguments = _recorded_calls(model, layers, calibration_samples(samples))
     with torch.inference_mode():
         for i, layer in enumerate(tqdm(layers, desc=f"{method}, {bits} bits", leave=False, disable=not progress)):
+            # Layers differ in more than their weights: in Gemma some see all tokens and some a window of them, each
+            # kind with a mask and rotary angles of its own.
+            others = arguments[i] if arguments else ()
+            calls = [((x, *args), kwargs) for x, (args, kwargs) in zip(hidden, others, strict=True)]
             results = _METHODS[method](layer, calls, bits, group, done.errors, f"model.layers.{i}.", **options)
-            for call in calls:
-                call[0] = (_tensor(layer(*call[0], **call[1])), *call[0][1:])
+            hidden = [_tensor(layer(*args, **kwargs)) for args, kwargs in calls]
             for name, packed in results.items():
                 layer.set_submodule(name, packed)
     done.seconds = time.perf_counter() - began
     return done
 
 
+def _decoder_layers(model: Any, method: str) -> Any:
+    """The decoder layers; checked for the seven matrices of a Llama where ``method`` goes from one to the next."""
+    layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
+    for number, layer in enumerate(layers if method != "nearest" else ()):
+        linears = {n for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
+        if missing := [n for part in SUBSETS for n in part if n not in linears]:
+            raise QuantizationError(
+                f"{type(model).__name__}: its layers are not those of a Llama (layer {number} has no {missing[0]}); "
+                "quantise this model with a library, or load a Llama-like one"
+            )
+    return layers
+
+
 def _tensor(out: Any) -> torch.Tensor:
     return out[0] if isinstance(out, tuple) else out
 
 
-def _first_calls(model: Any, samples: Iterable[dict[str, torch.Tensor]]) -> list[list[Any]]:
-    """Arguments of the first decoder layer for every sample; changed in place as the data moves on."""
-    calls: list[list[Any]] = []
-    handle = model.model.layers[0].register_forward_pre_hook(
-        lambda _module, args, kwargs: calls.append([args, kwargs]), with_kwargs=True
-    )
+def _recorded_calls(
+    model: Any, layers: Any, samples: Iterable[dict[str, torch.Tensor]]
+) -> tuple[list[torch.Tensor], list[list[tuple[tuple[Any, ...], dict[str, Any]]]]]:
+    """What every decoder layer is called with, from one pass over the samples.
+
+    Returns:
+        The hidden states that the first layer is given, one for each sample, and for each layer its other arguments,
+        one pair (positional, by name) for each sample.
+
+    Raises:
+        QuantizationError: a layer is given something else than what the layer before it returned.
+    """
+    first: list[torch.Tensor] = []
+    arguments: list[list[Any]] = [[] for _ in layers]
+    last: list[torch.Tensor] = []
+
+    def before(number: int) -> Callable[..., None]:
+        def keep(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            x, rest = (args[0], args[1:]) if args else (kwargs["hidden_states"], ())
+            if not number:
+                first.append(x)
+            elif x is not last[0] and not torch.equal(x, last[0]):
+                raise QuantizationError(
+                    f"{type(model).__name__}: layer {number} is given something else than what layer {number - 1} "
+                    "returned, which is not repeated here; quantise this model with a library"
+                )
+            arguments[number].append((rest, {k: v for k, v in kwargs.items() if k != "hidden_states"}))
+
+        return keep
+
+    def after(_module: Any, _args: Any, out: Any) -> None:
+        last[:] = [_tensor(out)]
+
+    handles = [m.register_forward_pre_hook(before(i), with_kwargs=True) for i, m in enumerate(layers)]
+    handles += [m.register_forward_hook(after) for m in layers]
     try:
         with torch.inference_mode():
             for sample in samples:
                 model(**{k: v.to(model.device) for k, v in sample.items()}, use_cache=False)
     finally:
-        handle.remove()
-    return calls
+        for handle in handles:
+            handle.remove()
+    return first, arguments
 
 
 def _inputs_of(layer: Any, names: Iterable[str], calls: Sequence[Any]) -> dict[str, torch.Tensor]:
@@ -124,7 +175,7 @@ def _settle(linear: Any, quantized: Quantized) -> PackedLinear:
 def _nearest(
     layer: Any, _calls: Any, bits: int, group: int, _errors: Any, _prefix: str, **options: Any
 ) -> dict[str, PackedLinear]:
-    linears = {name: layer.get_submodule(name) for part in SUBSETS for name in part}
+    linears = {n: m for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
     return {n: _settle(li, round_to_nearest(li.weight, bits, group, **options)) for n, li in linears.items()}
 
 

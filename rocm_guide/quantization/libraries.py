@@ -22,14 +22,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rocm_guide.children import call_in_child
 from rocm_guide.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
-from rocm_guide.quantization.calibration import calibration_samples
+from rocm_guide.quantization.calibration import calibration_samples, linear_layers
 from rocm_guide.quantization.grid import QuantizationError, check_grid
 from rocm_guide.zoo.trust import refuse_remote_code
 
 __all__ = ["add_libraries", "add_reader", "gptqmodel_load", "gptqmodel_quantize", "kernels", "quiet", "small_rows"]
-
-_FILLED_BY = "run `make course` once, or pip install --no-deps -r rocm_guide/data/quantization.txt"
 
 
 @contextlib.contextmanager
@@ -86,7 +85,7 @@ def add_libraries(*names: str) -> dict[str, str]:
     versions = {}
     for name in names:
         if find_spec(name) is None:
-            raise QuantizationError(f"{name} is not installed; {_FILLED_BY}")
+            raise QuantizationError(f"{name} is not installed; {OWN_FOLDERS['quantization'].fix}")
         with quiet():
             versions[name] = importlib.import_module(name).__version__
     return versions
@@ -151,10 +150,11 @@ def gptqmodel_quantize(
     group: int = 128,
     dtype: Any = None,
     backend: str = "auto",
-    silent: bool = True,
     **settings: Any,
 ) -> float:
     """Quantise a saved model with GPTQModel's own class, save the result, and give the seconds of quantising.
+
+    In a process of its own: after an error in one of its threads the library ends the process that it runs in.
 
     Args:
         source: folder (or hub id) of the unquantised model.
@@ -164,41 +164,48 @@ def gptqmodel_quantize(
         bits, group: AWQ's packed format holds 4 bits only.
         dtype: arithmetic of the calibration; float16 when None. AWQ's kernels take float16 and bfloat16.
         backend: kernel of the layers that are packed, as "auto" or "awq_torch".
-        silent: keep the library's progress lines back.
         settings: further fields of ``QuantizeConfig``, as desc_act, sym, damp_percent.
 
     Raises:
-        QuantizationError: settings or samples that do not fit, or a kernel that does not run on this device.
+        QuantizationError: settings or samples that do not fit, checked before anything is loaded.
+        ChildError: what the library could not do, in its own words.
     """
     add_libraries("gptqmodel")
     import torch
-    from gptqmodel import GPTQModel, QuantizeConfig
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     checked = [{k: v[0].tolist() for k, v in s.items()} for s in calibration_samples(samples)]
     if method not in ("gptq", "awq") or (method == "awq" and bits != 4) or bits not in (2, 3, 4, 5, 6, 7, 8):
         raise QuantizationError(f"method={method!r}, bits={bits!r}: choose 'gptq' with 2 to 8 bits, or 'awq' with 4")
     shape = AutoConfig.from_pretrained(refuse_remote_code(source), trust_remote_code=False)
-    for columns in {shape.hidden_size, shape.intermediate_size}:
+    with torch.device("meta"):
+        linears = linear_layers(AutoModelForCausalLM.from_config(shape, trust_remote_code=False))
+    for columns in {m.in_features for m in linears.values()}:
         check_grid(columns, bits, group)
+    _backend(backend)
     fields: dict[str, Any] = {"bits": bits, "group_size": group, "quant_method": method, "sym": False}
     fields |= {"format": "gemm"} if method == "awq" else {"act_group_aware": False}
-    fields |= settings
     source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_own_folder())
-        if silent:
-            stack.enter_context(quiet())
-        stack.enter_context(small_rows())
-        try:
-            model = GPTQModel.load(
-                source, QuantizeConfig(**fields), dtype=dtype or torch.float16, trust_remote_code=False
-            )
-            began = time.perf_counter()
-            model.quantize(checked, batch_size=1, backend=_backend(backend))
-            seconds = time.perf_counter() - began
-        except (ValueError, NotImplementedError) as error:
-            raise QuantizationError(f"GPTQModel cannot do this here: {_first_line(error)}") from error
+    options = {"fields": fields | settings, "dtype": dtype or torch.float16, "backend": backend}
+    with _own_folder():
+        return float(call_in_child(quantize_and_save, source=source, target=target, samples=checked, **options))
+
+
+def quantize_and_save(
+    source: str, target: str, samples: list[dict[str, list[int]]], fields: dict[str, Any], dtype: Any, backend: str
+) -> float:
+    """Do the work of :func:`gptqmodel_quantize` in this process: load, quantise, save; gives the seconds of quantising.
+
+    An error in one of the library's threads is printed and ends the process.
+    """
+    add_libraries("gptqmodel")
+    from gptqmodel import GPTQModel, QuantizeConfig
+
+    with small_rows():
+        model = GPTQModel.load(source, QuantizeConfig(**fields), dtype=dtype, trust_remote_code=False)
+        began = time.perf_counter()
+        model.quantize(samples, batch_size=1, backend=_backend(backend))
+        seconds = time.perf_counter() - began
         model.save(target)
     return seconds
 

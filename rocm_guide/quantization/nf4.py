@@ -18,7 +18,7 @@ from rocm_guide.quantization.grid import QuantizationError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["code_book", "code_book_bits", "dequantize_blocks", "quantize_blocks"]
+__all__ = ["code_book", "code_book_bits", "dequantize_blocks", "on_a_border", "quantize_blocks"]
 
 #: Share of the normal distribution up to which NF4's outermost level reaches: the mean of 1 - 1/30 and 1 - 1/32.
 NF4_OFFSET = 0.9677083
@@ -123,15 +123,10 @@ def quantize_blocks(
 
     if block < 1 or not tensor.numel():
         raise QuantizationError(f"block={block} on {tensor.numel()} elements: give a block of 1 or more and some data")
-    flat = tensor.detach().reshape(-1).float()
-    rows = torch.nn.functional.pad(flat, (0, -len(flat) % block)).reshape(-1, block)
-    absmax = rows.abs().amax(1)
-    scaled = (rows * (1.0 / absmax.clamp(min=1e-38))[:, None]).clamp(-1, 1)
-    order = torch.argsort(book)
-    ascending = book[order]
-    # Nearest entry = how many midpoints between neighbours lie below; a tie goes to the smaller entry.
-    place = torch.bucketize(scaled, (ascending[:-1] + ascending[1:]) / 2)
-    codes = order[place].to(torch.uint8).reshape(-1)[: len(flat)]
+    scaled, absmax = _scaled(tensor, block)
+    order, borders = _borders(book)
+    # Nearest entry = how many borders between neighbours lie below; a tie goes to the smaller entry.
+    codes = order[torch.bucketize(scaled, borders)].to(torch.uint8)
     if not double:
         return BlockQuantized(codes, absmax, book, tuple(tensor.shape), block)
     mean = absmax.mean()
@@ -139,6 +134,51 @@ def quantize_blocks(
     restored = dequantize_blocks(inner) + mean
     extra = (inner.codes, inner.absmax, mean)
     return BlockQuantized(codes, restored, book, tuple(tensor.shape), block, *extra)
+
+
+def _scaled(tensor: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every element divided by the absmax of its block, flat and from -1 to 1; and absmax, (blocks,). Both float32."""
+    import torch
+
+    flat = tensor.detach().reshape(-1).float()
+    rows = torch.nn.functional.pad(flat, (0, -len(flat) % block)).reshape(-1, block)
+    absmax = rows.abs().amax(1)
+    scaled = (rows * (1.0 / absmax.clamp(min=1e-38))[:, None]).clamp(-1, 1)
+    return scaled.reshape(-1)[: len(flat)], absmax
+
+
+def _borders(book: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The codes in the order of their entries, and the midpoints between neighbouring entries, ascending."""
+    import torch
+
+    order = torch.argsort(book)
+    return order, (book[order][:-1] + book[order][1:]) / 2
+
+
+def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> torch.Tensor:
+    """Which elements lie on the border between two codes: (elements,) bool, flat.
+
+    There both codes are right: the two entries are equally near, up to the rounding of the division in float32, and
+    kernels for different devices choose differently. Weights in 16 bits have few significant digits, so quotients meet
+    the borders of FP4, which are simple fractions: about one in 500 does in bfloat16. Those of NF4 are no fractions.
+
+    Args:
+        tensor, book, block: as in :func:`quantize_blocks`.
+
+    >>> import torch
+    >>> on_a_border(torch.tensor([0.25, 0.26, -0.25, 1.0]), code_book("fp4"), 4).tolist()
+    [False, False, False, False]
+    >>> on_a_border(torch.tensor([2.5, 2.6, -2.5, 12.0]), code_book("fp4"), 4).tolist()
+    [True, False, True, False]
+    """
+    import torch
+
+    scaled, _ = _scaled(tensor, block)
+    _, borders = _borders(book)
+    right = torch.bucketize(scaled, borders).clamp(max=len(borders) - 1)
+    apart = torch.minimum((scaled - borders[right]).abs(), (scaled - borders[(right - 1).clamp(min=0)]).abs())
+    # 1 / absmax, the product and the midpoint are rounded once each, and a kernel may write a border with six digits.
+    return apart <= 8 * torch.finfo(torch.float32).eps * scaled.abs()
 
 
 def dequantize_blocks(q: BlockQuantized) -> torch.Tensor:

@@ -16,8 +16,24 @@ from rocm_guide.zoo.data import pad_right
 
 #: Tokens of an answer that are timed: enough for a rate, and a model that unpacks its weights each time stays bearable.
 _TIMED = 8
+#: Probabilities that are computed at once, tokens times vocabulary: 256 MB in float64.
+_AT_ONCE = 1 << 25
+#: Probabilities of a reference that are kept: 2 GB in float32.
+_KEPT = 1 << 29
+#: Tokens of a row that are judged; of a longer one its end.
+_LONGEST = 1024
 
-__all__ = ["case_table", "divergence", "drift", "measure", "model_bytes", "table"]
+__all__ = [
+    "case_table",
+    "divergence",
+    "drift",
+    "expectations",
+    "held_out_rows",
+    "measure",
+    "model_bytes",
+    "perplexity",
+    "table",
+]
 
 
 @dataclass(frozen=True)
@@ -28,11 +44,11 @@ class Measured:
         bits: stored bits for each weight of the decoder's linear layers, scales and zeros included.
         disk_bytes: all weight files of the saved model.
         memory_bytes: all parameters and buffers of the loaded model, embeddings and head included.
-        exact: share of held-out questions answered word for word.
+        exact: share of held-out questions answered word for word; None where the right answers are not known.
         perplexity: on the held-out answers; 1 would be certainty.
         seconds: to quantise, 0 where nothing is done.
         tokens_per_second: the first eight tokens of the answers to a third of the questions, in one batch; the median
-            of three runs.
+            of three runs; None where nothing was answered.
         spread: of these runs, half the distance between the quartiles.
         divergence: from the reference, in nats per token (:func:`drift`); None without a reference.
         changed: share of the next tokens whose first choice is another than the reference's; None without a reference.
@@ -41,10 +57,10 @@ class Measured:
     bits: float
     disk_bytes: int
     memory_bytes: int
-    exact: float
+    exact: float | None
     perplexity: float
     seconds: float
-    tokens_per_second: float
+    tokens_per_second: float | None
     spread: float = 0.0
     divergence: float | None = None
     changed: float | None = None
@@ -84,25 +100,57 @@ def model_bytes(model: Any) -> int:
 
 
 def decoder_bits(model: Any, weights: int) -> float:
-    """Stored bits for each of the ``weights`` weights of a Llama's decoder, norms included (they are a few)."""
-    return 8 * model_bytes(model.model.layers) / weights
+    """Stored bits for each of the ``weights`` weights of a decoder's layers, norms included (they are a few)."""
+    import torch
+
+    layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
+    return 8 * model_bytes(layers) / weights
 
 
-def _batches(tokenizer: Any, samples: Sequence[dict[str, str]], what: str) -> Iterator[tuple[Any, Any, list[int]]]:
-    """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length."""
+def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, str]]:
+    """Up to ``most`` held-out rows of any known layout, spread evenly, as rows with ``prompt`` and ``completion``.
+
+    Args:
+        rows: with columns that :func:`rocm_guide.zoo.columns.training_rows` knows.
+
+    Raises:
+        GuideError: other columns, or no rows.
+    """
+    from rocm_guide.zoo.columns import held_out_pair, training_rows
+
+    rows = training_rows(rows, tokenizer)
+    if not len(rows):
+        raise GuideError("the held-out part of the data set has 0 rows; give a data set with a split 'test'")
+    chosen = range(0, len(rows), max(1, -(-len(rows) // most)))
+    pairs = (held_out_pair(rows[i], tokenizer) for i in chosen)
+    return [{"prompt": prompt, "completion": completion} for prompt, completion in pairs]
+
+
+def _batches(
+    model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]], what: str
+) -> Iterator[tuple[Any, Any, list[int]]]:
+    """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length.
+
+    A batch is as large as its logits allow: with a vocabulary of 262,144 and 512 tokens a row it is one row.
+    """
     if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
-        raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; the tiny data set has them")
+        raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; held_out_rows makes them of any data set")
     rows = [
         (tokenizer(s["prompt"] + s["completion"]).input_ids, len(tokenizer(s["prompt"]).input_ids)) for s in samples
     ]
+    longest = min(_LONGEST, getattr(model.config, "max_position_embeddings", None) or _LONGEST)
+    rows = [(ids[-longest:], max(0, start - max(0, len(ids) - longest))) for ids, start in rows if len(ids) > 1]
     rows.sort(key=lambda row: len(row[0]))
-    for i in range(0, len(rows), 36):
-        part = rows[i : i + 36]
+    while rows:
+        size = 1
+        while size < min(36, len(rows)) and (size + 1) * len(rows[size][0]) * model.config.vocab_size <= _AT_ONCE:
+            size += 1
+        part, rows = rows[:size], rows[size:]
         ids, mask = pad_right([ids for ids, _ in part]), pad_right([[1] * len(ids) for ids, _ in part])
         yield ids, mask, [start for _, start in part]
 
 
-def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
     """exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
 
     Raises:
@@ -112,7 +160,7 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) ->
 
     loss, count = 0.0, 0
     with torch.inference_mode():
-        for ids, mask, starts in _batches(tokenizer, samples, "perplexity"):
+        for ids, mask, starts in _batches(model, tokenizer, samples, "perplexity"):
             ids, mask = ids.to(model.device), mask.to(model.device)
             logits = model(ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
             each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
@@ -120,11 +168,46 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) ->
             judged = (place >= torch.tensor(starts, device=ids.device)[:, None]) & (mask[:, 1:] == 1)
             loss += each[judged].sum().item()
             count += int(judged.sum())
-    return math.exp(loss / count)
+    if not count:
+        raise GuideError("perplexity: no row has a completion of a token or more; check the columns of the data set")
+    return math.exp(min(loss / count, 80.0))
 
 
-def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> tuple[float, float]:
+def _log_probabilities(model: Any, ids: Any, mask: Any) -> Any:
+    """(tokens, vocabulary) float32 on the CPU: what ``model`` expects after each token that is not padding."""
+    logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device), use_cache=False).logits
+    kept = logits[mask.to(logits.device) == 1].float()
+    return kept.log_softmax(-1).cpu()
+
+
+def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What ``model`` expects after every token of ``samples``, for :func:`drift` when the model itself has gone.
+
+    A model in 16 bits and its copy in 8 need not be in memory together. At most 2 GB are kept: with a large vocabulary
+    the longest samples may be left out, and :func:`drift` then leaves them out too.
+
+    Returns:
+        For each batch (tokens, vocabulary) log probabilities, float32 on the CPU.
+
+    Raises:
+        GuideError: as :func:`drift`.
+    """
+    import torch
+
+    kept: list[Any] = []
+    with torch.inference_mode():
+        for ids, mask, _ in _batches(model, tokenizer, samples, "divergence"):
+            if kept and (sum(map(len, kept)) + int(mask.sum())) * kept[0].shape[1] > _KEPT:
+                break
+            kept.append(_log_probabilities(model, ids, mask))
+    return kept
+
+
+def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """How far what ``model`` expects next has moved from what ``reference`` expects: (divergence, changed).
+
+    Args:
+        reference: the model before the change, or its :func:`expectations` on the same samples.
 
     Returns:
         The mean Kullback-Leibler divergence in nats per token, and the share of the tokens whose most likely successor
@@ -138,18 +221,21 @@ def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str
 
     total, other, count = 0.0, 0, 0
     with torch.inference_mode():
-        for ids, mask, _ in _batches(tokenizer, samples, "divergence"):
-            logs = []
-            for m in (reference, model):
-                given = {"input_ids": ids.to(m.device), "attention_mask": mask.to(m.device)}
-                logs.append(m(**given, use_cache=False).logits.double().log_softmax(-1).cpu())
-            total += (logs[0].exp() * (logs[0] - logs[1])).sum(-1)[mask == 1].sum().item()
-            other += int((logs[0].argmax(-1) != logs[1].argmax(-1))[mask == 1].sum())
-            count += int(mask.sum())
+        for number, (ids, mask, _) in enumerate(_batches(model, tokenizer, samples, "divergence")):
+            if isinstance(reference, list) and number == len(reference):
+                break
+            known = isinstance(reference, list)
+            before = reference[number] if known else _log_probabilities(reference, ids, mask)
+            after = _log_probabilities(model, ids, mask)
+            for p, q in zip(before.split(1024), after.split(1024), strict=True):
+                p, q = p.double().log_softmax(-1), q.double().log_softmax(-1)  # float32 sums are 1 up to 1e-7 only
+                total += (p.exp() * (p - q)).sum().item()
+            other += int((before.argmax(-1) != after.argmax(-1)).sum())
+            count += len(before)
     return total / count, other / count
 
 
-def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dict[str, str]]) -> float:
+def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
     """The first figure of :func:`drift`: nats per token between what ``model`` and ``reference`` expect next.
 
     Raises:
@@ -161,8 +247,8 @@ def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[dic
 def measure(
     model: Any,
     tokenizer: Any,
-    samples: Sequence[dict[str, str]],
-    folder: str | Path,
+    samples: Sequence[Mapping[str, Any]],
+    folder: str | Path | None,
     *,
     seconds: float,
     weights: int,
@@ -172,11 +258,12 @@ def measure(
 
     Args:
         model: what answers.
-        samples: held-out rows with prompt, completion, answer.
-        folder: where the model was saved.
+        samples: held-out rows with prompt and completion. Where they have an answer too, it is compared word for word
+            and timed.
+        folder: where the model was saved; None where it was not.
         seconds: what quantising took.
         weights: number of weights of the decoder's linear layers, as if unquantised.
-        reference: the model before quantising, from which the drift is measured.
+        reference: the model before quantising, or its :func:`expectations`, from which the drift is measured.
 
     Raises:
         GuideError: as :func:`perplexity`.
@@ -184,30 +271,38 @@ def measure(
     samples = list(samples)
     moved, changed = (None, None) if reference is None else drift(model, reference, tokenizer, samples)
     surprise = perplexity(model, tokenizer, samples)
-    prompts = [s["prompt"] for s in samples]
-    texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged below; for the clock it is the warm-up
+    exact, speed = None, None
+    if "answer" in samples[0]:
+        prompts = [s["prompt"] for s in samples]
+        texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged; for the clock it is the warm-up
+        exact = sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples)
+        speed = _answer_rate(model, tokenizer, prompts[::3])
+    files = Path(folder).iterdir() if folder else ()
+    return Measured(
+        decoder_bits(model, weights),
+        sum(p.stat().st_size for p in files if p.suffix in (".safetensors", ".bin")),
+        model_bytes(model),
+        exact,
+        surprise,
+        seconds,
+        None if speed is None else speed.median,
+        0.0 if speed is None else speed.spread,
+        moved,
+        changed,
+    )
+
+
+def _answer_rate(model: Any, tokenizer: Any, prompts: Sequence[str]) -> Timing:
+    """Tokens per second of the first eight tokens of the answers, in one batch."""
     rates = []
     for _ in range(3):
         began = clock(model.device.type)
-        again = answer(model, tokenizer, prompts[::3], new_tokens=_TIMED, batch=len(samples))
+        again = answer(model, tokenizer, prompts, new_tokens=_TIMED, batch=len(prompts))
         spent = clock(model.device.type) - began
         # One more for the token that ends an answer, if it came so early.
         counts = (len(tokenizer(text, add_special_tokens=False).input_ids) + 1 for text in again)
         rates.append(sum(min(n, _TIMED) for n in counts) / spent)
-    speed = Timing.of(rates)
-    disk = sum(p.stat().st_size for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".bin"))
-    return Measured(
-        decoder_bits(model, weights),
-        disk,
-        model_bytes(model),
-        sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples),
-        surprise,
-        seconds,
-        speed.median,
-        speed.spread,
-        moved,
-        changed,
-    )
+    return Timing.of(rates)
 
 
 def table(rows: dict[str, Measured]) -> str:
@@ -223,11 +318,13 @@ def table(rows: dict[str, Measured]) -> str:
     head = f"{'':24s} {'bits':>5s} {'disk MB':>7s} {'loaded':>6s} {'diverges':>9s} {'changed':>7s}"
     lines = [head + f" {'exact':>6s} {'perplexity':>10s} {'quantise':>8s} {'tokens/s':>12s}"]
     for label, m in rows.items():
-        sizes = f"{m.bits:5.2f} {m.disk_bytes / 1e6:7.2f} {m.memory_bytes / 1e6:6.2f}"
+        disk = f"{m.disk_bytes / 1e6:7.2f}" if m.disk_bytes else f"{'-':>7s}"
+        sizes = f"{m.bits:5.2f} {disk} {m.memory_bytes / 1e6:6.2f}"
         moved = "-" if m.divergence is None else f"{1000 * m.divergence:.2f}"
         moved = f"{moved:>9s} {'-' if m.changed is None else f'{m.changed:.1%}':>7s}"
-        speed = f"{m.seconds:6.1f} s {m.tokens_per_second:6,.0f} ± {m.spread:3,.0f}"
-        lines.append(f"{label:24s} {sizes} {moved} {m.exact:6.1%} {m.perplexity:10.4f} {speed}")
+        exact = "-" if m.exact is None else f"{m.exact:.1%}"
+        rate = f"{'-':>12s}" if m.tokens_per_second is None else f"{m.tokens_per_second:6,.0f} ± {m.spread:3,.0f}"
+        lines.append(f"{label:24s} {sizes} {moved} {exact:>6s} {m.perplexity:10.4f} {m.seconds:6.1f} s {rate}")
     return "\n".join(lines)
 
 

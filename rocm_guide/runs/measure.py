@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,13 @@ from rocm_guide.runs.passport import RunError
 from rocm_guide.training.evaluation import answer
 from rocm_guide.zoo.columns import held_out_pair, training_rows
 
-__all__ = ["held_out_pairs", "measure_stage"]
+__all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 
 #: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
 _SHORT = 16
 _PREFILL, _DECODED = 512, 16
+#: Numbers of the vocabulary's logits that are computed at once: 256 MiB in float32.
+LOGITS_AT_ONCE = 2**26
 
 
 def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str, str]]:
@@ -33,6 +36,16 @@ def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str,
         raise RunError("the held-out part of the data set has 0 rows; give a data set with a split 'test'")
     step = max(1, -(-len(rows) // most))
     return [held_out_pair(rows[i], tokenizer) for i in range(0, len(rows), step)]
+
+
+def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:
+    """Return the prompts of up to ``most`` held-out rows, of any layout; of a row that asks nothing, how it begins.
+
+    >>> from datasets import Dataset
+    >>> held_out_prompts(Dataset.from_list([{"text": "MI300X has 304 compute units."}]), None)
+    ['MI300X has 304 compute units.']
+    """
+    return [prompt or answer[:200] for prompt, answer in held_out_pairs(rows, tokenizer, most)]
 
 
 def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
@@ -49,6 +62,9 @@ def completion_loss(
     model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024, batch_tokens: int = 4096
 ) -> float:
     """Mean loss, in nats per token, of the completions; prompts are given, not judged.
+
+    The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
+    a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
 
     Args:
         pairs: from :func:`held_out_pairs`.
@@ -73,9 +89,7 @@ def completion_loss(
         done += size
         ids = pad_right([ids for ids, _ in part]).to(device)
         mask = pad_right([[1] * len(ids) for ids, _ in part]).to(device)
-        with torch.inference_mode():
-            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
-            each = torch.nn.functional.cross_entropy(logits.transpose(1, 2).float(), ids[:, 1:], reduction="none")
+        each = _token_losses(model, ids, mask)
         place = torch.arange(1, ids.shape[1], device=device)
         judged = (place >= torch.tensor([s for _, s in part], device=device)[:, None]) & (mask[:, 1:] == 1)
         loss += each[judged].double().sum().item()
@@ -83,6 +97,36 @@ def completion_loss(
     if not count:
         raise RunError("no held-out row has a completion of a token or more; check the columns of the data set")
     return loss / count
+
+
+def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
+    """Loss of each token but the first, given those before it: (rows, tokens - 1) from (rows, tokens), float32."""
+    import torch
+
+    def losses(logits: Any, begin: int) -> Any:
+        wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2).float(), wanted, reduction="none")
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    last = ids.shape[1] - 1
+    most = max(1, LOGITS_AT_ONCE // (len(ids) * base.config.get_text_config().vocab_size))
+    inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+    with torch.inference_mode():
+        if most >= last or "logits_to_keep" not in inspect.signature(base.forward).parameters:
+            return losses(model(**inputs).logits[:, :last], 0)
+        # The layers run once. Then the model is asked for some positions at a time, and finds their result at hand; so
+        # whatever a family does to its logits (scaling, capping) is done.
+        layers = base.get_decoder()
+        own, found = vars(layers).get("forward"), layers(**inputs)
+        object.__setattr__(layers, "forward", lambda *_, **__: found)
+        try:
+            places = torch.arange(last, device=ids.device).split(most)
+            pieces = [losses(base(**inputs, logits_to_keep=place).logits, int(place[0])) for place in places]
+            return torch.cat(pieces, 1)
+        finally:
+            object.__delattr__(layers, "forward")
+            if own is not None:
+                object.__setattr__(layers, "forward", own)
 
 
 def word_for_word(
@@ -116,11 +160,14 @@ def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, min(config.vocab_size, 1000), (1, prompt), generator=generator).to(device)
     kind = device.type
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    # Only the last position's logits are wanted, as when a model writes.
+    keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(base.forward).parameters else {}
     first, rest = [], []
     with torch.inference_mode():
         for run in range(runs + 1):
             began = clock(kind)
-            out = model(input_ids=ids, use_cache=True)
+            out = model(input_ids=ids, use_cache=True, **keep)
             token = out.logits[:, -1:].argmax(-1)
             middle = clock(kind)
             for _ in range(new):

@@ -71,7 +71,8 @@ def passport_text(passport: Mapping[str, Any]) -> str:
         first, *rest = (c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
         lines.append("  ".join([first, *rest]))
     counts = sorted({s.get("held_out", {}).get("rows") or 0 for s in stages} - {0})
-    lines.append(f"held-out rows: {', '.join(map(str, counts))}; train, prefill, decode: tokens per second")
+    judged = f"held-out rows: {', '.join(map(str, counts))}; " if counts else ""
+    lines.append(f"{judged}train, prefill, decode: tokens per second")
     for hardware in dict.fromkeys(shown(s.get("hardware", ""), 120) for s in stages if s.get("hardware")):
         lines.append(f"on {hardware}: {', '.join(s['stage'] for s in stages if s.get('hardware') == hardware)}")
     lines += _sayings(stages)

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.base import GuideError, shown
 from rocm_guide.runs.folder import RunFolder, check_complete
 from rocm_guide.runs.measure import measure_stage
 from rocm_guide.runs.passport import RunError, add_stage
@@ -81,6 +81,8 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
     from safetensors import SafetensorError, safe_open
 
     folder, label = Path(folder), label or str(folder)
+    if not folder.is_dir():
+        raise RunError(f"{shown(label)}: no such folder; name the one that PEFT's save_pretrained wrote")
     check_complete(folder, label)
     rank = 0
     try:

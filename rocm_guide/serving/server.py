@@ -145,6 +145,7 @@ def server_command(
     port: int = 8000,
     device: str = "auto",
     cache_tokens: int | None = None,
+    share: float | None = None,
     options: Sequence[str] = (),
 ) -> list[str]:
     """The command line that serves a checkpoint under the name of its folder.
@@ -156,7 +157,9 @@ def server_command(
         device: of ``transformers serve``: auto, cpu, cuda:0.
         cache_tokens: tokens in the KV cache of all requests together. ``transformers serve`` on a CPU takes 4,096
             where this is None: left alone it would take most of the machine's memory. On a GPU the engine decides, and
-            vLLM always does (``--gpu-memory-utilization``).
+            vLLM always does.
+        share: of a GPU's memory; None for the engine's default. vLLM takes it of the whole memory, and does not start
+            where less is free; ``transformers serve`` takes it of what the weights leave, for the cache.
         options: appended as they are.
 
     >>> server_command(Checkpoint(Path("/runs/mine")), "vllm", port=9000)
@@ -169,13 +172,16 @@ def server_command(
         if found.base:
             called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
             called.append(f"{name}={found.folder}")
-        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *options]
+        room = [] if share is None else ["--gpu-memory-utilization", str(share)]
+        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *room, *options]
     cache: list[str] = []
     if cache_tokens is None and device == "cpu":
         cache_tokens = 4096
     if cache_tokens is not None:
         blocks = max(1, -(-cache_tokens // BLOCK))
         cache = ["--cb-num-blocks", str(blocks), "--cb-block-size", str(BLOCK), "--cb-max-batch-tokens", "256"]
+    elif share is not None:
+        cache = ["--cb-max-memory-percent", str(share)]
     return [
         *(sys.executable, "-P", "-W", "ignore", "-c", _SERVE, found.name, *where),
         *("--device", device, "--continuous-batching", *cache, *options),
@@ -240,6 +246,7 @@ def start_server(
     port: int | None = None,
     device: str = "auto",
     cache_tokens: int | None = None,
+    share: float | None = None,
     options: Sequence[str] = (),
     seconds: float = 300.0,
 ) -> Iterator[Server]:
@@ -252,18 +259,21 @@ def start_server(
 
     Args:
         folder: a model, a quantised model, or a LoRA adapter whose base is at hand, with its tokenizer.
+        share: of a GPU's memory, above 0 and at most 1; see :func:`server_command`.
         seconds: when to give up waiting.
 
     Raises:
-        ServingError: nothing to serve, no such engine, a port that is taken, or a server that ended or was not ready
-            in time; then with its last lines.
+        ServingError: nothing to serve, no such engine, a port that is taken, no such share, or a server that ended or
+            was not ready in time; then with its last lines.
     """
+    if share is not None and not 0 < share <= 1:
+        raise ServingError(f"share={share}: the part of the GPU's memory that the server may take, as 0.85")
     found, engine = read_checkpoint(folder), pick_engine(engine)
     port = free_port(host, port)
     device = _device() if device == "auto" and engine == "transformers" else device
     with contextmanager(_served)(found, engine, device) as (found, hub):
         command = server_command(
-            found, engine, host=host, port=port, device=device, cache_tokens=cache_tokens, options=options
+            found, engine, host=host, port=port, device=device, cache_tokens=cache_tokens, share=share, options=options
         )
         reach = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         url = f"http://{reach}:{port}"

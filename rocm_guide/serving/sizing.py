@@ -43,7 +43,7 @@ def size_server(
     length: int,
     gpu: str = "MI300X",
     count: int = 1,
-    utilization: float = 0.9,
+    utilization: float | None = None,
     block: int = 16,
     kv_bytes: int = 2,
     memory_gb: float | None = None,
@@ -52,13 +52,14 @@ def size_server(
     """The KV cache of a server with tensor parallelism over ``count`` GPUs, by :func:`rocm_guide.memory.planner.fit`.
 
     A server takes ``utilization`` of the memory, loads its weights, reads one piece of a prompt to see what
-    activations cost, and makes blocks of what is left: vLLM's way (``--gpu-memory-utilization``, 0.92 in 0.32;
-    vLLM documentation, "Conserving Memory"). ``transformers serve`` takes that share of what the weights leave
+    activations cost, and makes blocks of what is left: vLLM's way (``--gpu-memory-utilization``; vLLM documentation,
+    "Conserving Memory"). ``transformers serve`` takes that share of what the weights leave
     (``--cb-max-memory-percent``), and keeps room beside the cache that grows with it: see :func:`_beside_a_token`.
 
     Args:
         config: a transformers configuration, or the fields of a config.json.
         length: tokens of a text, prompt and answer together.
+        utilization: the share; None for the engine's default, 0.92 of vLLM 0.32 and 0.9 of transformers 5.23.
         block: tokens of a block.
         kv_bytes: bytes of a number in the cache: 2 for bf16, 1 for fp8.
         memory_gb: memory of one GPU in 10^9 bytes, instead of the table's.
@@ -69,13 +70,14 @@ def size_server(
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> size_server(SHAPES["llama-3-8b"], length=8192).users
-    156
+    160
     >>> size_server(SHAPES["llama-3-8b"], length=8192, engine="transformers", block=32).users
     125
     """
     if engine not in ("vllm", "transformers") or (engine == "transformers" and (count != 1 or kv_bytes != 2)):
         known = "vllm, or transformers on one GPU with a cache in 16 bits"
         raise FitError(f"engine={engine!r}, count={count}, kv_bytes={kv_bytes}: computed for {known}")
+    utilization = _SHARES[engine] if utilization is None else utilization
     if not 0 < utilization <= 1:
         raise FitError(f"utilization={utilization}: the share of the memory that the server may take, as 0.9")
     if block < 1 or kv_bytes not in (1, 2, 4):
@@ -95,6 +97,8 @@ def size_server(
     return Sizing(plan.gpu, count, length, plan.parts["parameters"], left, block, blocks, users)
 
 
+#: Of the GPU's memory for vLLM, of what the weights leave for transformers: what each engine takes unless told.
+_SHARES = {"vllm": 0.92, "transformers": 0.9}
 #: Tokens of one step of transformers' continuous batching, and requests of which it computes logits at once.
 _STEP, _ROWS = 8192, 1024
 
@@ -131,7 +135,7 @@ def serving_table(
 
     >>> from rocm_guide.zoo.shapes import SHAPES
     >>> serving_table({"70B": SHAPES["llama-3-70b"]}, lengths=(8192,), counts=(1,))[0]["users"]
-    {8192: 15}
+    {8192: 17}
     """
     rows = []
     for name, config in shapes.items():

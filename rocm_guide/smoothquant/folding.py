@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.quantization.calibration import calibration_samples
+from rocm_guide.quantization.calibration import calibration_samples, linear_layers
 from rocm_guide.quantization.grid import QuantizationError
 from rocm_guide.quantization.int8 import smoothing_scales
 
@@ -140,22 +140,6 @@ def add_outliers(model: Any, size: float, channels: int = 4, seed: int = 0) -> d
     return chosen
 
 
-def linear_names(model: Any) -> list[str]:
-    """The linear layers inside a model's decoder layers; embeddings and the output head are not among them.
-
-    Raises:
-        QuantizationError: there are none, as in a model that is quantised already.
-    """
-    import torch
-
-    names = [n for n, m in model.named_modules() if ".layers." in n and isinstance(m, torch.nn.Linear)]
-    if not names:
-        raise QuantizationError(
-            f"{type(model).__name__}: no linear layer to quantise; load the unquantised model afresh"
-        )
-    return names
-
-
 def input_ranges(model: Any, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     """The largest magnitude of every input channel of every linear layer, over calibration data: name -> (in,) float32.
 
@@ -178,7 +162,7 @@ def input_ranges(model: Any, samples: Sequence[Mapping[str, Any]]) -> dict[str, 
 
         return keep
 
-    handles = [model.get_submodule(n).register_forward_pre_hook(hook(n)) for n in linear_names(model)]
+    handles = [linear.register_forward_pre_hook(hook(name)) for name, linear in linear_layers(model).items()]
     try:
         with torch.inference_mode():
             for sample in calibration_samples(samples):

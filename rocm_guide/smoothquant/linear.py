@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 
 from rocm_guide.kernels.int8.reference import exact_product, to_int8
+from rocm_guide.quantization.calibration import linear_layers
 from rocm_guide.quantization.grid import QuantizationError
-from rocm_guide.smoothquant.folding import linear_names
 
 __all__ = ["SCHEMES", "Scheme", "W8A8Linear", "alpha_errors", "quantize_model", "quantize_weight"]
 
@@ -161,7 +161,7 @@ def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor
         QuantizationError: no linear layers (the model is quantised already), or a layer without calibration. The model
             is then left as it was.
     """
-    names = linear_names(model)
+    names = list(linear_layers(model))
     missing = [name for name in names if scheme.static and name not in (ranges or {})]
     if missing:
         raise QuantizationError(

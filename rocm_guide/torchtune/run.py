@@ -235,8 +235,14 @@ def _watch(child: Any, metrics: Path) -> None:
 
 
 def _reason(text: str) -> str:
-    """The line of an output that says what went wrong."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # torchrun prints its own report after the workers' tracebacks: what matters stands before it.
+    """Return the line of an output that says what went wrong.
+
+    >>> _reason("exitcode  : -11 (pid: 7)\\ntraceback : Signal 11 (SIGSEGV) received by PID 7\\n=====")
+    'traceback : Signal 11 (SIGSEGV) received by PID 7'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip(" =-")]  # torchrun draws rules around its report
+    # torchrun prints its own report after the workers' tracebacks: what matters stands before it. Of a worker that a
+    # signal ended there is only the report.
     errors = [x for x in lines if x.split(":")[0].endswith(("Error", "Exception", " error")) and "ChildFailed" not in x]
-    return (errors or lines or ["it gave no reason"])[-1][-300:]
+    signals = [x for x in lines if x.startswith("traceback : Signal")]
+    return (errors or signals or lines or ["it gave no reason"])[-1][-300:]

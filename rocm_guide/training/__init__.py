@@ -6,6 +6,7 @@ In reading order:
 - ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
   updates.
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
+- ``spread``: TRL's trainer for a model whose layers lie on several GPUs.
 - ``recompute``: Activation checkpointing by halves of a layer: attention in one piece, the MLP in tiles of tokens.
 - ``step_clock``: When training began, was warm, and ended: the clock behind
   :func:`rocm_guide.training.sft.fine_tune`.
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from rocm_guide.training.job import adapter_size, training_figures, whole_job
     from rocm_guide.training.recompute import recompute_halves
     from rocm_guide.training.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
+    from rocm_guide.training.spread import across_devices
 
 __all__ = [
+    "across_devices",
     "adapter_size",
     "answer",
     "exact_match",
@@ -38,4 +41,4 @@ __all__ = [
     "whole_job",
 ]
 
-__getattr__, __dir__ = face(__name__, "sft", "recompute", "job", "evaluation")
+__getattr__, __dir__ = face(__name__, "sft", "spread", "recompute", "job", "evaluation")

@@ -62,7 +62,8 @@ def whole_job(
     }
     fields |= {name: value for name, value in given.items() if value}
     often = 20 if model == "tiny" else 5  # reading the loss waits for the device
-    fields["logging_steps"] = min(often, int(fields.get("max_steps", often)))
+    # A short run shows a few losses too.
+    fields["logging_steps"] = min(often, max(1, int(fields.get("max_steps", 4 * often)) // 4))
     return fields | {"gradient_accumulation_steps": accumulation}
 
 

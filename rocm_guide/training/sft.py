@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
 from rocm_guide.device import accelerator, peak_memory, pick_dtype, seed_all
+from rocm_guide.training.spread import across_devices
 from rocm_guide.training.step_clock import WARM_UP, step_meter
 from rocm_guide.zoo.columns import TRAINED_ON, kind_of, training_rows
 
@@ -88,7 +89,7 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
         "bf16": pick_dtype(device) is torch.bfloat16,
         "optim": "adamw_torch_fused" if gpu else "adamw_torch",
         "lr_scheduler_type": "cosine",
-        "warmup_steps": 10,
+        "warmup_steps": 0.05,  # a share of all steps, so that a short run warms up too
         "weight_decay": 0.0,
         "logging_steps": 1,
         "save_strategy": "no",
@@ -209,7 +210,9 @@ def fine_tune(
     with _quiet_preparation():
         rows = training_rows(rows, tokenizer)
         columns = TRAINED_ON[kind_of(rows.column_names)]
-        trainer = SFTTrainer(
+        # Layers on several GPUs: TRL 1.16 divides two numbers that lie on different ones.
+        spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
+        trainer = (across_devices(SFTTrainer) if spread else SFTTrainer)(
             model=model,
             args=settings,
             train_dataset=rows.select_columns(list(columns)),

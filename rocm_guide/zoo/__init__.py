@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rocm_guide.zoo.columns import held_out_pair, training_rows
     from rocm_guide.zoo.config_json import config_fields
     from rocm_guide.zoo.data import chat
-    from rocm_guide.zoo.load import load_data, load_model, load_tokenizer, meta_model
+    from rocm_guide.zoo.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
     from rocm_guide.zoo.shapes import SHAPES, config_of
     from rocm_guide.zoo.sizes import LORA_TARGETS, SizesError, lora_parameters, sizes_of
 
@@ -38,6 +38,7 @@ __all__ = [
     "SHAPES",
     "SizesError",
     "chat",
+    "checkpoint",
     "config_fields",
     "config_of",
     "held_out_pair",

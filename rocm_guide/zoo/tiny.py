@@ -37,10 +37,13 @@ SHAPE = {
     "max_position_embeddings": 256,
 }
 RECIPE: dict[str, Any] = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "warmup_steps": 10, "version": 1}
-_PROMPT, _COMPLETION = chat("{{ m['content'] }}", "{{ m['content'] }}")
+_PROMPT, _COMPLETION = chat("{{ system.said }}{{ m['content'] }}", "{{ m['content'] }}")
+# As in Llama 2, what the system says stands in the first question.
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}"
-    "{% if m['role'] == 'user' %}" + _PROMPT + "{% elif m['role'] == 'assistant' %}" + _COMPLETION + "{% endif %}"
+    "{{ bos_token }}{% set system = namespace(said='') %}{% for m in messages %}"
+    "{% if m['role'] == 'system' %}{% set system.said = '<<SYS>>\n' + m['content'] + '\n<</SYS>>\n\n' %}"
+    "{% elif m['role'] == 'user' %}" + _PROMPT + "{% set system.said = '' %}"
+    "{% elif m['role'] == 'assistant' %}" + _COMPLETION + "{% endif %}"
     "{% endfor %}"
 )
 

@@ -37,13 +37,23 @@ def test_flash_attention_flavour(monkeypatch, enabled, tried):
     assert "FLASH_ATTENTION_TRITON_AMD_ENABLE=" in rows[f"FlashAttention-2 ({other})"][1]
 
 
-def test_compare_checks_before_it_times():
-    x = torch.randn(1, 4, 33, 16)
+def test_compare_checks_before_it_times(monkeypatch):
+    from rocm_guide.kernels.attention import reference
+
+    inner, shapes = reference.reference_attention, []
+
+    def noted(q, *rest, **options):
+        shapes.append(tuple(q.shape))
+        return inner(q, *rest, **options)
+
+    monkeypatch.setattr(reference, "reference_attention", noted)
+    x = torch.randn(3, 4, 33, 16)
     wrong = Backend("wrong", lambda q, k, v, causal: q * 0, "")
     rows = compare_backends(x, x[:, :2], x[:, :2], backends=[*attention_backends("cpu"), wrong], runs=2)
     errors = {r.name: r.error for r in rows}
     assert errors["wrong"] == 1.0 and all(e < 1e-5 for n, e in errors.items() if n != "wrong")
     assert [r.timing.median for r in rows] == sorted(r.timing.median for r in rows)
+    assert shapes == [(1, 4, 33, 16)] * 3, "the yardstick stores its scores: one sequence at a time"
 
 
 def test_compare_without_backends():

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The wheel alone, far from a clone: every command of the README finds what it needs inside it."""
 
+import ast
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from rocm_guide.course.lessons import catalogue, cell_source
+from tests.in_turn import in_turn
+
 ROOT = Path(__file__).parents[2]
+LESSONS = catalogue(ROOT / "notebooks")
+#: The slowest notebook with the fastest, and so on: what one run executes.
+BY_TIME = sorted(LESSONS, key=lambda x: x.seconds or 60)
+PAIRS = [tuple({BY_TIME[n].number, BY_TIME[-1 - n].number}) for n in range((len(LESSONS) + 1) // 2)]
+#: Links in a clone, folders in the wheel: where in the package, and what they lead to.
+LINKS = {"rocm_guide/notebooks": "notebooks", "rocm_guide/data/measured": "benchmarks/results"}
 
 KERNEL = """import triton
 import triton.language as tl
@@ -30,6 +42,7 @@ def wheel(tmp_path_factory):
     for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    shutil.copytree(ROOT / "benchmarks/results", folder / "benchmarks/results")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "rocm_guide", folder / "rocm_guide", symlinks=True, ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", ".", "--quiet", "--no-deps", "--no-build-isolation", "-w", "out"]
@@ -46,10 +59,10 @@ def cli(wheel, tmp_path_factory):
         packed.extractall(place)
     (elsewhere / "mine.py").write_text(KERNEL)
 
-    def run(*arguments, module="rocm_guide.cli.main", code=None):
+    def run(*arguments, module="rocm_guide.cli.main", code=None, cwd=elsewhere):
         command = [sys.executable, *(["-c", code] if code else ["-m", module]), *arguments]
         env = {**os.environ, "PYTHONPATH": str(place)}
-        return subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
     where = run(code="import rocm_guide; print(rocm_guide.__file__)").stdout
     assert where.startswith(str(place)), where
@@ -63,7 +76,7 @@ def test_the_wheel_carries_every_notebook_and_data_file(wheel):
     tracked = subprocess.run(
         ["git", "ls-files", "rocm_guide", "notebooks"], cwd=ROOT, capture_output=True, text=True
     ).stdout.split()
-    inside = [p for p in tracked if p != "rocm_guide/notebooks"] or [
+    inside = [p for p in tracked if p not in LINKS] or [
         str(p.relative_to(ROOT)) for p in (ROOT / "rocm_guide").rglob("*.py")
     ]
     wanted = {f"rocm_guide/{p}" if p.startswith("notebooks/") else p for p in inside}
@@ -102,13 +115,77 @@ def test_a_command_works_anywhere(cli, words, said):
     assert said in done.stdout
 
 
+def names_of_files(lesson):
+    """What the cells of a notebook that read recorded files name: every text in them, alone and with an ending."""
+    for cell in json.loads(lesson.path.read_text(encoding="utf-8"))["cells"]:
+        source = cell_source(cell)
+        if cell["cell_type"] == "code" and "recorded(" in source:
+            texts = {n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)}
+            yield from ({t for t in texts if isinstance(t, str)} | {f"{t}.json" for t in texts}) - {".json", ""}
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda x: x.number)
+def test_what_a_notebook_reads_is_in_the_wheel(wheel, lesson):
+    with zipfile.ZipFile(wheel) as packed:
+        inside = packed.namelist()
+    homes = {"rocm_guide/notebooks/recorded": ROOT / "notebooks/recorded", "rocm_guide/data/measured": ROOT}
+    homes["rocm_guide/data/measured"] /= "benchmarks/results"
+    missing = [
+        f"{place}/{name}"
+        for name in names_of_files(lesson)
+        for place, home in homes.items()
+        if (home / name).exists() and not any(n.startswith(f"{place}/{name}") for n in inside)
+    ]
+    assert not missing
+    for index, cell in enumerate(json.loads(lesson.path.read_text(encoding="utf-8"))["cells"]):
+        source = cell_source(cell) if cell["cell_type"] == "code" else ""
+        beside = re.search(r"rocm_guide\.__file__|benchmarks/results|\.\./benchmarks", source)
+        assert not beside, f"cell {index} reads beside the package ({beside[0]}): use rocm_guide.profiling.recorded"
+
+
+def test_the_library_looks_beside_itself_for_no_file():
+    """Beside an installed package lies nothing of ours: these few ask for a clone, or put the package on a path."""
+    known = {
+        "course/lessons.py": "notebooks of a clone come before those in the package",
+        "torchtune/run.py": "PYTHONPATH of a child",
+        "distributed/nodes.py": "PYTHONPATH of a child",
+    }
+    found = {
+        path.relative_to(ROOT / "rocm_guide").as_posix()
+        for path in (ROOT / "rocm_guide").rglob("*.py")
+        if re.search(r"package_folder\(\)\.parent|rocm_guide\.__file__", path.read_text(encoding="utf-8"))
+    }
+    assert found == set(known)
+
+
+def test_the_links_lead_where_the_wheel_has_folders():
+    for link, target in LINKS.items():
+        assert (ROOT / link).is_symlink() and (ROOT / link).resolve() == ROOT / target
+
+
+def test_libraries_of_their_own_folder_are_not_put_beside_the_package(cli):
+    code = "from rocm_guide.doctor.own_folders import OWN_FOLDERS as o\nimport sys\nsys.prefix = '/nowhere'\n"
+    code += "f = o['quantization']\nprint(f.path)\nprint(f.fix)"
+    path, fix = cli(code=code).stdout.splitlines()
+    assert not path.startswith(str(cli.place)) and Path(path).name.startswith("quantization-")
+    assert fix == "run python -m rocm_guide.doctor.own_folders quantization", "no make where there is no clone"
+
+
 @pytest.mark.slow
-def test_a_notebook_of_the_wheel_runs_and_its_results_go_where_the_reader_is(cli):
-    before = {p: p.stat().st_mtime_ns for p in (cli.place / "rocm_guide" / "notebooks").iterdir()}
-    done = cli("run", "00")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert (cli.elsewhere / "runs" / "00_start_here.html").is_file()
-    assert {p: p.stat().st_mtime_ns for p in before} == before and "ran in" in done.stdout
+@pytest.mark.parametrize("pair", [pytest.param(p, marks=in_turn(n, len(PAIRS))) for n, p in enumerate(PAIRS)])
+def test_notebooks_of_the_wheel_run_in_an_empty_folder(cli, pair, tmp_path):
+    """Two in each run, in turn; ROCM_GUIDE_ALL=1 runs them all. Results go where the reader is, the package stays."""
+
+    def files():
+        folder = cli.place / "rocm_guide"
+        return {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"}
+
+    before = files()
+    done = cli("run", *pair, "--jobs", "2", cwd=tmp_path)
+    assert done.returncode == 0 and "ran in" in done.stdout, done.stderr[-2000:]
+    report = json.loads((tmp_path / "runs/report.json").read_text())
+    assert {n: e["status"] for n, e in report["notebooks"].items()} == dict.fromkeys(pair, "ok")
+    assert files() == before and [p.name for p in tmp_path.iterdir()] == ["runs"]
 
 
 def test_without_notebooks_the_line_says_where_to_get_them(cli, tmp_path):

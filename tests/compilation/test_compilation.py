@@ -239,3 +239,48 @@ def test_inductor_code_settings_change_the_code():
         for settings in ({}, {"max_autotune_pointwise": True})
     )
     assert len(many) > len(few)
+
+
+def test_a_rotary_embedding_becomes_one_kernel():
+    """Its halves are slices, and slicing a tensor on a GPU that is not there asked for the GPU."""
+
+    def rotate(x, cos, sin):
+        half = x.shape[-1] // 2
+        return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+    kernels = extract_kernels(inductor_code(rotate, [_bf16(1, 32, 64, 128), _bf16(64, 128), _bf16(64, 128)]))
+    assert len(kernels) == 1 and inspect_kernels(kernels)[0].resources.vgpr_spills == 0
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(1, None),),
+        (slice(None, -1, 2), 1),
+        (..., slice(0, 2)),
+        (None, 0, ..., None),
+        (-1, slice(-3, 9), slice(1, 3)),
+        (slice(None), None, slice(1, 2), ..., -2),
+    ],
+)
+def test_a_part_of_a_tensor_is_what_indexing_gives(index):
+    from rocm_guide.compilation.inductor import _part
+
+    x = torch.arange(3 * 4 * 5 * 6).view(3, 4, 5, 6)
+    assert torch.equal(_part(x, index), x[index]) and _part(x, index).stride() == x[index].stride()
+
+
+def test_attention_stays_the_one_call_that_it_is_on_the_card():
+    def attend(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(torch.relu(q), k, v, is_causal=True)
+
+    code = inductor_code(attend, [_bf16(1, 32, 64, 128)] * 3)
+    assert [k.name for k in extract_kernels(code)] == ["triton_poi_fused_0"], "relu alone is inductor's"
+    assert "_scaled_dot_product_flash_attention.default(" in code and "extern_kernels.bmm" not in code
+    mask = torch.empty(64, 64, dtype=torch.bfloat16, device="meta")
+    with pytest.raises(GuideError, match="with a mask"):
+        inductor_code(
+            lambda q, m: torch.nn.functional.scaled_dot_product_attention(q, q, q, m), [_bf16(1, 2, 64, 64), mask]
+        )
+    with pytest.raises(GuideError, match=r"in torch\.float32"):
+        inductor_code(attend, [_bf16(1, 2, 64, 64).float()] * 3)

@@ -121,10 +121,10 @@ def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
     folder = make_notebook("01_good", code, parameters="MODEL = 'tiny'").parent
     done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "-p", "MODEL", "nobody/nothing")
     assert done.returncode == 2
-    line = "notebook 01, cell 5 (Work): PreflightError: MODEL=nobody/nothing: no such model; use tiny"
+    line = "notebook 01, cell 4 (Work): PreflightError: MODEL=nobody/nothing: no such model; use tiny"
     assert done.stderr.strip() == line
     assert report_of(tmp_path / "out")["notebooks"]["01"]["status"] == "refused"
-    assert "<details><summary>cell 5" in (tmp_path / "out" / "report.html").read_text(), "a refusal needs no traceback"
+    assert "<details><summary>cell 4" in (tmp_path / "out" / "report.html").read_text(), "a refusal needs no traceback"
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 from rocm_guide.base import cache_folder
 from rocm_guide.checks import Check
@@ -61,8 +63,33 @@ def test_the_triton_that_torch_names_is_right(monkeypatch):
     monkeypatch.setattr(doctor_probes.importlib.metadata, "requires", lambda name: required)
     [triton] = check_libraries(["triton"], {"triton": "3.9.0"})
     assert triton.status == "OK" and triton.fix == "" and "names" in triton.found
+    assert "figures in the texts are 3.9.0's" in triton.found
     monkeypatch.setattr(doctor_probes.importlib.metadata, "requires", lambda name: None)
-    assert check_libraries(["triton"], {"triton": "3.9.0"})[0].status == "WARN"
+    [triton] = check_libraries(["triton"], {"triton": "3.9.0"})
+    assert triton.status == "OK" and "names" not in triton.found
+
+
+def test_the_triton_of_a_rocm_build_is_found_under_its_own_name(monkeypatch):
+    have = {"triton-rocm": "3.7.1", "torch": "2.13.0+rocm7.2"}
+
+    def version(name):
+        if name not in have:
+            raise doctor_probes.importlib.metadata.PackageNotFoundError(name)
+        return have[name]
+
+    monkeypatch.setattr(doctor_probes.importlib.metadata, "version", version)
+    monkeypatch.setattr(doctor_probes.importlib.metadata, "requires", lambda name: ["triton-rocm==3.7.1"])
+    [triton] = check_libraries(["triton"], {"triton": "3.9.0"})
+    assert triton.status == "OK" and triton.found.startswith("3.7.1, which this build of torch names")
+
+
+def test_the_doctor_knows_the_tritons_that_pyproject_allows():
+    (line,) = (x for x in importlib.metadata.requires("rocm-guide") if x.startswith("triton"))
+    allowed = Requirement(line.split(";")[0]).specifier
+    assert [f"3.{n}" for n in range(40) if allowed.contains(f"3.{n}.0")] == list(doctor_probes.TRITON_RELEASES)
+    for version in ("3.5.1", "3.10.0", "4.0.0"):
+        check = doctor_probes.check_triton(version, "3.9.0", named=False)
+        assert check.status == "WARN" and version in check.found and "never run" in check.found
 
 
 @pytest.mark.parametrize(("free", "status"), [(8, "OK"), (4, "OK"), (3, "WARN"), (1, "FAIL")])

@@ -6,22 +6,14 @@ from __future__ import annotations
 import re
 
 import pytest
-import triton
 
 from rocm_guide.dojo import PUZZLES, grade
 from tests.dojo.solutions import SOLUTIONS
 from tests.mi300x.cells import HEAD, run_cell
 
 
-def needs(name):
-    """Skip what the interpreter of an older Triton cannot run."""
-    if name == "quantise" and tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
-        pytest.skip("the interpreter of Triton before 3.9 knows no FNUZ types")
-
-
 @pytest.mark.parametrize("name", PUZZLES)
 def test_the_solution_passes(name):
-    needs(name)
     result = grade(run_cell(HEAD + SOLUTIONS[name])[name], name)
     assert result.passed, str(result)
 
@@ -125,7 +117,6 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "old", "new", "said"), WRONG, ids=[f"{w[0]}-{i}" for i, w in enumerate(WRONG)])
 def test_a_mistake_is_named(name, old, new, said):
-    needs(name)
     code = SOLUTIONS[name]
     assert old in code
     changed = code.replace(old, new)

@@ -8,10 +8,12 @@ import re
 import runpy
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from traitlets.config import Config
 
@@ -50,15 +52,36 @@ def test_the_compose_file_gives_a_gpu_to_who_needs_one():
     found = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())
     services = found["services"]
     known = {"build", "devices", "environment", "group_add", "image", "init", "mem_limit", "ports", "profiles"}
-    known |= {"restart", "security_opt", "shm_size", "volumes"}
+    known |= {"cap_add", "ipc", "restart", "security_opt", "shm_size", "volumes"}
     for name, service in services.items():
         assert set(service) <= known, f"{name}: {set(service) - known} is misspelt, or new here"
         gpu = not name.endswith("cpu")
         assert ("devices" in service) == gpu and (not gpu or service["devices"] == ["/dev/kfd", "/dev/dri"])
+        # debuggers and profilers; memory shared by the processes of several GPUs
+        assert (service.get("cap_add"), service.get("ipc")) == ((["SYS_PTRACE"], "host") if gpu else (None, None))
         assert (ROOT / service["build"]["dockerfile"]).is_file() and service["build"]["context"] == ".."
         assert all(p.startswith("127.0.0.1:") for p in service["ports"]), "open to the network only by decision"
         assert "shm_size" in service and "mem_limit" in service
         assert {v.partition(":")[0] for v in service["volumes"]} <= set(found["volumes"])
+
+
+def test_every_place_names_the_same_image_of_amds_with_a_python_that_we_take():
+    """`latest` has a Python that pyproject refuses, and a torch that nothing was tested with."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    torch = next(p for p in project["optional-dependencies"]["course"] if p.startswith("torch"))
+    files = [
+        "docker/compose.yaml",
+        "docker/course.Dockerfile",
+        "README.md",
+        "docs/hub.md",
+        "notebooks/00_start_here.ipynb",
+    ]
+    found = {file: re.findall(r"rocm/pytorch:([\w.]+)", (ROOT / file).read_text()) for file in files}
+    tags = {tag for named in found.values() for tag in named}
+    assert len(tags) == 1 and all(found.values()), found
+    python, version = re.fullmatch(r"rocm[\d.]+_ubuntu[\d.]+_py([\d.]+)_pytorch_release_([\d.]+)", tags.pop()).groups()
+    assert SpecifierSet(project["requires-python"]).contains(f"{python}.1")
+    assert Requirement(torch).specifier.contains(version)
 
 
 def test_kubernetes_gives_one_gpu_and_shares_what_is_read_only():

@@ -92,7 +92,8 @@ def pytest_pyfunc_call(pyfuncitem):
     found = _outcomes(pyfuncitem)
     outcome, text = found.get(pyfuncitem.nodeid) or found.get("") or ["failed", "not run in the interpreter's process"]
     if outcome == "skipped":
-        pytest.skip(text)
+        test = pyfuncitem.nodeid.partition("[")[0]
+        pytest.skip(f"{text.removeprefix('Skipped: ')}; on a machine with a GPU: pytest -n 0 {test}")
     if outcome != "passed":
         pytest.fail(f"in Triton's interpreter:\n{text}", pytrace=False)
     return True

@@ -9,10 +9,8 @@ import torch
 from rocm_guide.kernels.attention import backward as attention_backward
 from rocm_guide.kernels.attention import forward_launch as attention_forward_launch
 from rocm_guide.kernels.attention import quantized as attention_quantized
-from rocm_guide.kernels.attention.hopper import launch as attention_hopper_launch
 from rocm_guide.kernels.gemm import skinny as gemm_skinny
 from rocm_guide.kernels.gemm import tiled as gemm_tiled
-from rocm_guide.kernels.gemm.hopper import launch as gemm_hopper_launch
 from rocm_guide.kernels.int8 import plan as int8_plan
 from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
 from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
@@ -20,9 +18,7 @@ from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 MODULES = (
     attention_backward,
     attention_forward_launch,
-    attention_hopper_launch,
     attention_quantized,
-    gemm_hopper_launch,
     gemm_skinny,
     gemm_tiled,
     int8_plan,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 import torch
-import triton
 
 from rocm_guide.kernels.arguments import architecture
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
@@ -29,10 +28,7 @@ def here() -> str:
 
 def eight_bit() -> list[torch.dtype]:
     """The fp8 types that a GEMM test may use: FNUZ on MI300X, OCP on later GPUs of AMD and on NVIDIA's."""
-    found = list(eight_bit_floats(here()))
-    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8) and here() == "interpreter":
-        return [t for t in found if t in OCP]  # the interpreter does not know the others before
-    return found
+    return list(eight_bit_floats(here()))
 
 
 def hopper() -> bool:

@@ -2,9 +2,13 @@
 """Compilation without a GPU: all stages, all architectures, the JIT's own specialisation, errors in one line."""
 
 import re
+import tomllib
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 triton = pytest.importorskip("triton")
 import triton.language as tl
@@ -16,6 +20,7 @@ from rocm_guide.mi300x.compile import (
     TritonVersionError,
     check_triton,
     compile_kernel,
+    triton_release,
     unwrap_kernel,
 )
 from rocm_guide.mi300x.elf.code_object import read_code_object
@@ -127,15 +132,36 @@ def test_errors_are_one_line_and_name_the_value(call, error, part):
     assert "\n" not in str(caught.value)
 
 
-def test_an_unchecked_triton_is_refused(monkeypatch):
-    assert check_triton() == triton.__version__
-    for version in ("3.5.1", "3.8.0", "3.10.0", "4.0.0"):
+def test_an_older_triton_is_refused_in_one_line(monkeypatch):
+    for version in ("2.3.1", "3.5.1", "3.5.0+rocm7.0.git1234"):
         monkeypatch.setattr(triton, "__version__", version)
         with pytest.raises(TritonVersionError, match=re.escape(version)) as caught:
             compile_kernel(scale_rows, [HALF, HALF, 2.0, 8], {"BLOCK": 8})
-        assert "\n" not in str(caught.value)
-    monkeypatch.setattr(triton, "__version__", "3.9.0+rocm7.1.git1234")
-    assert check_triton().startswith("3.9.0+rocm")
+        assert "\n" not in str(caught.value) and "pip install" in str(caught.value)
+
+
+def test_every_triton_that_pyproject_allows_compiles_without_a_word(monkeypatch):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (line,) = (x for x in project["optional-dependencies"]["course"] if x.startswith("triton"))
+    allowed = Requirement(line).specifier
+    for minor in range(30):
+        version = f"3.{minor}.0+git1a2b3c.rocm10.1"
+        monkeypatch.setattr(triton, "__version__", version)
+        assert triton_release() == (3, minor)
+        if allowed.contains(f"3.{minor}.0"):
+            with warnings.catch_warnings(action="error"):
+                assert check_triton() == version
+    monkeypatch.undo()
+    assert check_triton() == triton.__version__
+
+
+def test_a_newer_triton_gives_one_warning_and_is_tried(monkeypatch):
+    monkeypatch.setattr(triton, "__version__", "3.10.0")
+    with pytest.warns(UserWarning, match=r"triton 3\.10\.0 is newer than 3\.9") as caught:
+        for _ in range(3):
+            assert check_triton() == "3.10.0"
+            assert "s_endpgm" in compile_kernel(scale_rows, [HALF, HALF, 2.0, 8], {"BLOCK": 8}).assembly
+    assert len(caught) == 1
 
 
 def test_interpreted_kernels_are_refused():

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-import triton
 
 from rocm_guide.children import call_in_child
 from tests.mi300x.cells import HEAD, run_cell
@@ -128,10 +126,6 @@ def judged_twice():
     return plain, quick, plainly.call_count, quickly.call_count, same
 
 
-@pytest.mark.skipif(
-    tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9),
-    reason="the interpreter of Triton before 3.9 knows no FNUZ types",
-)
 def test_what_the_guard_says(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     said, quick, plainly, quickly, put_back = call_in_child(judged_twice)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
+from rocm_guide.children import ChildError
 from rocm_guide.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
 from rocm_guide.quantization.calibration import calibration_samples, joined_samples, layer_inputs, linear_errors
@@ -19,7 +20,14 @@ from rocm_guide.quantization.gptq import gptq, hessian
 from rocm_guide.quantization.grid import QuantizationError, output_error, quantize_block
 from rocm_guide.quantization.int8 import int8_linear, quantize_rows
 from rocm_guide.quantization.layers import quantize_layers
-from rocm_guide.quantization.libraries import add_libraries, gptqmodel_load, gptqmodel_quantize, kernels, quiet
+from rocm_guide.quantization.libraries import (
+    add_libraries,
+    gptqmodel_load,
+    gptqmodel_quantize,
+    kernels,
+    quantize_and_save,
+    quiet,
+)
 from rocm_guide.quantization.nf4 import code_book, dequantize_blocks, dynamic_code_book, quantize_blocks
 from rocm_guide.quantization.scores import divergence, model_bytes, perplexity
 from rocm_guide.serving.checkpoints import as_ready_model, read_checkpoint
@@ -27,6 +35,7 @@ from rocm_guide.training.evaluation import exact_match
 from rocm_guide.training.sft import fine_tune, recipe, sft_settings
 from rocm_guide.zoo.config_json import READY_KERNELS
 from rocm_guide.zoo.load import load_data, load_model
+from tests.own_data import families
 
 pytestmark = pytest.mark.slow
 GROUP = 32
@@ -107,8 +116,10 @@ def test_awq_agrees_with_the_library(tuned, tmp_path, monkeypatch):
         return result
 
     monkeypatch.setattr(AWQProcessor, "_compute_best_scale", recorded)
-    settings = {"bits": 4, "group": GROUP, "dtype": torch.float16, "backend": "awq_torch"}
-    gptqmodel_quantize(folder, tmp_path / "awq", samples, "awq", **settings)
+    fields = {"bits": 4, "group_size": GROUP, "quant_method": "awq", "sym": False, "format": "gemm"}
+    options = {"samples": samples, "fields": fields, "dtype": torch.float16, "backend": "awq_torch"}
+    with quiet():  # in this process, where its search is watched
+        quantize_and_save(str(folder), str(tmp_path / "awq"), **options)
     library = gptqmodel_load(tmp_path / "awq", device="cpu", dtype=torch.float16, backend="awq_torch")
     assert len(seen) == 3
     for i, (x, w, (scales, loss)) in enumerate(seen):
@@ -274,6 +285,16 @@ def test_refusals(tuned, tmp_path):
     assert not Path("logs").exists(), "GPTQModel's log folder was left behind"
 
 
+def test_what_the_library_cannot_do_is_one_line_and_this_process_lives_on(tuned, tmp_path):
+    """GPTQModel ends its process after an error in a worker thread; it is not this one, and the error is told."""
+    samples = tuned[3][:2]
+    folder = families(tmp_path, "gemma3")["gemma3"]
+    line = r"quantize_and_save: TypeError: Gemma3RotaryEmbedding\.forward\(\) missing 1 required positional argument"
+    with pytest.raises(ChildError, match=line) as caught:
+        gptqmodel_quantize(folder, tmp_path / "x", samples, "awq", group=GROUP, backend="awq_torch")
+    assert "\n" not in str(caught.value) and not (tmp_path / "x").exists()
+
+
 def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monkeypatch):
     """In a process that has asked for no library yet, as a reader's who measures or serves what notebook 06 left."""
     folder, _, tokenizer, samples, rows = tuned
@@ -286,7 +307,7 @@ def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monk
     assert json.loads(done.stdout.splitlines()[-1]) == want
     monkeypatch.setenv("ROCM_GUIDE_QUANTIZATION", str(tmp_path / "nowhere"))
     for method, line in {
-        "gptq": "gptqmodel is not installed; run `make course` once",
+        "gptq": "gptqmodel is not installed; run make course",
         "": "for quantised weights call rocm_guide.quantization.libraries.add_reader first",
     }.items():
         done = subprocess.run([*command, method], capture_output=True, text=True, check=False)

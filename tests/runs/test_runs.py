@@ -16,6 +16,7 @@ from rocm_guide.runs import (
     check_adapter,
     check_same,
     draw_passport,
+    measure,
     merged_model,
     newest_checkpoint,
     open_run,
@@ -25,6 +26,7 @@ from rocm_guide.runs import (
 )
 from rocm_guide.runs.folder import RunError
 from rocm_guide.zoo import load_data, load_model
+from tests.own_data import families
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,30 @@ def test_a_second_run_finds_what_the_first_one_kept(own_runs):
     again = open_run("mine")
     assert again.has("adapter") and (own_runs / "mine" / "adapter" / "a.txt").read_text() == "1"
     assert again.summary() == "runs/mine: adapter kept by an earlier run"
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gemma3"])
+def test_the_loss_is_the_same_however_few_logits_are_computed_at_once(family, tmp_path, monkeypatch):
+    """Against one pass with all logits; the largest tensor of logits that the output layer makes is counted."""
+    model, words = load_model(str(families(tmp_path, family)[family]), device="cpu")
+    pairs = measure.held_out_pairs(load_data("tiny")["test"], words, most=12)
+    sizes = []
+    model.get_output_embeddings().register_forward_hook(lambda layer, inputs, out: sizes.append(out.numel()))
+    whole = measure.completion_loss(model, words, pairs)
+    assert len(sizes) == 1
+    few = 12 * model.config.vocab_size * 4
+    monkeypatch.setattr(measure, "LOGITS_AT_ONCE", few)
+    sizes.clear()
+    layers = model.get_decoder()
+    passes = layers.layers[0].register_forward_hook(lambda *_: sizes.append(0))
+    in_pieces = measure.completion_loss(model, words, pairs)
+    assert abs(in_pieces / whole - 1) < 10 * torch.finfo(torch.float32).eps
+    assert max(sizes) <= few and len(sizes) > 4 and sizes.count(0) == 1
+    passes.remove()
+    assert "forward" not in vars(layers)
+    sizes.clear()
+    measure.speeds(model, prompt=32, new=2, runs=1)
+    assert set(sizes) == {model.config.vocab_size}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +251,13 @@ def test_the_text_shows_figures_and_what_was_said_before_and_after(own_runs):
     assert "13.5 GB" in text and "2.5 GB" in text and "9,000" in text and "\x1b" not in text
     after = text[text.index("> Say a") :]
     assert "no" in after and "yes" in after and "maybe" not in after
+
+
+def test_no_word_of_held_out_rows_where_none_were_judged(own_runs):
+    run = open_run("mine")
+    add_stage(run.folder, "compiled", "10", speed={"decode_tokens_per_s": 52.0}, hardware="a CPU")
+    text = passport_text(run.passport())
+    assert "held-out rows" not in text and "decode: tokens per second" in text and "52" in text
 
 
 def test_stages_stand_in_the_courses_order_whichever_notebook_ran_first(own_runs):

@@ -241,6 +241,13 @@ def test_the_command_lines_of_both_engines():
     ours = server_command(model, "transformers", device="cpu")
     assert "127.0.0.1" in ours and "--cb-num-blocks" in ours and "--trust-remote-code" not in ours
     assert "--cb-num-blocks" not in server_command(model, "transformers", device="cuda:0"), "a GPU sizes its own cache"
+    shared = [server_command(model, engine, device="cuda:0", share=0.85) for engine in ("vllm", "transformers")]
+    assert shared[0][-2:] == ["--gpu-memory-utilization", "0.85"]
+    assert shared[1][-2:] == ["--cb-max-memory-percent", "0.85"]
+    assert "0.85" not in server_command(model, "transformers", device="cpu", share=0.85), "a CPU's cache is a number"
+    for share in (0, 1.5):
+        with pytest.raises(ServingError, match=f"share={share}: the part"), start_server("unused", share=share):
+            pass
     line = " ".join(server_command(adapter, "vllm", options=["--max-model-len", "99"]))
     assert line.startswith("vllm serve org/base --host 127.0.0.1") and line.endswith("--max-model-len 99")
     assert "--enable-lora --max-lora-rank 32 --lora-modules mine=/runs/mine" in line

@@ -39,6 +39,12 @@ def test_what_changes_the_number_of_users():
     assert size_server(small, length=4096, count=4).users < size_server(small, length=4096, count=4, kv_bytes=1).users
 
 
+def test_the_share_is_the_one_that_the_table_of_flags_names():
+    default = next(float(f.default) for f in FLAGS if f.name.startswith("--gpu-memory-utilization"))
+    computed, named = (size_server(SHAPES["llama-3-8b"], length=8192, **how) for how in ({}, {"utilization": default}))
+    assert computed == named and named.blocks > size_server(SHAPES["llama-3-8b"], length=8192, utilization=0.9).blocks
+
+
 def test_a_block_costs_what_vllm_makes_of_it():
     # vLLM 0.32 on a CPU served the tiny model in float32 with VLLM_CPU_KVCACHE_SPACE=1 (GiB) and blocks of 32 tokens;
     # its /metrics said num_gpu_blocks="14563" and kv_cache_size_tokens="466016".

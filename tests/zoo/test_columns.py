@@ -6,8 +6,10 @@ from datasets import Dataset, DatasetDict
 
 from rocm_guide.base import GuideError
 from rocm_guide.quantization.calibration import calibration_set
-from rocm_guide.training import adapter_size, training_figures, whole_job
-from rocm_guide.zoo import held_out_pair, load_tokenizer, training_rows
+from rocm_guide.training import adapter_size, sft_settings, training_figures, whole_job
+from rocm_guide.zoo import held_out_pair, load_model, load_tokenizer, training_rows
+from rocm_guide.zoo.columns import TRAINED_ON, first_added, kind_of
+from tests.own_data import RULES, families, layouts
 
 TURNS = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
 MORE = [*TURNS, {"from": "human", "value": "Name a GPU."}, {"from": "gpt", "value": "MI300X"}]
@@ -37,11 +39,71 @@ def test_a_row_becomes_what_is_given_and_what_is_judged(row, prompt, answer, tok
         assert (given, judged.strip()) == (prompt, answer.strip())
 
 
-def test_of_a_long_conversation_the_last_answer_is_judged(tokenizer):
-    rows = training_rows(DatasetDict(train=Dataset.from_list([{"conversations": MORE}])), tokenizer)
-    assert [t["role"] for t in rows["train"][0]["messages"]] == ["user", "assistant", "user", "assistant"]
-    prompt, answer = held_out_pair(rows["train"][0], tokenizer)
+def test_each_answer_of_a_conversation_is_a_row_of_its_own(tokenizer):
+    data = Dataset.from_list([{"conversations": MORE, "id": 7}])
+    first, second = training_rows(DatasetDict(train=data), tokenizer)["train"]
+    assert [t["role"] for t in second["prompt"]] == ["user", "assistant", "user"] and first["id"] == second["id"] == 7
+    assert held_out_pair(first, tokenizer) == ("[INST] Hi [/INST]", " Hello </s>")
+    prompt, answer = held_out_pair(second, tokenizer)
     assert "Hello" in prompt and "MI300X" not in prompt and answer.split() == ["MI300X", "</s>"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return families(tmp_path_factory.mktemp("families"), "qwen2", "chatml")
+
+
+QUESTION, RIGHT = layouts()["prompt_messages"][0]["prompt"], layouts()["alpaca"][0]["output"]
+
+
+@pytest.mark.parametrize("layout", list(layouts()))
+@pytest.mark.parametrize("family", ["qwen2", "chatml"])
+def test_what_is_learnt_of_each_layout_and_what_is_judged(models, family, layout, tmp_path):
+    """As SFTTrainer masks it, decoded: the answers alone, with the token that ends them, after one first token."""
+    from trl import SFTTrainer
+
+    model, words = load_model(str(models[family]), device="cpu")
+    rows = training_rows(Dataset.from_list(layouts()[layout]), words)
+    columns = TRAINED_ON[kind_of(rows.column_names)]
+    settings = sft_settings(tmp_path, device="cpu", max_length=512)
+    trainer = SFTTrainer(model, settings, train_dataset=rows.select_columns(columns), processing_class=words)
+    batch = trainer.data_collator([trainer.train_dataset[0]])
+    ids, labels = batch["input_ids"][0], batch["labels"][0]
+    learnt, given = words.decode(ids[labels != -100]), words.decode(ids[labels == -100])
+    prompt, judged = held_out_pair(rows[0], words)
+    if layout == "text":  # as it says: all of it
+        assert given == "" and QUESTION in learnt and learnt.endswith(words.eos_token)
+        assert learnt.count("<s>") == 1  # chatml's tokenizer knows no <s>, and adds none: the data keep theirs
+    else:
+        assert learnt == {"qwen2": f" {RIGHT} </s>", "chatml": f"{RIGHT}<|im_end|>\n"}[family]
+        assert judged == learnt and QUESTION in given
+        assert (RULES in given) == (layout == "system")
+        # What is judged is what was trained: the same tokens, the first one too.
+        assert words(prompt).input_ids == ids[labels == -100].tolist()
+    assert ids[0] == words.bos_token_id or layout == "text"
+    assert family == "chatml" or ids.tolist().count(words.bos_token_id) == 1
+
+
+def test_a_first_token_is_taken_off_only_where_the_tokenizer_adds_it(models):
+    llama, chatml = (load_tokenizer(spec) for spec in ("tiny", str(models["chatml"])))
+    assert first_added(llama) == "<s>" and first_added(chatml) == ""
+    for words, first in ((llama, "<s>"), (chatml, "<|im_start|>")):
+        row = {"prompt": f"{first}a", "completion": "b"}
+        kept = "a" if words is llama else f"{first}a"
+        assert training_rows(Dataset.from_list([row]), words)[0]["prompt"] == kept
+        assert held_out_pair(row, words) == (kept, "b")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"messages": [{"role": "user", "content": "a"}]}, "no answer of the assistant"),
+        ({"messages": [{"from": "human", "value": "a"}]}, "unknown form .'role'.; each turn is {'role'"),
+    ],
+)
+def test_a_conversation_without_an_answer_is_refused(row, said, tokenizer):
+    with pytest.raises(GuideError, match=said):
+        training_rows(Dataset.from_list([row]), tokenizer)
 
 
 def test_unknown_columns_are_refused_in_one_line():

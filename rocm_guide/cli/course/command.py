@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,6 +62,16 @@ def _check_model(name: str) -> None:
     if name in SHAPES and not Path(name).is_dir():
         fix = f"give random:{name} (its size, random weights), or the hub id of a trained one"
         raise GuideError(f"-p MODEL {name}: the name of a shape, which has no weights; {fix}")
+
+
+def _check_gpu_report(file: Path) -> None:
+    """Refuse, before any work, a file that is no such table, or a machine without a GPU."""
+    from rocm_guide.course.gpu_report import read_gpu_report
+    from rocm_guide.doctor.software import gpu_nodes
+
+    if not gpu_nodes():
+        raise GuideError("--gpu-report: this machine has no GPU; leave it out")
+    read_gpu_report(file)
 
 
 def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
@@ -121,6 +132,12 @@ def run(
     ] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Run only what is missing, failed or stale.")] = False,
     notebooks: Folder = None,
+    gpu_report: Annotated[
+        Path | None,
+        typer.Option(
+            "--gpu-report", metavar="FILE", help="Merge how each notebook ended into this table of runs on GPUs."
+        ),
+    ] = None,
 ) -> None:
     """Execute notebooks; write each with its outputs, a page of HTML, and one report.
 
@@ -136,12 +153,18 @@ def run(
 
     lessons = find_lessons(numbers or [], catalogue(notebooks))
     given = [_pair(p) for p in parameter or []]
+    if gpu_report is not None:
+        _check_gpu_report(gpu_report)
     _check_model(dict(given).get("MODEL", ""))
     console = Console(soft_wrap=True, highlight=False)
     signal.signal(signal.SIGTERM, _terminated)
     with RunDisplay(lessons, console) as display:
         report = run_course(lessons, out, given=given, jobs=jobs, resume=resume, listener=display)
     entries = [report["notebooks"][x.number] for x in lessons]
+    if gpu_report is not None:
+        from rocm_guide.course.gpu_report import merge_gpu_report
+
+        merge_gpu_report(gpu_report, report, lessons, day=datetime.now(UTC).date().isoformat())
     failed = [e for e in entries if e["status"] == "failed"]
     refused = [e for e in entries if e["status"] == "refused"]
     errors = PlainConsole(stderr=True)
@@ -152,7 +175,7 @@ def run(
         errors.print(_headline(entry), style="red")
     if report["interrupted"]:
         left = [e["number"] for e in entries if e["status"] in ("stopped", "missing")]
-        again = resume_line(numbers, jobs, parameter, out, notebooks)
+        again = resume_line(numbers, jobs, parameter, out, notebooks, gpu_report)
         errors.print(f"stopped; not done: {', '.join(left) or 'nothing'}; go on with: {shown(again, 4000)}")
         raise typer.Exit(130)
     say(times_of(report))
@@ -161,7 +184,12 @@ def run(
 
 
 def resume_line(
-    numbers: Sequence[str] | None, jobs: int | None, parameters: Sequence[str] | None, out: Path, notebooks: Path | None
+    numbers: Sequence[str] | None,
+    jobs: int | None,
+    parameters: Sequence[str] | None,
+    out: Path,
+    notebooks: Path | None,
+    gpu_report: Path | None = None,
 ) -> str:
     """The command that goes on with exactly this run, quoted for a shell.
 
@@ -176,6 +204,7 @@ def resume_line(
         words += ["-p", pair] if value.startswith("-") else ["-p", name, value]
     words += ["--out", str(out)]
     words += ["--notebooks", str(notebooks)] if notebooks is not None else []
+    words += ["--gpu-report", str(gpu_report)] if gpu_report is not None else []
     return shlex.join(words)
 
 

@@ -22,5 +22,4 @@ In reading order:
   fp32.
 - ``show``: Which probabilities an attention kernel used, although it never stores them: its output for V = identity.
 - ``cases``: The launches of the attention kernels that the resource table compiles for MI300X.
-- ``hopper``: Kernels of their own for NVIDIA's Hopper alone, in Gluon.
 """

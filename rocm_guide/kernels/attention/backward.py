@@ -21,7 +21,6 @@ from rocm_guide.kernels.arguments import (
     check_dtype,
     check_same_device,
     check_shape,
-    is_small_work,
 )
 from rocm_guide.kernels.attention.backward_kv import attention_backward_kv_kernel
 from rocm_guide.kernels.attention.backward_q import attention_backward_q_kernel
@@ -93,18 +92,6 @@ def attention_delta_kernel(
         tl.store(top + bh * padded + i, tl.where(high == float("-inf"), float("inf"), high))
 
 
-def hopper_queries(problem: AttentionProblem, do: torch.Tensor) -> tuple[int, Callable[..., Any]] | None:
-    """How many rows a tile of Hopper's own kernel of the queries' part has, and what plans its launch; None where it
-    does not fit, where a smaller one is sooner launched, and where this Triton does not have its language."""
-    if is_small_work(problem.operations):
-        return None
-    try:
-        from rocm_guide.kernels.attention.hopper.launch import QUERIES, fits_hopper, plan_hopper_q
-    except (ImportError, AttributeError):
-        return None
-    return (QUERIES, plan_hopper_q) if fits_hopper(problem, do) else None
-
-
 def plan_backward(
     problem: AttentionProblem,
     out: torch.Tensor,
@@ -132,11 +119,10 @@ def plan_backward(
         part: check_tile(config[part]) if config else pick_config(BACKWARD_CONFIGS, problem, arch, part)
         for part in ("kv", "q")
     }
-    special = hopper_queries(problem, do) if hopper and config is None and not bias_gradient and not empty else None
     if hopper and problem.cu is None:
         # Two numbers of each row are loaded in the inner loop. If a head may start at any of them, the loads take so
         # many registers that tiles are spilled: 1.8 times as long for 3,001 rows as for 3,072 (NVIDIA H200).
-        step = max(DELTA_ROWS, tiles["kv"].m, special[0] if special else 0)
+        step = max(DELTA_ROWS, tiles["kv"].m)
         padded = -(-rows // step) * step
     # What each part loads in its loop: the keys' part queries, the queries' part keys.
     fit = {"kv": fits_tma(q) and fits_tma(do), "q": fits_tma(k) and fits_tma(problem.v)}
@@ -180,22 +166,18 @@ def plan_backward(
         lambda q, k, v, do, top, delta, dk, dv, *extras: ((q, k, v, do, top, delta), (dk, dv), (*extras, bias_strides)),
         (of_k[1], of_k[1]),
     )
-    queries, q_launch = None, None
-    if special is not None:
-        queries = special[1](problem, do, padded)
-    else:
-        q_launch = launch_of(
-            "q",
-            attention_backward_q_kernel,
-            -(-max_q // tiles["q"].m) * sequences * heads,
-            lambda q, k, v, do, top, delta, dq, d_bias, *extras: (
-                (q, k, v, do, top, delta),
-                dq,
-                d_bias,
-                (*extras, bias_strides),
-            ),
-            (of_q[1],),
-        )
+    q_launch = launch_of(
+        "q",
+        attention_backward_q_kernel,
+        -(-max_q // tiles["q"].m) * sequences * heads,
+        lambda q, k, v, do, top, delta, dq, d_bias, *extras: (
+            (q, k, v, do, top, delta),
+            dq,
+            d_bias,
+            (*extras, bias_strides),
+        ),
+        (of_q[1],),
+    )
 
     def launch(known: Launch, tensors: tuple[Any, ...], extras: Any, drop: Any) -> None:
         if drop is None and extras[2] is None:
@@ -217,10 +199,7 @@ def plan_backward(
         delta_launch(out, do, delta, None if top is None else lse, top)
         tensors = (*qkv, do, lse if top is None else top, delta)
         launch(kv_launch, (*tensors, dk, dv), extras, drop)
-        if queries is not None:
-            queries(*tensors, dq)
-        elif q_launch is not None:
-            launch(q_launch, (*tensors, dq, d_bias), extras, drop)
+        launch(q_launch, (*tensors, dq, d_bias), extras, drop)
         return dq, dk, dv, d_bias
 
     return run

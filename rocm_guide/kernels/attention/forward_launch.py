@@ -62,10 +62,6 @@ def plan_forward(
     q, k, v, d, sizes = problem.q, problem.k, problem.v, problem.d, problem.sizes
     sequences, heads, _, max_q, _ = sizes
     arch, device, packed = architecture(q), q.device, problem.layout == "thd"
-    if arch == "sm_90" and schedule == "grid" and config is None and not scaled and out_dtype == q.dtype:
-        special = plan_for_hopper(problem)
-        if special is not None:
-            return lambda qkv, extras, scales, drop, lse_wanted=True: special(qkv)
     persistent = schedule != "grid" or scaled
     tile = check_tile(config) if config else pick_config(FORWARD_CONFIGS, problem, arch, persistent=persistent)
     tiles = -(-max_q // tile.m) * sequences * heads
@@ -107,15 +103,6 @@ def plan_forward(
         return out, lse[0] if packed and lse_wanted else lse
 
     return run
-
-
-def plan_for_hopper(problem: AttentionProblem) -> Callable[..., tuple[torch.Tensor, torch.Tensor]] | None:
-    """Hopper has a kernel of its own, for problems that fit it and where this Triton has its language."""
-    try:
-        from rocm_guide.kernels.attention.hopper.launch import plan_hopper_forward
-    except (ImportError, AttributeError):
-        return None
-    return plan_hopper_forward(problem)
 
 
 def run_forward(

@@ -6,9 +6,6 @@ In reading order:
 - ``tiles``: What the GEMM kernels share: the order of the tiles, the loop over K of one tile, and the epilogue.
 - ``configs``: Launch configurations of the GEMM kernels, as data keyed by architecture, and the choice among them.
 - ``tiled``: General matrix multiplication, C = act(alpha * A @ B + bias), for every type that the matrix units take.
-- ``tile_times``: Time the tiles that a GEMM could take, on this GPU: what ``tuned`` chooses by.
-- ``tuned``: The tile of a GEMM by measuring: time the likely tiles on this GPU, and keep the fastest, in a file if you
-  like.
 - ``linear``: A linear layer on our GEMM, with its gradients: y = x @ W^T + bias.
 - ``split_k``: Split-K: several workgroups share one tile of C, each sums a part of K, C = act(alpha * (sum of parts)
   + bias).
@@ -20,6 +17,4 @@ In reading order:
   them.
 - ``skinny``: Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @ weight.T).
 - ``cases``: The launches of the GEMM kernels that the resource table compiles for MI300X.
-
-For NVIDIA's Hopper alone, in Gluon: the folder ``hopper``.
 """

@@ -72,25 +72,6 @@ CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
     "interpreter": {bits: (GemmTile(32, 32, 32, 4),) for bits in (32, 16, 8)},
 }
 
-#: For products below 1 GFLOP, where a full GPU is out of reach: narrow tiles, so that more programs share the way to
-#: memory, and no descriptors, which cost the host more than such a product takes. Speeds were measured on an H100
-#: (benchmarks/kernels/gemm_small.py).
-SMALL: dict[str, dict[int, tuple[GemmTile, ...]]] = {
-    "sm_90": {
-        16: (
-            GemmTile(128, 128, 64, 8, 4),
-            GemmTile(64, 64, 64, 4, 6, speed=0.75),
-            GemmTile(64, 64, 64, 4, 4, speed=0.75),
-            GemmTile(64, 32, 128, 4, 4, speed=0.56),
-        ),
-        8: (
-            GemmTile(128, 128, 128, 8, 3),
-            GemmTile(64, 64, 128, 4, 4, speed=0.95),
-            GemmTile(64, 32, 128, 4, 5, speed=0.55),
-        ),
-    },
-}
-
 #: Operands without alignment are loaded element by element, and each mask takes scalar registers: a smaller tile.
 RAGGED: dict[str, dict[int, GemmTile]] = {
     "gfx942": {32: GemmTile(64, 64, 32, 8), 16: GemmTile(128, 64, 64, 8), 8: GemmTile(128, 64, 64, 8)},
@@ -106,21 +87,18 @@ def pick_gemm_tile(
     *,
     aligned: bool = True,
     weight: bool = False,
-    small: bool = False,
     activation: str = "none",
 ) -> GemmTile:
     """The tile with the highest speed times the share of ``units`` compute units that its grid keeps busy.
 
     Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``weight``: B is contiguous
-    along K. ``small``: the tiles of :data:`SMALL` compete, where the architecture has them.
+    along K.
 
     Raises:
         KernelError: no configuration for elements of that many bits.
 
     >>> pick_gemm_tile(8192, 8192, 16, "gfx942", 304).bm, pick_gemm_tile(1024, 1024, 16, "gfx942", 304).bm
     (256, 64)
-    >>> str(pick_gemm_tile(384, 512, 16, "sm_90", 132, small=True)).partition(", warps")[0]
-    'GemmTile(bm=64, bn=32, bk=128'
     """
     table = choose(CONFIGS, arch)
     if bits not in table:
@@ -128,16 +106,12 @@ def pick_gemm_tile(
     if not aligned and arch in RAGGED:
         return RAGGED[arch][bits]
 
-    def rate(tile: GemmTile) -> tuple[float, int]:
+    def rate(tile: GemmTile) -> float:
         tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
-        # Two small ones may differ in stages alone: the longer pipeline where no two programs share a unit, and so hide
-        # each other's waiting.
-        deep = tile.stages if tiles <= units else -tile.stages
-        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units)), deep if small else 0
+        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units))
 
     # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
-    tiles = SMALL.get(arch, {}).get(bits, table[bits]) if small else table[bits]
-    fitting = [t for t in tiles if activation != "gelu" or t.bm * t.bn < 256 * 256]
+    fitting = [t for t in table[bits] if activation != "gelu" or t.bm * t.bn < 256 * 256]
     return transpose_for_hopper(max(fitting, key=rate), arch, bits, weight)
 
 

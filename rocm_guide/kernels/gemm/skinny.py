@@ -36,7 +36,6 @@ from rocm_guide.kernels.direct import of_stream
 from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile, pick_config, pick_split
 from rocm_guide.kernels.gemm.tiled import eight_bit_floats
 from rocm_guide.kernels.gemm.tiles import wait_for_stores
-from rocm_guide.kernels.hopper import fetch_rows, fetch_span, let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.launch import Launch, maker, planned
 from rocm_guide.kernels.tracing import traced
 
@@ -108,8 +107,7 @@ def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.const
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
-    EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr,
-    PDL: tl.constexpr, PREFETCH: tl.constexpr, EARLY: tl.constexpr, AMD: tl.constexpr,
+    EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr, AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
     tile, piece = tl.program_id(0), tl.program_id(1)
@@ -122,13 +120,6 @@ def gemm_skinny_kernel(
     first, last = steps * piece // SPLIT, steps * (piece + 1) // SPLIT
     w_ptr += (tile * BN).to(tl.int64) * stride_w + first * STEP
     x_ptr += first * STEP
-    if PDL:
-        if PREFETCH > 0:
-            fetch_rows(w_ptr + tl.minimum(rn, N - 1 - tile * BN) * stride_w, PREFETCH * STEP)
-            if tile < M:  # one row of x, for all tiles; if the kernel before is only writing it, it is there anyway
-                span = (last - first) * STEP * (x_ptr.dtype.element_ty.primitive_bitwidth // 8)
-                fetch_span(x_ptr + tile * stride_x, span)
-        wait_for_kernel_before()
     kw, kx = wc[:, None] * BK + rk[None, :], xc[None, :] * BK + rk[:, None]
     at_w, at_x = wn[:, None] * stride_w + kw, xm[None, :] * stride_x + kx
     use_w, use_x = (tile * BN + wn < N)[:, None], (xm < M)[None, :]
@@ -140,8 +131,6 @@ def gemm_skinny_kernel(
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
         w_ptr += STEP
         x_ptr += STEP
-        if PDL:
-            let_next_kernel_start(tl.maximum(last - step - EARLY, 0))
     if CHUNKS > 1:  # what belongs together is a piece of w with the same piece of x
         acc = tl.where(wc[:, None] == xc[None, :], acc, 0.0)
         acc = tl.sum(tl.sum(tl.reshape(acc, (BN, CHUNKS, BM, CHUNKS)), 3), 1)
@@ -244,14 +233,9 @@ def _plan(
     if any(r is not None and r.numel() < least for r, least in zip(room.values(), need, strict=True)):
         raise KernelError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
     options = compiler_options(arch, {"num_warps": t.warps, "num_stages": t.stages}, matrix=True)
-    options |= {"launch_pdl": True} if t.overlap and not arch.startswith("gfx") else {}
-    step = t.bk * t.chunks
-    even = k % step == 0 and all(y.stride(0) * y.element_size() % 16 == y.data_ptr() % 16 == 0 for y in (x, weight))
-    ahead = t.prefetch if even and k // step // split >= t.prefetch else 0
     constants = {
-        "BM": bm, "BN": t.bn, "BK": t.bk, "CHUNKS": t.chunks, "SPLIT": split, "EVEN_K": k % step == 0,
-        "EXACT": t.exact, "DIRECT": t.direct, "PDL": t.overlap, "PREFETCH": ahead, "EARLY": t.early,
-        "AMD": arch.startswith("gfx"),
+        "BM": bm, "BN": t.bn, "BK": t.bk, "CHUNKS": t.chunks, "SPLIT": split,
+        "EVEN_K": k % (t.bk * t.chunks) == 0, "EXACT": t.exact, "DIRECT": t.direct, "AMD": arch.startswith("gfx"),
     }  # fmt: skip
     launch = Launch(gemm_skinny_kernel, (tiles, split), (m, n, k, x.stride(0), weight.stride(0)), constants, options)
 

@@ -25,9 +25,7 @@ class SkinnyTile:
     """How a skinny GEMM is launched: ``bn`` rows of the weight by ``bk`` of K per step, ``groups`` workgroups per CU.
 
     ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
-    on in fp32 (0: always). ``overlap`` starts the kernel while the one before it is still finishing (programmatic
-    dependent launch, from Hopper on); it then asks for the first ``prefetch`` steps of its weight, and waits. The next
-    kernel may start ``early`` steps before this one's loop ends.
+    on in fp32 (0: always).
 
     ``chunks`` pieces of a row of the weight, ``bk`` long and next to each other, fill as many rows of the matrix unit's
     left side, so a workgroup needs fewer rows of the weight. The unit then also multiplies pieces that do not belong
@@ -42,9 +40,6 @@ class SkinnyTile:
     stages: int
     groups: float
     exact: int = 0
-    overlap: bool = False
-    prefetch: int = 0
-    early: int = 1
     chunks: int = 1
     direct: bool = False
 
@@ -55,12 +50,12 @@ CONFIGS: dict[str, dict[int, tuple[SkinnyTile, SkinnyTile]]] = {
     "gfx942": {8: (SkinnyTile(64, 256, 4, 2, 2),) * 2, 16: (SkinnyTile(64, 128, 4, 2, 2),) * 2},
     "sm_90": {
         8: (
-            SkinnyTile(32, 128, 4, 4, 1.6, 128, True, 2, 4, chunks=2, direct=True),
-            SkinnyTile(64, 256, 4, 4, 1, 128, True, 2, 4),
+            SkinnyTile(32, 128, 4, 4, 1.6, 128, chunks=2, direct=True),
+            SkinnyTile(64, 256, 4, 4, 1, 128),
         ),
         16: (
-            SkinnyTile(32, 64, 4, 5, 1.6, 0, True, 2, 4, chunks=2, direct=True),
-            SkinnyTile(64, 128, 4, 4, 1, 0, True, 2, 4),
+            SkinnyTile(32, 64, 4, 5, 1.6, chunks=2, direct=True),
+            SkinnyTile(64, 128, 4, 4, 1),
         ),
     },
     "interpreter": {8: (SkinnyTile(32, 64, 4, 2, 2),) * 2, 16: (SkinnyTile(32, 32, 4, 2, 2),) * 2},

@@ -28,26 +28,16 @@ from rocm_guide.kernels.arguments import (
 )
 from rocm_guide.kernels.gemm.configs import GemmTile, is_aligned, pick_gemm_tile, promotion_interval, units_of
 from rocm_guide.kernels.gemm.tiles import activate, hint_multiple, tile_dot, tile_order
-from rocm_guide.kernels.gemm.tuned import tuned_tile
-from rocm_guide.kernels.hopper import let_next_kernel_start, wait_for_kernel_before
 from rocm_guide.kernels.launch import Launch, describer, maker, planned
 from rocm_guide.kernels.tracing import traced
 
 if TYPE_CHECKING:
     import torch
 
-    from rocm_guide.kernels.gemm.hopper.tiles import HopperTile
-
 __all__ = ["gemm", "reference_gemm"]
 
 #: The epilogues.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
-#: On Hopper rows at odd addresses, whose elements are loaded one by one, take 1.0 to 1.7 us for each 64 of K (NVIDIA
-#: H100): beyond this K a small product is done sooner by the kernel that copies them first.
-MOST_ODD = 384
-#: So few operations are left to the general kernel on Hopper (NVIDIA H100: 512 cubed takes 3.6 us with it and 4.2 with
-#: Hopper's own, 1,140 x 1,072 x 264 6.3 and 5.3).
-FEW_OPERATIONS = 4e8
 
 
 @triton.jit
@@ -57,15 +47,12 @@ def gemm_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
     A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
     PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
-    UNITS: tl.constexpr, EXACT: tl.constexpr = 0, PDL: tl.constexpr = False,
+    UNITS: tl.constexpr, EXACT: tl.constexpr = 0,
 ) -> None:  # fmt: skip
     """One tile of C = act(alpha * A @ B + bias) per program. C has contiguous rows, ``stride_cm`` apart.
 
-    ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too. ``PDL`` (Hopper): the kernel starts while
-    the one before it is still finishing, and lets the next one do so.
+    ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too.
     """
-    if PDL:
-        wait_for_kernel_before()
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
     row, col = tile_m * BM, tile_n * BN
@@ -73,8 +60,6 @@ def gemm_kernel(
         a, b, row, col, 0, K, M, N, stride_am, stride_ak, stride_bk, stride_bn,
         BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, UNITS, EXACT,
     )  # fmt: skip
-    if PDL:
-        let_next_kernel_start(0)
     N, stride_cm = hint_multiple(N, UNITS[1]), hint_multiple(stride_cm, UNITS[1])
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     in_n = col + rn < N
@@ -140,21 +125,19 @@ def gemm(
     alpha: float = 1.0,
     out_dtype: torch.dtype | None = None,
     tf32: bool = False,
-    tile: GemmTile | HopperTile | None = None,
+    tile: GemmTile | None = None,
 ) -> torch.Tensor:
     """``act(alpha * a @ b + bias)``, without autograd: for training see :mod:`rocm_guide.kernels.gemm.linear`.
 
     Args:
         a: (M, K) in float16, bfloat16, float32, int8 or fp8 (the FNUZ forms on gfx942, the OCP forms elsewhere).
-        b: (K, N), the same type (the two fp8 types mix). Any strides for both: pass ``weight.T`` as it is. (On NVIDIA's
-            Hopper a large product copies an operand first whose rows are no whole lines of the cache, where that pays.)
+        b: (K, N), the same type (the two fp8 types mix). Any strides for both: pass ``weight.T`` as it is.
         bias: (N,), floating point, added before the activation.
         activation: ``none``, ``relu``, ``silu`` or ``gelu``.
         alpha: a factor, for example the product of two fp8 scales.
         out_dtype: the type of C; by default a's, bfloat16 for fp8, int32 for int8.
         tf32: let float32 operands lose mantissa bits (10 remain) for speed, where the hardware has that.
-        tile: a launch configuration of your own. By default the one that was timed for such products
-            (:mod:`rocm_guide.kernels.gemm.tuned`), else the one that is expected to be fastest.
+        tile: a launch configuration of your own; by default the one of the table that is expected to be fastest.
 
     Returns:
         C, (M, N), contiguous.
@@ -186,7 +169,7 @@ def plan_gemm(
     no_factor: bool,
     out_dtype: torch.dtype | None,
     tf32: bool,
-    tile: GemmTile | HopperTile | None,
+    tile: GemmTile | None,
     shape: Sequence[int] = (),
 ) -> Callable[..., torch.Tensor]:
     import torch
@@ -205,42 +188,25 @@ def plan_gemm(
     if m == 0 or n == 0:
         return lambda *_: new_c()
     bits, aligned, weight = 8 * a.element_size(), is_aligned(a, b), b.stride(0) == 1
-    # Of a small product the general kernel needs no descriptors: what is new in every call costs the host less then.
-    operations, uncopied = 2 * m * n * k, aligned or k <= MOST_ODD
-    small = is_small_work(operations) and uncopied
-    few = operations < FEW_OPERATIONS and uncopied
-    if tile is None:
-        tile = tuned_tile(arch, a, b, bias, activation, no_factor, out_dtype, tf32)
-    general = tile if isinstance(tile, GemmTile) else None
-    if arch == "sm_90" and general is None and not (tile is None and few):
-        plan = plan_for_hopper(a, b, bias, activation, plain, out_dtype, shape, tile)
-        if plan is not None:
-            return plan
-    if tile is not general:
-        raise KernelError(f"tile={tile}: the kernel of Hopper does not serve this product on {arch}; leave it out")
-    kind: dict[str, Any] = {"aligned": aligned, "weight": weight, "small": small, "activation": activation}
-    t = general or pick_gemm_tile(m, n, bits, arch, unit_count(a), **kind)
+    kind: dict[str, Any] = {"aligned": aligned, "weight": weight, "activation": activation}
+    t = tile or pick_gemm_tile(m, n, bits, arch, unit_count(a), **kind)
+    described = t.descriptors and (tile is not None or not is_small_work(2 * m * n * k))
     (as_a, a_kind), (as_b, b_kind) = (
-        operand_maker(x, block, t.descriptors) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
+        operand_maker(x, block, described) for x, block in ((a, (t.bm, t.bk)), (b, (t.bk, t.bn)))
     )
-    overlap = arch == "sm_90"
     constants = {
         "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
         "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0, "INT": integer,
         "PRECISION": "tf32" if tf32 else "ieee", "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation,
         "EXACT": promotion_interval(a, arch, t), "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
-        "PDL": overlap,
     }  # fmt: skip
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),), (m, n, k, *a.stride(), *b.stride(), n)
-    options = t.options(arch) | ({"launch_pdl": True} if overlap else {})
-    launch = Launch(gemm_kernel, grid, sizes, constants, options)
-
-    described = a_kind or b_kind
+    launch = Launch(gemm_kernel, grid, sizes, constants, t.options(arch))
 
     def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, alpha: float) -> torch.Tensor:
         c = new_c()
         rest = c if bias is None else bias
-        if not described:
+        if not (a_kind or b_kind):
             launch(a, b, c, rest, floats=(alpha,))
             return c
         launch.described(
@@ -249,15 +215,6 @@ def plan_gemm(
         return c
 
     return run
-
-
-def plan_for_hopper(*arguments: Any) -> Callable[..., torch.Tensor] | None:
-    """Hopper has a kernel of its own, for products that fit it and where this Triton has its language."""
-    try:
-        from rocm_guide.kernels.gemm.hopper.launch import plan_hopper
-    except (ImportError, AttributeError):
-        return None
-    return plan_hopper(*arguments)
 
 
 def reference_gemm(

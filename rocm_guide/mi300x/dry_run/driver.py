@@ -172,7 +172,7 @@ def dry_run(
     thread at a time: a second thread waits for the first block to end. Blocks may be nested.
 
     Raises:
-        TritonVersionError: no Triton whose figures were checked.
+        TritonVersionError: see :func:`~rocm_guide.mi300x.compile.check_triton`.
         DryRunError: the interpreter is on (``TRITON_INTERPRET=1``), so nothing would be compiled; or ``device``.
 
     >>> import torch

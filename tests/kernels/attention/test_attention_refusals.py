@@ -11,7 +11,6 @@ import random
 
 import pytest
 import torch
-import triton
 
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
@@ -24,7 +23,6 @@ from rocm_guide.kernels.decode.kv_quant import quantize_kv
 from rocm_guide.kernels.decode.mla import mla_decode
 from rocm_guide.kernels.decode.mla_prefill import mla_attention
 from rocm_guide.kernels.decode.paged import attention_paged
-from tests.kernels.this_machine import INTERPRETED
 
 HALF, INT = torch.float16, torch.int32
 NAMES = ("forward", "packed", "trained", "backward", "int8", "decode", "int4", "paged", "mla", "mla_decode", "quantize")
@@ -102,8 +100,6 @@ def replacements(x):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_odd_arguments(device, name):
-    if name == "int4" and INTERPRETED and tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
-        pytest.skip("the interpreter of Triton before 3.9 makes no bfloat16 constants")
     function, arguments = good_call(name, device)
     function(**arguments)
     tries = [(key, odd) for key, value in arguments.items() for odd in replacements(value)]

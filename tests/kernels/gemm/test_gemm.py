@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.arguments import KernelError, architecture
-from rocm_guide.kernels.gemm.configs import CONFIGS, SMALL, GemmTile, pick_gemm_tile, tile_walk
+from rocm_guide.kernels.gemm.configs import CONFIGS, GemmTile, pick_gemm_tile, tile_walk
 from rocm_guide.kernels.gemm.tiled import ACTIVATIONS, gemm, reference_gemm
 from rocm_guide.kernels.gemm.tiles import tile_order
 from tests.kernels.gemm.cases import TYPES, case, full_sums, values
@@ -138,21 +138,6 @@ def test_pick_tile_fills_the_gpu():
     assert (upright.bm, upright.bn) == (256, 128) and pick_gemm_tile(8192, 8192, 16, "sm_90", 132).bn == 256
     with pytest.raises(KernelError, match="64 bits"):
         pick_gemm_tile(1, 1, 64, "gfx942", 304)
-
-
-@pytest.mark.parametrize("bits", [8, 16])
-def test_a_small_product_on_hopper_gets_more_and_smaller_tiles_and_no_descriptors(bits):
-    for m, n in ((256, 336), (423, 256), (560, 256), (384, 512)):
-        before, now = (pick_gemm_tile(m, n, bits, "sm_90", 132, small=small) for small in (False, True))
-        assert now in SMALL["sm_90"][bits] and now.bm * now.bn < before.bm * before.bn
-    assert not any(tile.descriptors for tile in SMALL["sm_90"][bits])
-    wide = pick_gemm_tile(1408, 1536, bits, "sm_90", 132, small=True)
-    assert wide.bm * wide.bn == 128 * 128, "enough of the large ones to fill the GPU"
-    if bits == 16:
-        stages = [pick_gemm_tile(m, n, bits, "sm_90", 132, small=True).stages for m, n in ((896, 576), (952, 680))]
-        assert stages == [6, 4], "a long pipeline for 126 tiles, each alone on its multiprocessor, not for 165"
-    for arch, same in (("gfx942", bits), ("sm_90", 32)):
-        assert pick_gemm_tile(423, 256, same, arch, 132, small=True) == pick_gemm_tile(423, 256, same, arch, 132)
 
 
 @triton.jit

@@ -150,7 +150,10 @@ p.textContent=JSON.stringify([out,now,$("flight").textContent,document.body.text
 document.body.append(p)})</script></body>"""
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: the page's data are tested by Python above")
+@pytest.mark.skipif(
+    not CHROMIUM,
+    reason="no Chromium here (apt install chromium); Python above tests the page's data, `make site-check` opens it",
+)
 def test_a_browser_plays_it_forwards_and_backwards(tmp_path):
     r = record(swap(), 1, arrays(), wave=1)
     wait = r.find_op("s_waitcnt", after=r.find_op("global_load"))

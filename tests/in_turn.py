@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Which share of the long tests runs today: what costs minutes is dealt out over days, and all of it runs in turn.
+
+`make test` asks `python -m tests.in_turn GROUP ...` which of its groups of packages it installs in this run.
+"""
+
+import os
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+
+def turn(n: int) -> int:
+    """Return whose turn of ``n`` it is, 0 to n - 1: the day (in UTC) decides, or ``ROCM_GUIDE_TURN`` where it is set.
+
+    Days are counted from the year 1, so that the round does not break at New Year. Any whole number is good for the
+    variable: CI that runs many times a day gives the number of its run.
+
+    Raises:
+        ValueError: fewer than one, or ``ROCM_GUIDE_TURN`` is no whole number.
+    """
+    if n < 1:
+        raise ValueError(f"n must be 1 or more, not {n}")
+    asked = os.environ.get("ROCM_GUIDE_TURN", "")
+    return (int(asked) if asked else datetime.now(UTC).toordinal()) % n
+
+
+def everything() -> bool:
+    """Return whether ``ROCM_GUIDE_ALL=1`` asks for every share at once."""
+    return os.environ.get("ROCM_GUIDE_ALL", "") == "1"
+
+
+def due(share: int, of: int) -> bool:
+    """Return whether this share, 0 to ``of`` - 1, runs now."""
+    if not 0 <= share < of:
+        raise ValueError(f"share {share} of {of} would never run")
+    return everything() or turn(of) == share
+
+
+def in_turn(share: int, of: int) -> pytest.MarkDecorator:
+    """Return a mark for tests that run in every ``of``-th run only."""
+    reason = f"turn {share} of {of}, now is {turn(of)}; ROCM_GUIDE_TURN={share} or ROCM_GUIDE_ALL=1 runs it"
+    return pytest.mark.skipif(not due(share, of), reason=reason)
+
+
+if __name__ == "__main__":
+    groups = sys.argv[1:]
+    print(*(group for share, group in enumerate(groups) if due(share, len(groups))))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""The cells of a notebook, one after the other in this process: what a kernel would run, without the kernel.
+
+``main`` runs in a fork of a process that has torch, transformers and TRL imported, so a notebook costs its own work
+and no imports.
+"""
+
+import json
+import linecache
+import os
+import sys
+import tempfile
+import traceback
+import types
+from pathlib import Path
+
+
+def main() -> int:
+    """Run one notebook as the order in the file ``sys.argv[1]`` says, and write the outcome beside it."""
+    file = Path(sys.argv[1])
+    order = json.loads(file.read_text())
+    os.environ.update(order["environment"])
+    tempfile.tempdir = None  # the folder that the environment names now
+    nb = json.loads(Path(order["notebook"]).read_text(encoding="utf-8"))
+    outcome = run(nb, order["parameters"])
+    file.with_name("outcome.json").write_text(json.dumps(outcome))
+    return 0
+
+
+def run(nb: dict, parameters: dict) -> dict:
+    """Return ``{"status": "ok"}``, or the index of the first cell that failed and what it said."""
+    import matplotlib.pyplot as plt
+
+    from rocm_guide.base import GuideError
+
+    room = types.ModuleType("__main__")  # dataclasses look for the module that their class names
+    sys.modules["__main__"] = room
+    for index, cell in enumerate(nb["cells"]):
+        if cell["cell_type"] != "code":
+            continue
+        source, name = "".join(cell["source"]), f"<cell {index}>"
+        if "parameters" in cell["metadata"].get("tags", ()):
+            source += "".join(f"\n{key} = {value!r}" for key, value in parameters.items())
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for inspect.getsource
+        print(f"--- cell {index}", flush=True)
+        try:
+            exec(compile(source, name, "exec"), room.__dict__)  # noqa: S102 - a notebook is code to run
+        except Exception as e:  # noqa: BLE001 - whatever a cell raises is the outcome
+            status = "refused" if isinstance(e, GuideError) else "failed"
+            told = {"cell": index, "error": type(e).__name__, "message": str(e), "traceback": traceback.format_exc()}
+            return {"status": status, **told}
+        plt.close("all")
+    return {"status": "ok"}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""Every notebook with a MODEL, with other families, other widths and a reader's own data, cell by cell on a CPU.
+
+Each notebook has six cases: its families in turn, each with another layout of data, so that over the six it sees every
+layout and every family. A run takes one case of each, the day of the year decides which. ``ROCM_GUIDE_ALL=1`` runs all
+of them, ``ROCM_GUIDE_TURN=3`` those of a given turn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.base import GuideError
+from rocm_guide.course.lessons import catalogue, read_notebook
+from rocm_guide.course.parameters import parameters_for, parameters_of
+from rocm_guide.distributed.resident import start_fork
+from tests.own_data import families, write_layouts
+
+ROOT = Path(__file__).parent.parent.parent
+LAYOUTS = ("messages", "system", "prompt_messages", "text", "alpaca", "sharegpt")
+FAMILIES = ("qwen2", "llama576", "gemma3", "chatml")
+#: Knobs that make a notebook small; those that a notebook does not have are passed over.
+SMALL = {
+    "": {"RUN": "mine", "STEPS": "4", "BATCH": "2", "LENGTH": "64", "SCALE": "tiny"},
+    "02": {"LENGTH": "64"},
+    "03": {"PROMPTS": "8", "NEW_TOKENS": "16"},
+    "05": {"STEPS": "12", "SCALE": "tiny"},
+    "06": {"SAMPLES": "4"},
+    "07": {"SAMPLES": "4"},
+    "09": {"LENGTHS": "[64, 1024]", "BATCHES": "[1, 2]"},
+    "10": {"NEW_TOKENS": "12"},
+    "12": {"REQUESTS": "16", "LONGEST": "12", "TURNS": "1", "USERS": "[1, 2]", "LOAD": "4"},
+}
+#: (notebook, family) -> what its check says of a family that its library cannot do, before any work.
+REFUSED = {("07", "gemma3"): "AWQ of the family gemma3_text is not possible"} | {
+    ("05", family): "torchtune cannot train this one" for family in (*FAMILIES, "smollm2")
+}
+LESSONS = {
+    lesson.number: lesson
+    for lesson in catalogue(ROOT / "notebooks")
+    if "MODEL" in parameters_of(read_notebook(lesson.path))
+}
+SMOLLM2 = [number for number in LESSONS if "01" <= number <= "12" or number == "22"]
+ALL = os.environ.get("ROCM_GUIDE_ALL") == "1"
+TURN = int(os.environ.get("ROCM_GUIDE_TURN") or date.today().timetuple().tm_yday)
+
+
+def cases() -> list[list[tuple[str, str, str]]]:
+    """The cases (notebook, family, layout) by turns; a notebook without data has one case for each family."""
+    turns: list[list[tuple[str, str, str]]] = [[] for _ in LAYOUTS]
+    for i, (number, lesson) in enumerate(LESSONS.items()):
+        own = ("llama2",) if number == "05" else FAMILIES
+        data = "DATASET" in parameters_of(read_notebook(lesson.path))
+        for turn, chosen in enumerate(turns):
+            layout = LAYOUTS[(turn + i) % len(LAYOUTS)]
+            chosen.append((number, own[(turn + i) % len(own)], layout if data else ""))
+    return turns
+
+
+TURNS = cases()
+TODAY = sorted({case for turn in TURNS for case in turn}) if ALL else TURNS[TURN % len(TURNS)]
+SMOLLM2_TODAY = SMOLLM2 if ALL else [SMOLLM2[TURN % len(SMOLLM2)]]
+
+
+def test_the_turns_leave_nothing_out():
+    seen = {case for turn in TURNS for case in turn}
+    for number in LESSONS:
+        own = {"llama2"} if number == "05" else set(FAMILIES)
+        assert {family for n, family, _ in seen if n == number} == own
+        assert {layout for n, _, layout in seen if n == number} in (set(LAYOUTS), {""})
+    assert all({number for number, *_ in turn} == set(LESSONS) for turn in TURNS)
+    assert {"00", "12", "22"} <= set(LESSONS) and "13" not in LESSONS
+
+
+def test_what_is_left_out_today():
+    left = [" ".join(case) for case in sorted({case for turn in TURNS for case in turn} - set(TODAY))]
+    left += [f"{number} smollm2" for number in SMOLLM2 if number not in SMOLLM2_TODAY]
+    if left:
+        pytest.skip(f"left out in this run, ROCM_GUIDE_ALL=1 runs them: {len(left)}: {', '.join(left)}")
+
+
+@pytest.fixture(scope="session")
+def own(tmp_path_factory):
+    """The readers' models and data, by name."""
+    folder = tmp_path_factory.mktemp("own")
+    return families(folder, *FAMILIES, "llama2") | write_layouts(folder)
+
+
+def execute(number: str, given: dict[str, str], folder: Path) -> dict:
+    """Run a notebook with these parameters in a fork of a process that has its libraries imported."""
+    lesson = LESSONS[number]
+    names = parameters_of(read_notebook(lesson.path))
+    given = {**SMALL[""], **SMALL.get(number, {}), **given}
+    taken = parameters_for([lesson], [(name, text) for name, text in given.items() if name in names])[number]
+    for name in ("room", "tmp"):
+        (folder / name).mkdir()
+    for name in ("out", "err"):
+        (folder / name).touch()
+    environment = {"ROCM_GUIDE_RUNS": str(folder / "runs"), "TMPDIR": str(folder / "tmp")}
+    order = {"notebook": str(lesson.path.resolve()), "parameters": taken, "environment": environment}
+    (folder / "order.json").write_text(json.dumps(order))
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "TOKENIZERS_PARALLELISM": "false"}
+    settings |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    settings = {k: v for k, v in settings.items() if not k.startswith("PYTEST_")}
+    fork = start_fork(
+        ["trl.trainer.sft_trainer", "peft", "matplotlib.pyplot", "tests.notebooks.cells"],
+        "tests.notebooks.cells",
+        [str((folder / "order.json").resolve())],
+        settings=settings,
+        folder=folder / "room",
+        out=folder / "out",
+        err=folder / "err",
+    )
+    code = fork.wait()
+    done = folder / "outcome.json"
+    log = (folder / "out").read_text(errors="replace")[-2000:] + (folder / "err").read_text(errors="replace")[-3000:]
+    assert done.is_file(), f"the process ended with {code}:\n{log}"
+    return json.loads(done.read_text()) | {"log": log}
+
+
+def judge(outcome: dict, number: str, family: str) -> None:
+    """A notebook runs to its end, or says in one line at its check what it cannot do with this family."""
+    if reason := REFUSED.get((number, family)):
+        assert outcome["status"] == "refused" and reason in outcome["message"], outcome
+        assert outcome["cell"] <= 8, "said before any work"
+        return
+    told = f"[{outcome.get('cell')}] {outcome.get('error')}: {outcome.get('message')}\n{outcome.get('traceback')}"
+    assert outcome["status"] == "ok", told + outcome["log"]
+
+
+@pytest.mark.slow
+@pytest.mark.notebooks
+@pytest.mark.parametrize("case", TODAY, ids="-".join)
+def test_a_notebook_with_a_readers_model_and_data(case, own, tmp_path):
+    number, family, layout = case
+    given = {"MODEL": str(own[family])} | ({"DATASET": str(own[layout])} if layout else {})
+    judge(execute(number, given, tmp_path), number, family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_torchtune_cannot_do_is_said_before_any_work(family, own, tmp_path):
+    judge(execute("05", {"MODEL": str(own[family])}, tmp_path), "05", family)
+
+
+@pytest.mark.slow
+@pytest.mark.notebooks
+@pytest.mark.parametrize("number", SMOLLM2_TODAY)
+def test_a_notebook_with_a_real_model(number, own, tmp_path):
+    from rocm_guide.zoo import load_tokenizer
+
+    try:
+        load_tokenizer("smollm2")
+    except GuideError as e:
+        pytest.skip(f"smollm2: {e}")
+    layout = LAYOUTS[(TURN + int(number)) % len(LAYOUTS)]
+    judge(execute(number, {"MODEL": "smollm2", "DATASET": str(own[layout])}, tmp_path), number, "smollm2")
