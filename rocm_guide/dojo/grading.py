@@ -83,7 +83,9 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
 
     if not torch.cuda.is_available():
         return []
-    arguments = [a.normal_() if isinstance(a, torch.Tensor) else a for a in puzzle.shape("cuda")]
+    arguments = [
+        a.normal_() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in puzzle.shape("cuda")
+    ]
     name = torch.cuda.get_device_name()
     try:
         call(*arguments)

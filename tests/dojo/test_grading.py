@@ -95,3 +95,15 @@ def test_a_gpu_that_lacks_a_type_is_no_fault_of_the_solution(monkeypatch):
     (check,) = grading._time_check(solution, puzzle)
     assert check.status == "WARN"
     assert check.found == "not measured, NVIDIA H100 cannot run it: type fp8e4b8 not supported in this architecture"
+
+
+def test_random_numbers_go_where_numbers_are_and_a_page_table_stays(monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr("rocm_guide.device.time_call", lambda call: SimpleNamespace(median=1e-6))
+    table = torch.arange(4, dtype=torch.int32)
+    puzzle = SimpleNamespace(shape=lambda device: [torch.zeros(4), table, 8], reference=torch.clone)
+    (check,) = grading._time_check(lambda *a: given.extend(a), puzzle)
+    assert check.found == "1.0 us, the reference in PyTorch 1.0 us (a GPU)"
+    assert given[0].any() and given[1].tolist() == [0, 1, 2, 3] and given[2] == 8
