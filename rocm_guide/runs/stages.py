@@ -97,7 +97,7 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
             continue
         rank = shape[0]
         layer = layers.get(layer_name)
-        columns = getattr(layer, "in_features", None)
+        columns = getattr(layer, "in_features", getattr(layer, "nx", None))  # nx: of GPT-2's Conv1D
         if columns != shape[1]:
             has = f"{columns} columns there" if columns else "no such layer"
             fix = "load the base model that it was trained on, or give RUN another name"

@@ -328,3 +328,17 @@ def test_a_rehearsal_adapts_what_a_family_has(tmp_path):
 def test_a_folder_that_is_not_there_is_no_adapter(tiny, tmp_path):
     with pytest.raises(RunError, match="no such folder; name the one that PEFT's save_pretrained wrote"):
         check_adapter(tmp_path / "nothing", tiny[0])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion"), [("[INST] a [/INST]", " b </s>"), ("[INST] a [/IN", "ST] b"), ("", "ab")]
+)
+def test_what_is_judged_has_the_tokens_that_were_trained(prompt, completion, tiny):
+    """TRL encodes prompt and completion together: a token may lie across the place where they meet."""
+    words = tiny[1]
+    ids, start = measure._encoded((prompt, completion), words, 1024)
+    assert ids == words(prompt + completion).input_ids
+    assert start >= 1 and ids[:start] == words(prompt).input_ids[:start]
+    assert words.decode(ids[start:]).endswith(completion)
+    cut, later = measure._encoded((prompt, completion), words, len(ids) - 1)
+    assert cut == ids[1:] and later == max(1, start - 1)
