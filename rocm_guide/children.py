@@ -28,6 +28,9 @@ __all__ = ["ChildError", "Service", "call_in_child", "run_child"]
 #: An error as Python prints it, alone or after the name of a process in brackets, as vLLM writes.
 _AN_ERROR = re.compile(r"(?:\([^()]*\) *)?((?:\w+\.)*\w*(?:Error|Exception): .*)")
 
+#: The line with which Python ends a traceback: the class, by its dotted name, and what it says.
+_RAISED = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:: .*|$)")
+
 _CALL = """
 import importlib, pickle, runpy, sys
 from pathlib import Path
@@ -123,8 +126,8 @@ def _last_error(printed: str) -> str:
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in printed.splitlines() if line.strip()]
     starts = [i for i, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent call last)")]
     after = lines[starts[-1] + 1 :] if starts else []
-    # Frames are indented; the first line that is not says what went wrong.
-    return next((line.strip() for line in after if not line[0].isspace()), lines[-1].strip() if lines else "")
+    # Progress lines of other threads may stand between the frames, and the first of the error's own lines is enough.
+    return next((found[0] for line in after if (found := _RAISED.match(line))), lines[-1].strip() if lines else "")
 
 
 def _same_modules(environment: Mapping[str, str] | None) -> dict[str, str]:

@@ -108,7 +108,8 @@ def measure(
         folder: where the model was saved; None where it was not.
         seconds: what quantising took.
         weights: number of weights of the decoder's linear layers, as if unquantised.
-        reference: the model before quantising, or its :func:`expectations`, from which the drift is measured.
+        reference: the model before quantising, from which the drift is measured, or what it expected
+            (:func:`rocm_guide.quantization.held_out.expectations`).
 
     Raises:
         GuideError: as :func:`perplexity`.

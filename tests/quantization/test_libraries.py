@@ -119,6 +119,7 @@ def test_awq_agrees_with_the_library(tuned, tmp_path, monkeypatch):
     monkeypatch.setattr(AWQProcessor, "_compute_best_scale", recorded)
     fields = {"bits": 4, "group_size": GROUP, "quant_method": "awq", "sym": False, "format": "gemm"}
     options = {"samples": samples, "fields": fields, "dtype": torch.float16, "backend": "awq_torch"}
+    monkeypatch.chdir(tmp_path)  # the library writes logs/ wherever the process stands
     with quiet():  # in this process, where its search is watched
         quantize_and_save(str(folder), str(tmp_path / "awq"), **options)
     library = gptqmodel_load(tmp_path / "awq", device="cpu", dtype=torch.float16, backend="awq_torch")
