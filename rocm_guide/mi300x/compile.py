@@ -24,6 +24,7 @@ __all__ = [
     "Compiled",
     "SignatureError",
     "TritonVersionError",
+    "checked_with",
     "compile_kernel",
     "triton_release",
     "unwrap_kernel",
@@ -105,6 +106,26 @@ def triton_release() -> tuple[int, int]:
         raise TritonVersionError("triton is not installed: pip install 'triton>=3.6,<3.10' (Linux)") from e
     major, minor = re.findall(r"\d+", triton.__version__)[:2]
     return int(major), int(minor)
+
+
+def checked_with(release: str = "3.9") -> bool:
+    """Return whether the installed Triton is the release that figures were checked with; say so in one line if not.
+
+    Registers, steps and waits are those of one release: with another they are shown, and compared with nothing.
+
+    >>> checked_with("3.5")  # doctest: +ELLIPSIS
+    Triton 3... here: the text's figures were checked with 3.5; those above are this release's own
+    False
+    """
+    import triton
+
+    if release == ".".join(map(str, triton_release())):
+        return True
+    print(
+        f"Triton {triton.__version__} here: the text's figures were checked with {release}; those above are this "
+        "release's own"
+    )
+    return False
 
 
 @cache

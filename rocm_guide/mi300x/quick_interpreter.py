@@ -6,7 +6,7 @@ It replaces the functions of ``triton.language`` again for every call of one ker
 it computes whether it overflows, for an assertion that is only made in debug mode.
 
 Every process of the course that interprets kernels does it in here, so older releases of Triton are completed here too
-(:mod:`rocm_guide.mi300x.older_interpreter`).
+(:mod:`rocm_guide.mi300x.interpreter.older`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from rocm_guide.mi300x.older_interpreter import complete_interpreter
+from rocm_guide.mi300x.interpreter.older import complete_interpreter
 
 __all__ = ["quick_interpreter"]
 

@@ -19,6 +19,7 @@ from rocm_guide.mi300x.compile import (
     SignatureError,
     TritonVersionError,
     check_triton,
+    checked_with,
     compile_kernel,
     triton_release,
     unwrap_kernel,
@@ -153,6 +154,14 @@ def test_every_triton_that_pyproject_allows_compiles_without_a_word(monkeypatch)
                 assert check_triton() == version
     monkeypatch.undo()
     assert check_triton() == triton.__version__
+
+
+def test_figures_of_another_release_are_said_to_be_so(monkeypatch, capsys):
+    monkeypatch.setattr(triton, "__version__", "3.8.0+git1a2b.rocm10.1")
+    assert checked_with("3.8") and not capsys.readouterr().out
+    assert not checked_with("3.9")
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 and "3.8.0+git1a2b.rocm10.1" in said and "checked with 3.9" in said
 
 
 def test_a_newer_triton_gives_one_warning_and_is_tried(monkeypatch):

@@ -115,7 +115,7 @@ def judged_twice():
     import triton.language as tl
     from triton.runtime import interpreter
 
-    from rocm_guide.mi300x.older_interpreter import complete_interpreter
+    from rocm_guide.mi300x.interpreter.older import complete_interpreter
     from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
     before, replace = (tl.load, tl.sum, tl.tensor.__add__), interpreter._patch_lang

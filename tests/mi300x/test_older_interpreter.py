@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.mi300x.interpret import interpret
-from rocm_guide.mi300x.older_interpreter import complete_interpreter
+from rocm_guide.mi300x.interpreter.older import complete_interpreter
 
 
 @triton.jit
