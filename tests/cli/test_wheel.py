@@ -121,7 +121,8 @@ def names_of_files(lesson):
         source = cell_source(cell)
         if cell["cell_type"] == "code" and "recorded(" in source:
             texts = {n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)}
-            yield from ({t for t in texts if isinstance(t, str)} | {f"{t}.json" for t in texts}) - {".json", ""}
+            words = {t for t in texts if isinstance(t, str) and re.fullmatch(r"\w[\w.-]*", t)}
+            yield from words | {f"{t}.json" for t in words}
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda x: x.number)
