@@ -196,15 +196,36 @@ def meta_model(
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:
-    """True shapes, random weights, made where they will be used: a 7B model never passes through host memory."""
+    """Return a model of a true shape with random weights, made where they will be used.
+
+    A 7B model never passes through host memory, unless a ``device_map`` spreads it: then it is made there.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
+    if (spread := options.pop("device_map", None)) is not None:
+        device = "cpu"
+    offload, memory = options.pop("offload_folder", None), options.pop("max_memory", None)
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices), torch.device(device):
         torch.manual_seed(seed)
         config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
+    if spread is None:
+        return model
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import get_balanced_memory, get_max_memory
+
+    if spread in ("auto", "balanced", "balanced_low_0", "sequential"):
+        whole = {"no_split_module_classes": list(model._no_split_modules or [])}
+        low = spread == "balanced_low_0"
+        limits = get_max_memory(memory)
+        if spread != "sequential":
+            limits = get_balanced_memory(model, dict(limits), low_zero=low, **whole)
+        spread = infer_auto_device_map(model, max_memory=limits, **whole)
+    elif isinstance(spread, str):
+        spread = {"": spread}
+    return dispatch_model(model, spread, offload_dir=offload)
 
 
 def _format(path: str) -> str:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 import types
+from code import InteractiveInterpreter
 from pathlib import Path
 
 
@@ -27,14 +28,24 @@ def main() -> int:
     return 0
 
 
+class Room(InteractiveInterpreter):
+    """Where the cells run; it keeps what one of them raised."""
+
+    error: BaseException | None = None
+
+    def showtraceback(self) -> None:
+        self.error = sys.exc_info()[1]
+
+
 def run(nb: dict, parameters: dict) -> dict:
     """Return ``{"status": "ok"}``, or the index of the first cell that failed and what it said."""
     import matplotlib.pyplot as plt
 
     from rocm_guide.base import GuideError
 
-    room = types.ModuleType("__main__")  # dataclasses look for the module that their class names
-    sys.modules["__main__"] = room
+    module = types.ModuleType("__main__")  # dataclasses look for the module that their class names
+    sys.modules["__main__"] = module
+    room = Room(module.__dict__)
     for index, cell in enumerate(nb["cells"]):
         if cell["cell_type"] != "code":
             continue
@@ -43,11 +54,10 @@ def run(nb: dict, parameters: dict) -> dict:
             source += "".join(f"\n{key} = {value!r}" for key, value in parameters.items())
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for inspect.getsource
         print(f"--- cell {index}", flush=True)
-        try:
-            exec(compile(source, name, "exec"), room.__dict__)  # noqa: S102 - a notebook is code to run
-        except Exception as e:  # noqa: BLE001 - whatever a cell raises is the outcome
-            status = "refused" if isinstance(e, GuideError) else "failed"
-            told = {"cell": index, "error": type(e).__name__, "message": str(e), "traceback": traceback.format_exc()}
-            return {"status": status, **told}
+        room.runcode(compile(source, name, "exec"))
+        if error := room.error:
+            status = "refused" if isinstance(error, GuideError) else "failed"
+            told = {"cell": index, "error": type(error).__name__, "message": str(error)}
+            return {"status": status, **told, "traceback": "".join(traceback.format_exception(error))}
         plt.close("all")
     return {"status": "ok"}

@@ -2,15 +2,13 @@
 """Every notebook with a MODEL, with other families, other widths and a reader's own data, cell by cell on a CPU.
 
 Each notebook has six cases: its families in turn, each with another layout of data, so that over the six it sees every
-layout and every family. A run takes one case of each, the day of the year decides which. ``ROCM_GUIDE_ALL=1`` runs all
-of them, ``ROCM_GUIDE_TURN=3`` those of a given turn.
+layout and every family. A run takes one case of each in turn (tests/in_turn.py); ``ROCM_GUIDE_ALL=1`` runs all of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,9 @@ import pytest
 from rocm_guide.base import GuideError
 from rocm_guide.course.lessons import catalogue, read_notebook
 from rocm_guide.course.parameters import parameters_for, parameters_of
+from rocm_guide.course.pool import child_environment
 from rocm_guide.distributed.resident import start_fork
+from tests.in_turn import everything, turn
 from tests.own_data import families, write_layouts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -46,8 +46,6 @@ LESSONS = {
     if "MODEL" in parameters_of(read_notebook(lesson.path))
 }
 SMOLLM2 = [number for number in LESSONS if "01" <= number <= "12" or number == "22"]
-ALL = os.environ.get("ROCM_GUIDE_ALL") == "1"
-TURN = int(os.environ.get("ROCM_GUIDE_TURN") or date.today().timetuple().tm_yday)
 
 
 def cases() -> list[list[tuple[str, str, str]]]:
@@ -56,29 +54,30 @@ def cases() -> list[list[tuple[str, str, str]]]:
     for i, (number, lesson) in enumerate(LESSONS.items()):
         own = ("llama2",) if number == "05" else FAMILIES
         data = "DATASET" in parameters_of(read_notebook(lesson.path))
-        for turn, chosen in enumerate(turns):
-            layout = LAYOUTS[(turn + i) % len(LAYOUTS)]
-            chosen.append((number, own[(turn + i) % len(own)], layout if data else ""))
+        for j, chosen in enumerate(turns, start=i):
+            layout = LAYOUTS[j % len(LAYOUTS)]
+            chosen.append((number, own[j % len(own)], layout if data else ""))
     return turns
 
 
 TURNS = cases()
-TODAY = sorted({case for turn in TURNS for case in turn}) if ALL else TURNS[TURN % len(TURNS)]
-SMOLLM2_TODAY = SMOLLM2 if ALL else [SMOLLM2[TURN % len(SMOLLM2)]]
+EVERY = sorted({case for chosen in TURNS for case in chosen})
+TODAY = EVERY if everything() else TURNS[turn(len(TURNS))]
+SMOLLM2_TODAY = SMOLLM2 if everything() else [SMOLLM2[turn(len(SMOLLM2))]]
 
 
 def test_the_turns_leave_nothing_out():
-    seen = {case for turn in TURNS for case in turn}
+    seen = set(EVERY)
     for number in LESSONS:
         own = {"llama2"} if number == "05" else set(FAMILIES)
         assert {family for n, family, _ in seen if n == number} == own
         assert {layout for n, _, layout in seen if n == number} in (set(LAYOUTS), {""})
-    assert all({number for number, *_ in turn} == set(LESSONS) for turn in TURNS)
+    assert all({number for number, *_ in chosen} == set(LESSONS) for chosen in TURNS)
     assert {"00", "12", "22"} <= set(LESSONS) and "13" not in LESSONS
 
 
 def test_what_is_left_out_today():
-    left = [" ".join(case) for case in sorted({case for turn in TURNS for case in turn} - set(TODAY))]
+    left = [" ".join(case) for case in EVERY if case not in TODAY]
     left += [f"{number} smollm2" for number in SMOLLM2 if number not in SMOLLM2_TODAY]
     if left:
         pytest.skip(f"left out in this run, ROCM_GUIDE_ALL=1 runs them: {len(left)}: {', '.join(left)}")
@@ -91,18 +90,20 @@ def own(tmp_path_factory):
     return families(folder, *FAMILIES, "llama2") | write_layouts(folder)
 
 
-def execute(number: str, given: dict[str, str], folder: Path) -> dict:
-    """Run a notebook with these parameters in a fork of a process that has its libraries imported."""
+def execute(number: str, given: dict[str, str], folder: Path, notebook: Path | None = None) -> dict:
+    """Run a notebook with these parameters in a fork of a process that has its libraries imported.
+
+    ``notebook`` is run in its place, with its knobs.
+    """
     lesson = LESSONS[number]
     names = parameters_of(read_notebook(lesson.path))
     given = {**SMALL[""], **SMALL.get(number, {}), **given}
     taken = parameters_for([lesson], [(name, text) for name, text in given.items() if name in names])[number]
-    for name in ("room", "tmp"):
-        (folder / name).mkdir()
+    (folder / "room").mkdir()
     for name in ("out", "err"):
         (folder / name).touch()
-    environment = {"ROCM_GUIDE_RUNS": str(folder / "runs"), "TMPDIR": str(folder / "tmp")}
-    order = {"notebook": str(lesson.path.resolve()), "parameters": taken, "environment": environment}
+    environment = child_environment(folder, "", one_thread=True, models=folder / "runs")
+    order = {"notebook": str((notebook or lesson.path).resolve()), "parameters": taken, "environment": environment}
     (folder / "order.json").write_text(json.dumps(order))
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "TOKENIZERS_PARALLELISM": "false"}
     settings |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
@@ -157,5 +158,32 @@ def test_a_notebook_with_a_real_model(number, own, tmp_path):
         load_tokenizer("smollm2")
     except GuideError as e:
         pytest.skip(f"smollm2: {e}")
-    layout = LAYOUTS[(TURN + int(number)) % len(LAYOUTS)]
+    layout = LAYOUTS[int(number) % len(LAYOUTS)]
     judge(execute(number, {"MODEL": "smollm2", "DATASET": str(own[layout])}, tmp_path), number, "smollm2")
+
+
+def test_the_model_is_gone_before_the_server_takes_its_share(own, tmp_path):
+    """vLLM does not start where less than its share is free: notebook 12 up to the server, then none is left."""
+    nb = read_notebook(LESSONS["12"].path)
+    server = next(i for i, cell in enumerate(nb["cells"]) if "start_server(folder" in "".join(cell["source"]))
+    look = "import gc, transformers\nkind = transformers.PreTrainedModel\n"
+    look += "assert not [x for x in gc.get_objects() if isinstance(x, kind)], 'a model is left'"
+    last = {"cell_type": "code", "source": look, "metadata": {}}
+    start = tmp_path / "start.ipynb"
+    start.write_text(json.dumps({**nb, "cells": [*nb["cells"][:server], last]}))
+    judge(execute("12", {"MODEL": str(own["llama2"])}, tmp_path, start), "12", "llama2")
+
+
+def test_the_cell_that_fails_is_named():
+    from tests.notebooks.cells import run
+
+    def cell(source, *tags):
+        return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
+
+    refusal = "from rocm_guide.base import GuideError\nraise GuideError('N')"
+    knobs = [cell("N = 1", "parameters"), {"cell_type": "markdown", "source": "", "metadata": {}}]
+    fine = cell("import inspect\ndef f():\n    return N\ninspect.getsource(f)")
+    assert run({"cells": [*knobs, fine]}, {}) == {"status": "ok"}
+    found = run({"cells": [*knobs, cell("assert N == 1, N")]}, {"N": 3})
+    assert (found["status"], found["cell"], found["message"]) == ("failed", 2, "3")
+    assert run({"cells": [cell(refusal)]}, {})["status"] == "refused"
