@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 LESSONS = catalogue(ROOT / "notebooks")
 #: The slowest notebook with the fastest, and so on: what one run executes.
 BY_TIME = sorted(LESSONS, key=lambda x: x.seconds or 60)
-PAIRS = [tuple({BY_TIME[n].number, BY_TIME[-1 - n].number}) for n in range((len(LESSONS) + 1) // 2)]
+PAIRS = [tuple(sorted({BY_TIME[n].number, BY_TIME[-1 - n].number})) for n in range((len(LESSONS) + 1) // 2)]
 #: Links in a clone, folders in the wheel: where in the package, and what they lead to.
 LINKS = {"rocm_guide/notebooks": "notebooks", "rocm_guide/data/measured": "benchmarks/results"}
 
