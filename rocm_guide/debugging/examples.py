@@ -35,8 +35,8 @@ scale_rows[(128,)](x, out, 0.5, 200, BLOCK=256)     # x: 128 rows of 200 floats
 def fault_sample(folder: Path) -> tuple[Path, Path]:
     """Put the debug agent's report and the saved code object into ``folder``, as a crashed run would leave them.
 
-    Both are made by us: the code object is real (triton 3.9, gfx942), the report is written in the agent's published
-    format with the registers that this code has at that instruction.
+    All is made by us: the code object is real (triton 3.9, gfx942), beside it lies what llvm-objdump 19 prints of it,
+    and the report is written in the agent's published format with the registers that this code has at that instruction.
 
     Returns:
         (the report, the folder of code objects).
@@ -44,8 +44,8 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
     ...     log, code = fault_sample(Path(d))
-    ...     log.name, [f.name for f in code.iterdir()]
-    ('agent.log', ['memory___4242_offset_0x7f1e10c3e0a0_size_4648'])
+    ...     log.name, sorted(f.name for f in code.iterdir())[0]
+    ('agent.log', 'memory___4242_offset_0x7f1e10c3e0a0_size_4648')
     """
     folder.mkdir(parents=True, exist_ok=True)
     report = write_text(
@@ -54,8 +54,9 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
     where = read_report(report).faulting[0].disassembly
     assert where is not None  # the log of this package has one
     code = folder / "code_objects"
-    encoded = resources.files("rocm_guide").joinpath("data", "fault_code.b64").read_text()
-    write_bytes(code / saved_name(where.uri), base64.b64decode(encoded))
+    data = resources.files("rocm_guide").joinpath("data")
+    write_bytes(code / saved_name(where.uri), base64.b64decode((data / "fault_code.b64").read_text()))
+    write_text(code / f"{saved_name(where.uri)}.s", (data / "fault_code.s").read_text())
     return report, code
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rocm_guide.base import GuideError, read_regular, shown, write_text
 from rocm_guide.zoo.config_json import with_ready_kernel
+from rocm_guide.zoo.real import REAL, real_folder
 from rocm_guide.zoo.trust import LARGEST_CONFIG, refuse_remote_code
 
 __all__ = ["Checkpoint", "ServingError", "merge_adapter", "read_checkpoint"]
@@ -82,13 +83,13 @@ def _one(fields: dict[str, Any], name: str, kind: type, file: str) -> Any:
 def read_checkpoint(folder: str | Path) -> Checkpoint:
     """Look at a folder before a server loads it: only small text files are read, no weights and no code.
 
-    Of a run of the course (``runs/my-model``) the merged model is taken.
+    Of a run of the course (``runs/my-model``) the merged model is taken; ``smollm2`` is the real model of that name.
 
     Raises:
         ServingError: nothing there that a server could load; the message says what is missing and how to save it.
         GuideError: it names Python code of its own (see :func:`rocm_guide.zoo.trust.refuse_remote_code`).
     """
-    path = Path(folder).expanduser()
+    path = real_folder(str(folder)) if str(folder) in REAL else Path(folder).expanduser()
     if not str(folder).strip() or not path.is_dir():
         fix = "name the folder that save_pretrained wrote (notebook 03 saves an adapter and a merged model)"
         raise ServingError(f"{shown(folder) or repr('')}: no such folder; {fix}")

@@ -144,11 +144,14 @@ def model_on_disk(spec: str, folder: str | Path) -> Path:
     'tiny-'
     """
     from rocm_guide.zoo.load import load_model
+    from rocm_guide.zoo.real import REAL, real_folder
     from rocm_guide.zoo.tiny import tiny_folder
     from rocm_guide.zoo.trust import refuse_remote_code
 
     if spec == "tiny":
         return tiny_folder()
+    if spec in REAL:
+        return real_folder(spec)
     if Path(spec).is_dir():
         return Path(refuse_remote_code(spec))
     if not spec.startswith("random:"):

@@ -7,13 +7,15 @@ In reading order:
   download.
 - ``sizes``: The sizes of a model from its configuration alone: parameters, the KV cache, the matrices that LoRA can
   adapt.
-- ``load``: Models and data sets by one word: ``tiny``, ``random:SHAPE`` (true size, random weights), a hub id, or a
+- ``load``: Models and data sets by one word: ``tiny``, ``smollm2``, ``random:SHAPE`` (random weights), a hub id, or a
   path.
 - ``columns``: The columns of a data set: the usual names are mapped to those that TRL trains on.
 - ``data``: The course's own question-answer data: facts about MI300X and its software, asked in many ways, in Llama-2
   format.
 - ``tiny``: The tiny model of the course: a real Llama and its BPE tokenizer, trained on this machine in well under a
   minute.
+- ``real``: A real chat model by one word: ``smollm2``, 135 million parameters under Apache-2.0, small enough for a
+  CPU.
 - ``config_json``: The configuration of a model by one word, as plain fields: no weights, no torch, no transformers,
   no code of others.
 - ``families``: How each family of models spells its sizes in config.json, and which tensors its layers hold.

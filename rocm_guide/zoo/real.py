@@ -64,6 +64,23 @@ def real_source(word: str) -> str:
     return str(folder)
 
 
+def real_folder(word: str) -> Path:
+    """Return a folder with the files of ``word``, for what takes no hub id: those of the hub's cache, or of ours.
+
+    Raises:
+        GuideError: as :func:`real_source`.
+    """
+    source = real_source(word)
+    if source != REAL[word]:
+        return Path(source)
+    from huggingface_hub import snapshot_download
+
+    from rocm_guide.zoo.load import _hub_errors, _reach
+
+    with _hub_errors(source):
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.txt"], **_reach(source)))
+
+
 def _list(word: str) -> str:
     return files("rocm_guide").joinpath("data", f"{word}.txt").read_text(encoding="utf-8")
 
@@ -129,5 +146,6 @@ def _build(word: str, folder: Path) -> None:
 def _child(words: list[str], what: str, fix: str, more: dict[str, str] | None = None) -> None:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env={**os.environ, **(more or {})})
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise GuideError(f"{what} ({last[:160]}); {fix}")
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        told = [line for line in lines if line.startswith("ERROR:")] or lines  # pip says more below its errors
+        raise GuideError(f"{what} ({told[-1].removeprefix('ERROR: ')[:160]}); {fix}")

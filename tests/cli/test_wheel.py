@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 LESSONS = catalogue(ROOT / "notebooks")
 #: The slowest notebook with the fastest, and so on: what one run executes.
 BY_TIME = sorted(LESSONS, key=lambda x: x.seconds or 60)
-PAIRS = [tuple({BY_TIME[n].number, BY_TIME[-1 - n].number}) for n in range((len(LESSONS) + 1) // 2)]
+PAIRS = [tuple(sorted({BY_TIME[n].number, BY_TIME[-1 - n].number})) for n in range((len(LESSONS) + 1) // 2)]
 #: Links in a clone, folders in the wheel: where in the package, and what they lead to.
 LINKS = {"rocm_guide/notebooks": "notebooks", "rocm_guide/data/measured": "benchmarks/results"}
 
@@ -121,7 +121,8 @@ def names_of_files(lesson):
         source = cell_source(cell)
         if cell["cell_type"] == "code" and "recorded(" in source:
             texts = {n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)}
-            yield from ({t for t in texts if isinstance(t, str)} | {f"{t}.json" for t in texts}) - {".json", ""}
+            words = {t for t in texts if isinstance(t, str) and re.fullmatch(r"\w[\w.-]*", t)}
+            yield from words | {f"{t}.json" for t in words}
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda x: x.number)

@@ -31,11 +31,14 @@ needs_objdump = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """The folder that --save-code-objects would have written."""
+@pytest.fixture(params=[pytest.param("objdump", marks=needs_objdump), "listing"])
+def saved(tmp_path, request, monkeypatch):
+    """The folder that --save-code-objects would have written; the code is read by llvm-objdump, or from its listing."""
     uri = read_report(REPORT).faulting[0].disassembly.uri
     shutil.copy(CODE, tmp_path / saved_name(uri))
+    if request.param == "listing":
+        shutil.copy(DATA / "fault_code.s", tmp_path / f"{saved_name(uri)}.s")
+        monkeypatch.setattr("rocm_guide.debugging.faults.code_objects.find_objdump", lambda arch="gfx942": None)
     return tmp_path
 
 
@@ -146,7 +149,14 @@ def test_extract_from_memory_of_a_living_process_and_from_a_saved_file(tmp_path,
 
 
 @needs_objdump
-def test_the_marked_instruction_agrees_with_a_plain_objdump(saved):
+def test_the_listing_that_ships_is_what_objdump_prints(monkeypatch):
+    asked = disassemble(CODE.read_bytes(), pc=0x1750)
+    monkeypatch.setattr("rocm_guide.debugging.faults.code_objects.find_objdump", lambda arch="gfx942": None)
+    assert disassemble(b"", pc=0x1750, printed=(DATA / "fault_code.s").read_text()) == asked
+
+
+@needs_objdump
+def test_the_marked_instruction_agrees_with_a_plain_objdump():
     listing = disassemble(CODE.read_bytes(), pc=0x1750)
     text = subprocess.run([find_objdump(), "-d", str(CODE)], capture_output=True, text=True, check=True).stdout
     line = next(row for row in text.splitlines() if "// 000000001750:" in row)
@@ -167,7 +177,6 @@ def test_without_objdump_one_clear_line(monkeypatch):
         disassemble(CODE.read_bytes())
 
 
-@needs_objdump
 def test_the_planted_fault_is_found_to_the_lane(saved):
     """128 rows of 200 floats and a block of 256 columns: in the last row, columns 200 and up leave the allocation."""
     found = explain_report(read_report(REPORT), folder=saved)
@@ -180,7 +189,6 @@ def test_the_planted_fault_is_found_to_the_lane(saved):
     assert found.to_dict()["suspects"][0]["instruction"]["offset"] == 328
 
 
-@needs_objdump
 def test_an_overwritten_address_register_is_no_evidence(saved):
     """Two instructions on, the base register has been written again: even if its value fits, it proves nothing."""
     report = read_report(REPORT)
@@ -192,6 +200,23 @@ def test_an_overwritten_address_register_is_no_evidence(saved):
 def test_explanation_without_the_code_object_says_what_would_help():
     found = explain_report(read_report(REPORT))
     assert not found.suspects and any("--save-code-objects" in n for n in found.notes)
+
+
+def test_without_code_nothing_is_said_of_registers(tmp_path, monkeypatch):
+    """Where no instruction could be read, nobody knows whether an address register was overwritten."""
+    monkeypatch.setattr("rocm_guide.debugging.faults.code_objects.find_objdump", lambda arch="gfx942": None)
+    shutil.copy(CODE, tmp_path / saved_name(read_report(REPORT).faulting[0].disassembly.uri))
+    for folder in (None, tmp_path):
+        notes = explain_report(read_report(REPORT), folder=folder).notes
+        assert not any("overwritten" in n or "--precise-memory" in n for n in notes)
+        assert notes[-1] == "the instructions before the program counter are not known, so no access can be named"
+
+
+@pytest.mark.parametrize("text", ["", "no code at all", "0000000000001600 <scale_rows>:\n"])
+def test_a_listing_without_instructions_is_named(text, monkeypatch):
+    monkeypatch.setattr("rocm_guide.debugging.faults.code_objects.find_objdump", lambda arch="gfx942": None)
+    with pytest.raises(FaultError, match="no instruction in its listing"):
+        disassemble(b"", printed=text)
 
 
 # ---- lanes

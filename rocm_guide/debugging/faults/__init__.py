@@ -23,7 +23,13 @@ from rocm_guide.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.debugging.faults.agent_log import read_report
-    from rocm_guide.debugging.faults.code_objects import disassemble, extract_code, find_objdump, saved_name
+    from rocm_guide.debugging.faults.code_objects import (
+        disassemble,
+        extract_code,
+        find_objdump,
+        printed_listing,
+        saved_name,
+    )
     from rocm_guide.debugging.faults.dmesg import read_log, scan_log
     from rocm_guide.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
     from rocm_guide.debugging.faults.lanes import lane_addresses
@@ -40,6 +46,7 @@ __all__ = [
     "hunt_environment",
     "hunting",
     "lane_addresses",
+    "printed_listing",
     "read_log",
     "read_report",
     "saved_name",

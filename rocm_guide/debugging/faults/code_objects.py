@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from rocm_guide.base import open_regular
+from rocm_guide.base import open_regular, read_regular
 from rocm_guide.debugging.faults.model import CodeLine, FaultError
 from rocm_guide.mi300x.isa.text import scan_text
 
-__all__ = ["disassemble", "extract_code", "find_objdump", "saved_name"]
+__all__ = ["disassemble", "extract_code", "find_objdump", "printed_listing", "saved_name"]
 
+#: Bytes of a listing; that of a code object of 30 MB has about as many.
+LARGEST_LISTING = 200_000_000
 #: Larger than any code object; a size beyond it is damage.
 LARGEST_CODE = 1 << 31
 
@@ -170,20 +172,66 @@ class Listing:
         return "\n".join(f"{'=>' if i.marked else '  '} {i.address:#8x}  {i.text}" for i in rows)
 
 
-def disassemble(code: bytes, *, pc: int | None = None, objdump: str | None = None) -> Listing:
+def printed_listing(uri: str, folder: str | os.PathLike[str]) -> str | None:
+    """Return what ``llvm-objdump --disassemble FILE > FILE.s`` printed elsewhere of a saved code object, or None.
+
+    Args:
+        uri: of the code object, from the report.
+        folder: where the agent saved it; the listing lies beside it.
+
+    Raises:
+        FaultError: the file cannot be read.
+    """
+    name = saved_name(uri) + ".s"
+    file = Path(folder) / name
+    if len(name) > 255 or not file.is_file():
+        return None
+    try:
+        return read_regular(file, LARGEST_LISTING).decode(errors="replace")
+    except OSError as e:
+        raise FaultError(f"{file}: cannot be read ({e.strerror}); check the path") from e
+
+
+def disassemble(
+    code: bytes, *, pc: int | None = None, objdump: str | None = None, printed: str | None = None
+) -> Listing:
     """Disassemble a code object and mark the instruction at ``pc``.
 
     Args:
         code: an ELF file, as :func:`extract_code` returns it.
         pc: the address inside the file: the wave's program counter minus the start of "loaded at".
         objdump: an llvm-objdump; found by :func:`find_objdump` when not given.
+        printed: what an llvm-objdump of another machine printed of this file; read where this one has none.
 
     Raises:
         FaultError: no llvm-objdump, or it cannot read the file, or ``pc`` is not the start of an instruction.
     """
     objdump = objdump or find_objdump()
-    if objdump is None:
-        raise FaultError("llvm-objdump (LLVM 17 or newer) is not there; apt install llvm-19, or use ROCm's llvm/bin")
+    if objdump is not None:
+        printed, said = _run_objdump(objdump, code)
+    elif printed is None:
+        fix = (
+            "apt install llvm-19, use ROCm's llvm/bin, or put what it prints elsewhere beside the code object as FILE.s"
+        )
+        raise FaultError(f"llvm-objdump (LLVM 17 or newer) is not there; {fix}")
+    else:
+        said = "no instruction in its listing"
+    functions = scan_text(printed).functions
+    rows = [
+        CodeLine(i.address, i.address - function.body[0].address, f"{i.op} {i.args}".rstrip(), i.address == pc)
+        for function in functions
+        for i in function.body
+    ]
+    if not rows:
+        raise FaultError(f"llvm-objdump found no code ({said})")
+    at = next((i for i, row in enumerate(rows) if row.marked), None)
+    if pc is not None and at is None:
+        raise FaultError(f"pc={pc:#x}: no instruction begins there; is this the code object that was loaded?")
+    return Listing(tuple(f.name for f in functions), tuple(rows), at)
+
+
+def _run_objdump(objdump: str, code: bytes) -> tuple[str, str]:
+    """What it prints of a code object, and the end of its last message."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "code.co"
         file.write_bytes(code)
@@ -193,16 +241,5 @@ def disassemble(code: bytes, *, pc: int | None = None, objdump: str | None = Non
             )
         except (OSError, subprocess.TimeoutExpired) as e:
             raise FaultError(f"{objdump}: does not run ({str(e)[:80]})") from e
-    functions = scan_text(run.stdout).functions
-    rows = [
-        CodeLine(i.address, i.address - function.body[0].address, f"{i.op} {i.args}".rstrip(), i.address == pc)
-        for function in functions
-        for i in function.body
-    ]
-    if not rows:
-        message = run.stderr.strip().splitlines()
-        raise FaultError(f"llvm-objdump found no code ({message[-1][-100:] if message else 'no text section'})")
-    at = next((i for i, row in enumerate(rows) if row.marked), None)
-    if pc is not None and at is None:
-        raise FaultError(f"pc={pc:#x}: no instruction begins there; is this the code object that was loaded?")
-    return Listing(tuple(f.name for f in functions), tuple(rows), at)
+    message = run.stderr.strip().splitlines()
+    return run.stdout, message[-1][-100:] if message else "no text section"

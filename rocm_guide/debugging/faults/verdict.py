@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rocm_guide.debugging.faults.code_objects import disassemble, extract_code
+from rocm_guide.debugging.faults.code_objects import disassemble, extract_code, printed_listing
 from rocm_guide.debugging.faults.lanes import Suspect, suspects
 from rocm_guide.debugging.faults.model import AgentReport, CodeLine, FaultError
 
@@ -87,7 +87,9 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
         key = block.uri, wave.pc - block.loaded[0]
         try:
             if key not in listings:
-                found = disassemble(extract_code(block.uri, folder=folder, only_below=True), pc=key[1])
+                file = extract_code(block.uri, folder=folder, only_below=True)
+                printed = printed_listing(block.uri, folder) if folder is not None else None
+                found = disassemble(file, pc=key[1], printed=printed)
                 listings[key] = list(found.instructions)
                 kernel = kernel or _function(found.functions, found.instructions, found.at)
             code[wave.number] = listings[key]
@@ -97,7 +99,9 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
     hits: list[Suspect] = []
     if report.page is not None:
         hits = suspects(report, code)
-        if not hits and report.faulting:
+        if not hits and report.faulting and not code:
+            notes.append("the instructions before the program counter are not known, so no access can be named")
+        elif not hits and report.faulting:
             notes.append(
                 "no access of a stopped wave hits the page: its address register was overwritten since, or the wave "
                 "has ended; run again with ROCM_DEBUG_AGENT_OPTIONS=--precise-memory"

@@ -143,7 +143,8 @@ def memory_bytes(counters: Mapping[str, float]) -> float:
         return 1024.0 * (counters["FETCH_SIZE"] + counters["WRITE_SIZE"])
     block = next((b for b in ("TCC_EA0", "TCC_EA") if any(c.startswith(f"{b}_RDREQ") for c in counters)), None)
     if block is None:
-        raise GuideError("no FETCH_SIZE and WRITE_SIZE; collect them with rocprofv3 --pmc FETCH_SIZE WRITE_SIZE")
+        fix = "collect them with rocprofv3, each in a run of its own: --pmc FETCH_SIZE, then --pmc WRITE_SIZE"
+        raise GuideError(f"no FETCH_SIZE and WRITE_SIZE; {fix}")
     reads, small = _sum(counters, f"{block}_RDREQ"), _sum(counters, f"{block}_RDREQ_32B")
     large = _sum(counters, "TCC_BUBBLE")
     writes, whole = _sum(counters, f"{block}_WRREQ"), _sum(counters, f"{block}_WRREQ_64B")
