@@ -27,7 +27,7 @@ from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.gemm.configs import GemmTile
 from rocm_guide.kernels.gemm.tiled import gemm
-from rocm_guide.kernels.rows.softmax import softmax_forward
+from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.mi300x.dry_run.driver import dry_run
 from rocm_guide.mi300x.run import prepare
 

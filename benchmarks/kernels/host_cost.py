@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What a call costs on the host: our wrappers from Python, without a graph, beside torch, torch.compile and Liger.
 
-All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is what
-Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated; "plain
-Triton launch" is a kernel of two tensors and one number, measured again beside every wrapper. Median of rounds of calls
-without a wait in between, all ways in turns, in microseconds. Modes: inference (no gradient wanted), forward (a
-gradient will be wanted), forward+backward.
+All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is
+what Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated;
+"plain file" is the kernel's file as it is read and copied, of which "ours" is rocm_guide.kernels.api (where there is
+no such file, "ours" goes through rocm_guide.kernels.launch); "plain Triton launch" is a kernel of two tensors and one
+number, measured again beside every wrapper. Median of rounds of calls without a wait in between, all ways in turns,
+in microseconds. Modes: inference (no gradient wanted), forward (a gradient will be wanted), forward+backward.
 
     python -m benchmarks.kernels.host_cost            # measure, write results/host_cost.json and the figure
     python -m benchmarks.kernels.host_cost --plot     # only draw the figure again
@@ -25,13 +26,14 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
+from triton.runtime.jit import JITFunction
 
 from benchmarks.timing import RESULTS, save, save_plot
 from rocm_guide.device import Timing, accelerator
 from rocm_guide.kernels import launch
 
 CALLS, ROUNDS = 200, 15
-WAYS = ("ours", "launches alone", "torch eager", "torch.compile", "Liger")
+WAYS = ("ours", "plain file", "launches alone", "torch eager", "torch.compile", "Liger")
 Case = tuple[str, dict[str, Callable[..., Any]], tuple[Any, ...]]
 
 
@@ -66,21 +68,17 @@ def host_us(calls: dict[Any, Callable[[], object]]) -> dict[Any, list[float]]:
 
 def launches_alone(call: Callable[[], object]) -> Callable[[], None]:
     """What Triton does for the kernels of ``call``, with the arguments that it gave them."""
-    found, real = [], launch.Launch.with_arguments
+    found, real = [], JITFunction.run
 
-    def record(self: Any, tensors: Any, arguments: Any, plain: bool = True) -> None:
-        found.append((self.kernel, self.grid, arguments, self.options))
-        real(self, tensors, arguments, plain)
+    def record(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        found.append((kernel, grid, arguments, options))
+        return real(kernel, *arguments, grid=grid, warmup=warmup, **options)
 
-    def describe(self: Any, tensors: Any, arguments: Any, *_: float) -> None:
-        self.with_arguments(tensors, arguments())
-
-    ready = launch.Launch.described
-    launch.Launch.with_arguments, launch.Launch.described = record, describe  # type: ignore[method-assign]
+    JITFunction.run = record
     try:
         call()
     finally:
-        launch.Launch.with_arguments, launch.Launch.described = real, ready  # type: ignore[method-assign]
+        JITFunction.run = real
     if not found:
         raise RuntimeError("no launch was seen")
 
@@ -106,6 +104,7 @@ def liger(name: str) -> Any:
 
 def cases() -> Iterator[Case]:
     """(name, ways, tensors) of every wrapper."""
+    from rocm_guide.kernels import api, layer_norm, rms_norm, softmax
     from rocm_guide.kernels.attention.autograd import attention
     from rocm_guide.kernels.decode.decode import attention_decode
     from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
@@ -115,9 +114,6 @@ def cases() -> Iterator[Case]:
     from rocm_guide.kernels.gemm.skinny import gemm_skinny
     from rocm_guide.kernels.gemm.split_k import gemm_split_k
     from rocm_guide.kernels.gemm.tiled import gemm
-    from rocm_guide.kernels.rows.layer_norm import layer_norm
-    from rocm_guide.kernels.rows.rms_norm import rms_norm
-    from rocm_guide.kernels.rows.softmax import softmax
 
     def new(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.randn(shape, device="cuda").to(dtype)
@@ -129,9 +125,13 @@ def cases() -> Iterator[Case]:
         return F.layer_norm(x, x.shape[-1:], w, b, 1e-5)
 
     x, w, b = new(16, 2048), new(2048), new(2048)
-    yield "softmax", {"ours": softmax, "torch eager": partial(torch.softmax, dim=-1)}, (x,)
-    yield "rms_norm", {"ours": rms_norm, "torch eager": norm}, (x, w)
-    yield "layer_norm", {"ours": layer_norm, "torch eager": layer}, (x, w, b)
+    yield (
+        "softmax",
+        {"ours": api.softmax, "plain file": softmax.softmax, "torch eager": partial(torch.softmax, dim=-1)},
+        (x,),
+    )
+    yield "rms_norm", {"ours": api.rms_norm, "plain file": rms_norm.rms_norm, "torch eager": norm}, (x, w)
+    yield "layer_norm", {"ours": api.layer_norm, "plain file": layer_norm.layer_norm, "torch eager": layer}, (x, w, b)
     yield "rmsnorm_fp8, a scale per row", {"ours": rmsnorm_fp8}, (x, x.clone(), w)
     yield "rmsnorm_fp8, one scale", {"ours": lambda x, r, w: rmsnorm_fp8(x, r, w, 0.05)}, (x, x.clone(), w)
     yield "swiglu_fp8, a scale per row", {"ours": swiglu_fp8}, (x,)
@@ -200,7 +200,8 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
             for mode, call in modes(function, tensors, name in TRAINED):
                 call()
                 found[way, mode] = call
-                if way == "ours" and mode == "inference":
+                # A single file's kernels are launched by Triton each time, the others' when nothing is remembered.
+                if way == ("plain file" if "plain file" in ways else "ours") and mode == "inference":
                     launch.forget_plans()
                     found["launches alone", mode] = launches_alone(call)
         except Exception as e:  # noqa: BLE001 - one that fails must not end the others

@@ -43,9 +43,7 @@ BOTH_WAYS = (1, 8, 32, 256, 2048)  # rows at which the backward pass is measured
 def contender(op, way):
     """The function of (x, w, b) that ``way`` offers; unused arguments are ignored."""
     if way == "ours":
-        from rocm_guide.kernels.rows.layer_norm import layer_norm
-        from rocm_guide.kernels.rows.rms_norm import rms_norm
-        from rocm_guide.kernels.rows.softmax import softmax
+        from rocm_guide.kernels.api import layer_norm, rms_norm, softmax
 
         return {
             "softmax": lambda x, w, b: softmax(x),

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.kernels.executed_gfx942 import _normal, launches
 from rocm_guide.base import write_text
 from rocm_guide.host import describe_cpu, host_facts
-from rocm_guide.kernels.rows.softmax import softmax_forward
+from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.mi300x.step.page import page
 from rocm_guide.mi300x.step.record import Recording, record
 from tests.mi300x.step.test_page import LOOP

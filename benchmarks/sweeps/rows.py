@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Sweep the launch configurations of the row kernels on this GPU: every line a configuration with its time and share
-of the copy bandwidth at that size; the best of each size last. ``rocm_guide/kernels/rows/configs.py`` comes from it.
+of the copy bandwidth at that size; the best of each size last. The tables in the kernels' files come from it.
 
     python -m benchmarks.sweeps.rows [--rows 2048,1,32] [--cols 16384,8192,4096,2048] [--ops softmax,rms_norm,…]
 """
@@ -16,8 +16,7 @@ from multiprocessing import get_context
 import torch
 
 from benchmarks.timing import copies_past_cache, copy_bandwidth, tensors, time_graph
-from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, rms_norm, softmax
-from rocm_guide.kernels.rows.tile import RowTile
+from rocm_guide.kernels import layer_norm, rms_norm, softmax
 
 BF16 = torch.bfloat16
 
@@ -37,7 +36,7 @@ def maker(op, rows, cols, tile):
             "rms_norm_bwd": lambda i: lambda: rms_norm.rms_norm_backward(x[i], w[i], dy[i], r[i], tile=tile),
             "layer_norm": lambda i: lambda: layer_norm.layer_norm_forward(x[i], w[i], b[i], tile=tile),
             "layer_norm_bwd": lambda i: (
-                lambda: layer_norm_grad.layer_norm_backward(x[i], w[i], dy[i], r[i], r[i], tile=tile)
+                lambda: layer_norm.layer_norm_backward(x[i], w[i], dy[i], r[i], r[i], tile=tile)
             ),
         }[op]
 
@@ -46,6 +45,7 @@ def maker(op, rows, cols, tile):
 
 def configurations(op, rows, cols):
     """What is worth trying: 4 to 64 elements per thread of 32-lane warps."""
+    tile = {"softmax": softmax, "rms_norm": rms_norm, "layer_norm": layer_norm}[op.removesuffix("_bwd")].Tile
     loops = op in ("rms_norm_bwd", "layer_norm_bwd")
     for tile_rows in (1, 2, 4):
         if tile_rows > 1 and (cols > 4096 or rows < 64):
@@ -54,24 +54,18 @@ def configurations(op, rows, cols):
             if not 8 <= cols * tile_rows / (warps * 32) <= 64:
                 continue
             if not loops:
-                # Registers: what leaves room for a second program, or a third, on a multiprocessor of 64 Ki of them.
-                caps = {0, *(n for n in (32, 40, 64, 80, 128, 168) if 1024 <= n * warps * 32 // 32 <= 2048)}
-                # softmax_bwd at 16,384 columns and 16 warps takes 81 registers, one program per multiprocessor: at 256
-                # rows that makes two rounds, where 64 registers would make one.
-                capped = op in ("layer_norm", "softmax_bwd") and cols >= 8192 and rows > 132
-                for again in (False, True) if op.endswith("norm") and rows > 132 else (False,):
-                    for cap in sorted(caps) if capped else (0,):
-                        yield RowTile(cols, tile_rows, warps, reload=again, defer_weight=again, registers=cap)
+                for late in (False, True) if op == "layer_norm" and rows > 132 else (False,):
+                    yield tile(cols, tile_rows, warps, **({"defer_weight": True} if late else {}))
                 continue
-            for again in (False, True) if cols >= 8192 else (False,):
-                yield RowTile(cols, tile_rows, warps, split=True, reload=again, defer_weight=again)
+            for again in (False, True) if op == "layer_norm_bwd" and cols >= 8192 else (False,):
                 for stages in (1, 2, 3) if rows > 132 else (1,):
                     for per_unit in (1, 2, 4) if rows > 132 else (1,):
                         if warps * per_unit <= 64:
-                            yield RowTile(cols, tile_rows, warps, stages, per_unit, reload=again, defer_weight=again)
+                            more = {"reload": True} if again else {}
+                            yield tile(cols, tile_rows, warps, per_unit=per_unit, stages=stages, **more)
     if cols >= 16384:
         for block, warps in ((4096, 8), (4096, 16), (8192, 16), (8192, 32)):
-            yield RowTile(block, 1, warps, blocked=True)
+            yield tile(block, 1, warps, blocked=True)
 
 
 def compile_one(job):
@@ -114,14 +108,8 @@ def main():
             except Exception as e:  # noqa: BLE001 - a sweep goes on
                 print(f"{op:<15} {tile}: {type(e).__name__} {str(e)[:120]}", flush=True)
                 continue
-            extra = (f" blocked {tile.columns}" if tile.blocked else "") + " reload" * tile.reload
-            extra += " split" * tile.split + (f" registers {tile.registers}" if tile.registers else "")
             share = t.gb_s(moved) / copy
-            print(
-                f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {share:6.1%} of copy  rows {tile.rows} "
-                f"warps {tile.warps:>2} stages {tile.stages} per_unit {tile.per_unit}{extra}",
-                flush=True,
-            )
+            print(f"{op:<15} {t.us:8.2f} us ±{t.spread:5.2f} {share:6.1%} of copy  {tile}", flush=True)
             found = (t.us, share, str(tile))
             best[op, rows, cols] = min(best.get((op, rows, cols), found), found)
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)

@@ -34,7 +34,7 @@ PAGES = (
     "notebooks/01_lora_from_scratch.html",
     "notebooks/09_flash_attention.html",
     "notebooks/27_inside_a_wave.html",
-    "library/kernels.rows.html",
+    "library/kernels.gemm.html",
     "docs/errata.html",
     "docs/troubleshooting.html",
     "search.html",

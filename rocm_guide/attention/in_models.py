@@ -21,7 +21,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 def _norm(module: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     import torch
 
-    from rocm_guide.kernels.rows.rms_norm import rms_norm
+    from rocm_guide.kernels.api import rms_norm
 
     y = rms_norm(hidden_states, module.weight, module.variance_epsilon)
     # Under autocast a weight in fp32 meets rows in 16 bits: transformers then gives fp32.

@@ -187,8 +187,9 @@ def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, st
 def find_helper(name: str, root: Path | None = None) -> str:
     """The name under which a public helper can be copied: ``module.name``, where the module defines it.
 
-    Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tunableop.plan``), or an old
-    name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``).
+    Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tunableop.plan``), an old
+    name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``), or the one
+    word that names a helper and its file (``rms_norm``).
 
     Args:
         name: with or without ``rocm_guide.`` in front.
@@ -215,6 +216,9 @@ def find_helper(name: str, root: Path | None = None) -> str:
     known = public_helpers(root)
     same = [k for k in known if k.rsplit(".", 1)[-1] == parts[-1]]
     file_too = [k for k in same if k.split(".")[-2:] == parts[-2:]]
+    own_file = [k for k in same if k.split(".")[-2:] == [name, name]]
+    if len(own_file) == 1:
+        return own_file[0]
     if rooms and rooms[0] != "cli" and len(one := file_too if len(file_too) == 1 else same) == 1:
         return one[0]
     same += [k for k in known if k.rsplit(".", 1)[0] == ".".join(parts)]

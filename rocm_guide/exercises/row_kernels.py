@@ -83,7 +83,7 @@ def check_merge(merge: Callable[[float, float, float, float], tuple[float, float
 def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     """Exercise 3: a launch configuration for softmax over 65,536 short rows, 256 columns of bf16 each.
 
-    ``tile`` is a :class:`rocm_guide.kernels.rows.tile.RowTile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit
+    ``tile`` is a :class:`rocm_guide.kernels.softmax.Tile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit
     loads and stores only, 8 waves per SIMD, nothing spilled.
 
     >>> check_tile({"rows": 1, "warps": 4})
@@ -92,17 +92,16 @@ def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     """
     import torch
 
-    from rocm_guide.kernels.rows.softmax import softmax_forward
-    from rocm_guide.kernels.rows.tile import RowTile
+    from rocm_guide.kernels.softmax import Tile, softmax_forward
     from rocm_guide.mi300x.dry_run.driver import dry_run
 
     if isinstance(tile, Mapping):
         try:
-            tile = RowTile(256, **{"rows": 1, "warps": 4, **tile})
+            tile = Tile(256, **{"rows": 1, "warps": 4, **tile})
         except TypeError as e:
             return say(False, f"{e}: give rows and warps")
     numbers = (getattr(tile, "rows", 0), getattr(tile, "warps", 0))
-    if not isinstance(tile, RowTile) or any(type(n) is not int or n < 1 or n & (n - 1) for n in numbers):
+    if not isinstance(tile, Tile) or any(type(n) is not int or n < 1 or n & (n - 1) for n in numbers):
         return say(False, f"{tile!r}: rows and warps are powers of two, 1 or more")
     if tile.rows * 256 > 512 * 64 * tile.warps:  # the compiler would take minutes to say so
         return say(False, f"{tile.rows * 4 // tile.warps} elements for each lane, which has 512 registers")

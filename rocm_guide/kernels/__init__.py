@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""The Triton kernels, one family a folder: ``rows``, ``gemm``, ``fp8``, ``int8``, ``attention``,
-``decode``.
+"""The Triton kernels: a file for each operation that stands alone, and for the others one family a folder:
+``gemm``, ``fp8``, ``int8``, ``attention``, ``decode``, ``rows``.
 
 In reading order:
 
+- ``softmax``: Softmax over the last dimension, forward and backward, for rows of any length.
+- ``rms_norm``: RMSNorm over the last dimension, forward and backward, for rows of any length.
+- ``layer_norm``: LayerNorm over the last dimension, forward and backward, for rows of any length.
+- ``fast``: Make repeated calls of a wrapper around plain Triton kernels cheap, from outside: the kernel's file knows of
+  nothing.
+- ``api``: The kernels as a model calls them: repeated calls are cheap, and torch.compile sees operators.
 - ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of
   arguments.
 - ``launch``: A cheap way into a kernel: what a wrapper checks and chooses is done once for each kind of call, then
@@ -20,8 +26,6 @@ In reading order:
   interpreter.
 - ``bandwidth``: Four streams through memory: read, write, copy, triad. What they reach is the ceiling of every kernel
   that computes little.
-- ``hopper``: What some kernels say in PTX on NVIDIA's Hopper (sm_90): fetching into the L2, overlapping launches, and
-  more.
 - ``resource_table``: The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one
   line per launch.
 - ``cases``: The launches of the kernels in this folder that the resource table compiles for MI300X, beside the

@@ -61,7 +61,7 @@ def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         KernelError: see :func:`call_all`.
 
     >>> import torch
-    >>> from rocm_guide.kernels.rows.softmax import softmax_forward
+    >>> from rocm_guide.kernels.softmax import softmax_forward
     >>> call(softmax_forward, torch.zeros(1, 4))
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """

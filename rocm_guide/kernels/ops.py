@@ -25,10 +25,9 @@ from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
 from rocm_guide.kernels.gemm.skinny import gemm_skinny
 from rocm_guide.kernels.gemm.tiled import gemm
-from rocm_guide.kernels.rows.layer_norm import layer_norm_forward
-from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
-from rocm_guide.kernels.rows.rms_norm import rms_norm_backward, rms_norm_forward
-from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
+from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
+from rocm_guide.kernels.rms_norm import rms_norm_backward, rms_norm_forward
+from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
 
 __all__ = []
 

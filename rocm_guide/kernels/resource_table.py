@@ -27,7 +27,7 @@ class KernelRow:
     """One launch.
 
     Attributes:
-        case: ``module: label of the case``, for example ``rows.softmax: forward, 4096 columns, bfloat16``.
+        case: ``module: label of the case``, for example ``softmax: forward, 4096 columns, bfloat16``.
         kernel: the Triton function.
         grid: workgroups, as ``x,y,z``.
         warps: waves per workgroup.
@@ -64,7 +64,7 @@ class KernelRow:
 
 
 def kernel_modules() -> list[str]:
-    """Names of the modules of ``rocm_guide.kernels`` with cases for the table, such as ``rows.softmax``.
+    """Names of the modules of ``rocm_guide.kernels`` with cases for the table, such as ``gemm.tiled``.
 
     A family's cases are in its ``cases.py``: the function ``softmax_cases`` has those of the module ``softmax``.
     """

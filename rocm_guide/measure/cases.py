@@ -72,9 +72,9 @@ def _stream(kind: str, n: int) -> Calls:
 
 
 def _rows(kind: str, rows: int, columns: int) -> Calls:
-    from rocm_guide.kernels.rows.layer_norm import layer_norm_forward
-    from rocm_guide.kernels.rows.rms_norm import rms_norm_forward
-    from rocm_guide.kernels.rows.softmax import softmax_forward
+    from rocm_guide.kernels.layer_norm import layer_norm_forward
+    from rocm_guide.kernels.rms_norm import rms_norm_forward
+    from rocm_guide.kernels.softmax import softmax_forward
 
     x, w = _random(rows, columns), _random(columns, seed=1)
     call = {

@@ -204,9 +204,7 @@ def test_completion_for_bash():
 def test_completion_offers_what_commands_take(monkeypatch, tmp_path):
     assert ("02", "lora fine tuning") in notebook_numbers("0")
     assert "base.write_text" in helper_names("ba") and helper_names("nothing.") == []
-    assert "kernels.rows.softmax.softmax" in helper_names("kernels.rows.softmax.s") and "softmax" in kernel_names(
-        "soft"
-    )
+    assert "kernels.softmax.softmax" in helper_names("kernels.softmax.s") and "softmax" in kernel_names("soft")
     assert "llama-3-70b" in model_names("llama-3-7")
     monkeypatch.chdir(tmp_path)
     assert notebook_numbers("0") != []  # the clone that the package runs from

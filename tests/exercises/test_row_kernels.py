@@ -8,7 +8,7 @@ import math
 import pytest
 
 from rocm_guide.exercises.row_kernels import check_floor, check_merge, check_tile
-from rocm_guide.kernels.rows.tile import RowTile
+from rocm_guide.kernels.softmax import Tile
 
 
 def test_floor(capsys):
@@ -46,7 +46,7 @@ def test_merge(capsys):
         assert words in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("tile", [{"rows": 8, "warps": 4}, {"rows": 2, "warps": 1}, RowTile(256, 16, 4)])
+@pytest.mark.parametrize("tile", [{"rows": 8, "warps": 4}, {"rows": 2, "warps": 1}, Tile(256, 16, 4)])
 def test_tile_accepts_what_holds(tile):
     assert check_tile(tile)
 

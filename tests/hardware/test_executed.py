@@ -7,7 +7,7 @@ import torch
 from rocm_guide.hardware import HardwareError, gpu, model_time
 from rocm_guide.kernels.gemm.configs import GemmTile
 from rocm_guide.kernels.gemm.tiled import gemm
-from rocm_guide.kernels.rows.softmax import softmax_forward
+from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.mi300x.run import RunError, executed_on_gfx942
 
 

@@ -7,24 +7,22 @@ import itertools
 
 import torch
 
+from rocm_guide.kernels import layer_norm, rms_norm, softmax
 from rocm_guide.kernels.bandwidth import reference_stream, stream
 from rocm_guide.kernels.fp8.formats import FP8, decode_fp8, encode_fp8
 from rocm_guide.kernels.fp8.ladder import run_rung
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8, swiglu_fp8
+from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward, reference_layer_norm
+from rocm_guide.kernels.rms_norm import reference_rms_norm, rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rows.cross_entropy import cross_entropy_backward, cross_entropy_forward
-from rocm_guide.kernels.rows.layer_norm import layer_norm_forward, reference_layer_norm
-from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward
-from rocm_guide.kernels.rows.rms_norm import reference_rms_norm, rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rows.silu_mul import reference_swiglu, swiglu_backward, swiglu_forward
-from rocm_guide.kernels.rows.softmax import reference_softmax, softmax_backward, softmax_forward
-from rocm_guide.kernels.rows.tile import RowTile
-from rocm_guide.kernels.rows.weight_grad import norm_weight_grad, reference_norm_weight_grad
+from rocm_guide.kernels.softmax import reference_softmax, softmax_backward, softmax_forward
 from tests.kernels.gfx942_near import Case, near, normal
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 FNUZ = FP8["e4m3fnuz"]
-BLOCKED = RowTile(256, 1, 4, blocked=True)
+BLOCKED = {"blocked": True, "columns": 256, "rows": 1, "warps": 4}
 CASES: dict[str, Case] = {}
 
 
@@ -84,25 +82,6 @@ def layer_case(rows, cols, dtype, tile=None):
     return run
 
 
-def weight_case(rows, cols, bias):
-    def run():
-        x, dy = (normal(rows, cols, dtype=BF16, seed=i) for i in range(2))
-        x64 = x.double()
-        mean = x64.mean(-1).float() if bias else None
-        rstd = (x64.square().mean(-1) + 1e-6).rsqrt().float()
-        got = norm_weight_grad(x, dy, rstd, mean, bias=bias, dtype=F32)
-
-        def check():
-            dw, db = reference_norm_weight_grad(x64, dy.double(), rstd.double(), mean.double() if bias else None)
-            near(got[0], dw, 8 * dw.abs().amax())
-            if bias:
-                near(got[1], db, 8 * db.abs().amax())
-
-        return check
-
-    return run
-
-
 def swiglu_rows_case(rows, cols, dtype):
     def run():
         gate, up, dy = (normal(rows, cols, dtype=dtype, seed=i) for i in range(3))
@@ -143,12 +122,11 @@ def loss_case(rows, cols, dtype):
 for _dtype, _rows, _cols in [(F16, 3, 1000), (BF16, 2, 4096), (F32, 5, 130), (F32, 1, 5)]:
     _label = f"{str(_dtype).removeprefix('torch.')} {_rows}x{_cols}"
     CASES[f"softmax {_label}"] = Case(("softmax_rows", "softmax_backward_rows"), softmax_case(_rows, _cols, _dtype))
-    _sums = ("column_sums",) if _rows > 1 else ()
     CASES[f"rms norm {_label}"] = Case(
-        ("rms_norm_rows", "rms_norm_backward_rows", *_sums), rms_case(_rows, _cols, _dtype)
+        ("rms_norm_rows", "rms_norm_backward_rows", "column_sums"), rms_case(_rows, _cols, _dtype)
     )
     CASES[f"layer norm {_label}"] = Case(
-        ("layer_norm_rows", "layer_norm_backward_rows", *_sums), layer_case(_rows, _cols, _dtype)
+        ("layer_norm_rows", "layer_norm_backward_rows", "column_sums"), layer_case(_rows, _cols, _dtype)
     )
     CASES[f"swiglu {_label}"] = Case(
         ("swiglu_forward_kernel", "swiglu_backward_kernel"), swiglu_rows_case(_rows, _cols, _dtype)
@@ -156,17 +134,15 @@ for _dtype, _rows, _cols in [(F16, 3, 1000), (BF16, 2, 4096), (F32, 5, 130), (F3
     CASES[f"loss {_label}"] = Case(
         ("cross_entropy_forward_kernel", "cross_entropy_backward_kernel"), loss_case(_rows, _cols, _dtype)
     )
-CASES["softmax blocked"] = Case(("softmax_blocked", "softmax_backward_blocked"), softmax_case(2, 777, BF16, BLOCKED))
+CASES["softmax blocked"] = Case(
+    ("softmax_blocked", "softmax_backward_blocked"), softmax_case(2, 777, BF16, softmax.Tile(**BLOCKED))
+)
 CASES["rms norm blocked"] = Case(
-    ("rms_norm_blocked", "rms_norm_backward_blocked", "weight_grad_partials"), rms_case(5, 777, BF16, BLOCKED)
+    ("rms_norm_blocked", "rms_norm_backward_blocked"), rms_case(5, 777, BF16, rms_norm.Tile(**BLOCKED))
 )
 CASES["layer norm blocked"] = Case(
-    ("layer_norm_blocked", "layer_norm_backward_blocked", "weight_grad_partials"), layer_case(5, 777, F16, BLOCKED)
+    ("layer_norm_blocked", "layer_norm_backward_blocked"), layer_case(5, 777, F16, layer_norm.Tile(**BLOCKED))
 )
-for _bias, _rows in ((False, 9), (True, 200)):
-    CASES[f"weight gradient{', bias' if _bias else ''}"] = Case(
-        ("weight_grad_partials", *(("column_sums",) if _rows > 64 else ())), weight_case(_rows, 600, _bias)
-    )
 
 
 def close_fp8(q, y):

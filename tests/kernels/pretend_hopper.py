@@ -12,8 +12,6 @@ from rocm_guide.kernels.attention import quantized as attention_quantized
 from rocm_guide.kernels.gemm import skinny as gemm_skinny
 from rocm_guide.kernels.gemm import tiled as gemm_tiled
 from rocm_guide.kernels.int8 import plan as int8_plan
-from rocm_guide.kernels.rows import layer_norm, layer_norm_grad, softmax
-from rocm_guide.kernels.rows import weight_grad as norm_weight_grad
 
 MODULES = (
     attention_backward,
@@ -22,10 +20,6 @@ MODULES = (
     gemm_skinny,
     gemm_tiled,
     int8_plan,
-    layer_norm,
-    layer_norm_grad,
-    norm_weight_grad,
-    softmax,
 )
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
 MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for

@@ -10,8 +10,8 @@ from rocm_guide.kernels.anywhere import call, call_all
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.attention.reference import reference_attention
-from rocm_guide.kernels.rows.rms_norm import rms_norm_forward
-from rocm_guide.kernels.rows.softmax import softmax_backward, softmax_forward
+from rocm_guide.kernels.rms_norm import rms_norm_forward
+from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
 
 HERE = "cuda" if torch.cuda.is_available() else "cpu"
 

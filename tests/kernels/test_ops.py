@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rocm_guide.kernels import ops, ops_products  # noqa: F401 - registers the operators
+from rocm_guide.kernels.api import layer_norm, rms_norm, softmax
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.attention.quantized import attention_quantized, quantize_heads
@@ -25,9 +26,6 @@ from rocm_guide.kernels.gemm.split_k import gemm_split_k
 from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
 from rocm_guide.kernels.gemm.tiled import gemm
 from rocm_guide.kernels.int8.operators import bmm_abe_i8, linear_ab_i8_de_f32, linear_relu_abde_i8, linear_scaled
-from rocm_guide.kernels.rows.layer_norm import layer_norm
-from rocm_guide.kernels.rows.rms_norm import rms_norm
-from rocm_guide.kernels.rows.softmax import softmax
 
 
 def leaf(*shape, seed=0, dtype=torch.float32, device="cpu"):

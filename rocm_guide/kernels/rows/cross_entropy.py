@@ -29,10 +29,11 @@ from rocm_guide.kernels.arguments import (
 from rocm_guide.kernels.gemm.configs import common_unit
 from rocm_guide.kernels.gemm.tiles import hint_multiple
 from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
-from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.tracing import traced
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "cross_entropy_forward"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 #: Architecture -> columns that a program takes at once, and its warps.
 CONFIGS: dict[str, tuple[int, int]] = {"gfx942": (4096, 8), "sm_90": (4096, 8), "interpreter": (1024, 4)}

@@ -24,10 +24,11 @@ from rocm_guide.kernels.arguments import (
     choose,
 )
 from rocm_guide.kernels.launch import Launch, apply, maker, needs_gradient, planned
-from rocm_guide.kernels.rows.tile import FLOATS
 from rocm_guide.kernels.tracing import traced
 
 __all__ = ["swiglu", "swiglu_backward", "swiglu_forward"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 #: Architecture -> elements of a program, and its warps: 8 elements for a lane.
 CONFIGS: dict[str, tuple[int, int]] = {"gfx942": (2048, 4), "sm_90": (1024, 4)}

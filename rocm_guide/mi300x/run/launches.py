@@ -101,7 +101,7 @@ def executed_on_gfx942(
         TritonVersionError, DryRunError: see :func:`rocm_guide.mi300x.dry_run.dry_run`.
 
     >>> import torch
-    >>> from rocm_guide.kernels.rows.softmax import softmax
+    >>> from rocm_guide.kernels.softmax import softmax
     >>> x = torch.tensor([[0.0, 0.0, 0.0, 0.0]])
     >>> with executed_on_gfx942() as done:
     ...     y = softmax(x)

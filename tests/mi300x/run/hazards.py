@@ -33,8 +33,7 @@ from rocm_guide.hip.toolchain import compile_hip
 from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.gemm.tiled import GemmTile, gemm
-from rocm_guide.kernels.rows.softmax import softmax_forward
-from rocm_guide.kernels.rows.tile import RowTile
+from rocm_guide.kernels.softmax import Tile, softmax_forward
 from rocm_guide.mi300x.dry_run import dry_run
 from rocm_guide.mi300x.run import RunError, prepare, run
 
@@ -105,7 +104,7 @@ def _skinny() -> Subject:
 
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
-    "softmax": lambda: _triton("softmax", lambda: softmax_forward(_random(1, 2000), tile=RowTile(2048, 1, 4))),
+    "softmax": lambda: _triton("softmax", lambda: softmax_forward(_random(1, 2000), tile=Tile(2048, 1, 4))),
     "gemm": lambda: _triton(
         "pipelined GEMM", lambda: gemm(_random(32, 160), _random(160, 32, seed=1), tile=GemmTile(32, 32, 32, warps=2))
     ),

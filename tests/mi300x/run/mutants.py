@@ -13,8 +13,7 @@ import time
 
 import numpy as np
 
-from rocm_guide.kernels.rows.softmax import softmax_forward
-from rocm_guide.kernels.rows.tile import RowTile
+from rocm_guide.kernels.softmax import Tile, softmax_forward
 from rocm_guide.mi300x.run import RunError, run
 from tests.mi300x.run.test_memory import COPY, EXCHANGE, kernel
 
@@ -97,7 +96,7 @@ def compiled():
         found.append((made.assembly, grid, free, {"shared": made.shared}))
 
     with dry_run("gfx942", on_launch=keep):
-        softmax_forward(torch.ones(2, 500), tile=RowTile(512, 1, 2))
+        softmax_forward(torch.ones(2, 500), tile=Tile(512, 1, 2))
     (one,) = found
     return one
 

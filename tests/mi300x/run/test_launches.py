@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernels.rows.softmax import softmax, softmax_forward
+from rocm_guide.kernels.softmax import softmax, softmax_forward
 from rocm_guide.mi300x.run import RunError
 from rocm_guide.mi300x.run.launches import executed_on_gfx942
 

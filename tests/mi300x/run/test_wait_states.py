@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from rocm_guide.kernels.rows.softmax import softmax_forward
+from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.mi300x.dry_run import dry_run
 from rocm_guide.mi300x.run import RunError, prepare
 from tests.mi300x.run.harness import text_of

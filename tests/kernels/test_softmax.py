@@ -6,9 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.rows.softmax import reference_softmax, softmax, softmax_backward, softmax_forward
-from rocm_guide.kernels.rows.tile import RowTile
+from rocm_guide.kernels.softmax import Tile, reference_softmax, softmax, softmax_backward, softmax_forward
 from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -19,8 +17,7 @@ LONG = ((3, 8192), (2, 8193), (2, 16384), (1, 16385), (1, 30001), (2, 32768), (1
 EVERY = torch.cuda.is_available()
 SHAPES = [(rows, cols) for i, cols in enumerate(COLUMNS) for rows in ((1, 5, 33) if EVERY else ((1, 5, 9)[i % 3],))]
 SHAPES += LONG
-BLOCKED = RowTile(256, 1, 4, blocked=True)
-LAST_FIRST = RowTile(512, 2, 4, last_first=True)
+BLOCKED = Tile(256, 1, 4, blocked=True)
 
 
 def data(rows, cols, dtype, device, seed=0, scale=3.0):
@@ -98,7 +95,6 @@ def test_autograd(device, close):
 
 def test_bad_arguments_are_named(device):
     x = torch.ones(4, 8, device=device)
-    softmax(x), softmax_backward(x, x)  # what is remembered of good calls lets no bad one pass
     for call, words in (
         (lambda: softmax(x.int()), "x is int32"),
         (lambda: softmax(x.t()), "stride 8 in its last dimension"),
@@ -109,13 +105,13 @@ def test_bad_arguments_are_named(device):
         (lambda: softmax_backward(x, torch.ones(4, 8, device="meta")), "dy is on meta"),
         (lambda: softmax(torch.ones(4, 8, device="meta")), "meta"),
     ):
-        with pytest.raises(KernelError, match=words):
+        with pytest.raises(ValueError, match=words):
             call()
 
 
 @pytest.mark.slow
 def test_for_mi300x_rows_of_16384_columns_run_at_8_waves():
-    rows = {r.case.removeprefix("rows.softmax: "): r for r in rows_of("rows.softmax")}
+    rows = {r.case.removeprefix("softmax: "): r for r in rows_of("softmax")}
     for name, r in rows.items():
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in name or "16383" in name:
@@ -124,9 +120,3 @@ def test_for_mi300x_rows_of_16384_columns_run_at_8_waves():
         if "16384" in name:
             assert r.waves == 8 and r.vgprs <= 64, r
     assert sum("16384" in name for name in rows) == 6
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5])
-def test_the_order_of_the_rows_changes_nothing(rows, device, guarded):
-    y, dy = softmax_forward(data(rows, 300, torch.float32, device)), data(rows, 300, torch.float32, device, seed=1)
-    assert torch.equal(softmax_backward(y, dy, tile=LAST_FIRST), softmax_backward(y, dy, tile=RowTile(512, 2, 4)))

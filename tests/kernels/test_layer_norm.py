@@ -6,10 +6,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.rows.layer_norm import layer_norm, layer_norm_forward, reference_layer_norm
-from rocm_guide.kernels.rows.layer_norm_grad import layer_norm_backward, reference_layer_norm_backward
-from rocm_guide.kernels.rows.tile import RowTile
+from rocm_guide.kernels.layer_norm import (
+    Tile,
+    layer_norm,
+    layer_norm_backward,
+    layer_norm_forward,
+    reference_layer_norm,
+)
 from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -19,11 +22,9 @@ LONG = ((3, 8192), (2, 8193), (2, 16384), (1, 16385), (1, 30001), (2, 32768), (1
 EVERY = torch.cuda.is_available()
 SHAPES = [(rows, cols) for i, cols in enumerate(COLUMNS) for rows in ((1, 5, 33) if EVERY else ((1, 5, 9)[i % 3],))]
 SHAPES += LONG
-BLOCKED = RowTile(256, 1, 4, blocked=True)
-SPLIT = RowTile(4096, 1, 4, split=True)
+BLOCKED = Tile(256, 1, 4, blocked=True)
 # Rows of the comparisons between tiles: enough for a program to take two turns in the interpreter, too.
 FEW = 9 if EVERY else 5
-HOPPER = EVERY and not torch.version.hip and torch.cuda.get_device_capability() == (9, 0)
 AFFINE = [(True, True), (True, False), (False, True), (False, False)]
 # Weight and bias, present or not, with the types: in the interpreter all types where both are.
 AFFINE_TYPES = [(a, t) for i, a in enumerate(AFFINE) for t in (TYPES if EVERY or i == 0 else TYPES[i - 1 : i])]
@@ -68,19 +69,6 @@ def check(x, w, b, dy, eps, close, tile=None):
     assert (dw is None) is (w is None) and (db is None) is (b is None)
 
 
-@pytest.mark.skipif(not HOPPER, reason="rows are asked for ahead in PTX of NVIDIA's Hopper GPUs")
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    ("rows", "cols", "apart"),
-    [(1, 512, 0), (300, 2048, 0), (300, 2048, 24), (300, 2048, 3), (300, 2000, 0), (700, 16384, 0), (529, 16384, 8)],
-)
-def test_rows_asked_for_ahead(device, close, dtype, rows, cols, apart):
-    x = data(rows, cols + apart, dtype=dtype, device=device)[:, :cols]
-    w, b = (data(cols, dtype=dtype, device=device, seed=s) for s in (1, 2))
-    tile = None if cols == 16384 else RowTile(2048, 1, 8, reload=True, defer_weight=True, prefetch=1)
-    check(x, w, b, data(rows, cols, dtype=dtype, device=device, seed=3), 1e-5, close, tile)
-
-
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_forward_and_backward(rows, cols, dtype, device, close, guarded):
@@ -96,8 +84,9 @@ def test_blocks_give_the_same(affine, cols, dtype, device, close, guarded):
     w, b = (
         data(cols, dtype=dtype, device=device, seed=s) if has else None for s, has in zip((2, 3), affine, strict=True)
     )
-    split = RowTile(4096, 1, 4, split=True, reload=cols % 2 == 0, defer_weight=cols % 2 == 0)
-    for tile in (BLOCKED, split, RowTile(4096, 2, 4, reload=cols % 2 == 1, defer_weight=cols % 2 == 1)):
+    odd = cols % 2 == 1
+    one, two = (Tile(4096, rows, 4, reload=again, defer_weight=again) for rows, again in ((1, not odd), (2, odd)))
+    for tile in (BLOCKED, one, two):
         check(x, w, b, dy, 1e-5, close, tile)
 
 
@@ -148,12 +137,14 @@ def test_rows_apart_and_three_dimensions(device, close):
     for x in (wide[:, :200], wide[::3], wide.view(4, 3, 300), wide.view(4, 3, 300)[:, 0], wide[0], wide[:0]):
         cols = x.shape[-1]
         w, dy = data(cols, dtype=torch.float16, device=device), torch.ones_like(x)
-        for tile in (None, BLOCKED, SPLIT):
-            y, mean, rstd = layer_norm_forward(x, w, w, tile=None if tile is SPLIT else tile)
+        for tile in (None, BLOCKED):
+            y, mean, rstd = layer_norm_forward(x, w, w, tile=tile)
             assert y.shape == x.shape and y.is_contiguous()
             close(y, reference_layer_norm(x.double(), w.double(), w.double()), length=cols, magnitude=12)
             got = layer_norm_backward(x, w, dy, mean, rstd, tile=tile)
-            for a, b in zip(got, reference_layer_norm_backward(x.double(), w.double(), dy.double()), strict=True):
+            leaves = [t.detach().double().requires_grad_() for t in (x, w, w)]
+            wanted = torch.autograd.grad(reference_layer_norm(*leaves), leaves, dy.double())
+            for a, b in zip(got, wanted, strict=True):
                 close(a, b, length=cols, magnitude=40)
 
 
@@ -182,7 +173,6 @@ def test_autograd(device, close):
 def test_bad_arguments_are_named(device):
     x, w = torch.ones(4, 8, device=device), torch.ones(8, device=device)
     nan, b = float("nan"), torch.ones(8, device=device)
-    layer_norm(x, w, b), layer_norm_backward(x, w, x, w[:4], w[:4])  # what is remembered of them lets no bad one pass
     for call, words in (
         (lambda: layer_norm(x.int(), w), "x is int32"),
         (lambda: layer_norm(x.t()), "stride 8 in its last dimension"),
@@ -199,21 +189,20 @@ def test_bad_arguments_are_named(device):
         (lambda: layer_norm_backward(x, w, x, w[:4].half(), w[:4]), "mean is float16"),
         (lambda: layer_norm_backward(x, w, x, w[:4], w[::2]), "rstd of shape"),
     ):
-        with pytest.raises(KernelError, match=words):
+        with pytest.raises(ValueError, match=words):
             call()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["layer_norm", "layer_norm_grad"])
-def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more(module):
-    rows = [r for r in rows_of(f"rows.{module}") if r.kernel.startswith("layer_norm")]
+def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more():
+    rows = [r for r in rows_of("layer_norm") if r.kernel.startswith("layer_norm")]
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 4, r
         if "8191" in r.case or "16383" in r.case:
             continue  # odd rows have no wide loads
         assert r.loads.startswith("128x") and r.stores.startswith("128x"), r
         if "16384" in r.case:
-            assert r.waves >= (8 if module == "layer_norm" and "float32" not in r.case else 4) and r.vgprs <= 128, r
+            assert r.waves >= (8 if "forward" in r.case and "float32" not in r.case else 4) and r.vgprs <= 128, r
             # Narrow ones are single numbers per row.
             assert {w.split("x")[0] for w in f"{r.loop_loads},{r.loop_stores}".split(",")} <= {"128", "32", "-"}, r
-    assert sum("16384" in r.case for r in rows) == 3
+    assert sum("16384" in r.case for r in rows) == 6

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: MIT
+"""Make repeated calls of a wrapper around plain Triton kernels cheap, from outside: the kernel's file knows of nothing.
+
+A wrapper checks its arguments, picks a tile, allocates and launches. In Python that takes several times as long as the
+launch alone. :func:`fast` records what the first call of a kind allocates and launches; the next call of that kind
+allocates the same and launches the same compiled kernels on its own addresses. With a gradient the same is done for
+``forward`` and ``backward`` of the wrapper's ``torch.autograd.Function``.
+
+The kind of a call is what a wrapper's checks and choices can depend on: type, shape, strides, device and alignment of
+every tensor, every other argument with its type, the current GPU, and who wants a gradient. A call of a new kind runs
+the wrapper, so nothing that it refuses passes because a good call came before. Always run plainly are: tensors that are
+not on a GPU, a tracer, a transform or a mode of PyTorch at work, somebody who listens to launches, and a wrapper that
+does more than allocate and launch (a copy, a sum, memory that is neither an argument's nor its own).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.jit import JITFunction
+
+from rocm_guide.kernels.direct import call_of, hooked, is_small
+
+__all__ = ["fast"]
+
+#: Kinds of calls that are remembered for each wrapper; then all are forgotten.
+MOST_KINDS = 4096
+#: Arguments other than tensors that may be part of a kind: they cannot change while they keep their identity.
+VALUES = frozenset({int, float, bool, str, type(None), torch.dtype})
+#: Operations that make a tensor of memory that nobody has written, and those that only look at memory otherwise.
+ALLOCATIONS = ("aten::empty", "aten::new_empty")
+VIEWS = {f"aten::{name}" for name in ("view", "_unsafe_view", "detach", "alias", "as_strided", "slice", "select", "t")}
+
+#: Of the current GPU, past what torch.cuda does around it: its number, its stream's address, and uninitialised memory
+#: of some shape, strides and type, as the code of TorchInductor allocates it.
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
+stream_of: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+allocate: Callable[..., torch.Tensor] = torch._C._dynamo.guards._empty_strided_cuda
+_lock = threading.RLock()
+
+
+def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[int], list[bool]] | None:
+    """Return (what makes up the kind of a call, the tensors' addresses, which want a gradient); None: call it plainly.
+
+    Addresses and wishes are by position among ``values``, 0 and False where there is no tensor.
+    """
+    kind: list[Any] = []
+    addresses, wishes, tensors = [], [], 0
+    for value in values:
+        cls = value.__class__
+        if cls is torch.Tensor or cls is torch.nn.Parameter:
+            address = value.data_ptr()
+            if not address or not on_gpu(value):
+                return None
+            kind += (value.dtype, value.device, value.shape, value.stride(), not address % 16)
+            addresses.append(address)
+            wishes.append(value.requires_grad)
+            tensors += 1
+        elif cls in VALUES or (isinstance(value, tuple) and all(v.__class__ in VALUES for v in value)):
+            # 1 == 1.0 == True and 0.0 == -0.0, but what takes one may refuse the other.
+            kind += (cls, value if value or cls is not float else str(value))
+            addresses.append(0)
+            wishes.append(False)
+        else:
+            return None
+    kind.append(current_device())
+    return (kind, addresses, wishes) if tensors else None
+
+
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is where compiled kernels run."""
+    return tensor.is_cuda
+
+
+def from_triton(launcher: Any) -> bool:
+    """Return whether Triton's own launcher comes next; a tool's may want to see tensors."""
+    return type(launcher).__module__.startswith("triton.backends.")
+
+
+def is_busy() -> bool:
+    """Return whether a mode or a transform of PyTorch has to see the call, or somebody wants to hear of launches."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+        or hooked()
+    )
+
+
+class Recorder(TorchDispatchMode):
+    """Inside, what this thread allocates and launches is noted, and whether it does anything else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[torch.Tensor] = []
+        self.launches: list[tuple[Any, Any, Any, list[Any]]] = []
+        self.plain, self.thread = True, threading.get_ident()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Let PyTorch do it, and note what it was."""
+        result, name = func(*args, **(kwargs or {})), func.name()
+        if name.startswith(ALLOCATIONS):
+            self.made.append(result)
+        elif name.partition(".")[0] not in VIEWS:
+            self.plain = False
+        return result
+
+    def __enter__(self) -> Any:
+        _lock.acquire()
+        self.real = JITFunction.run
+        real, recorder = self.real, self
+
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            compiled = real(kernel, *args, grid=grid, warmup=warmup, **options)
+            if threading.get_ident() == recorder.thread and not warmup:
+                parameters = inspect.signature(kernel.fn).parameters
+                names = list(parameters)
+                bound = {name: p.default for name, p in parameters.items()} | dict(zip(names, args, strict=False))
+                bound |= {name: value for name, value in options.items() if name in bound}
+                size = (*(grid(bound) if callable(grid) else grid), 1, 1)[:3]
+                recorder.launches.append((kernel, compiled, size, [bound[name] for name in names]))
+            return compiled
+
+        JITFunction.run = run
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        JITFunction.run = self.real
+        _lock.release()
+
+
+class Recipe:
+    """What a call of some kind allocates and launches, and which of that it returns. It holds no tensors."""
+
+    __slots__ = ("device", "forms", "kernels", "many", "results", "steps")
+
+    def __init__(self, noted: Recorder, given: Sequence[Any], result: Any) -> None:
+        """Read it off ``noted``, a call with the tensors ``given`` (and other values) that returned ``result``.
+
+        Raises:
+            LookupError: such a call cannot be repeated.
+        """
+        tensors = [value if isinstance(value, torch.Tensor) else None for value in (*given, *noted.made)]
+        places: dict[int, int] = {}
+        for place, tensor in enumerate(tensors):
+            if tensor is None or not tensor.numel():
+                continue
+            if not on_gpu(tensor) or places.setdefault(tensor.data_ptr(), place) != place:
+                raise LookupError("elsewhere, or two tensors that begin at the same address")
+        if not noted.plain or not places:
+            raise LookupError("it does more than allocate and launch")
+        self.device = next(t for t in tensors if t is not None).device.index
+        self.forms = [form_of(t) for t in noted.made]
+        self.kernels, self.steps = [kernel for kernel, *_ in noted.launches], []
+        for _, compiled, grid, values in noted.launches:
+            if not hasattr(compiled, "packed_metadata") or not from_triton(compiled.run):
+                raise LookupError("a tool stands between Triton and the GPU")
+            launched = {i: v for i, v in enumerate(values) if isinstance(v, torch.Tensor)}
+            roles = [(i, places[v.data_ptr()]) for i, v in launched.items()]
+            fixed = [None if i in launched else v for i, v in enumerate(values)]
+            if any(hasattr(v, "base") or isinstance(v, tuple | list) for v in fixed):
+                raise LookupError("an argument that may hold a tensor")
+            if compiled.metadata.target.backend == "hip" and not is_small(list(launched.values())):
+                raise LookupError("of memory below 2 GiB AMD's compiler makes another kernel")
+            self.steps.append((call_of(compiled, grid), fixed, roles))
+        self.many = isinstance(result, tuple)
+        #: Which of what was allocated is returned, in order, and how it is seen; None is None.
+        self.results: list[tuple[int, Any] | None] = []
+        starts = {t.untyped_storage().data_ptr(): at for at, t in enumerate(noted.made) if t.numel()}
+        for one in result if self.many else (result,):
+            if one is None:
+                self.results.append(None)
+                continue
+            at = starts.get(one.untyped_storage().data_ptr())
+            if at is None or one.dtype != noted.made[at].dtype:
+                raise LookupError("it returns what it did not allocate")
+            whole = form_of(one) == self.forms[at]
+            self.results.append((at, None if whole else (one.shape, one.stride(), one.storage_offset())))
+
+    def run(self, addresses: Sequence[int]) -> list[torch.Tensor]:
+        """Allocate and launch for tensors at these addresses; return what was allocated."""
+        fresh = [allocate(shape, stride, dtype) for shape, stride, dtype in self.forms]
+        all_addresses = [*addresses, *(t.data_ptr() for t in fresh)]
+        stream = stream_of(self.device)
+        for call, fixed, roles in self.steps:
+            values = fixed.copy()
+            for at, place in roles:
+                values[at] = all_addresses[place]
+            call(stream, *values)
+        return fresh
+
+    def pick(self, fresh: Sequence[torch.Tensor]) -> Any:
+        """Return what the call returns."""
+        found: list[torch.Tensor | None] = []
+        for result in self.results:
+            if result is None:
+                found.append(None)
+            else:
+                at, seen = result
+                found.append(fresh[at] if seen is None else fresh[at].as_strided(*seen))
+        return tuple(found) if self.many else found[0]
+
+    def is_watched(self) -> bool:
+        """Return whether somebody has put a hook before one of the kernels."""
+        return any(kernel.pre_run_hooks for kernel in self.kernels)
+
+
+def record(
+    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], given: Sequence[Any]
+) -> tuple[Any, Recipe | None, list[torch.Tensor]]:
+    """Call ``function``; return what it returns, how to do it again (None: it cannot be), and what it allocated."""
+    with Recorder() as noted:
+        result = function(*args, **options)
+    try:
+        return result, Recipe(noted, given, result), noted.made
+    except LookupError:
+        return result, None, []
+
+
+class Kind:
+    """What is known of calls of one kind that want a gradient: both directions, and what is kept between them."""
+
+    __slots__ = ("attributes", "backward", "forward", "plain", "saved")
+
+    def __init__(self) -> None:
+        self.forward: Recipe | None = None
+        self.backward: dict[tuple[Any, ...], Recipe | None] = {}
+        self.plain = False
+        self.saved: list[int | None] = []
+        self.attributes: dict[str, Any] = {}
+
+    def learn(self, ctx: Any, recipe: Recipe | None, tensors: Sequence[Any]) -> None:
+        """Keep what the forward pass left in ``ctx``; ``tensors`` are its arguments and what it allocated."""
+        odd = any(getattr(ctx, name, None) for name in ("dirty_tensors", "non_differentiable"))
+        attributes = {name: value for name, value in vars(ctx).items() if name != "kind"}
+        odd = odd or any(value.__class__ not in VALUES for value in attributes.values())
+        # By address: what a mode of PyTorch has seen made is the same memory, but not the same object.
+        places = {(t.data_ptr(), form_of(t)): at for at, t in enumerate(tensors) if isinstance(t, torch.Tensor)}
+        saved = [t if t is None else (t.data_ptr(), form_of(t)) for t in getattr(ctx, "to_save", None) or ()]
+        if recipe is None or odd or any(t is not None and t not in places for t in saved):
+            self.plain = True
+        else:
+            self.saved, self.attributes = [t if t is None else places[t] for t in saved], attributes
+            self.forward = recipe
+
+
+def repeated(function: Any) -> Callable[..., Any]:
+    """Return ``apply`` of a Function that does what ``function`` does, by its recipes.
+
+    Its last two arguments are the :class:`Kind` of the call and the addresses of its tensors.
+    """
+
+    class Repeated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            values, kind, addresses = given[:-2], given[-2], given[-1]
+            ctx.kind = kind
+            recipe = kind.forward
+            if recipe is None:
+                result, recipe, made = record(function.forward, (ctx, *values), {}, values)
+                kind.learn(ctx, recipe, (*values, *made))
+                return result
+            fresh = recipe.run(addresses)
+            known = (*values, *fresh)
+            ctx.save_for_backward(*[None if place is None else known[place] for place in kind.saved])
+            for name, value in kind.attributes.items():
+                setattr(ctx, name, value)
+            return recipe.pick(fresh)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            kind, found = ctx.kind, None
+            if not (kind.plain or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_busy()):
+                given = (*ctx.saved_tensors, *gradients)
+                found = kind_of(given)
+            if found is None:
+                return *as_tuple(function.backward(ctx, *gradients)), None, None
+            key = tuple(found[0])
+            if key not in kind.backward:
+                if not are_apart(found[1]):
+                    return *as_tuple(function.backward(ctx, *gradients)), None, None
+                result, kind.backward[key], _ = record(function.backward, (ctx, *gradients), {}, given)
+                return *as_tuple(result), None, None
+            recipe = kind.backward[key]
+            if recipe is None or recipe.is_watched():
+                return *as_tuple(function.backward(ctx, *gradients)), None, None
+            return *as_tuple(recipe.pick(recipe.run(found[1]))), None, None
+
+    # Of Function.apply only what is in C: its Python looks for transforms of torch.func, and is_busy() has done so.
+    apply: Callable[..., Any] = super(torch.autograd.Function, Repeated).apply
+    return apply
+
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """Return what a function returns as a tuple."""
+    return result if isinstance(result, tuple) else (result,)
+
+
+def fast(
+    wrapper: Callable[..., Any], function: Any = None, traced: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Return ``wrapper`` with cheap repeated calls; same results, same refusals.
+
+    Args:
+        wrapper: checks, allocates with ``torch.empty`` and launches with ``kernel[grid](…)``.
+        function: the ``torch.autograd.Function`` through which it gives gradients. ``wrapper(a, b, …)`` must be
+            ``function.apply(a, b, …)`` with its parameters in order. None: calls that want a gradient are run plainly.
+        traced: what torch.compile and torch.export see in place of ``wrapper``.
+    """
+    parameters = inspect.signature(wrapper).parameters
+    names, defaults, missing = list(parameters), [p.default for p in parameters.values()], inspect.Parameter.empty
+    recipes: dict[tuple[Any, ...], Recipe | None] = {}
+    kinds: dict[tuple[Any, ...], Kind] = {}
+    apply = None if function is None else repeated(function)
+
+    def complete(args: tuple[Any, ...], options: dict[str, Any]) -> list[Any] | None:
+        """Return the values of all parameters in order; None if they do not fit."""
+        values = [*args, *defaults[len(args) :]]
+        if options:
+            for name, value in options.items():
+                if name not in parameters or names.index(name) < len(args):
+                    return None
+                values[names.index(name)] = value
+        # Not "in", which would ask every tensor whether it is equal.
+        return None if len(values) != len(names) or any(v is missing for v in values) else values
+
+    @functools.wraps(wrapper)
+    def call(*args: Any, **options: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return (traced or wrapper)(*args, **options)
+        values = complete(args, options)
+        try:
+            found = None if values is None or is_busy() else kind_of(values)
+        except RuntimeError:  # a tensor that cannot say where it lies
+            found = None
+        if values is None or found is None:
+            return wrapper(*args, **options)
+        key, addresses, wishes = found
+        if torch.is_grad_enabled() and True in wishes:
+            kind = kinds.get(whole := (*key, *wishes))
+            if kind is None and apply is not None and are_apart(addresses):
+                forget_many(kinds)
+                result = apply(*values, kind := Kind(), addresses)
+                kinds[whole] = kind
+                return result
+            if apply is None or kind is None or kind.plain or (kind.forward and kind.forward.is_watched()):
+                return wrapper(*args, **options)
+            return apply(*values, kind, addresses)
+        whole = tuple(key)
+        if whole not in recipes:
+            if not are_apart(addresses):
+                return wrapper(*args, **options)
+            forget_many(recipes)
+            result, recipes[whole], _ = record(wrapper, args, options, values)
+            return result
+        recipe = recipes[whole]
+        if recipe is None or recipe.is_watched():
+            return wrapper(*args, **options)
+        return recipe.pick(recipe.run(addresses))
+
+    call.known = (recipes, kinds)  # type: ignore[attr-defined]
+    return call
+
+
+def are_apart(addresses: Sequence[int]) -> bool:
+    """Return whether no two tensors begin at the same address: only then a launch's addresses say whose they are."""
+    given = [address for address in addresses if address]
+    return len(set(given)) == len(given)
+
+
+def form_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return shape, strides and type."""
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def forget_many(known: dict[Any, Any]) -> None:
+    """Make room among the kinds of calls."""
+    if len(known) >= MOST_KINDS:
+        known.clear()

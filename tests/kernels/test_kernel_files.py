@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Kernels of which each is one file: what every such file promises, whatever it computes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rocm_guide.kernels import layer_norm, rms_norm, softmax
+
+FILES = (layer_norm, rms_norm, softmax)
+NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
+TABLES = [(f, table) for f in FILES for table in ("FORWARD", "BACKWARD")]
+
+
+@pytest.mark.parametrize("file", FILES, ids=NAMES)
+def test_a_file_needs_nothing_of_this_package(file):
+    tree = ast.parse(Path(file.__file__).read_text(encoding="utf-8"))
+    froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert froms | plain <= {"__future__", "typing", "torch", "triton", "triton.language"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copied_file_runs_alone(name, tmp_path):
+    """In an empty folder, with nothing but torch and triton: forward and backward agree with torch."""
+    source = next(f for f in FILES if f.__name__.endswith(f".{name}")).__file__
+    (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
+    (tmp_path / "use.py").write_text(f"""
+import sys
+sys.modules["rocm_guide"] = None  # to import it is an error
+import torch
+import {name} as file
+x = torch.randn(3, 65, requires_grad=True)
+y, wanted = file.{name}(x), file.reference_{name}(x)
+dy = torch.randn(3, 65)
+dx, dx_wanted = (torch.autograd.grad(out, x, dy)[0] for out in (y, wanted))
+assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, atol=1e-5)
+""")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
+    command = [sys.executable, "use.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("file", "table"), TABLES, ids=[f"{f.__name__.rpartition('.')[2]}-{t}" for f, t in TABLES])
+@pytest.mark.parametrize("arch", ["gfx942", "sm_90"])
+def test_every_tile(file, table, arch):
+    tiles = getattr(file, table)[arch]
+    assert [t.blocked for t in tiles] == [False] * (len(tiles) - 1) + [True], "the last one, and only it, is blocked"
+    assert [t.columns for t in tiles[:-1]] == sorted(t.columns for t in tiles[:-1])
+    for t in tiles:
+        assert all(n & (n - 1) == 0 for n in (t.columns, t.rows, t.warps))
+        assert t.warps * {"gfx942": 64, "sm_90": 32}[arch] <= 1024
+    for columns in (1, 100, 1000, 5000, 9001, 20_000, 40_000, 1 << 20):
+        tile = file.pick_tile(tiles, torch.empty(2, columns, device="meta"))
+        assert tile.blocked or tile.columns >= columns
+
+
+@pytest.mark.parametrize("file", FILES, ids=NAMES)
+def test_the_first_tile_that_serves(file):
+    tiles = (
+        file.Tile(1024, 4, 4),
+        file.Tile(4096, 1, 8, aligned=True),
+        file.Tile(4096, 1, 16),
+        file.Tile(2048, 1, 32, blocked=True),
+    )
+    warps = {}
+    for columns, stride in ((1, 1), (1024, 1024), (4096, 4096), (4095, 4095), (4096, 4097), (4088, 5000), (4097, 4097)):
+        flat = torch.empty(9 * stride, device="meta").as_strided((9, columns), (stride, 1))
+        warps[columns, stride] = file.pick_tile(tiles, flat).warps
+    assert list(warps.values()) == [4, 4, 8, 16, 16, 8, 32]
+    for stride, rows in ((1 << 29, 1), (1 << 28, 4)):  # 4 x 2^29 does not fit into 32 bits
+        far = torch.empty(9 * stride, dtype=torch.int8, device="meta").as_strided((9, 64), (stride, 1))
+        assert file.pick_tile(tiles, far).rows == rows
+
+
+@pytest.mark.parametrize("file", FILES, ids=NAMES)
+def test_rows_of_a_tensor(file):
+    x = torch.zeros(4, 6, 8)
+    assert file.as_rows(x).shape == (24, 8) and file.as_rows(x[:, 0]).stride() == (48, 1)
+    assert file.as_rows(x[0, 0]).shape == (1, 8) and file.as_rows(x[:0]).shape == (0, 8)
+    for bad, words in ((x.transpose(0, 1), "list of rows"), (x.transpose(1, 2), "stride 8"), (x.int(), "int32")):
+        with pytest.raises(ValueError, match=words):
+            file.as_rows(bad)
+
+
+@pytest.mark.parametrize("file", FILES, ids=NAMES)
+def test_where_a_kernel_cannot_run(file, monkeypatch):
+    x = torch.zeros(2, 8, device="meta")
+    with pytest.raises(ValueError, match="tensors on meta: move them to a GPU"):
+        file.architecture(x)
+
+    class There:
+        device = torch.device("cuda", 1)
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    with pytest.raises(ValueError, match=r"tensors on cuda:1, Triton launches on cuda:0: use torch.cuda.device"):
+        file.architecture(There())
