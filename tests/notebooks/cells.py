@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -27,27 +28,44 @@ def main() -> int:
     return 0
 
 
-def run(nb: dict, parameters: dict) -> dict:
-    """Return ``{"status": "ok"}``, or the index of the first cell that failed and what it said."""
-    import matplotlib.pyplot as plt
-
-    from rocm_guide.base import GuideError
-
-    room = types.ModuleType("__main__")  # dataclasses look for the module that their class names
-    sys.modules["__main__"] = room
+def code_cells(nb: dict, parameters: dict) -> Iterator[tuple[int, str]]:
+    """Yield the index among all cells and the source of each code cell, with ``parameters`` set in theirs."""
     for index, cell in enumerate(nb["cells"]):
         if cell["cell_type"] != "code":
             continue
-        source, name = "".join(cell["source"]), f"<cell {index}>"
+        source = "".join(cell["source"])
         if "parameters" in cell["metadata"].get("tags", ()):
             source += "".join(f"\n{key} = {value!r}" for key, value in parameters.items())
-        linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for inspect.getsource
-        print(f"--- cell {index}", flush=True)
+        yield index, source
+
+
+def new_room() -> types.ModuleType:
+    """Return the module that cells run in; dataclasses look for the module that their class names."""
+    sys.modules["__main__"] = room = types.ModuleType("__main__")
+    return room
+
+
+def run_cell(room: types.ModuleType, index: int, source: str) -> None:
+    """Execute one cell in ``room``; what it raises goes on to the caller."""
+    import matplotlib.pyplot as plt
+
+    name = f"<cell {index}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for inspect.getsource
+    print(f"--- cell {index}", flush=True)
+    exec(compile(source, name, "exec"), room.__dict__)  # noqa: S102 - a notebook is code to run
+    plt.close("all")
+
+
+def run(nb: dict, parameters: dict) -> dict:
+    """Return ``{"status": "ok"}``, or the index of the first cell that failed and what it said."""
+    from rocm_guide.base import GuideError
+
+    room = new_room()
+    for index, source in code_cells(nb, parameters):
         try:
-            exec(compile(source, name, "exec"), room.__dict__)  # noqa: S102 - a notebook is code to run
+            run_cell(room, index, source)
         except Exception as e:  # noqa: BLE001 - whatever a cell raises is the outcome
             status = "refused" if isinstance(e, GuideError) else "failed"
             told = {"cell": index, "error": type(e).__name__, "message": str(e), "traceback": traceback.format_exc()}
             return {"status": status, **told}
-        plt.close("all")
     return {"status": "ok"}
