@@ -13,6 +13,7 @@ import tempfile
 import traceback
 import types
 from code import InteractiveInterpreter
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -28,36 +29,51 @@ def main() -> int:
     return 0
 
 
-class Room(InteractiveInterpreter):
-    """Where the cells run; it keeps what one of them raised."""
+def code_cells(nb: dict, parameters: dict) -> Iterator[tuple[int, str]]:
+    """Yield the index among all cells and the source of each code cell, with ``parameters`` set in theirs."""
+    for index, cell in enumerate(nb["cells"]):
+        if cell["cell_type"] != "code":
+            continue
+        source = "".join(cell["source"])
+        if "parameters" in cell["metadata"].get("tags", ()):
+            source += "".join(f"\n{key} = {value!r}" for key, value in parameters.items())
+        yield index, source
 
-    error: BaseException | None = None
+
+class Room(InteractiveInterpreter):
+    """Where a cell runs; what it raises goes on to the caller."""
 
     def showtraceback(self) -> None:
-        self.error = sys.exc_info()[1]
+        raise  # the interpreter calls this while it handles the cell's exception
+
+
+def new_room() -> types.ModuleType:
+    """Return the module that cells run in; dataclasses look for the module that their class names."""
+    sys.modules["__main__"] = room = types.ModuleType("__main__")
+    return room
+
+
+def run_cell(room: types.ModuleType, index: int, source: str) -> None:
+    """Execute one cell in ``room``; what it raises goes on to the caller."""
+    import matplotlib.pyplot as plt
+
+    name = f"<cell {index}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for inspect.getsource
+    print(f"--- cell {index}", flush=True)
+    Room(room.__dict__).runcode(compile(source, name, "exec"))
+    plt.close("all")
 
 
 def run(nb: dict, parameters: dict) -> dict:
     """Return ``{"status": "ok"}``, or the index of the first cell that failed and what it said."""
-    import matplotlib.pyplot as plt
-
     from rocm_guide.base import GuideError
 
-    module = types.ModuleType("__main__")  # dataclasses look for the module that their class names
-    sys.modules["__main__"] = module
-    room = Room(module.__dict__)
-    for index, cell in enumerate(nb["cells"]):
-        if cell["cell_type"] != "code":
-            continue
-        source, name = "".join(cell["source"]), f"<cell {index}>"
-        if "parameters" in cell["metadata"].get("tags", ()):
-            source += "".join(f"\n{key} = {value!r}" for key, value in parameters.items())
-        linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for inspect.getsource
-        print(f"--- cell {index}", flush=True)
-        room.runcode(compile(source, name, "exec"))
-        if error := room.error:
-            status = "refused" if isinstance(error, GuideError) else "failed"
-            told = {"cell": index, "error": type(error).__name__, "message": str(error)}
-            return {"status": status, **told, "traceback": "".join(traceback.format_exception(error))}
-        plt.close("all")
+    room = new_room()
+    for index, source in code_cells(nb, parameters):
+        try:
+            run_cell(room, index, source)
+        except Exception as e:  # noqa: BLE001 - whatever a cell raises is the outcome
+            status = "refused" if isinstance(e, GuideError) else "failed"
+            told = {"cell": index, "error": type(e).__name__, "message": str(e), "traceback": traceback.format_exc()}
+            return {"status": status, **told}
     return {"status": "ok"}

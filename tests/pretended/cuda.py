@@ -119,6 +119,8 @@ def _answers(arch: str) -> dict[Any, dict[str, Any]]:
         "_lazy_init": lambda: None,
         "is_initialized": lambda: True,
         "init": lambda: None,
+        "device": torch.cuda.device,  # a dry run's is no class, and libraries ask for its instances
+        "device_of": torch.cuda.device_of,
         "_exchange_device": lambda index: 0,
         "_maybe_exchange_device": lambda index: 0,
         "Event": Event,
@@ -138,26 +140,22 @@ def _answers(arch: str) -> dict[Any, dict[str, Any]]:
         "current_stream": lambda device=None: stream,
         "synchronize": lambda device=None: None,
     }
-    backend = {"is_built": lambda: True}
     return {
         torch.cuda: {**own, **random, **memory},
         torch.cuda.memory: memory,
         torch.cuda.random: random,
         torch.accelerator: accelerator,
-        torch.backends.cuda: backend,
+        torch.backends.cuda: {"is_built": lambda: True},
     }
 
 
 @contextlib.contextmanager
 def pretended_cuda(arch: str) -> Iterator[None]:
     """Inside the ``with`` block ``torch.cuda`` is that of a ROCm build on one GPU of ``arch``."""
-    kept = {name: getattr(torch.cuda, name) for name in ("device", "device_of")}
+    answers = _answers(arch)
     with pretend_torch_answers(arch), contextlib.ExitStack() as undo:
-        for module, answers in {torch.cuda: kept, **{}}.items():
-            for name, answer in answers.items():
-                undo.enter_context(mock.patch.object(module, name, answer))
-        for module, answers in _answers(arch).items():
-            for name, answer in answers.items():
+        for module, named in answers.items():
+            for name, answer in named.items():
                 if hasattr(module, name):
                     undo.enter_context(mock.patch.object(module, name, answer))
         yield

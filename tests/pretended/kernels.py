@@ -27,7 +27,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from rocm_guide.mi300x.arch import Arch, find_arch
 from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 from rocm_guide.mi300x.rounding import exact_conversions
-from tests.pretended.liger import IN_TORCH
+from tests.pretended.in_torch import IN_TORCH
 from tests.pretended.tensors import CPU, GPU, on_gpu
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, ValuesView
 from typing import Any
 from unittest import mock
 
@@ -142,19 +142,21 @@ _ONLY_ON_GPU = {
 }
 
 
-def _parts(value: Any) -> list[torch.Tensor]:
-    """The tensors of one argument or result."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [t for v in value for t in _parts(v)]
-    return []
+def _parts(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among arguments or results, in lists and tuples too."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple | ValuesView):
+            found += _parts(value)
+    return found
 
 
 def _refuse_mixture(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise PyTorch's error where tensors on the GPU meet tensors on the CPU that may not.
 
-    Called for operations with at least one tensor on the GPU.
+    Called for operations with tensors on both.
     """
     name, may = func.overloadpacket.__name__, _MAY_MIX.get(func.overloadpacket, set())
     if may is None:
@@ -162,7 +164,7 @@ def _refuse_mixture(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     schema = func._schema.arguments
     given = [(schema[i], a) for i, a in enumerate(args)]
     given += [(a, kwargs[a.name]) for a in schema if a.name in kwargs]
-    found = [(a, t) for a, value in given for t in _parts(value) if _REAL_DEVICE.__get__(t).type == "cpu"]
+    found = [(a, t) for a, value in given for t in _parts((value,)) if _REAL_DEVICE.__get__(t).type == "cpu"]
     iterates = torch.Tag.pointwise in func.tags or name in _TAKES_SCALARS
     foreach = name.startswith(("_foreach", "_fused", "_amp"))
     if name.startswith("index") and found and not on_gpu(found[0][1]):
@@ -202,8 +204,9 @@ class PretendedOperations(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = [t for value in (*args, *kwargs.values()) for t in _parts(value)]
-        gpu = any(on_gpu(t) for t in given)
+        given = _parts((args, kwargs.values())) if kwargs else _parts(args)
+        places = [on_gpu(t) for t in given]
+        gpu = True in places
         named = kwargs.get("device")
         if gpu and named == CPU:
             named = None  # C++ asks for the device that the tensor has in truth; what a caller asks for is seen above
@@ -213,9 +216,10 @@ class PretendedOperations(TorchDispatchMode):
             kwargs = {**kwargs, "device": CPU}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        if gpu:
+        if gpu and False in places:
             _refuse_mixture(func, args, kwargs)
-        self._check_generator(kwargs, to_gpu or (gpu and named is None))
+        if "generator" in kwargs:
+            self._check_generator(kwargs["generator"], to_gpu or (gpu and named is None))
         kernel = None if func.namespace == "aten" else _python_kernel(func)
         if gpu and func in _ONLY_ON_GPU:
             made = _ONLY_ON_GPU[func](*args, **kwargs)
@@ -225,14 +229,13 @@ class PretendedOperations(TorchDispatchMode):
             with self:  # what it calls is on the GPU too
                 made = func._op_dk(kernel, *args, **kwargs)
         if to_gpu or (gpu and named is None):
-            inputs = [_storage(t) for t in given if not on_gpu(t)]
-            for tensor in _parts(made):
+            inputs = [_storage(t) for t, there in zip(given, places, strict=True) if not there]
+            for tensor in _parts((made,)):
                 if _REAL_DEVICE.__get__(tensor).type == "cpu" and not any(s is _storage(tensor) for s in inputs):
                     put_on_gpu(tensor)
         return made
 
-    def _check_generator(self, kwargs: dict[str, Any], gpu: bool) -> None:
-        generator = kwargs.get("generator")
+    def _check_generator(self, generator: Any, gpu: bool) -> None:
         if generator is not None and (generator._cdata in Generator.on_gpu) != gpu:
             have, want = ("cpu", "cuda") if gpu else ("cuda", "cpu")
             raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from rocm_guide.device import accelerator, peak_memory, pick_dtype, time_call
 from tests.pretended.gpu import pretended_gpu
-from tests.pretended.liger import IN_TORCH
+from tests.pretended.in_torch import IN_TORCH
 
 TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
 
@@ -235,11 +235,11 @@ def test_a_dry_run_inside_compiles_as_ever(gpu):
     assert torch.allclose(rms_norm(x, torch.ones(64, device="cuda")), torch.nn.functional.rms_norm(x, (64,)), atol=1e-5)
 
 
-# ---------------------------------------------------------------------------- what stands for Liger's kernels
+# ------------------------------------------------------------------- what stands for the kernels of libraries
 
 
-def _liger_step(dtype):
-    """Forward and backward through each of Liger's kernels that a Llama is trained with."""
+def _step(dtype):
+    """Forward and backward through each kernel of Liger and TRL that a Llama is trained with."""
     from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
     from liger_kernel.ops.rope import LigerRopeFunction
@@ -258,18 +258,24 @@ def _liger_step(dtype):
     outs += LigerRopeFunction.apply(q.clone(), k.clone(), angles.cos().to(dtype), angles.sin().to(dtype))
     target = torch.tensor([4, -100, 7], device="cuda")
     outs.append(LigerCrossEntropyFunction.apply(logits.clone(), target, None, -100)[0])
+    from trl.kernels.chunked_logprob import ChunkedLogProbFunction
+
+    hidden, head = leaf(3, 8), leaf(20, 8)
+    labels = torch.tensor([4, 19, 7], device="cuda")
+    names = ("entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
+    outs += ChunkedLogProbFunction.apply(hidden, head, None, labels, 0.7, 12, None, 1.0, names)
     sum((o.float() * 2).sum() for o in outs).backward()
-    return [*(o.detach().float() for o in outs), *(t.grad.float() for t in (x, w, a, b, q, k, logits))]
+    return [*(o.detach().float() for o in outs), *(t.grad.float() for t in (x, w, a, b, q, k, logits, hidden, head))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_liger_in_torch_is_liger_in_the_interpreter(gpu, dtype, monkeypatch):
+def test_in_torch_as_in_the_interpreter(gpu, dtype, monkeypatch):
     used = set()
     for name, function in list(IN_TORCH.items()):
         monkeypatch.setitem(IN_TORCH, name, lambda a, n=name, f=function: f(a) and (used.add(n) or True))
-    found = _liger_step(dtype)
+    found = _step(dtype)
     assert len(used) == len(IN_TORCH) - 2  # two more for more rows than 32,768
     monkeypatch.setattr("tests.pretended.kernels.IN_TORCH", {})
-    want = _liger_step(dtype)
+    want = _step(dtype)
     for have, true in zip(found, want, strict=True):
         torch.testing.assert_close(have, true, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What Liger's kernels compute, in PyTorch: training launches thousands of them, and the interpreter takes seconds each.
+"""What the kernels that a training step launches compute, in PyTorch: the interpreter takes seconds for each.
 
-Written from what each kernel stores, in the same types; a test compares each with the interpreter. A launch with an
-option that is not written here is interpreted.
+Liger's are written from what each stores, in the same types; TRL has its own for machines without Triton. A test
+compares each with the interpreter. A launch with an option that is not written here is interpreted.
 """
 
 from __future__ import annotations
@@ -129,6 +129,18 @@ def _element_mul(a: Arguments) -> bool:
     return True
 
 
+def _of_trl(name: str) -> Callable[[Arguments], bool]:
+    """TRL's own function in PyTorch, which takes a kernel's arguments in their order."""
+
+    def compute(a: Arguments) -> bool:
+        from trl.kernels import chunked_logprob
+
+        getattr(chunked_logprob, name)(*a.values())
+        return True
+
+    return compute
+
+
 #: Kernel -> what does its work on its arguments by name; False where it does not know an option.
 IN_TORCH: dict[str, Callable[[Arguments], bool]] = {
     "liger_kernel.ops.rms_norm._rms_norm_forward_kernel": _rms_forward,
@@ -140,4 +152,6 @@ IN_TORCH: dict[str, Callable[[Arguments], bool]] = {
     "liger_kernel.ops.rope._triton_rope": _rope,
     "liger_kernel.ops.cross_entropy.liger_cross_entropy_kernel": _cross_entropy,
     "liger_kernel.ops.utils.element_mul_kernel": _element_mul,
+    "trl.kernels.chunked_logprob._forward_kernel": _of_trl("_forward_tile"),
+    "trl.kernels.chunked_logprob._backward_kernel": _of_trl("_backward_tile"),
 }
