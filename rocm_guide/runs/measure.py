@@ -36,10 +36,10 @@ def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str,
 
 def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
     """Token ids of a pair, and where the completion begins. Of a long one the end is judged."""
-    prompt = tokenizer(pair[0]).input_ids
-    # Encoded apart, as TRL does, so that the boundary lies between two tokens whatever the tokenizer would join.
-    after = tokenizer(pair[1], add_special_tokens=False).input_ids
-    ids, start = [*prompt, *after], max(1, len(prompt))
+    # Encoded together, as TRL does; the completion begins where that departs from the prompt alone.
+    prompt, ids = tokenizer(pair[0]).input_ids, tokenizer(pair[0] + pair[1]).input_ids
+    start = next((i for i, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), min(len(prompt), len(ids)))
+    start = max(1, start)
     cut = max(0, len(ids) - longest)
     return ids[cut:], max(1, start - cut)
 

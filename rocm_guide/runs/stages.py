@@ -97,7 +97,7 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
             continue
         rank = shape[0]
         layer = layers.get(layer_name)
-        columns = getattr(layer, "in_features", None)
+        columns = getattr(layer, "in_features", getattr(layer, "nx", None))  # nx: of GPT-2's Conv1D
         if columns != shape[1]:
             has = f"{columns} columns there" if columns else "no such layer"
             fix = "load the base model that it was trained on, or give RUN another name"
@@ -205,7 +205,9 @@ def _trained(run: RunFolder, stage: str, method: str, say: Any) -> Path:
     began, whole = time.perf_counter(), is_course_run(run)
     model, tokenizer = load_model(run.model, seed=run.seed)
     rank, alpha = adapter_size(run.model)
-    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.1, target_modules=list(TARGETS), task_type="CAUSAL_LM")
+    there = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    targets = list(TARGETS) if there.issuperset(TARGETS) else "all-linear"
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.1, target_modules=targets, task_type="CAUSAL_LM")
     data = load_data(run.dataset)
     fields = recipe(run.model, method) | ({} if whole else {"max_steps": 4, "warmup_steps": 0, "packing": False})
     if whole and method == "full":

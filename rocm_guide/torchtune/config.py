@@ -187,7 +187,7 @@ def write_rows(path: str | Path, rows: Any) -> int:
 
     Args:
         rows: a data set, or dictionaries. Columns of other names are mapped where
-            :func:`rocm_guide.zoo.columns.training_rows` knows them; of a conversation the last answer is taken.
+            :func:`rocm_guide.zoo.columns.training_rows` knows them; each answer of a conversation is a row.
 
     Raises:
         GuideError: there are no rows, the columns are unknown, or a row has no question or no answer.
