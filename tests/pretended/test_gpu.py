@@ -48,7 +48,7 @@ def test_afterwards_there_is_none():
     assert accelerator().kind == "cpu"
     with pytest.raises((AssertionError, RuntimeError)):
         torch.ones(2).to("cuda")
-    with pytest.raises(RuntimeError, match="Triton|driver|active"):
+    with pytest.raises(RuntimeError, match="driver"):
         add_one[(1,)](torch.ones(4), torch.ones(4), 4, BLOCK=4)
 
 
@@ -60,7 +60,9 @@ def test_two_devices(gpu):
     for meet in (lambda: on_gpu + on_cpu, lambda: on_cpu.add_(on_gpu), lambda: torch.where(on_gpu > 0, on_gpu, on_cpu)):
         with pytest.raises(RuntimeError, match=TWO_DEVICES):
             meet()
-    with pytest.raises(RuntimeError, match=r"got mat2 is on cpu, different from other tensors on cuda:0 .*wrapper_CUDA_mm"):
+    with pytest.raises(
+        RuntimeError, match=r"got mat2 is on cpu, different from other tensors on cuda:0 .*wrapper_CUDA_mm"
+    ):
         on_gpu @ on_cpu
     with pytest.raises(RuntimeError, match="on the same device, but got indices is on cpu"):
         torch.nn.functional.embedding(torch.tensor([1]), on_gpu)
@@ -97,7 +99,7 @@ def test_a_triton_kernel_refuses_a_tensor_of_the_cpu(gpu):
 
 def test_a_tensor_of_the_gpu_is_no_array(gpu):
     x = torch.ones(3, device="cuda")
-    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()"):
+    with pytest.raises(TypeError, match=r"can't convert cuda:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"):
         x.numpy()
     import numpy as np
 
@@ -140,7 +142,13 @@ def test_made_on_the_gpu(gpu):
         copy.deepcopy(x),
     ]
     assert [t.device for t in made] == [torch.device("cuda", 0)] * len(made)
-    on_cpu = [torch.zeros_like(x, device="cpu"), x.new_zeros(2, device="cpu"), torch.ones(1), x.detach().cpu(), x.to("cpu")]
+    on_cpu = [
+        torch.zeros_like(x, device="cpu"),
+        x.new_zeros(2, device="cpu"),
+        torch.ones(1),
+        x.detach().cpu(),
+        x.to("cpu"),
+    ]
     assert not any(t.is_cuda for t in on_cpu)
     assert x.to("cuda") is x and "device='cuda:0'" in repr(x)
     with torch.device("cuda"):
@@ -278,4 +286,4 @@ def test_in_torch_as_in_the_interpreter(gpu, dtype, monkeypatch):
     monkeypatch.setattr("tests.pretended.kernels.IN_TORCH", {})
     want = _step(dtype)
     for have, true in zip(found, want, strict=True):
-        torch.testing.assert_close(have, true, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(have, true, rtol=16 * torch.finfo(dtype).eps, atol=16 * torch.finfo(dtype).eps)
