@@ -93,7 +93,7 @@ def main() -> None:
         folder = Path(made)
         (folder / "kernel.py").write_text(KERNEL)
         code = "import sys\nfrom pathlib import Path\n"
-        code += "from rocm_guide.mi300x.dry_run.driver import dry_run\n"
+        code += "from cdna.dry_run.driver import dry_run\n"
         code += "sys.path.insert(0, '.')\nwith dry_run('gfx942') as run:\n    import kernel\n    kernel.example()\n"
         code += "Path('kernel.s').write_text(run.launches[0].compiled.assembly)\n"
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)

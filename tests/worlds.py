@@ -26,7 +26,7 @@ WORLDS = {
 }
 #: Those that compile for gfx942 or interpret a kernel; tests/test_worlds.py holds the list against the notebooks.
 NOTEBOOKS = ("09", "10", "13", "14", "15", "16", "17", "18", "19", "20", "22", "26", "27")
-TESTS = ("tests/mi300x", "tests/dojo", "tests/kernels", "tests/measure", "tests/compilation")
+TESTS = ("cdna/tests", "tests/dojo", "tests/kernels", "tests/measure", "tests/compilation")
 
 
 class WorldError(Exception):

@@ -21,9 +21,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cdna.cli.plain_values import read_plain_values
 from rocm_guide import __version__
 from rocm_guide.base import GuideError
-from rocm_guide.cli.plain_values import read_plain_values
 
 __all__ = ["COMMANDS", "NEEDS", "app", "main"]
 

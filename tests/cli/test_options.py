@@ -11,9 +11,9 @@ import pytest
 import typer
 
 import rocm_guide
+from cdna.cli.options import between, out_file, out_folder
 from rocm_guide.cli.course.command import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
-from rocm_guide.cli.options import between, out_file, out_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 RECORDED = Path(__file__).parents[2] / "notebooks/recorded"

@@ -317,7 +317,7 @@ def test_completion_for_other_shells(shell, words):
 def test_long_work_has_a_line_before_and_after_where_no_terminal_is(capsys):
     import time
 
-    from rocm_guide.cli.output import announced
+    from cdna.cli.output import announced
 
     with announced("compiling", after=3600):
         pass
@@ -343,7 +343,7 @@ class Terminal(io.StringIO):
 def test_long_work_has_a_moving_line_on_a_terminal_only(monkeypatch, capsys):
     import time
 
-    from rocm_guide.cli.output import working
+    from cdna.cli.output import working
 
     with working("compiling", after=0) as step:
         step("add, 1 compiled")
@@ -366,7 +366,7 @@ def test_long_work_has_a_moving_line_on_a_terminal_only(monkeypatch, capsys):
 
 def test_inspect_says_what_it_has_compiled(tmp_path):
     pytest.importorskip("triton")
-    from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+    from cdna.cli.inspect.python_file import HowTo, inspect_python
 
     file = tmp_path / "three_kernels.py"
     kernel = "@triton.jit\ndef {0}(x, B: tl.constexpr):\n    tl.store(x + tl.arange(0, B), 1.0)\n\n\n"

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cdna.dry_run.torch_gpu import pretend_torch_device
 from rocm_guide.kernels.fp8.formats import fp8_here
-from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
 
 HERE = Path(__file__).parent
 #: Those that choose among the 8-bit types.

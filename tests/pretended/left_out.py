@@ -41,7 +41,13 @@ SHRUNK: tuple[Shrunk, ...] = (
 )
 
 #: What "random:small" is: Llama-2-7B's shape with its widths and layers divided.
-SMALL_SHAPE = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
+SMALL_SHAPE = {
+    "hidden_size": 256,
+    "intermediate_size": 688,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+}
 
 #: Notebook -> parameters that make a notebook small where its defaults for a GPU are not.
 SMALL: dict[str, dict[str, Any]] = {

@@ -51,7 +51,9 @@ def cells_of(path: Path) -> list[tuple[int, str]]:
 def stale_rows() -> list[tuple[str, str]]:
     """Rows of the tables (notebook, text) whose text is not in exactly one cell."""
     rows = [(row.notebook, row.phrase) for row in (*LEFT_OUT, *CLOCK)] + [(row.notebook, row.large) for row in SHRUNK]
-    return [(number, text) for number, text in rows if sum(text in source for _, source in cells_of(notebook(number))) != 1]
+    return [
+        (number, text) for number, text in rows if sum(text in source for _, source in cells_of(notebook(number))) != 1
+    ]
 
 
 def _listed(table: Sequence[LeftOut], number: str, source: str) -> LeftOut | None:
@@ -75,7 +77,9 @@ def _run(path: Path) -> Iterator[dict[str, Any]]:
             run_cell(room, index, source)
         except (Exception, SystemExit, TooLong) as e:  # noqa: BLE001 - whatever a cell raises is the outcome
             row = _listed(CLOCK, number, source)
-            told |= {"status": "clock", "why": row.why} if row and isinstance(e, AssertionError) else {"status": "failed"}
+            told |= (
+                {"status": "clock", "why": row.why} if row and isinstance(e, AssertionError) else {"status": "failed"}
+            )
             told |= {"error": type(e).__name__, "message": str(e).strip()[:2000], "traceback": traceback.format_exc()}
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)

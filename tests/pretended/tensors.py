@@ -115,7 +115,16 @@ _MAY_MIX: dict[Any, set[str] | None] = {
     _aten._pack_padded_sequence: {"lengths"},
     _aten.record_stream: None,
 }
-_TAKES_SCALARS = {"fill_", "fill", "masked_fill", "masked_fill_", "where", "index_put_", "_index_put_impl_", "index_fill_"}
+_TAKES_SCALARS = {
+    "fill_",
+    "fill",
+    "masked_fill",
+    "masked_fill_",
+    "where",
+    "index_put_",
+    "_index_put_impl_",
+    "index_fill_",
+}
 
 
 def _wide_product(func: Any) -> Callable[..., torch.Tensor]:

@@ -60,7 +60,9 @@ def test_two_devices(gpu):
     for meet in (lambda: on_gpu + on_cpu, lambda: on_cpu.add_(on_gpu), lambda: torch.where(on_gpu > 0, on_gpu, on_cpu)):
         with pytest.raises(RuntimeError, match=TWO_DEVICES):
             meet()
-    with pytest.raises(RuntimeError, match=r"got mat2 is on cpu, different from other tensors on cuda:0 .*wrapper_CUDA_mm"):
+    with pytest.raises(
+        RuntimeError, match=r"got mat2 is on cpu, different from other tensors on cuda:0 .*wrapper_CUDA_mm"
+    ):
         on_gpu @ on_cpu
     with pytest.raises(RuntimeError, match="on the same device, but got indices is on cpu"):
         torch.nn.functional.embedding(torch.tensor([1]), on_gpu)
@@ -140,7 +142,13 @@ def test_made_on_the_gpu(gpu):
         copy.deepcopy(x),
     ]
     assert [t.device for t in made] == [torch.device("cuda", 0)] * len(made)
-    on_cpu = [torch.zeros_like(x, device="cpu"), x.new_zeros(2, device="cpu"), torch.ones(1), x.detach().cpu(), x.to("cpu")]
+    on_cpu = [
+        torch.zeros_like(x, device="cpu"),
+        x.new_zeros(2, device="cpu"),
+        torch.ones(1),
+        x.detach().cpu(),
+        x.to("cpu"),
+    ]
     assert not any(t.is_cuda for t in on_cpu)
     assert x.to("cuda") is x and "device='cuda:0'" in repr(x)
     with torch.device("cuda"):
@@ -226,7 +234,8 @@ def test_attention(gpu, options):
 
 def test_a_dry_run_inside_compiles_as_ever(gpu):
     from rocm_guide.kernels.rows.rms_norm import rms_norm
-    from rocm_guide.mi300x.dry_run import dry_run
+
+    from cdna.dry_run import dry_run
 
     with dry_run() as run:
         rms_norm(torch.empty(8, 64, device="cuda"), torch.empty(64, device="cuda"))
