@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import cdna
 from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, package_folder, write_text
 from rocm_guide.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
@@ -66,10 +67,9 @@ def triton_version() -> str:
 @cache
 def _compiled_from() -> str:
     """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
-    root = package_folder()
     digest = hashlib.sha256()
-    files = [root / "base.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
-    for path in sorted(files):
+    toolkit, kernels = Path(cdna.__file__).resolve().parent, package_folder() / "kernels"
+    for root, path in sorted((root, path) for root in (toolkit, kernels) for path in root.glob("**/*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     chosen = {k: v for k, v in os.environ.items() if k.startswith(_SWITCHES) and k not in _FOLDERS}
     digest.update(json.dumps([triton_version(), sys.version_info[:2], sorted(chosen.items())]).encode())
