@@ -11,6 +11,7 @@ In reading order:
 - ``arch``: The limits of a compute unit (CU) as data, one row per architecture that we compile for.
 - ``compile``: Compile a Triton kernel for an AMD GPU on a machine that has none.
 - ``compile_errors``: What the compiler refuses, in one line that names the reader's own.
+- ``costs``: Cycles that a model charges for each instruction, with the source of every number.
 - ``resources``: What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object
   states it.
 - ``occupancy``: Occupancy: how many waves of a kernel a compute unit can hold, what stops one more, and what would

@@ -55,5 +55,7 @@ def _defined_here(path: Path, parts: tuple[str, ...], root: Path) -> list[str]:
         names = [""]
     if listed and plain.issuperset(names):
         return list(names)
-    module = scan(".".join((TOOLKIT if root == toolkit_folder() else PACKAGE, *parts)), root) if "__all__" in text else None
+    module = (
+        scan(".".join((TOOLKIT if root == toolkit_folder() else PACKAGE, *parts)), root) if "__all__" in text else None
+    )
     return [name for name in module.public if name in module.defined] if module else []

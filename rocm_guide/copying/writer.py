@@ -289,7 +289,7 @@ def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str
     renames = _renames(statements)
     head = [
         "# SPDX-License-Identifier: MIT",
-        f"# {full if package == TOOLKIT else f'{PACKAGE}.{full}'} of the ROCm LLM Guide {__version__}, with what it needs.",
+        f"# {module.name}.{wanted} of the ROCm LLM Guide {__version__}, with what it needs.",
         *([f"# {remark}"] if remark else []),
         f"# Made by: rocm-guide copy {full}",
     ]

@@ -101,7 +101,11 @@ def _imported(path: Path) -> Iterator[str]:
                     yield module + alias.name
             elif isinstance(node, ast.Import):
                 aliases.update(
-                    {a.asname: a.name.removeprefix(_PACKAGE) for a in node.names if a.asname and a.name.startswith((_PACKAGE, _TOOLKIT))}
+                    {
+                        a.asname: a.name.removeprefix(_PACKAGE)
+                        for a in node.names
+                        if a.asname and a.name.startswith((_PACKAGE, _TOOLKIT))
+                    }
                 )
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:

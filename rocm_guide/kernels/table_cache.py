@@ -68,9 +68,9 @@ def triton_version() -> str:
 def _compiled_from() -> str:
     """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
     digest = hashlib.sha256()
-    toolkit, kernels = Path(cdna.__file__).resolve().parent, package_folder() / "kernels"
-    for root, path in sorted((root, path) for root in (toolkit, kernels) for path in root.glob("**/*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for root in (Path(cdna.__file__).resolve().parent, package_folder() / "kernels"):
+        for path in sorted(root.glob("**/*.py")):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     chosen = {k: v for k, v in os.environ.items() if k.startswith(_SWITCHES) and k not in _FOLDERS}
     digest.update(json.dumps([triton_version(), sys.version_info[:2], sorted(chosen.items())]).encode())
     return digest.hexdigest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One matrix product as a ladder of kernels, each complete: notebook 18 shows them, ``rocm-guide measure`` times them.
+"""One matrix product as a ladder of kernels, each complete, from one element at a time to eight waves in turns.
 
 C = A B for contiguous fp16 matrices A (M, K) and B (K, N); C is fp16, the sums are fp32. K must be a multiple of the
 block along K; M and N may be any.

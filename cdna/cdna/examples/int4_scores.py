@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small Triton kernels that notebooks 13 and 16 read, measure and repair: a copy, int4 keys, an unhinted GEMM."""
+"""Small Triton kernels to read, measure and repair: a copy, int4 keys, an unhinted GEMM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["int4_scores_gathered", "int4_scores_planar", "int4_scores_reshaped"]
 
 @triton.jit
 def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """``y = x``. All four streams, with their wrapper: :mod:`rocm_guide.kernels.bandwidth`."""
+    """``y = x``, one wide load and store for each step."""
     for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
         offset = start + tl.arange(0, BLOCK)
         tl.store(y_ptr + offset, tl.load(x_ptr + offset, mask=offset < n), mask=offset < n)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The first rung of notebook 17: a softmax that is correct, reads its row three times, one element per lane and load.
-
-The other rungs are the course's own kernels, in ``rocm_guide.kernels``.
-"""
+"""A softmax that is correct and slow: it reads its row three times, one element per lane and load."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Residual + RMSNorm + FP8: one workgroup of 1,024 threads per row, the row in registers, 128-bit accesses, the sum in
-// packed fp16 instructions, FP8 by packed conversion. The same operation as rocm_guide/kernels/fp8/rmsnorm.py.
+// packed fp16 instructions, FP8 by packed conversion.
 #include "guide.h"
 
 constexpr int ROW_THREADS = 1024;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // SwiGLU + FP8: eight columns for each thread, 128-bit loads of gate and up, the exponential as exp2, FP8 by packed
-// conversion. The same operation as rocm_guide/kernels/fp8/swiglu.py.
+// conversion.
 #include "guide.h"
 
 constexpr int TILE_THREADS = 256, ROW_THREADS = 1024;

@@ -179,7 +179,7 @@ def call_warm(module: str, name: str, *arguments: str, seconds: float | None = N
     finally:
         _IDLE.append(warm)
     if not code:
-        raise ChildError("the process that has the interpreter has ended: try again, or run rocm-guide doctor")
+        raise ChildError("the process that has the interpreter has ended: try again")
     return int(code), next((line for line in reversed(lines) if line), "")
 
 

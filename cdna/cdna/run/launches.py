@@ -101,12 +101,12 @@ def executed_on_gfx942(
         TritonVersionError, DryRunError: see :func:`cdna.dry_run.dry_run`.
 
     >>> import torch
-    >>> from rocm_guide.kernels.softmax import softmax
-    >>> x = torch.tensor([[0.0, 0.0, 0.0, 0.0]])
+    >>> from cdna.examples.rows import softmax_three_passes
+    >>> x, y = torch.zeros(1, 4), torch.empty(1, 4)
     >>> with executed_on_gfx942() as done:
-    ...     y = softmax(x)
+    ...     _ = softmax_three_passes[(1,)](x, y, 4, BLOCK=64)
     >>> y, done.kernels, done.launches[0].result.counters.instructions["valu"] > 10
-    (tensor([[0.2500, 0.2500, 0.2500, 0.2500]]), ['softmax_rows'], True)
+    (tensor([[0.2500, 0.2500, 0.2500, 0.2500]]), ['softmax_three_passes'], True)
     """
     import torch
 

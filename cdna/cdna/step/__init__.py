@@ -5,7 +5,6 @@ In reading order:
 
 - ``state``: The state of a recorded wave, and what one step changes in it.
 - ``record``: Execute one workgroup and keep what one of its waves did: each step as what it changed.
-- ``costs``: What the timeline model charges for each instruction, with the source of every number.
 - ``timeline``: A compute unit's timeline by a stated cost model: which wave issues when, and what it waits for.
 - ``steady``: Cycles of a loop in its steady state: two runs that differ only in their number of turns.
 - ``page``: The stepping page: one self-contained HTML file that plays a recording forwards and backwards.

@@ -13,8 +13,7 @@ from cdna.base import InputError
 from cdna.cli.main import app
 from cdna.cli.step.terminal import play
 from cdna.step.record import record
-from rocm_guide.exercises.inside_a_wave import TWO_LOADS
-from tests.step.test_record import arrays, swap
+from tests.step.test_record import TWO_LOADS, arrays, swap
 
 FILE = """
 import torch

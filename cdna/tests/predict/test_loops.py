@@ -4,11 +4,9 @@
 import matplotlib as mpl
 import pytest
 
-from cdna.explain.banks import bank_access
 from cdna.isa.kernel import parse_asm
 from cdna.predict.loops import loop_budget, loop_rate
 from cdna.predict.specs import HardwareError
-from rocm_guide.hardware.machine_drawings import draw_banks, draw_budget, draw_lane_map
 
 mpl.use("Agg")
 HEAD = '.amdgcn_target "amdgcn-amd-amdhsa--gfx942"\nf:\nL1:\n'
@@ -48,12 +46,3 @@ def test_a_loop_of_matrix_instructions_runs_at_the_peak():
 def test_bad_numbers_are_named(how):
     with pytest.raises(HardwareError, match=next(iter(how))):
         loop_budget(loop("v_add_f32 v7, v7, v7"), **how)
-
-
-def test_drawings_show_what_was_computed():
-    ax = draw_lane_map("v_mfma_f32_16x16x16_f16", "A")
-    assert [t.get_text() for t in ax.texts[:5]] == ["0", "0", "0", "0", "16"]
-    ax = draw_banks(bank_access([128 * lane for lane in range(64)], 4), title="column")
-    assert {t.get_text() for t in ax.texts} == {"32x"} and "64 cycles" in ax.get_title(loc="left")
-    assert draw_budget(loop_budget(loop("v_add_f32 v7, v7, v7")), title="t")
-    mpl.pyplot.close("all")

@@ -8,8 +8,36 @@ import pytest
 
 from cdna.run import RunError, prepare
 from cdna.step.record import StepError, record
-from rocm_guide.exercises.inside_a_wave import TWO_LOADS
 
+#: y[i] = x[i]^2 + x[i + 64]; FIRST and SECOND stand for two counts.
+TWO_LOADS = """
+.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+.type two_loads,@function
+two_loads:
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  v_lshlrev_b32_e32 v1, 2, v0
+  s_waitcnt lgkmcnt(0)
+  global_load_dword v2, v1, s[4:5]
+  global_load_dword v3, v1, s[4:5] offset:256
+  s_waitcnt vmcnt(FIRST)
+  v_mul_f32_e32 v2, v2, v2
+  s_waitcnt vmcnt(SECOND)
+  v_add_f32_e32 v2, v2, v3
+  global_store_dword v1, v2, s[6:7]
+  s_endpgm
+.amdgpu_metadata
+amdhsa.kernels:
+  - .args:
+      - .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+    .max_flat_workgroup_size: 64
+    .name:           two_loads
+.end_amdgpu_metadata
+"""
 LDS = """
 .amdgcn_target "amdgcn-amd-amdhsa--gfx942"
 .type swap,@function

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The figures of ``cdna inspect --html``, drawn in the house style and put inline as SVG."""
+"""The figures of ``cdna inspect --html``, put inline as SVG."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from cdna.inspection import Inspection
 
 __all__ = ["figures", "page"]
+
+#: Colours that people who do not see all of them can tell apart (Okabe and Ito).
+_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B", "#F0E442")
+_STYLE = {
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "grid.color": "#DDDDDD",
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}
 
 
 def _svg(figure: Any) -> str:
@@ -30,18 +46,20 @@ def _staircase(one: Inspection) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     from cdna.occupancy import occupancy
-    from rocm_guide.plots import house_style, staircase
 
-    house_style()
     o = one.occupancy
     assert o is not None
     figure, ax = plt.subplots(figsize=(5.6, 3.4))
     xs = list(range(8, 513, 8))
     kwargs: dict[str, Any] = {"waves_per_workgroup": o.waves_per_workgroup, "sgprs": o.sgprs, "arch": o.arch}
     ys = [occupancy(x, o.lds, **kwargs).waves_per_simd for x in xs]
-    marks = {f"{one.name}: {o.vgprs} VGPRs, {o.waves_per_simd:g} waves": (float(o.vgprs), o.waves_per_simd)}
     # At 9 to 16 registers the hardware gives 16: the step of a count begins just above the one before.
-    staircase([x - 7 for x in xs], ys, x="VGPRs per lane", y="waves per SIMD", title="Occupancy", marks=marks, ax=ax)
+    ax.step([x - 7 for x in xs], ys, where="post", color=_PALETTE[0])
+    mark = f"{one.name}: {o.vgprs} VGPRs, {o.waves_per_simd:g} waves"
+    ax.plot([o.vgprs], [o.waves_per_simd], "o", color=_PALETTE[1], label=mark)
+    ax.legend()
+    ax.set(xlabel="VGPRs per lane", ylabel="waves per SIMD", title="Occupancy")
+    ax.set_ylim(bottom=0)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_title(
         f"{o.lds:,} B LDS, {o.waves_per_workgroup} waves per workgroup", loc="right", fontsize=8, fontweight="normal"
@@ -52,20 +70,17 @@ def _staircase(one: Inspection) -> Any:
 def _mix(one: Inspection) -> Any:
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
-
-    house_style()
     k = one.kernel
     assert k is not None
     mix, inside = k.mix(), k.mix(in_loops=True)
     figure, ax = plt.subplots(figsize=(5.6, 3.4))
     names = list(mix)
-    ax.barh(names, [inside.get(n, 0) for n in names], color=PALETTE[1], label="in loops")
+    ax.barh(names, [inside.get(n, 0) for n in names], color=_PALETTE[1], label="in loops")
     ax.barh(
         names,
         [mix[n] - inside.get(n, 0) for n in names],
         left=[inside.get(n, 0) for n in names],
-        color=PALETTE[0],
+        color=_PALETTE[0],
         label="outside",
     )
     ax.invert_yaxis()
@@ -79,21 +94,18 @@ def _mix(one: Inspection) -> Any:
 def _widths(one: Inspection) -> Any | None:
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
-
     k = one.kernel
     assert k is not None
     rows = {f"{kind} {access}": k.widths(kind, access) for kind in ("global", "lds") for access in ("load", "store")}
     rows = {name: row for name, row in rows.items() if row}
     if not rows:
         return None
-    house_style()
     figure, ax = plt.subplots(figsize=(5.6, 2.8))
     widths = sorted({bits for row in rows.values() for bits in row})
     left = dict.fromkeys(rows, 0)
     for n, bits in enumerate(widths):
         counts = [rows[name].get(bits, 0) for name in rows]
-        ax.barh(list(rows), counts, left=list(left.values()), color=PALETTE[n % len(PALETTE)], label=f"{bits} bits")
+        ax.barh(list(rows), counts, left=list(left.values()), color=_PALETTE[n % len(_PALETTE)], label=f"{bits} bits")
         left = {name: at + c for (name, at), c in zip(left.items(), counts, strict=True)}
     ax.invert_yaxis()
     ax.set_xlabel("instructions in the code")
@@ -108,7 +120,7 @@ def figures(one: Inspection) -> list[str]:
     import matplotlib as mpl
 
     found = []
-    with mpl.rc_context():
+    with mpl.rc_context(_STYLE):
         mpl.use("Agg", force=False)
         if one.occupancy is not None:
             found.append(_svg(_staircase(one)))
