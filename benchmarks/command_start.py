@@ -71,7 +71,9 @@ def cpu_seconds(words: list[str], folder: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *words]
     # As in any installation, Python keeps what it compiled of the package's text.
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPATH": str(ROOT)}
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
+        "PYTHONPATH": f"{ROOT}:{ROOT}/cdna"
+    }
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 1):

@@ -807,7 +807,7 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f"rmdir {gone} && exec {sys.executable} -m rocm_guide.cli.main list"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/cdna"}
     done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=gone, env=env)
     one_line(done, "has been removed")
 

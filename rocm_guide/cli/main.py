@@ -18,7 +18,7 @@ from cdna.cli.program import Commands, Examples, lazy_group, run_program
 from rocm_guide import __version__
 from rocm_guide.base import GuideError
 
-__all__ = ["COMMANDS", "NEEDS", "app", "main"]
+__all__ = ["COMMANDS", "NEEDS", "PLACES", "app", "examples", "main"]
 
 # name -> (module in this folder, what it does)
 COMMANDS = {
@@ -64,12 +64,15 @@ _COMPLETE = "_ROCM_GUIDE_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
-def _places() -> Commands:
-    """The commands with the whole names of their modules."""
-    return {n: (m if m.startswith("cdna.") else f"rocm_guide.cli.{m}", words) for n, (m, words) in COMMANDS.items()}
+# The same with the whole names of the modules; two of them are the toolkit's.
+PLACES: Commands = {
+    name: (module if module.startswith("cdna.") else f"rocm_guide.cli.{module}", words)
+    for name, (module, words) in COMMANDS.items()
+}
 
 
-def _examples() -> Examples:
+def examples() -> Examples:
+    """Return the examples of every command's help."""
     from cdna.cli.main import EXAMPLES as OF_CDNA
     from rocm_guide.cli.examples import EXAMPLES
 
@@ -77,7 +80,7 @@ def _examples() -> Examples:
 
 
 app = typer.Typer(
-    cls=lazy_group(_places(), _examples),
+    cls=lazy_group(PLACES, examples),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

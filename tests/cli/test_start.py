@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rocm_guide
-from rocm_guide.cli.examples import EXAMPLES
-from rocm_guide.cli.main import COMMANDS, NEEDS, find_command, main
+from cdna.cli.program import find_command
+from rocm_guide.cli.main import COMMANDS, NEEDS, PLACES, examples, main
 from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
 from rocm_guide.installation import install_fix, missing_library
 
@@ -20,7 +20,7 @@ ROOT = Path(rocm_guide.__file__).parents[1]
 SAMPLES = Path(__file__).parents[1] / "samples"
 RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
 HEAVY = ("torch", "transformers", "triton", "matplotlib", "numpy", "papermill", "datasets", "pydantic")
-ENV = dict(os.environ, PYTHONPATH=str(ROOT))
+ENV = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT}/cdna")
 
 LIGHT = [
     "--help",
@@ -129,7 +129,7 @@ def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
 def test_the_fix_in_a_clone_and_for_a_wheel(monkeypatch):
     from rocm_guide import installation
 
-    assert install_fix(["torch"]).startswith('pip install -e ".[course]" in ')
+    assert install_fix(["torch"]).startswith('pip install -e ./cdna -e ".[course]" in ')
     monkeypatch.setattr(installation, "clone_folder", lambda: None)
     monkeypatch.setattr(installation, "_requirements", lambda: {"torch": "torch>=2.11,<2.14"})
     assert install_fix(["torch", "psutil"]) == 'pip install "torch>=2.11,<2.14" psutil'
@@ -152,8 +152,8 @@ def every_command():
         for name, child in getattr(command, "commands", {}).items():
             yield from walk(f"{path} {name}", child)
 
-    for name, (module, _) in COMMANDS.items():
-        yield from walk(name, find_command(importlib.import_module(f"rocm_guide.cli.{module}"), name))
+    for name, (module, _) in PLACES.items():
+        yield from walk(name, find_command(importlib.import_module(module), name, examples()))
 
 
 def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeypatch):
@@ -163,16 +163,18 @@ def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeyp
     import shlex
 
     paths = dict(every_command())
-    assert set(paths) == set(EXAMPLES)
-    for path, examples in EXAMPLES.items():
+    assert set(paths) == set(examples())
+    for path, lines in examples().items():
         assert "Examples:" in paths[path].epilog
-        for line, _ in examples:
+        for line, _ in lines:
             words = shlex.split(line)
-            assert words[0] == "rocm-guide" and words[1] == path.split()[0], line
+            assert (
+                words[0] == ("cdna" if path in ("inspect", "step") else "rocm-guide") and words[1] == path.split()[0]
+            ), line
             # An example of a group shows one of its commands.
             own = next(p for p in sorted(paths, key=len, reverse=True) if words[1:][: len(p.split())] == p.split())
             rest = words[1 + len(own.split()) :]
-            module = importlib.import_module(f"rocm_guide.cli.{COMMANDS[words[1]][0]}")
+            module = importlib.import_module(PLACES[words[1]][0])
             rest = getattr(module, "prepare", list)(rest)
             if rest:
                 paths[own].make_context(own, rest, resilient_parsing=False)

@@ -24,7 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 from cdna.base import InputError
 from cdna.cli.plain_values import read_plain_values
 
-__all__ = ["Commands", "Examples", "lazy_group", "run_program"]
+__all__ = ["Commands", "Examples", "find_command", "lazy_group", "run_program"]
 
 #: Name of a command -> (module with its function, what it does).
 Commands = Mapping[str, tuple[str, str]]
@@ -65,13 +65,13 @@ def lazy_group(commands: Commands, examples: Callable[[], Examples]) -> type[Typ
             module = importlib.import_module(commands[command.name][0])
             # A module may rewrite its arguments, for what the option parser cannot express.
             prepare = getattr(module, "prepare", list)
-            return name, _find_command(module, command.name, examples()), prepare(rest)
+            return name, find_command(module, command.name, examples()), prepare(rest)
 
     return LazyGroup
 
 
-def _find_command(module: ModuleType, name: str, examples: Examples) -> Any:
-    """The typer function, or the group, that ``module`` has for the command ``name``, with its examples."""
+def find_command(module: ModuleType, name: str, examples: Examples) -> Any:
+    """Return the typer function, or the group, that ``module`` has for the command ``name``, with its examples."""
     group = getattr(module, "app", None)
     if isinstance(group, typer.Typer):
         command = typer.main.get_command(group)

@@ -2,9 +2,9 @@
 """The HIP kernels as torch operators on a machine with ROCm: built by hipcc on first use, or ahead of time.
 
 ``build_extension()`` compiles and loads them; ``hip_extension/setup.py`` beside this package makes a package of them.
-We had no MI300X: the kernels were compiled for gfx942, read, and run on a CPU, their launchers checked against the headers
-of HIP 5.2, the binding against those of torch, torch's build steps with a stand-in for hipcc. The real build, and every
-time on a GPU, is yours to see.
+We had no MI300X: the kernels were compiled for gfx942, read, and run on a CPU, their launchers checked against the
+headers of HIP 5.2, the binding against those of torch, torch's build steps with a stand-in for hipcc. The real build,
+and every time on a GPU, is yours to see.
 """
 
 from __future__ import annotations
