@@ -191,6 +191,21 @@ def _parse_type(kernel: str, name: str, text: str) -> tuple[str, Any]:
     return ty, ("D" if "16" in hints else "") + ("S" if "2g" in hints and ty.startswith("*") else "")
 
 
+#: numpy's types -> Triton's; those of 16 and 8 bits that numpy lacks are given as text.
+_OF_NUMPY = {
+    "bool": "i1",
+    **{f"{kind}int{bits}": f"{kind or 'i'}{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"fp{bits}" for bits in (16, 32, 64)},
+}
+
+
+def _type_of_array(kernel: str, name: str, array: Any) -> str:
+    """Return the type of a numpy array with the hints that the JIT derives from a tensor in the same place."""
+    if (ty := _OF_NUMPY.get(str(array.dtype))) is None:
+        raise SignatureError(f"{kernel}: {name} is an array of {array.dtype}; use {', '.join(_OF_NUMPY)}")
+    return f"*{ty}" + ":16" * (array.ctypes.data % 16 == 0) + ":2g" * (array.nbytes < 1 << 31)
+
+
 def _bind(
     fn: Any, backend: Any, arguments: dict[str, Any], constants: set[str], options: dict[str, Any]
 ) -> tuple[Any, ...]:
@@ -234,9 +249,9 @@ def compile_kernel(
     Args:
         fn: a ``@triton.jit`` function (autotune and heuristics wrappers are looked through).
         signature: what each run-time argument is, by name or in order. Either an example value, which the JIT
-            specialises as in a real launch (a torch tensor, meta tensors included, or a number), or a type in Triton's
-            spelling with hints: ``"*fp16:16:2g"`` is a pointer to fp16 that is 16-byte aligned and whose tensor is
-            smaller than 2 GiB (so that buffer instructions can be used), ``"i32:16"`` a multiple of 16.
+            specialises as in a real launch (a numpy array, a torch tensor, meta tensors included, or a number), or a
+            type in Triton's spelling with hints: ``"*fp16:16:2g"`` is a pointer to fp16 that is 16-byte aligned and
+            whose tensor is smaller than 2 GiB (so that buffer instructions can be used), ``"i32:16"`` a multiple of 16.
         constants: values of the ``tl.constexpr`` parameters.
         num_warps, num_stages, options: Triton's compile options, AMD's own among them (``waves_per_eu``,
             ``matrix_instr_nonkdim``, ``kpack``, ``enable_fp_fusion``, ...).
@@ -247,9 +262,9 @@ def compile_kernel(
         CompileError: Triton refused the kernel or an option.
         ArchError: an architecture without limits.
 
-    >>> import torch
+    >>> import numpy as np
     >>> from cdna.examples.tuning import scale_rows
-    >>> x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
+    >>> x = np.empty((4096, 4096), np.float16)
     >>> k = compile_kernel(scale_rows, [x, x, 2.0, 4096], {"BLOCK": 2048})
     >>> k.name, k.arch, "buffer_load_dwordx4" in k.assembly
     ('scale_rows', 'gfx942', True)
@@ -266,7 +281,10 @@ def compile_kernel(
         if len(signature) > len(free):
             raise SignatureError(f"{fn.__name__}: {len(signature)} arguments for {len(free)} ({', '.join(free)})")
         signature = dict(zip(free, signature, strict=False))
-    arguments = {**signature, **(constants or {})}
+    arguments = {
+        name: _type_of_array(fn.__name__, name, value) if type(value).__name__ == "ndarray" else value
+        for name, value in {**signature, **(constants or {})}.items()
+    }
     if unknown := [name for name in arguments if name not in fn.arg_names]:
         raise SignatureError(f"{fn.__name__} has no parameter {unknown[0]!r}; it has {', '.join(fn.arg_names)}")
     target = GPUTarget("hip", row.name, row.wave_size)

@@ -125,10 +125,10 @@ def kernel_report(compiled: Compiled, grid: Sequence[int] | None = None) -> Kern
     Raises:
         ElfError, IsaError: the compiler's output could not be read.
 
-    >>> import torch
+    >>> import numpy as np
     >>> from cdna.compile import compile_kernel
     >>> from cdna.examples.tuning import scale_rows
-    >>> x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
+    >>> x = np.empty((4096, 4096), np.float16)
     >>> r = kernel_report(compile_kernel(scale_rows, [x, x, 2.0, 4096], {"BLOCK": 2048}), grid=(128,))
     >>> r.occupancy.waves_per_simd, r.isa.global_loads, [f.rule for f in r.findings]
     (8.0, {128: 1}, ['grid'])

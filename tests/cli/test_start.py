@@ -109,7 +109,7 @@ def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
         "tunable plan random:llama-2-7b": "torch",
         f"tunable explain {untuned} --model random:llama-2-7b": "torch",
         "profile work.py": "torch",
-        "inspect work.py": "torch",
+        "inspect work.py": "triton",
         "run 01": "papermill",
         "store 01": "papermill",
         "lab": "jupyterlab",

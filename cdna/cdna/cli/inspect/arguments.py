@@ -7,11 +7,11 @@ import ast
 import math
 import re
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdna.base import InputError, shown
 
-__all__ = ["InspectError", "argument", "compile_option", "literal", "split"]
+__all__ = ["InspectError", "Tensor", "argument", "compile_option", "literal", "split"]
 
 
 class InspectError(InputError):
@@ -83,35 +83,70 @@ def compile_option(word: str) -> tuple[str, Any]:
 
 _ELEMENTS = 1 << 42
 _TENSOR = re.compile(r"(\w+)\[([\d\s,]*)\]")
-_DTYPES = {
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "u8": "uint8",
-    "i1": "bool",
-    "fp8e4nv": "float8_e4m3fn",
-    "fp8e4b8": "float8_e4m3fnuz",
-    "fp8e5": "float8_e5m2",
-    "fp8e5b16": "float8_e5m2fnuz",
+#: Triton's types and torch's names for them, with the bytes of an element.
+_TYPES = {
+    "fp16": ("float16", 2),
+    "bf16": ("bfloat16", 2),
+    "fp32": ("float32", 4),
+    "fp64": ("float64", 8),
+    "i8": ("int8", 1),
+    "i16": ("int16", 2),
+    "i32": ("int32", 4),
+    "i64": ("int64", 8),
+    "u8": ("uint8", 1),
+    "i1": ("bool", 1),
+    "fp8e4nv": ("float8_e4m3fn", 1),
+    "fp8e4b8": ("float8_e4m3fnuz", 1),
+    "fp8e5": ("float8_e5m2", 1),
+    "fp8e5b16": ("float8_e5m2fnuz", 1),
 }
+_NAMES = {torchs: tritons for tritons, (torchs, _) in _TYPES.items()}
 
 
-def argument(text: str) -> Any:
+class Tensor(NamedTuple):
+    """A tensor that is asked for: Triton's type of its elements, and its sizes."""
+
+    type: str
+    shape: tuple[int, ...]
+
+    @property
+    def signature(self) -> str:
+        """Its type for the compiler, with the hints that the JIT derives from an allocation of this size.
+
+        >>> Tensor("fp16", (4096, 4096)).signature
+        '*fp16:16:2g'
+        """
+        return f"*{self.type}:16" + ":2g" * (math.prod(self.shape) * _TYPES[self.type][1] < 1 << 31)
+
+    def random(self) -> Any:
+        """Return a numpy array of random values, always the same; types that numpy lacks lie in integers as wide."""
+        import numpy as np
+
+        rng, name = np.random.default_rng(0), _TYPES[self.type][0]
+        if self.type == "bf16":
+            values = (rng.standard_normal(self.shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        elif self.type.startswith("fp8"):  # no NaN and no infinity in any of the four formats
+            values = (rng.integers(1, 0x60, self.shape) | rng.integers(0, 2, self.shape) << 7).astype(np.uint8)
+        elif self.type.startswith("fp"):
+            values = rng.standard_normal(self.shape).astype(name)
+        else:
+            values = rng.integers(0, 2 if name == "bool" else 100, self.shape).astype(name)
+        # At the start of a line of memory, as a GPU's allocations are: otherwise counts of lines would vary.
+        raw = np.empty(values.nbytes + 256, np.uint8)
+        start = -raw.ctypes.data % 256
+        placed = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+        placed[...] = values
+        return placed
+
+
+def argument(text: str) -> Tensor | bool | int | float | str:
     """A run-time argument: ``fp16[4096,4096]`` (a tensor), ``4096`` or ``2.0`` (a value), or a type of Triton's."""
     if m := _TENSOR.fullmatch(text):
-        import torch
-
-        dtype = getattr(torch, _DTYPES.get(m[1], m[1]), None)
-        if not isinstance(dtype, torch.dtype):
+        if (dtype := _NAMES.get(m[1], m[1])) not in _TYPES:
             raise InspectError(f"{shown(text, 60)}: no tensor type; write for example fp16[4096,4096]")
         sizes = [int(n) for n in m[2].replace(" ", "").split(",") if n.isascii() and n.isdigit() and len(n) < 16]
         if len(sizes) != len([n for n in m[2].split(",") if n.strip()]) or math.prod(sizes) > _ELEMENTS:
             raise InspectError(f"{shown(text, 60)}: sizes are whole numbers, and a tensor has at most 2^42 elements")
-        return torch.empty(sizes, dtype=dtype, device="meta")
+        return Tensor(dtype, tuple(sizes))
     value = literal(text)
     return value if isinstance(value, (bool, int, float)) else text

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from cdna.base import InputError, shown
-from cdna.cli.inspect.arguments import InspectError, argument, literal, split
+from cdna.cli.inspect.arguments import InspectError, Tensor, argument, literal, split
 from cdna.compile import Compiled, compile_kernel, unwrap_kernel
 from cdna.compile import SignatureError as _SignatureError
 from cdna.dry_run.driver import dry_run
@@ -98,7 +98,8 @@ def _hint(path: Path, name: str, kernel: Any) -> str:
 
 def compile_typed(kernel: Any, how: HowTo, arch: str) -> Iterator[Compiled]:
     """Compile by types; an autotuned kernel once for each configuration that leaves the given constants as they are."""
-    arguments = {k: argument(v) for k, v in (split(t, "--arg") for t in how.arguments)}
+    asked = {k: argument(v) for k, v in (split(t, "--arg") for t in how.arguments)}
+    arguments = {k: v.signature if isinstance(v, Tensor) else v for k, v in asked.items()}
     constants = {k: literal(v) for k, v in (split(t, "--const") for t in how.constants)}
     missing = [p for p in unwrap_kernel(kernel).params if p.name not in arguments and p.name not in constants]
     configs = getattr(kernel, "configs", None) or []
@@ -114,8 +115,16 @@ def compile_typed(kernel: Any, how: HowTo, arch: str) -> Iterator[Compiled]:
         yield compile_kernel(kernel, arguments, constants, arch=arch, **how.options)
 
 
+def has_torch() -> bool:
+    """Return whether torch is installed: a program that launches kernels needs it, a kernel with types does not."""
+    return importlib.util.find_spec("torch") is not None
+
+
 def run_launches(module: ModuleType, how: HowTo, path: Path) -> None:
     """Run the launch expression, or the file's example(), inside a dry run."""
+    what = f"--call {how.call!r}" if how.call else f"example() of {path.name}"
+    if not has_torch():
+        raise InspectError(f"{what} needs torch, which is not installed: pip install torch, or give --arg and --const")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the code prints must not get into --json
             if how.call:
@@ -128,7 +137,6 @@ def run_launches(module: ModuleType, how: HowTo, path: Path) -> None:
     except InputError:
         raise
     except (Exception, SystemExit) as e:
-        what = f"--call {how.call!r}" if how.call else f"example() of {path.name}"
         raise InspectError(f"{what} failed: {type(e).__name__}: {_line(e)}") from e
 
 
@@ -160,7 +168,10 @@ def inspect_python(
         InspectError: no way to launch is given, no such kernel, or the file's own code failed.
         InputError: Triton is missing or unchecked, or refused the kernel.
     """
-    with dry_run(arch, device="meta" if how.meta else "cpu") as run, _compiled(progress):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_compiled(progress))
+        # Without torch nothing can be launched here, so that types are the only way.
+        run = stack.enter_context(dry_run(arch, device="meta" if how.meta else "cpu")) if has_torch() else None
         module = load_module(path)
         kernels = kernels_of(module)
         if kernel and kernel not in kernels and not how.call and not hasattr(module, "example"):
@@ -175,7 +186,7 @@ def inspect_python(
             )
         if not typed and (how.call or callable(getattr(module, "example", None))):
             run_launches(module, how, path)
-    if not typed and (run.launches or run.failures):
+    if run is not None and not typed and (run.launches or run.failures):
         # An autotuner's trial and the launch that follows are the same code: shown once.
         chosen = {(x.kernel, x.grid, x.compiled.assembly): x for x in run.launches if not kernel or x.kernel == kernel}
         if not chosen:

@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdna.base import InputError, read_regular, shown
-from cdna.cli.inspect.arguments import InspectError, argument, split
-from cdna.cli.inspect.python_file import HowTo, compile_typed, kernels_of, load_module, run_launches
+from cdna.cli.inspect.arguments import InspectError, Tensor, argument, split
+from cdna.cli.inspect.python_file import (
+    HowTo,
+    compile_typed,
+    has_torch,
+    kernels_of,
+    load_module,
+    run_launches,
+)
 
 if TYPE_CHECKING:
     from cdna.compile import Compiled
@@ -45,22 +54,17 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 def _value(name: str, text: str) -> Any:
-    """A run-time argument with data in it: random values (seed 0) for a tensor."""
-    import torch
-
+    """A run-time argument with data in it: random values, always the same, for a tensor."""
     value = argument(text)
     if isinstance(value, str):
         raise InspectError(
             f"--arg {name}={shown(text, 60)}: to execute, a size is needed, as in fp16[1024,64], or a value"
         )
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         return value
-    if value.numel() > _MAX_VALUES:
+    if math.prod(value.shape) > _MAX_VALUES:
         raise InspectError(f"--arg {name}={shown(text, 60)}: at most 2^26 elements are executed here")
-    made = torch.Generator().manual_seed(0)
-    if value.dtype.is_floating_point:
-        return torch.randn(value.shape, generator=made).to(value.dtype)
-    return torch.randint(0, 2 if value.dtype == torch.bool else 100, value.shape, generator=made).to(value.dtype)
+    return value.random()
 
 
 def _typed(how: HowTo) -> dict[str, Any]:
@@ -72,8 +76,6 @@ def _no_grid(path: Path) -> InputError:
 
 
 def _python(path: Path, kernel: str, how: HowTo, grid: tuple[int, ...] | None) -> Launched:
-    import torch
-
     from cdna.compiler_key import quick_compiler_key
     from cdna.dry_run.driver import dry_run
     from cdna.run import run
@@ -86,12 +88,12 @@ def _python(path: Path, kernel: str, how: HowTo, grid: tuple[int, ...] | None) -
             return
         free = {n: v for n, v in arguments.items() if compiled.signature[n] != "constexpr"}
         if kernel in ("", compiled.name):
-            kept = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in free.items()}
+            kept = {n: v.clone() if hasattr(v, "clone") else v for n, v in free.items()}
             found.append(Launched(compiled, launched, kept))
         else:
             run(compiled, launched, free)
 
-    with quick_compiler_key(), dry_run("gfx942", on_launch=on_launch):
+    with quick_compiler_key(), dry_run("gfx942", on_launch=on_launch) if has_torch() else contextlib.nullcontext():
         module = load_module(path)
         kernels = kernels_of(module)
         if not (how.arguments or how.constants) and (how.call or callable(getattr(module, "example", None))):
