@@ -203,7 +203,7 @@ def _type_of_array(kernel: str, name: str, array: Any) -> str:
     """Return the type of a numpy array with the hints that the JIT derives from a tensor in the same place."""
     if (ty := _OF_NUMPY.get(str(array.dtype))) is None:
         raise SignatureError(f"{kernel}: {name} is an array of {array.dtype}; use {', '.join(_OF_NUMPY)}")
-    return f"*{ty}" + ":16" * (array.ctypes.data % 16 == 0) + ":2g" * (array.nbytes < 1 << 31)
+    return f"*{ty}{':16' if array.ctypes.data % 16 == 0 else ''}{':2g' if array.nbytes < 1 << 31 else ''}"
 
 
 def _bind(
