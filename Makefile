@@ -5,6 +5,7 @@
 #   make test        lint, types, unit tests, doctests, notebooks
 #   make lab         open the notebooks in JupyterLab
 #   make install     only the installation of the three above: afterwards they need no network
+#   make wheels      the course and cdna as wheels, in build/wheels
 #   make site        the course as pages for a browser, in build/site; no network is needed to build or to read them
 #   make site-check  those pages in Chromium: requests, errors, contrast, keyboard
 #   make images-check  both images built and run, with buildah (docs/hub.md says what that needs)
@@ -20,7 +21,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site site-check site-libraries install notebooks worlds hub images-check quantization torchtune
+.PHONY: help course test lab wheels site site-check site-libraries install notebooks worlds hub images-check quantization torchtune
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -38,9 +39,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 # The requirements of an extra without torch and triton, for environments that bring their own builds of them.
 define OTHERS
-import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-x = p["optional-dependencies"]; seen = [*p["dependencies"], *x["course"], *x[sys.argv[1]]]; \
-own = ("torch>", "triton>", "rocm-guide", "liger"); print("\n".join(r for r in seen if not r.startswith(own)))
+import sys, tomllib; p, c = (tomllib.load(open(f, "rb"))["project"] for f in ("pyproject.toml", "cdna/pyproject.toml")); \
+x = p["optional-dependencies"]; seen = [*c["dependencies"], *p["dependencies"], *x["course"], *x[sys.argv[1]]]; \
+own = ("torch>", "triton>", "rocm-guide", "cdna", "liger"); print("\n".join(r for r in seen if not r.startswith(own)))
 endef
 
 # The pins, without triton's where the build of torch that is installed names its own (those of the package index do).
@@ -70,7 +71,9 @@ OWN_TORCH := $(or $(filter none,$(VENV)),$(filter-out file,$(origin ROCM_GUIDE_T
 # Byte-compiling every module of torch and transformers takes longer than copying them, and a course imports few of them:
 # those are compiled when they are first imported ($(STATE)/imported does that for most).
 PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check --no-compile
-DEFINED := pyproject.toml rocm_guide/data/constraints.txt
+DEFINED := pyproject.toml cdna/pyproject.toml rocm_guide/data/constraints.txt
+# Both packages as they lie here, for what runs before they are installed, or in another environment.
+HERE := PYTHONPATH=.:cdna
 # Libraries in folders of their own: rocm_guide/doctor/own_folders.py says which, where and why.
 OWN_FOLDERS := quantization torchtune
 BESIDE := $(STATE)/imported $(OWN_FOLDERS)
@@ -107,6 +110,8 @@ test:
 	trap 'kill $$types 2>/dev/null || true' EXIT; \
 	wrong=0; $(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS) || wrong=$$?; \
 	wait $$types || wrong=$$?; cat $(STATE)/types; exit $$wrong
+	@echo "pytest: cdna, its examples and tests"
+	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules cdna/cdna cdna/tests $(PYTEST_OPTIONS)
 	@echo "pytest: unit tests and notebooks"
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 	@echo "ran in $$(($$(date +%s) - $$(cat $(STATE)/began))) s"
@@ -134,6 +139,12 @@ lab:
 	$(call ready,$(STATE)/lab $(BESIDE))
 	@$(RUN) lab
 
+# What an earlier build left behind would go into the wheel.
+wheels: | $(STATE)/python
+	@rm -rf build/lib build/bdist* cdna/build
+	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps $(OWN_BUILD) -w build/wheels ./cdna .
+	@ls build/wheels/*.whl
+
 site:
 	$(call ready,$(STATE)/course site-libraries)
 	@$(PY) -m docs.site.build
@@ -160,8 +171,8 @@ $(HUB)/installed: hub/requirements.txt hub/proxy/package-lock.json | $(STATE)/py
 	@echo "installing JupyterHub in an environment of its own (once)"
 	@$(PY) -m venv $(HUB)
 	@$(HUB)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r hub/requirements.txt
-	@PYTHONPATH=. $(HUB)/bin/python -m rocm_guide.hub.proxy $(HUB) hub/proxy
-	@PYTHONPATH=. $(HUB)/bin/python -m rocm_guide.hub.kernel $(HUB) "$$(command -v $(PY))" >/dev/null
+	@$(HERE) $(HUB)/bin/python -m rocm_guide.hub.proxy $(HUB) hub/proxy
+	@$(HERE) $(HUB)/bin/python -m rocm_guide.hub.kernel $(HUB) "$$(command -v $(PY))" >/dev/null
 # Learners may not write here: what their servers import is compiled now.
 	@$(HUB)/bin/python -P hub/singleuser/server.py --version >/dev/null
 	@touch $@ $(STATE)/news
@@ -207,12 +218,12 @@ $(STATE)/%: $(STATE)/torch $(DEFINED)
 	@echo "installing what $* needs$(if $(OWN_TORCH), beside your torch) (once)"
 ifeq ($(OWN_TORCH),)
 	@$(PY) -c '$(PINNED)' > $(STATE)/constraints.txt
-	@$(PIP) $(OWN_BUILD) -c $(STATE)/constraints.txt -e ".[$*]"
+	@$(PIP) $(OWN_BUILD) -c $(STATE)/constraints.txt -e ./cdna -e ".[$*]"
 else
 	@grep -vE '^(torch|triton)==' rocm_guide/data/constraints.txt > $(STATE)/constraints.txt
 	@$(PY) -c '$(OTHERS)' $* > $(STATE)/$*.txt
 	@$(PIP) -c $(STATE)/constraints.txt -r $(STATE)/$*.txt
-	@$(PIP) $(OWN_BUILD) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e .
+	@$(PIP) $(OWN_BUILD) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e ./cdna -e .
 	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
 endif
 	@touch $@ $(STATE)/news
@@ -228,7 +239,7 @@ $(STATE)/imported: $(STATE)/course
 
 # Done in a blink when it is there; it needs no library of the course.
 $(OWN_FOLDERS): | $(STATE)/python
-	@$(PY) -m rocm_guide.doctor.own_folders $@ --news $(STATE)/news
+	@$(HERE) $(PY) -m rocm_guide.doctor.own_folders $@ --news $(STATE)/news
 
 site-libraries: | $(STATE)/python
-	@$(PY) -m docs.site.build --libraries --news $(STATE)/news
+	@$(HERE) $(PY) -m docs.site.build --libraries --news $(STATE)/news

@@ -71,7 +71,9 @@ def cpu_seconds(words: list[str], folder: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *words]
     # As in any installation, Python keeps what it compiled of the package's text.
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPATH": str(ROOT)}
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
+        "PYTHONPATH": f"{ROOT}:{ROOT}/cdna"
+    }
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 1):
@@ -93,7 +95,7 @@ def main() -> None:
         folder = Path(made)
         (folder / "kernel.py").write_text(KERNEL)
         code = "import sys\nfrom pathlib import Path\n"
-        code += "from rocm_guide.mi300x.dry_run.driver import dry_run\n"
+        code += "from cdna.dry_run.driver import dry_run\n"
         code += "sys.path.insert(0, '.')\nwith dry_run('gfx942') as run:\n    import kernel\n    kernel.example()\n"
         code += "Path('kernel.s').write_text(run.launches[0].compiled.assembly)\n"
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)

@@ -17,14 +17,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rocm_guide.mi300x.ir.program import parse_ir
-from rocm_guide.mi300x.isa.kernel import parse_asm
+from cdna.ir.program import parse_ir
+from cdna.isa.kernel import parse_asm
 
-SAMPLES = Path(__file__).parents[1] / "tests" / "samples" / "mi300x"
+SAMPLES = Path(__file__).parents[1] / "cdna" / "tests" / "samples"
 COMPILE = """
-from rocm_guide.mi300x.compile import compile_kernel
-from rocm_guide.mi300x.examples.tuning import matmul
-from rocm_guide.mi300x.report import kernel_report
+from cdna.compile import compile_kernel
+from cdna.examples.tuning import matmul
+from cdna.report import kernel_report
 args = ["*fp16:16"] * 3 + [4096] * 3
 kernel_report(compile_kernel(matmul, args, {"BM": 128, "BN": 128, "BK": 64}, num_warps=8))
 """

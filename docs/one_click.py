@@ -30,9 +30,10 @@ from importlib.metadata import version
 if importlib.util.find_spec("rocm_guide") is None:
     with open("torch.txt", "w") as pins:
         pins.write(f"torch=={version('torch')}")
-    course = "rocm-guide[course] @ git+https://github.com/%s"
+    where = "git+https://github.com/%s"
+    both = [f"cdna @ {where}#subdirectory=cdna", f"rocm-guide[course] @ {where}"]
     pip = [sys.executable, "-m", "pip", "install", "-q", "-c", "torch.txt"]
-    subprocess.run([*pip, course], check=True)"""
+    subprocess.run([*pip, *both], check=True)"""
 
 
 class OneClickError(GuideError):

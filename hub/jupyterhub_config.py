@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 CLONE = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CLONE))
+sys.path[:0] = [str(CLONE), str(CLONE / "cdna")]
 
 from rocm_guide.base import GuideError, cache_folder, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
@@ -95,11 +95,11 @@ c.Spawner.mem_limit, c.Spawner.cpu_limit = memory, cores
 # A busy machine takes long to import JupyterLab; a learner then waits instead of reading of a failure.
 c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.environment = {
-    "PYTHONPATH": str(CLONE),
+    "PYTHONPATH": f"{CLONE}:{CLONE}/cdna",
     "OMP_NUM_THREADS": "1",
     # Without news from the network, and without what finds language servers: a learner's server starts sooner.
     "JUPYTER_CONFIG_PATH": str(CLONE / "hub/singleuser"),
-    **{k: v for k, v in os.environ.items() if k in ("ROCM_GUIDE_CACHE", "HF_HOME", "HF_HUB_OFFLINE")},
+    **{k: v for k, v in os.environ.items() if k in ("ROCM_GUIDE_CACHE", "CDNA_CACHE", "HF_HOME", "HF_HUB_OFFLINE")},
 }
 c.Authenticator.admin_users = {a for a in setting("ADMINS", "").split(",") if a}
 

@@ -44,7 +44,7 @@ def _requirements() -> dict[str, str]:
     for line in lines:
         wanted = line.split(";")[0].strip()
         name = re.split(r"[^A-Za-z0-9._-]", wanted, maxsplit=1)[0].lower()
-        if name != "rocm-guide":
+        if name not in ("rocm-guide", "cdna"):
             found.setdefault(name, wanted)
     return found
 
@@ -59,7 +59,7 @@ def install_fix(libraries: Iterable[str], *, extra: str = "course") -> str:
     clone = clone_folder()
     if clone is not None and {*known, *_course_names()}.issuperset(names):
         shown = str(clone).replace(str(Path.home()), "~", 1)
-        return f'pip install -e ".[{extra}]" in {shown}' + (f" (or: make {extra})" if extra != "dev" else "")
+        return f'pip install -e ./cdna -e ".[{extra}]" in {shown}' + (f" (or: make {extra})" if extra != "dev" else "")
     return "pip install " + " ".join(f'"{known[n]}"' if n in known else n for n in names)
 
 
@@ -74,7 +74,7 @@ def missing_library(error: ImportError, needs: Iterable[str] = ()) -> str | None
     True
     """
     module = (error.name or "").partition(".")[0]
-    if module == "rocm_guide":
+    if module in ("rocm_guide", "cdna"):
         return None
     name = _PROJECTS.get(module, module)
     if not isinstance(error, ModuleNotFoundError):

@@ -34,7 +34,7 @@ from rocm_guide.base import GuideError
 HERE = Path(__file__).resolve().parent
 PROFILING, ISA, DATA = (
     HERE.parent / "notebooks" / "recorded",
-    HERE / "samples" / "mi300x",
+    HERE.parent / "cdna" / "tests" / "samples",
     HERE.parent / "rocm_guide" / "data",
 )
 #: CPU seconds for one input; real ones take milliseconds.
@@ -151,7 +151,7 @@ def profile(suffix: str) -> Callable[[bytes, Path], None]:
 
 def read_assembly(data: bytes, _: Path) -> list[dict[str, object]]:
     """What is reported must stand in the text: a damaged text may still be assembly, and then it is read as it is."""
-    from rocm_guide.mi300x.inspection import inspect_assembly
+    from cdna.inspection import inspect_assembly
 
     text = data.decode("utf-8", "replace")
     lines = text.split("\n")
@@ -170,14 +170,14 @@ def read_assembly(data: bytes, _: Path) -> list[dict[str, object]]:
 
 
 def read_ir(data: bytes, _: Path) -> None:
-    from rocm_guide.mi300x.inspection import inspect_ir
+    from cdna.inspection import inspect_ir
 
     for one in inspect_ir(data.decode("utf-8", "replace")):
         one.to_dict()
 
 
 def read_elf(data: bytes, _: Path) -> None:
-    from rocm_guide.mi300x.inspection import inspect_code_object
+    from cdna.inspection import inspect_code_object
 
     for one in inspect_code_object(data):
         one.to_dict()
@@ -239,15 +239,15 @@ def read_list(data: bytes, folder: Path) -> None:
 
 @cache
 def kernel() -> object:
-    from rocm_guide.mi300x.examples.tuning import scale_rows
+    from cdna.examples.tuning import scale_rows
 
     return scale_rows
 
 
 def read_arguments(data: bytes, _: Path) -> None:
     """Four words: two arguments, a constant, an option. All are bound as for a launch; the compiler itself is left out."""
-    from rocm_guide.cli.inspect.arguments import compile_option
-    from rocm_guide.cli.inspect.python_file import HowTo, compile_typed
+    from cdna.cli.inspect.arguments import compile_option
+    from cdna.cli.inspect.python_file import HowTo, compile_typed
 
     words = [*text_of(data).split("\t"), "", "", ""][:4]
     run_time = [p.name for p in kernel().params if not p.is_constexpr]

@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_inputs():
 
 
 def test_assembly_whose_kernel_is_not_in_it_is_refused():
-    from rocm_guide.mi300x.inspection import inspect_assembly
+    from cdna.inspection import inspect_assembly
     from tests.fuzz_all import ISA
 
     text = (ISA / "nested_t39.amdgcn").read_text()

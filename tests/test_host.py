@@ -73,7 +73,8 @@ def test_profile_runs_a_module_as_python_does(tmp_path):
     import os
     from pathlib import Path
 
-    env = dict(os.environ, PYTHONPATH=str(Path(host.__file__).parents[1]))
+    clone = Path(host.__file__).parents[1]
+    env = dict(os.environ, PYTHONPATH=f"{clone}:{clone}/cdna")
     command = [sys.executable, "-c", code, "profile", "-o", "t.json", "-m", "pack.train", "--steps", "3"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr

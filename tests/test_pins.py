@@ -28,7 +28,10 @@ def pinned(file):
 
 
 PINS = pinned("constraints.txt")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT, CDNA = (
+    tomllib.loads((ROOT / file).read_text(encoding="utf-8"))["project"]
+    for file in ("pyproject.toml", "cdna/pyproject.toml")
+)
 
 
 def refused(distribution):
@@ -89,11 +92,21 @@ def test_the_project_itself_says_which_pythons():
 
 
 def test_every_direct_requirement_is_pinned_within_its_bounds():
-    extras = PROJECT["optional-dependencies"]
-    for line in [*PROJECT["dependencies"], *(r for group in extras.values() for r in group)]:
+    extras = [*PROJECT["optional-dependencies"].values(), *CDNA["optional-dependencies"].values()]
+    for line in [*PROJECT["dependencies"], *CDNA["dependencies"], *(r for group in extras for r in group)]:
         wanted = Requirement(line)
         name = canonicalize_name(wanted.name)
-        assert name == "rocm-guide" or wanted.specifier.contains(PINS.get(name, "0")), f"{line}: {PINS.get(name)}"
+        assert name in ("rocm-guide", "cdna") or wanted.specifier.contains(PINS.get(name, "0")), (
+            f"{line}: {PINS.get(name)}"
+        )
+
+
+def test_the_course_takes_the_cdna_beside_it_and_no_index_can_have_another():
+    """A package index takes no version with a "+"; both projects ask for the same Pythons and libraries."""
+    assert f"cdna=={CDNA['version']}" in PROJECT["dependencies"] and "+" in CDNA["version"]
+    assert CDNA["requires-python"] == PROJECT["requires-python"]
+    of_both = {Requirement(r).name: r for r in PROJECT["optional-dependencies"]["course"]}
+    assert all(of_both.get(Requirement(r).name, r) == r for g in CDNA["optional-dependencies"].values() for r in g)
 
 
 def test_conda_gets_the_same_versions():

@@ -282,7 +282,7 @@ def test_a_file_name_cannot_forge_a_line_of_ours(tmp_path, monkeypatch, capsys):
 
 
 def test_what_goes_to_a_terminal_is_escaped_and_what_goes_to_a_pipe_is_not(monkeypatch, capsys):
-    from rocm_guide.cli.output import say, write_or_print
+    from cdna.cli.output import say, write_or_print
 
     text = "tab\there\n\x1b[2Jgone\n"
     write_or_print(text, None)
@@ -448,7 +448,7 @@ def test_a_group_with_other_members_counts_as_others(tmp_path, monkeypatch):
 
 @needs_root
 def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
-    from rocm_guide.hip import cpu_library, on_cpu
+    from cdna.hip import cpu_library, on_cpu
 
     opened = []
     planted = tmp_path / "hip" / "ladder-0000.so"
@@ -464,10 +464,10 @@ def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
 
 
 def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
+    from cdna.hip.cpu_library import build_cpu
     from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
     from rocm_guide.doctor.own_folders import OWN_FOLDERS
     from rocm_guide.doctor.resources import check_cache
-    from rocm_guide.hip.cpu_library import build_cpu
     from rocm_guide.torchtune.run import _environment
     from rocm_guide.zoo.tiny import tiny_folder
 
@@ -638,8 +638,8 @@ WORDS = [
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda w: ascii(w[:24]))
 def test_odd_arguments_of_inspect_are_one_line(word):
-    from rocm_guide.cli.inspect.python_file import HowTo, compile_typed
-    from rocm_guide.mi300x.examples.tuning import scale_rows
+    from cdna.cli.inspect.python_file import HowTo, compile_typed
+    from cdna.examples.tuning import scale_rows
 
     names = [p.name for p in scale_rows.params]
     good = [f"{names[0]}=*fp16:16", f"{names[1]}=*fp16:16", "n=4096"]
@@ -667,7 +667,7 @@ def test_odd_arguments_of_inspect_are_one_line(word):
     ],
 )
 def test_options_that_mean_nothing_are_refused(word):
-    from rocm_guide.cli.inspect.arguments import InspectError, compile_option
+    from cdna.cli.inspect.arguments import InspectError, compile_option
 
     with pytest.raises(InspectError, match="--option"):
         compile_option(word)
@@ -675,8 +675,8 @@ def test_options_that_mean_nothing_are_refused(word):
 
 
 def test_the_compiler_refuses_what_it_would_take_without_effect():
-    from rocm_guide.mi300x.compile import CompileError, compile_kernel
-    from rocm_guide.mi300x.examples.tuning import scale_rows
+    from cdna.compile import CompileError, compile_kernel
+    from cdna.examples.tuning import scale_rows
 
     for options in ({"num_stages": -1}, {"num_warps": 3}, {"waves_per_eu": "abc"}, {"matrix_instr_nonkdim": 17}):
         with pytest.raises(CompileError, match=next(iter(options))):
@@ -684,9 +684,9 @@ def test_the_compiler_refuses_what_it_would_take_without_effect():
 
 
 def test_waves_beyond_the_workgroup_of_a_dump_are_questioned():
-    from rocm_guide.mi300x.inspection import inspect_assembly
+    from cdna.inspection import inspect_assembly
 
-    text = (ROOT / "tests" / "samples" / "mi300x" / "softmax_t39.amdgcn").read_text()
+    text = (ROOT / "cdna" / "tests" / "samples" / "softmax_t39.amdgcn").read_text()
     most = int(re.search(r"\.max_flat_workgroup_size:\s*(\d+)", text)[1]) // 64
     assert inspect_assembly(text, waves=most)[0].threads == most * 64
     for waves in (most * 2, 0, -1):
@@ -697,7 +697,7 @@ def test_waves_beyond_the_workgroup_of_a_dump_are_questioned():
 SHADOWS = """
 import sys
 from pathlib import Path
-from rocm_guide.cli.inspect.python_file import load_module
+from cdna.cli.inspect.python_file import load_module
 for name in ("types", "torch", "inspect", "mine"):
     module = load_module(Path(sys.argv[1]) / f"{name}.py")
     assert module.WHO == name and module.neighbour.WHO == "neighbour", name
@@ -807,13 +807,13 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f"rmdir {gone} && exec {sys.executable} -m rocm_guide.cli.main list"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/cdna"}
     done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=gone, env=env)
     one_line(done, "has been removed")
 
 
 def test_kernels_are_compiled_without_a_home_that_can_be_written(tmp_path, monkeypatch):
-    from rocm_guide.mi300x.compiler_key import writable_compiler_cache
+    from cdna.compiler_key import writable_compiler_cache
 
     (tmp_path / "file").touch()
     for name in ("TRITON_HOME", "TRITON_CACHE_DIR"):

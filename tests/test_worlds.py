@@ -19,7 +19,7 @@ COMPILES = re.compile(
     r"(?:from|import) (?:triton|rocm_guide\.(?:attention|dojo|kernels|mi300x|smoothquant|compilation))\b"
 )
 #: What every world runs in `make test`; `make worlds` runs all of worlds.TESTS.
-QUICK_TESTS = [f"tests/mi300x/test_{name}.py" for name in ("compile", "guard", "older_interpreter")]
+QUICK_TESTS = [f"cdna/tests/test_{name}.py" for name in ("compile", "guard", "older_interpreter")]
 
 
 def allowed(name):

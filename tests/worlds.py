@@ -26,7 +26,8 @@ WORLDS = {
 }
 #: Those that compile for gfx942 or interpret a kernel; tests/test_worlds.py holds the list against the notebooks.
 NOTEBOOKS = ("09", "10", "13", "14", "15", "16", "17", "18", "19", "20", "22", "26", "27")
-TESTS = ("tests/mi300x", "tests/dojo", "tests/kernels", "tests/measure", "tests/compilation")
+#: Of each project by itself: cdna has its own settings.
+TESTS = (("cdna/tests",), ("tests/cdna", "tests/dojo", "tests/kernels", "tests/measure", "tests/compilation"))
 
 
 class WorldError(Exception):
@@ -51,7 +52,7 @@ def world(name: str) -> dict[str, str]:
             raise WorldError(f"{' '.join(WORLDS[name])} cannot be had: {why[-1]}")
         (folder / "made").touch()
     # Compiled kernels and results of one Triton are not those of another; its own cache key knows that, ours too.
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, ROOT / "cdna")))}
 
 
 def versions(environment: dict[str, str]) -> str:
@@ -76,8 +77,8 @@ def run_notebooks(
 
 def run_tests(environment: dict[str, str]) -> int:
     """Run the tests of what compiles and interprets; return pytest's exit code."""
-    command = ["pytest", "-n", "2", "--dist", "worksteal", *TESTS]
-    return subprocess.run([sys.executable, "-m", *command], env=environment, cwd=ROOT).returncode
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal"]
+    return max(subprocess.run([*command, *paths], env=environment, cwd=ROOT).returncode for paths in TESTS)
 
 
 def main(arguments: list[str]) -> int:

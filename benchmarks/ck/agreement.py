@@ -23,13 +23,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cdna.hip.toolchain import HipError, banner, find_clang, run_clang
 from rocm_guide.base import write_text
 from rocm_guide.ck.build import VERDICT_ONLY, ck_refuses, compile_command, source_key
 from rocm_guide.ck.generate import kernel_source
 from rocm_guide.ck.headers import headers_key
 from rocm_guide.ck.instance import GemmInstance, Problem
 from rocm_guide.ck.rules import check
-from rocm_guide.hip.toolchain import HipError, banner, find_clang, run_clang
 from rocm_guide.host import describe_cpu, host_facts
 from tests.ck.random_instances import BASES, random_instances
 

@@ -3,7 +3,7 @@
 
     python -m benchmarks.kernels.executed_gfx942 [--runs 5] [NAME ...]
 
-Kernels of the course, compiled for gfx942 and executed by `rocm_guide.mi300x.run`. CPU seconds of this process without
+Kernels of the course, compiled for gfx942 and executed by `cdna.run`. CPU seconds of this process without
 compiling, after one run that is not counted; the least of several runs, since what else runs on the machine can only
 add to them. Prints a table and writes results/executed_gfx942.json with the versions and the CPU. These are speeds of
 the interpreter on this CPU and say nothing about an MI300X.
@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from cdna.dry_run.driver import dry_run
+from cdna.run import prepare
 from rocm_guide.base import write_text
 from rocm_guide.host import describe_cpu, host_facts
 from rocm_guide.kernels.attention.backward import attention_backward
@@ -28,8 +30,6 @@ from rocm_guide.kernels.attention.forward import attention_forward
 from rocm_guide.kernels.gemm.configs import GemmTile
 from rocm_guide.kernels.gemm.tiled import gemm
 from rocm_guide.kernels.softmax import softmax_forward
-from rocm_guide.mi300x.dry_run.driver import dry_run
-from rocm_guide.mi300x.run import prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -26,13 +26,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cdna.testing import HEAD, run_cell
 from rocm_guide.base import write_text
 from rocm_guide.device import accelerator
 from rocm_guide.dojo import LISTINGS, PATH, grade
 from rocm_guide.host import describe_cpu, host_facts
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import RIGHT
-from tests.mi300x.cells import HEAD, run_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 GRADE_AIM, COMPILE_AIM = 10.0, 1.5  # seconds
@@ -65,9 +65,9 @@ def compile_all() -> None:
     """In a process of its own: CPU seconds of each kernel's compile and report, as JSON."""
     import torch
 
+    from cdna.dry_run import dry_run
     from rocm_guide.dojo import PUZZLES
     from rocm_guide.measure.cases import CASES
-    from rocm_guide.mi300x.dry_run import dry_run
 
     calls = {name: (solution(name), PUZZLES[name].shape) for name in PUZZLES}
     calls |= {name: (lambda case=case: case.make()[0](), lambda device: ()) for name, case in CASES.items()}

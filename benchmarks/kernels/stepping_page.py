@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kernels.executed_gfx942 import _normal, launches
+from cdna.step.page import page
+from cdna.step.record import Recording, record
 from rocm_guide.base import write_text
 from rocm_guide.host import describe_cpu, host_facts
 from rocm_guide.kernels.softmax import softmax_forward
-from rocm_guide.mi300x.step.page import page
-from rocm_guide.mi300x.step.record import Recording, record
-from tests.mi300x.step.test_page import LOOP
+from tests.step.test_page import LOOP
 
 ROOT = Path(__file__).resolve().parents[2]
 AIM_MS, AIM_BYTES = 1000, 3_000_000

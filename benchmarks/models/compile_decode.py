@@ -257,7 +257,7 @@ def plot() -> None:
     import matplotlib.pyplot as plt
 
     from benchmarks.timing import RESULTS, save_plot
-    from rocm_guide.hardware.specs import find_gpu
+    from cdna.predict.specs import find_gpu
     from rocm_guide.plots import PALETTE, house_style
 
     house_style()

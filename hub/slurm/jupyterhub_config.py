@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 CLONE = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(CLONE))
+sys.path[:0] = [str(CLONE), str(CLONE / "cdna")]
 
 from rocm_guide.base import GuideError  # noqa: E402
 from rocm_guide.hub.proxy import proxy_command  # noqa: E402
@@ -68,6 +68,6 @@ c.SlurmSpawner.batch_script = f"""#!/bin/bash
 #SBATCH --cpus-per-task={{{{nprocs}}}}
 #SBATCH --export={{{{keepvars}}}}
 set -eu
-export OMP_NUM_THREADS={{{{nprocs}}}} PYTHONPATH={course} JUPYTER_CONFIG_PATH={course}/hub/singleuser
+export OMP_NUM_THREADS={{{{nprocs}}}} PYTHONPATH={course}:{course}/cdna JUPYTER_CONFIG_PATH={course}/hub/singleuser
 exec {python} -m rocm_guide.hub.start_server --course {course}/notebooks -- {{{{cmd}}}}
 """

@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from cdna.hip.toolchain import HipError, banner, find_clang, run_clang
 from rocm_guide.base import cache_folder, check_private, own_folder, package_folder, write_bytes, write_text
 from rocm_guide.ck.generate import kernel_source
 from rocm_guide.ck.headers import ck_headers, headers_key
 from rocm_guide.ck.instance import CkError, GemmInstance, Problem
 from rocm_guide.ck.presets import PRESETS
-from rocm_guide.hip.toolchain import HipError, banner, find_clang, run_clang
 
 __all__ = ["SHIPPED", "assemble", "assemble_source", "ck_refuses"]
 
@@ -164,7 +164,7 @@ def assemble_source(source: str, arch: str = "gfx942", *, fresh: bool = False) -
 
 
 def assemble(instance: GemmInstance, problem: Problem, *, fresh: bool = False) -> str:
-    """gfx942 assembly of ``instance`` for ``problem``, ready for ``rocm_guide.mi300x``; see :func:`assemble_source`.
+    """gfx942 assembly of ``instance`` for ``problem``, ready for ``cdna``; see :func:`assemble_source`.
 
     Raises:
         CkError: CK refuses at compile time; HipError: no compiler.

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdna.occupancy import occupancy
+from cdna.predict.specs import gpu
 from rocm_guide.ck.instance import BYTES, GemmInstance, Problem
 from rocm_guide.ck.pipeline import traffic
-from rocm_guide.hardware.specs import gpu
-from rocm_guide.mi300x.occupancy import occupancy
 
 __all__ = ["Launch", "Prediction", "launch", "predict"]
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
+from cdna.arch import ARCHS
 from rocm_guide.ck.instance import GemmInstance
 from rocm_guide.ck.refusal import (
     BUFFER,
@@ -24,7 +25,6 @@ from rocm_guide.ck.refusal import (
     Refusal,
     nearest,
 )
-from rocm_guide.mi300x.arch import ARCHS
 
 __all__ = ["epilogue_rules", "lds_rules", "transfer_rules"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from cdna.arch import ARCHS
 from rocm_guide.ck.instance import BYTES, WAVE, CkError, GemmInstance, Problem
 from rocm_guide.ck.matrix import mfma_of
 from rocm_guide.ck.memory_rules import epilogue_rules, lds_rules, transfer_rules
 from rocm_guide.ck.operations import OPERATIONS
 from rocm_guide.ck.refusal import BASE, DEVICE, GRID, PIPELINE, POWERS, READ, XDL, Refusal, nearest
-from rocm_guide.mi300x.arch import ARCHS
 
 __all__ = ["Refusal", "check", "require"]
 

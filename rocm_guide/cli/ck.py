@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocm_guide.cli.options import JSON, OutFile, Top, choice
+from cdna.cli.options import JSON, OutFile, Top, choice
 
 if TYPE_CHECKING:
     from rocm_guide.ck.instance import GemmInstance, Problem
@@ -135,9 +135,9 @@ def source_command(
     out: OutFile = None,
 ) -> None:
     """The C++ of an instance, with a kernel for this problem."""
+    from cdna.cli.output import write_or_print
     from rocm_guide.ck.generate import extension_source, kernel_source
     from rocm_guide.ck.rules import require
-    from rocm_guide.cli.output import write_or_print
 
     one, sizes = _instance(instance, change), _problem(problem)
     require(one, sizes)

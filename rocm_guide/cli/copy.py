@@ -8,7 +8,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from rocm_guide.cli.options import OutFile, helper_names
+from cdna.cli.options import OutFile
+from rocm_guide.cli.options import helper_names
 
 __all__ = ["copy"]
 
@@ -25,8 +26,8 @@ def copy(
     ] = False,
 ) -> None:
     """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
+    from cdna.cli.output import write_or_print
     from rocm_guide.base import GuideError
-    from rocm_guide.cli.output import write_or_print
     from rocm_guide.copying.names import public_helpers
     from rocm_guide.copying.writer import copy_source, find_helper
     from rocm_guide.course.introductions import introduced_in, introductions, notebook_of

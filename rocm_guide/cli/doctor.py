@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rocm_guide.cli.options import JSON, between
+from cdna.cli.options import JSON, between
 
 __all__ = ["doctor"]
 
@@ -23,7 +23,7 @@ def doctor(
 
     Exit code 1 if anything is [FAIL], else 0.
     """
-    from rocm_guide.cli.output import PlainConsole
+    from cdna.cli.output import PlainConsole
     from rocm_guide.doctor.diagnosis import checks_as_dict, diagnose
 
     checks = diagnose(timeout=timeout)

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-__all__ = ["EXAMPLES", "add_examples"]
+__all__ = ["EXAMPLES"]
 
 EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "list": [("rocm-guide list", "number, title, time and memory"), ("rocm-guide list --json", "for a program")],
@@ -61,17 +59,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide launch slurm --nodes 4 --gpus 8 --time 08:00:00 --out train.sbatch", "a Slurm job"),
         ("rocm-guide launch torchrun --nodes 1:2 -- train.py --lr 1e-4", "your own program"),
         ("rocm-guide launch accelerate --nodes 2 --out fsdp.yaml", "a configuration for Accelerate"),
-    ],
-    "inspect": [
-        ("rocm-guide inspect kernel.py::softmax", "launched by the file's own example()"),
-        ("rocm-guide inspect kernel.py::add --arg x=*fp16:16 --arg n=i32 --const BLOCK=1024", "by types"),
-        ("rocm-guide inspect kernel.py::softmax --run", "also execute it here, and count bytes and conflicts"),
-        ("rocm-guide inspect kernel.s --html page.html", "an assembly dump, as a page"),
-    ],
-    "step": [
-        ("rocm-guide step kernel.py::softmax", "launched by the file's own example(); keys n, b, g, q"),
-        ("rocm-guide step kernel.py::add --arg x=fp32[500] --arg n=500 --const BLOCK=512 --grid 1", "by values"),
-        ("rocm-guide step kernel.s --arg x=fp32[64] --grid 1 --html page.html", "assembly, as a page"),
     ],
     "ck": [("rocm-guide ck search 3840x4096x4096", "instances for a product, the fastest by prediction first")],
     "ck search": [
@@ -134,18 +121,3 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "system set": [("rocm-guide system set --clock 2100 --dry-run", "what would be done")],
     "system reset": [("rocm-guide system reset", "put back what set has saved")],
 }
-
-
-def add_examples(command: Any, path: str) -> None:
-    """Give ``command`` and its subcommands the examples of their path as the last lines of their help."""
-    if path in EXAMPLES:
-        lines = [f"[cyan]{_plain(line)}[/]  # {_plain(what)}" for line, what in EXAMPLES[path]]
-        # An empty line between two: Rich would join them to one paragraph otherwise.
-        command.epilog = "\n\n".join(["Examples:", *lines])
-    for name, child in getattr(command, "commands", {}).items():
-        add_examples(child, f"{path} {name}")
-
-
-def _plain(text: str) -> str:
-    """Square brackets as they are: they would be Rich's markup."""
-    return text.replace("[", "\\[")

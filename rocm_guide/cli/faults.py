@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from cdna.cli.options import JSON, existing_folder, out_file
+from cdna.cli.output import say
 from rocm_guide.base import shown
-from rocm_guide.cli.options import JSON, existing_folder, out_file
-from rocm_guide.cli.output import say
 
 __all__ = ["app"]
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rocm_guide.cli.options import JSON, between, existing_folder
-from rocm_guide.cli.output import say
+from cdna.cli.options import JSON, between, existing_folder
+from cdna.cli.output import say
 
 __all__ = ["hub"]
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocm_guide.cli.options import JSON, between, kernel_names
+from cdna.cli.options import JSON, between
+from rocm_guide.cli.options import kernel_names
 
 if TYPE_CHECKING:
     from rocm_guide.kernels.resource_table import KernelRow
@@ -76,9 +77,9 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from rocm_guide.cli.output import announced
+    from cdna.cli.output import announced
+    from cdna.compiler_key import writable_compiler_cache
     from rocm_guide.kernels.table_cache import measure_modules
-    from rocm_guide.mi300x.compiler_key import writable_compiler_cache
 
     console = Console(stderr=True)
     columns = (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cdna.cli.options import JSON, Top, choice, out_file
+from cdna.cli.output import say, working
 from rocm_guide.base import shown
-from rocm_guide.cli.options import JSON, Top, choice, out_file
-from rocm_guide.cli.output import say, working
 
 if TYPE_CHECKING:
     from rocm_guide.profiling.torch_trace.summary import TraceSummary
@@ -177,7 +177,7 @@ def compare(
 
 def _check_roofline(name: str, dtype: str) -> None:
     """Before a large file is read: is there such a GPU, and has it a unit for this type?"""
-    from rocm_guide.hardware.specs import gpu
+    from cdna.predict.specs import gpu
 
     gpu(name).peak_tflops(dtype)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cdna.cli.options import JSON, between, choice, existing_folder, out_file
+from cdna.cli.output import say
 from rocm_guide.base import shown
-from rocm_guide.cli.options import JSON, between, choice, existing_folder, out_file
-from rocm_guide.cli.output import say
 
 if TYPE_CHECKING:
     from rocm_guide.system.apply import Outcome

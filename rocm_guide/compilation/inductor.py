@@ -68,8 +68,8 @@ def _as_gpu(arch: str) -> Iterator[None]:
     """Inside, inductor sees one GPU of ``arch`` and a ROCm build of torch. Nothing is launched or compiled."""
     from torch._inductor.runtime.hints import DeviceProperties
 
-    from rocm_guide.mi300x.arch import find_arch
-    from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_answers
+    from cdna.arch import find_arch
+    from cdna.dry_run.torch_gpu import pretend_torch_answers
 
     row = find_arch(arch)
     common = {
@@ -202,7 +202,7 @@ def inductor_code(
 def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") -> list[Any]:
     """Compile inductor's kernels for ``arch`` with the tile sizes inductor would launch; one KernelReport per choice.
 
-    Each report (:class:`rocm_guide.mi300x.report.KernelReport`) has registers, LDS, occupancy and load widths.
+    Each report (:class:`cdna.report.KernelReport`) has registers, LDS, occupancy and load widths.
 
     Raises:
         GuideError: a source that cannot be loaded, or Triton refuses it.
@@ -213,8 +213,8 @@ def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") 
     >>> reports[0].arch, reports[0].resources.vgpr_spills
     ('gfx942', 0)
     """
-    from rocm_guide.mi300x.compile import compile_kernel
-    from rocm_guide.mi300x.report import kernel_report
+    from cdna.compile import compile_kernel
+    from cdna.report import kernel_report
 
     reports = []
     with tempfile.TemporaryDirectory() as folder, _as_gpu(arch):

@@ -8,16 +8,18 @@ import re
 from pathlib import Path
 
 from rocm_guide.base import package_folder
-from rocm_guide.copying.scan import PACKAGE, scan
+from rocm_guide.copying.scan import PACKAGE, TOOLKIT, scan, toolkit_folder
 
 __all__ = ["public_helpers"]
 
 
 def public_helpers(root: Path | None = None) -> list[str]:
-    """Every name that can be copied, as ``module.name``: the ``__all__`` of every module, subpackages included.
+    """Return every name that can be copied: the ``__all__`` of every module, subpackages included.
+
+    Those of the course are written ``module.name``, those of the toolkit ``cdna.module.name``.
 
     Args:
-        root: another package folder than this one.
+        root: another package folder than these two.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -25,7 +27,8 @@ def public_helpers(root: Path | None = None) -> list[str]:
     ...     public_helpers(Path(folder))
     ['tool.LIMIT']
     """
-    root = root or package_folder()
+    if root is None:
+        return [*public_helpers(package_folder()), *(f"{TOOLKIT}.{n}" for n in public_helpers(toolkit_folder()))]
     found = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -52,5 +55,7 @@ def _defined_here(path: Path, parts: tuple[str, ...], root: Path) -> list[str]:
         names = [""]
     if listed and plain.issuperset(names):
         return list(names)
-    module = scan(".".join((PACKAGE, *parts)), root) if "__all__" in text else None
+    module = (
+        scan(".".join((TOOLKIT if root == toolkit_folder() else PACKAGE, *parts)), root) if "__all__" in text else None
+    )
     return [name for name in module.public if name in module.defined] if module else []

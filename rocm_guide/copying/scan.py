@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read this package's source without importing it: which statement defines a name, and which names it needs."""
+"""Read the source of the two packages without importing it: which statement defines a name, and what it needs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from rocm_guide.base import GuideError
+import cdna
+from rocm_guide.base import GuideError, package_folder
 
 __all__ = []
 
-PACKAGE = "rocm_guide"
+PACKAGE, TOOLKIT = "rocm_guide", "cdna"
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Imported:
 
     @property
     def inside(self) -> bool:
-        """Whether it comes from this package."""
-        return self.module == PACKAGE or self.module.startswith(f"{PACKAGE}.")
+        """Whether it comes from the course or the toolkit."""
+        return self.module.partition(".")[0] in (PACKAGE, TOOLKIT)
 
     @property
     def stands_for(self) -> str:
@@ -80,7 +81,7 @@ class Statement:
 
     @cached_property
     def data(self) -> list[tuple[ast.Call, str]]:
-        """Expressions that read a data file of this package as text, each with the file's path inside it.
+        """Expressions that read a data file of the package as text, each with the file's path inside it.
 
         They look like ``files("rocm_guide").joinpath("data", "facts.tsv").read_text()``.
         """
@@ -90,14 +91,15 @@ class Statement:
                 case ast.Call(func=ast.Attribute(attr="read_text", value=ast.Call(func=joined, args=parts))):
                     texts = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
                     root = ast.unparse(joined)
-                    if root.endswith(f"files('{PACKAGE}').joinpath") and len(texts) == len(parts):
+                    package = self.module.name.partition(".")[0]
+                    if root.endswith(f"files('{package}').joinpath") and len(texts) == len(parts):
                         found.append((call, "/".join(texts)))
         return found
 
 
 @dataclass(eq=False)
 class Module:
-    """A module of this package as source: what it defines and imports at its top level."""
+    """A module as source: what it defines and imports at its top level."""
 
     name: str
     path: Path
@@ -121,7 +123,7 @@ class Module:
         """The names that an import statement of this module binds, relative imports resolved.
 
         Raises:
-            GuideError: it imports a module of this package as a whole, or a star; both cannot be inlined by name.
+            GuideError: it imports a module of the packages as a whole, or a star; both cannot be inlined by name.
         """
         found = []
         for alias in node.names:
@@ -137,22 +139,33 @@ class Module:
                 base = ".".join([*package, base] if base else package)
             found.append(Imported(base, alias.name, alias.asname or alias.name, type_only))
         for one in found:
-            if one.inside and (one.name in ("", "*") or _path_of(f"{one.module}.{one.name}", self._root) is not None):
+            if one.inside and (one.name in ("", "*") or _path_of(f"{one.module}.{one.name}", self.root) is not None):
                 line = f"{self.path.name}, line {node.lineno}"
-                raise GuideError(f"{line}: imports a whole module of {PACKAGE}; import names from it instead")
+                whole = one.module.partition(".")[0]
+                raise GuideError(f"{line}: imports a whole module of {whole}; import names from it instead")
         return found
 
     @property
-    def _root(self) -> Path:
+    def root(self) -> Path:
+        """The folder of its package."""
         return self.path.parents[len(self.name.split(".")) - (self.path.name != "__init__.py") - 1]
 
 
 def _path_of(name: str, root: Path) -> Path | None:
-    parts = name.split(".")[1:]
+    package, *parts = name.split(".")
+    if package == TOOLKIT and root.name != TOOLKIT:
+        root = toolkit_folder()
+    elif package == PACKAGE and root.name == TOOLKIT:
+        root = package_folder()
     for path in (root.joinpath(*parts).with_suffix(".py") if parts else None, root.joinpath(*parts, "__init__.py")):
         if path is not None and path.is_file():
             return path
     return None
+
+
+def toolkit_folder() -> Path:
+    """Return the folder of the installed package ``cdna``."""
+    return Path(cdna.__file__).resolve().parent
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
@@ -172,11 +185,11 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def scan(name: str, root: Path) -> Module | None:
-    """Read module ``name`` ("rocm_guide.zoo.load") of the package that lies in ``root``; None if there is none.
+    """Read module ``name`` ("rocm_guide.zoo.load"; ``root`` is the folder of rocm_guide); None if there is none.
 
     Args:
         name: dotted name.
-        root: the package's own folder.
+        root: the course's own folder; the toolkit is found where it is installed.
     """
     path = _path_of(name, root)
     return None if path is None else _parse(name, path, path.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide copy tunableop.planner.plan`: one helper as one file that needs nothing of this package.
+"""`rocm-guide copy tunableop.planner.plan`: one helper as one file that needs nothing of the course.
 
-The helper's own text is kept as it is, comments and docstrings included. What it needs from other modules of this
-package is inlined by name, in an order that works; what it needs from libraries is imported.
+The helper's own text is kept as it is, comments and docstrings included. What it needs from other modules of the
+course or of cdna is inlined by name, in an order that works; what it needs from libraries is imported.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rocm_guide.base import GuideError, package_folder, shown
 from rocm_guide.copying.names import public_helpers
 from rocm_guide.copying.scan import (
     PACKAGE,
+    TOOLKIT,
     Imported,
     Module,
     Statement,
@@ -170,7 +171,8 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
                     inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
                     _blank(lines, child, statement.first, inlined, alone=len(body) == 1)
     text = aliases + "\n".join(line.decode() for line in lines if line != b"\0")
-    return re.sub(rf"^ *>>> from ({PACKAGE}[\w.]*|\.[\w.]*) import .*\n", "", text, flags=re.M) if target else text
+    ours = rf"^ *>>> from (({PACKAGE}|{TOOLKIT})[\w.]*|\.[\w.]*) import .*\n"
+    return re.sub(ours, "", text, flags=re.M) if target else text
 
 
 def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, str], *, alone: bool) -> None:
@@ -185,7 +187,7 @@ def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, st
 
 
 def find_helper(name: str, root: Path | None = None) -> str:
-    """The name under which a public helper can be copied: ``module.name``, where the module defines it.
+    """The name under which a public helper can be copied, where it is defined: ``module.name`` or ``cdna.module.name``.
 
     Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tunableop.plan``), an old
     name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``), or the one
@@ -200,12 +202,13 @@ def find_helper(name: str, root: Path | None = None) -> str:
     """
     if not re.fullmatch(r"\w+(\.\w+)*", name):
         raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
-    root = root or package_folder()
+    given, root = root, root or package_folder()
     parts = name.removeprefix(f"{PACKAGE}.").split(".")
     if not all(p.isidentifier() for p in parts):
         raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example base.write_text")
     *rooms, last = parts
-    module = scan(".".join((PACKAGE, *rooms)), root) if rooms and rooms[0] != "cli" else None
+    whole = rooms if rooms[:1] == [TOOLKIT] else [PACKAGE, *rooms]
+    module = scan(".".join(whole), root) if rooms and "cli" not in rooms else None
     while module is not None and last in module.public:
         if last in module.defined:
             return f"{module.name}.{last}".removeprefix(f"{PACKAGE}.")
@@ -213,13 +216,13 @@ def find_helper(name: str, root: Path | None = None) -> str:
         if shown_by is None:
             break
         module, last = scan(shown_by.module, root), shown_by.name
-    known = public_helpers(root)
+    known = public_helpers(given)
     same = [k for k in known if k.rsplit(".", 1)[-1] == parts[-1]]
     file_too = [k for k in same if k.split(".")[-2:] == parts[-2:]]
     own_file = [k for k in same if k.split(".")[-2:] == [name, name]]
     if len(own_file) == 1:
         return own_file[0]
-    if rooms and rooms[0] != "cli" and len(one := file_too if len(file_too) == 1 else same) == 1:
+    if rooms and "cli" not in rooms and len(one := file_too if len(file_too) == 1 else same) == 1:
         return one[0]
     same += [k for k in known if k.rsplit(".", 1)[0] == ".".join(parts)]
     near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
@@ -278,21 +281,22 @@ def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str
     closure = _Closure(root or package_folder())
     full = find_helper(name, root)
     home, _, wanted = full.rpartition(".")
-    module = closure.module(f"{PACKAGE}.{home}")
+    package = TOOLKIT if home.partition(".")[0] == TOOLKIT else PACKAGE
+    module = closure.module(home if package == TOOLKIT else f"{PACKAGE}.{home}")
     assert module is not None, f"find_helper said {full}"
     closure.need(module, wanted, examples=True)
     statements = closure.in_order()
     renames = _renames(statements)
     head = [
         "# SPDX-License-Identifier: MIT",
-        f"# {PACKAGE}.{full} of the ROCm LLM Guide {__version__}, with what it needs from there.",
+        f"# {module.name}.{wanted} of the ROCm LLM Guide {__version__}, with what it needs.",
         *([f"# {remark}"] if remark else []),
         f"# Made by: rocm-guide copy {full}",
     ]
     texts = [_edited(s, renames, s in module.defined[wanted]) for s in statements]
-    data = {path: None for s in statements for _, path in s.data}
-    for path in data:
-        text = (closure.root / path).read_text(encoding="utf-8").replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    data = {path: s.module.root for s in statements for _, path in s.data}
+    for path, folder in data.items():
+        text = (folder / path).read_text(encoding="utf-8").replace("\\", "\\\\").replace('"""', r"\"\"\"")
         texts.insert(0, f'{constant_for(path)} = """\\\n{text}"""')
     blocks = ["\n".join(head) + "\n\nfrom __future__ import annotations", *_header(closure.imports.values())]
     return "\n\n".join(blocks) + "\n\n" + "".join(f"\n{text}\n\n" for text in texts).rstrip() + "\n"

@@ -14,11 +14,11 @@ from rocm_guide.course.lessons import cell_source, notebooks_folder, read_notebo
 __all__ = ["introduced_in", "introductions", "notebook_of"]
 
 _NUMBER = re.compile(r"(\d{2})_(\w+)\.ipynb")
-_PACKAGE = "rocm_guide."
+_PACKAGE, _TOOLKIT = "rocm_guide.", "cdna."
 
 
 def introductions(folder: Path | None = None) -> dict[str, str]:
-    """What the notebooks import from this package, each with the number and topic of the first that does.
+    """What the notebooks import from the course and from cdna, each with the number and topic of the first that does.
 
     A name stands as the cell writes it: ``tunableop.plan`` if it comes from the room's face, ``tunableop.planner.plan``
     if from the module.
@@ -85,7 +85,7 @@ def _imported(path: Path) -> Iterator[str]:
     for cell in read_notebook(path)["cells"]:
         source = cell_source(cell)
         if cell.get("cell_type") != "code" or not (
-            "rocm_guide" in source or any(f"{alias}." in source for alias in aliases)
+            "rocm_guide" in source or "cdna" in source or any(f"{alias}." in source for alias in aliases)
         ):
             continue
         lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
@@ -94,14 +94,18 @@ def _imported(path: Path) -> Iterator[str]:
         except SyntaxError as e:
             raise GuideError(f"{path.name}: a cell is not Python ({e}); correct it") from e
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(_PACKAGE):
-                module = f"{node.module}."[len(_PACKAGE) :]
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith((_PACKAGE, _TOOLKIT)):
+                module = f"{node.module}.".removeprefix(_PACKAGE)
                 for alias in node.names:
                     aliases[alias.asname or alias.name] = module + alias.name
                     yield module + alias.name
             elif isinstance(node, ast.Import):
                 aliases.update(
-                    {a.asname: a.name.removeprefix(_PACKAGE) for a in node.names if a.asname and _PACKAGE in a.name}
+                    {
+                        a.asname: a.name.removeprefix(_PACKAGE)
+                        for a in node.names
+                        if a.asname and a.name.startswith((_PACKAGE, _TOOLKIT))
+                    }
                 )
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:

@@ -198,7 +198,7 @@ def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesso
     >>> find_lessons(["7"], [Lesson("02", "lora", "LoRA", Path("02_lora.ipynb"))])
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: notebook 7: there is none with that number; choose from 02
+    cdna.base.InputError: notebook 7: there is none with that number; choose from 02
     """
     lessons = list(lessons)
     chosen = []

@@ -110,7 +110,7 @@ def parse_value(name: str, text: str, default: Any) -> Any:
     >>> parse_value("RANK", "many", 16)
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: parameter RANK=many: not an int; its default is 16
+    cdna.base.InputError: parameter RANK=many: not an int; its default is 16
     """
     if isinstance(default, str):
         return text

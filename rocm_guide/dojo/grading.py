@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cdna.kernel_source import SourceError, pack_objects
 from rocm_guide.checks import Check
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.judge import Verdict
@@ -18,7 +19,6 @@ from rocm_guide.dojo.listings import LISTINGS, check_listing
 from rocm_guide.dojo.puzzle import DojoError, Puzzle
 from rocm_guide.dojo.structure import check_structure
 from rocm_guide.dojo.worker import judge_in_worker
-from rocm_guide.mi300x.kernel_source import SourceError, pack_objects
 
 __all__ = ["Grade", "grade"]
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cdna.guard import watch_memory
+from cdna.interpret import explain_error, time_limit
+from cdna.kernel_source import unpack_objects
+from cdna.quick_interpreter import quick_interpreter
+from cdna.rounding import exact_conversions
+from cdna.run.launches import poison_mode
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.puzzle import Case, Puzzle
-from rocm_guide.mi300x.guard import watch_memory
-from rocm_guide.mi300x.interpret import explain_error, time_limit
-from rocm_guide.mi300x.kernel_source import unpack_objects
-from rocm_guide.mi300x.quick_interpreter import quick_interpreter
-from rocm_guide.mi300x.rounding import exact_conversions
-from rocm_guide.mi300x.run.launches import poison_mode
 
 __all__ = ["Verdict", "judge_packed"]
 
@@ -178,7 +178,7 @@ def judge_call(call: Callable[..., Any], name: str, files: list[str]) -> Verdict
 
 
 def judge_packed(packed: dict[str, Any], name: str) -> Verdict:
-    """:func:`judge_call` for a function that :func:`rocm_guide.mi300x.kernel_source.pack_objects` took apart."""
+    """:func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
     try:
         (call,) = unpack_objects(packed)
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises

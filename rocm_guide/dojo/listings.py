@@ -2,7 +2,7 @@
 """Repairs of assembly listings for MI300X: a missing wait, and bank conflicts; judged by executing the machine code.
 
 Triton places waits and chooses the layout of LDS itself, so these mistakes cannot be made in it, and they can be read
-and repaired in the code only. The executor (:mod:`rocm_guide.mi300x.run`) is stricter than hardware: a register that is
+and repaired in the code only. The executor (:mod:`cdna.run`) is stricter than hardware: a register that is
 read before its load has returned is an error each time, in every order of the waves.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from cdna.run import run
+from cdna.run.errors import RunError
+from cdna.run.session import Result
 from rocm_guide.checks import Check
 from rocm_guide.dojo.puzzle import DojoError
-from rocm_guide.mi300x.run import run
-from rocm_guide.mi300x.run.errors import RunError
-from rocm_guide.mi300x.run.session import Result
 
 __all__ = ["LISTINGS", "ListingPuzzle", "check_listing"]
 

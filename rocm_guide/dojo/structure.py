@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cdna.compile_errors import explain_compile_error, foreign_assembly
+from cdna.dry_run.driver import dry_run
+from cdna.dry_run.recorder import Launch
 from rocm_guide.base import GuideError
 from rocm_guide.checks import Check
 from rocm_guide.dojo.puzzle import Expect, Puzzle
-from rocm_guide.mi300x.compile_errors import explain_compile_error, foreign_assembly
-from rocm_guide.mi300x.dry_run.driver import dry_run
-from rocm_guide.mi300x.dry_run.recorder import Launch
 
 __all__ = ["check_structure"]
 

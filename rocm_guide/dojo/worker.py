@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.children import ChildError
+from cdna.children import ChildError
+from cdna.interpreter.warm import call_warm
 from rocm_guide.dojo.judge import Verdict, judge_packed
 from rocm_guide.dojo.puzzle import DojoError
-from rocm_guide.mi300x.interpreter.warm import call_warm
 
 __all__ = ["judge_in_worker"]
 

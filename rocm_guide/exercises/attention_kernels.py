@@ -111,9 +111,9 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     """
     import torch
 
+    from cdna.dry_run.driver import dry_run
     from rocm_guide.kernels.decode.configs import DecodeTile
     from rocm_guide.kernels.decode.mla import launch_mla
-    from rocm_guide.mi300x.dry_run.driver import dry_run
 
     block, warps = config.get("block"), config.get("num_warps")
     if block not in (16, 32, 64, 128):

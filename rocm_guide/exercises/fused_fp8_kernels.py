@@ -82,7 +82,7 @@ def check_positions(even: int, odd: int) -> bool:
     """
     import torch
 
-    from rocm_guide.hip.sparse import run_smfmac
+    from cdna.hip.sparse import run_smfmac
 
     for name, value in (("even", even), ("odd", odd)):
         if not isinstance(value, int) or not 0 <= value <= 0xFFFF:

@@ -81,9 +81,9 @@ def check_skinny(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     """
     import torch
 
+    from cdna.dry_run.driver import dry_run
     from rocm_guide.kernels.gemm.skinny import gemm_skinny
     from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile
-    from rocm_guide.mi300x.dry_run.driver import dry_run
 
     missing = [k for k in ("bn", "bk", "warps", "groups") if not isinstance(config.get(k), int | float)]
     if missing:

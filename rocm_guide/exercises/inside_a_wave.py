@@ -86,7 +86,7 @@ def check_waits(first: int, second: int) -> bool:
     [HINT] vmcnt(0), vmcnt(0): not yet. the result is right, but the square waits for both loads and needs only one
     False
     """
-    from rocm_guide.mi300x.run import RunError, run
+    from cdna.run import RunError, run
 
     for n in (first, second):
         if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= 63:
@@ -112,7 +112,7 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
 
     Prints [OK] or a hint, and returns whether the answer is right.
     """
-    from rocm_guide.mi300x.run.vector.matrix import layout_d
+    from cdna.run.vector.matrix import layout_d
 
     where = layout_d(32, 32, 1)
     for register in range(16):

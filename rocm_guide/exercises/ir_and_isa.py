@@ -10,7 +10,7 @@ from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
 
 if TYPE_CHECKING:
-    from rocm_guide.mi300x.isa.kernel import Kernel
+    from cdna.isa.kernel import Kernel
 
 __all__ = ["check_barriers", "check_lane_bits", "check_wait"]
 
@@ -65,13 +65,13 @@ def check_wait(outstanding: int) -> bool:
 def check_barriers(kernel: Any) -> bool:
     """Exercise 3: the scores of ``planar`` with at most seven barriers; its packing and its arguments stay.
 
-    ``kernel`` takes what :func:`rocm_guide.mi300x.examples.int4_scores.int4_scores_planar` takes. It is interpreted for
+    ``kernel`` takes what :func:`cdna.examples.int4_scores.int4_scores_planar` takes. It is interpreted for
     100 tokens and for one, against float64, and compiled for gfx942 with four waves: keys that stay in registers,
     matrix instructions, no spills, and then the barriers are counted.
 
     Prints [OK] or a hint, and returns whether the kernel passes.
 
-    >>> from rocm_guide.mi300x.examples.int4_scores import int4_scores_planar
+    >>> from cdna.examples.int4_scores import int4_scores_planar
     >>> check_barriers(int4_scores_planar)  # doctest: +ELLIPSIS
     [HINT] right, with 15 barriers; 7 are possible. Each of the eight tiles of queries is written to LDS, ...
     False
@@ -108,7 +108,7 @@ def _wrong_score(kernel: Any) -> str:
     """The first wrong score for 100 tokens or for one, in a line; empty if all are right."""
     import torch
 
-    from rocm_guide.mi300x.interpret import interpret
+    from cdna.interpret import interpret
 
     random, calls, wanted = torch.Generator().manual_seed(0), [], []
     for tokens in (100, 1):
@@ -140,8 +140,8 @@ def _code_of(kernel: Any) -> tuple[int, Kernel]:
     """Trips of the keys through LDS on their way to the first product, and the code for gfx942."""
     import torch
 
-    from rocm_guide.mi300x.compile import compile_kernel
-    from rocm_guide.mi300x.ir.program import parse_ir
+    from cdna.compile import compile_kernel
+    from cdna.ir.program import parse_ir
 
     def meta(*shape: int, dtype: Any = torch.int32) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype, device="meta")

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from cdna.predict.specs import gpu
 from rocm_guide.exercises.common import say
-from rocm_guide.hardware.specs import gpu
 from rocm_guide.memory.states import training_state_bytes
 from rocm_guide.training.lora import LoRALinear
 from rocm_guide.zoo.shapes import config_of

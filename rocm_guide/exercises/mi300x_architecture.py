@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cdna.predict.specs import gpu
 from rocm_guide.exercises.common import say
-from rocm_guide.hardware.specs import gpu
 
 __all__ = ["check_remap", "check_resident_threads", "check_token_time"]
 

@@ -92,8 +92,8 @@ def check_tile(tile: Any, arch: str = "gfx942") -> bool:
     """
     import torch
 
+    from cdna.dry_run.driver import dry_run
     from rocm_guide.kernels.softmax import Tile, softmax_forward
-    from rocm_guide.mi300x.dry_run.driver import dry_run
 
     if isinstance(tile, Mapping):
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cdna.predict.specs import gpu
 from rocm_guide.exercises.common import say
-from rocm_guide.hardware.specs import gpu
 from rocm_guide.zoo.data import chat
 
 __all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]

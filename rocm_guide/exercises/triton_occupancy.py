@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cdna.occupancy import occupancy
 from rocm_guide.base import GuideError
 from rocm_guide.exercises.common import say
-from rocm_guide.mi300x.occupancy import occupancy
 
 __all__ = ["KERNEL", "check_formula", "check_registers_to_save", "check_rescue"]
 
@@ -80,7 +80,7 @@ def check_rescue(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] BM and BN stay 128: a smaller tile would cost reuse
     False
     """
-    from rocm_guide.mi300x.examples.tuning import gemm_report
+    from cdna.examples.tuning import gemm_report
 
     options = {"num_warps": 4, **config}
     tile = options.pop("tile", (128, 128, 64))

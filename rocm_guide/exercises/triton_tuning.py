@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cdna.limits import ENOUGH_WORKGROUPS
 from rocm_guide.exercises.common import say
-from rocm_guide.mi300x.limits import ENOUGH_WORKGROUPS
 
 __all__ = ["CANDIDATES", "DECODE", "TILES", "check_filter", "check_refused", "check_split_k"]
 
@@ -67,7 +67,7 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
     [HINT] 'Z' is no candidate; they are A, B, C, D, E, F
     False
     """
-    from rocm_guide.mi300x.examples.tuning import gemm_report
+    from cdna.examples.tuning import gemm_report
 
     given = set(answer)
     if unknown := sorted(given - set(CANDIDATES)):
@@ -91,7 +91,7 @@ def check_filter(keep: Callable[..., Any], arch: str = "gfx942") -> bool:
     [HINT] (256, 128, 64), num_warps=8 is dropped: 85 FLOPs per byte, nothing spilled, 2 waves per SIMD
     False
     """
-    from rocm_guide.mi300x.examples.tuning import gemm_report
+    from cdna.examples.tuning import gemm_report
 
     if not callable(keep):
         return say(False, f"{keep!r:.40}: give the function, without calling it")

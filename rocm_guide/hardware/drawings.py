@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and memory.
 
-The numbers come from :mod:`rocm_guide.hardware.specs`; nothing is to
+The numbers come from :mod:`cdna.predict.specs`; nothing is to
 scale.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.hardware.specs import GpuSpec
+from cdna.predict.specs import GpuSpec
 from rocm_guide.plots import PALETTE, house_style
 from rocm_guide.schematics.drawing import box, canvas
 

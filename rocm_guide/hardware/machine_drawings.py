@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Pictures of machine code at work: the lane map of a matrix instruction, the banks of an LDS access, a loop's budget.
 
-What is drawn comes from :mod:`rocm_guide.mi300x.explain` and :mod:`rocm_guide.hardware.loops`.
+What is drawn comes from :mod:`cdna.explain` and :mod:`cdna.predict.loops`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.hardware.loops import LoopBudget
-from rocm_guide.mi300x.explain.banks import BANKS, BankAccess
-from rocm_guide.mi300x.explain.operand_map import lane_map
+from cdna.explain.banks import BANKS, BankAccess
+from cdna.explain.operand_map import lane_map
+from cdna.predict.loops import LoopBudget
 from rocm_guide.plots import PALETTE, bars, house_style
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def write_kernel(prefix: Path, python: Path) -> Path:
     >>> write_kernel(Path("/nonexistent"), Path("/nonexistent/python"))
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: /nonexistent/python: no Python of the course; run make install, or name another
+    cdna.base.InputError: /nonexistent/python: no Python of the course; run make install, or name another
     """
     python = python.absolute()
     if not os.access(python, os.X_OK):

@@ -51,7 +51,7 @@ def partition_of(compute: str, memory: str = "NPS1") -> Partition:
     >>> partition_of("SPX", "NPS4")
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: SPX/NPS4: 4 pieces of memory for 1 device; a device lives in one piece, take NPS1
+    cdna.base.InputError: SPX/NPS4: 4 pieces of memory for 1 device; a device lives in one piece, take NPS1
     """
     for given, allowed in ((compute, COMPUTE), (memory, MEMORY)):
         if given not in allowed:

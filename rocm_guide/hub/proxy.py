@@ -35,7 +35,7 @@ def proxy_command(prefix: Path) -> list[str]:
     >>> proxy_command(Path("/nonexistent"))
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: /nonexistent: has no proxy; run make hub again, which installs it
+    cdna.base.InputError: /nonexistent: has no proxy; run make hub again, which installs it
     """
     node, program = _node(prefix), prefix / _PACKAGE / "bin/configurable-http-proxy"
     if node is None or not program.is_file():

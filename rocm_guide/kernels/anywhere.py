@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rocm_guide.children import ChildError
+from cdna.children import ChildError
+from cdna.interpret import run_interpreted
+from cdna.kernel_source import SourceError
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.mi300x.interpret import run_interpreted
-from rocm_guide.mi300x.kernel_source import SourceError
 
 __all__ = ["call", "call_all"]
 

@@ -135,11 +135,11 @@ def sound_schedule() -> Iterator[None]:
 
     In its loops of eight waves, older releases let one group of waves store into LDS while the loads of the other may
     still be under way: a barrier stands before the wait. On an MI300X such a product can come out wrong
-    (https://github.com/triton-lang/triton/issues/11696); :mod:`rocm_guide.mi300x.run` names the race.
+    (https://github.com/triton-lang/triton/issues/11696); :mod:`cdna.run` names the race.
     """
     from triton import knobs
 
-    from rocm_guide.mi300x.compile import triton_release
+    from cdna.compile import triton_release
 
     if triton_release() >= (3, 9) or knobs.amd.use_block_pingpong is not None:
         yield

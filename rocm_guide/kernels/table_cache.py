@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import cdna
 from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, package_folder, write_text
 from rocm_guide.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
@@ -66,11 +67,10 @@ def triton_version() -> str:
 @cache
 def _compiled_from() -> str:
     """A digest of all that decides about a row: kernels and compiler driver as text, Triton, Python, switches."""
-    root = package_folder()
     digest = hashlib.sha256()
-    files = [root / "base.py", *root.glob("kernels/**/*.py"), *root.glob("mi300x/**/*.py")]
-    for path in sorted(files):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for root in (Path(cdna.__file__).resolve().parent, package_folder() / "kernels"):
+        for path in sorted(root.glob("**/*.py")):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     chosen = {k: v for k, v in os.environ.items() if k.startswith(_SWITCHES) and k not in _FOLDERS}
     digest.update(json.dumps([triton_version(), sys.version_info[:2], sorted(chosen.items())]).encode())
     return digest.hexdigest()

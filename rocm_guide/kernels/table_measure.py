@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_guide.kernels.resource_table import KernelRow, TableError, find_module
 
 if TYPE_CHECKING:
-    from rocm_guide.mi300x.dry_run.driver import DryRun
+    from cdna.dry_run.driver import DryRun
 
 __all__ = ["case_sources", "compiled_sources", "digest_of", "measure_cases", "measure_module"]
 
@@ -74,7 +74,7 @@ def measure_cases(
     Raises:
         TableError: a case that launches nothing.
     """
-    from rocm_guide.mi300x.dry_run.driver import dry_run
+    from cdna.dry_run.driver import dry_run
 
     rows: dict[int, list[KernelRow]] = {}
     for i, (case, thunk) in list(enumerate(_cases(name, arch)))[part::parts]:
@@ -89,7 +89,7 @@ def measure_cases(
 
 
 def _cases(name: str, arch: str) -> list[tuple[str, Callable[[], Any]]]:
-    from rocm_guide.mi300x.dry_run.driver import dry_run
+    from cdna.dry_run.driver import dry_run
 
     family, _, stem = f"rocm_guide.kernels.{name}".rpartition(".")
     with dry_run(arch, device="meta"):
@@ -106,7 +106,7 @@ def case_sources(name: str, arch: str = "gfx942") -> dict[str, str]:
     Raises:
         TableError: no such module.
     """
-    from rocm_guide.mi300x.dry_run.driver import dry_run
+    from cdna.dry_run.driver import dry_run
 
     found = {}
     for case, thunk in _cases(find_module(name), arch):

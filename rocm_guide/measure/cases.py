@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rocm_guide.hardware.specs import GpuSpec
+from cdna.predict.specs import GpuSpec
 
 __all__ = ["CASES", "Case", "predicted_us"]
 
@@ -30,7 +30,7 @@ class Case:
         notebook: where the kernel is explained.
         make: allocates on the GPU, and returns the calls that take turns.
         nbytes, flops: what one call must move and compute at least.
-        unit: the arithmetic that bounds it, a name of :class:`~rocm_guide.hardware.specs.GpuSpec`'s ``flops``.
+        unit: the arithmetic that bounds it, a name of :class:`~cdna.predict.specs.GpuSpec`'s ``flops``.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Case:
 def predicted_us(case: Case, spec: GpuSpec) -> float:
     """Microseconds that the roofline of ``spec`` allows: the longer of moving the bytes and doing the operations.
 
-    >>> from rocm_guide.hardware.specs import gpu
+    >>> from cdna.predict.specs import gpu
     >>> round(predicted_us(CASES["gemm bf16 8192"], gpu("MI300X")))
     841
     """
@@ -109,7 +109,7 @@ def _skinny(rows: int, n: int, k: int) -> Calls:
 
 
 def _rung(index: int, n: int) -> Calls:
-    from rocm_guide.mi300x.examples.gemm_ladder import RUNGS, multiply
+    from cdna.examples.gemm_ladder import RUNGS, multiply
 
     return [partial(multiply, RUNGS[index], _random(n, n, dtype="float16"), _random(n, n, dtype="float16", seed=1))]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.hardware.specs import find_gpu, gpu
+from cdna.predict.specs import find_gpu, gpu
 from rocm_guide.measure.cases import CASES, predicted_us
 from rocm_guide.measure.predictions import GPU, read_predictions
 from rocm_guide.plots import PALETTE, house_style

@@ -3,10 +3,10 @@
 
 This is a *model*, not a measurement. Each launch of a case is compiled for gfx942 as the case makes it, and one of its
 workgroups (several, where they have unequal work) is executed and laid out on a compute unit beside as many others as
-fit (:mod:`rocm_guide.mi300x.step.timeline`): instructions issued, waits, LDS, matrix cores. The grid takes as many
+fit (:mod:`cdna.step.timeline`): instructions issued, waits, LDS, matrix cores. The grid takes as many
 rounds as it needs, the last one with as many workgroups as are left. Beside that stand the bytes that the workgroups
 ask of the L2 caches, and the bytes that must come from memory or go there. The longest of the three is the prediction.
-The rungs of the ladder have the model of notebook 18, :func:`rocm_guide.hardware.gemm_prediction.predict_product`.
+The rungs of the ladder have the model of notebook 18, :func:`cdna.predict.gemm_prediction.predict_product`.
 What only the last workgroup of a split sum does is left out.
 A launch itself is charged nothing beyond the start and the end of its workgroups: AMD publishes no figure for it.
 Source of the L2's rate, 2,048 bytes a cycle for each XCD: "AMD CDNA 3 Architecture", AMD, white paper, 2023.
@@ -23,18 +23,18 @@ from dataclasses import astuple
 from functools import cache
 from typing import Any
 
-from rocm_guide.hardware.gemm_prediction import CACHE_TB_S, ProductTime, predict_product
-from rocm_guide.hardware.specs import gpu
+from cdna.costs import Costs
+from cdna.dry_run.driver import dry_run
+from cdna.examples.gemm_ladder import RUNGS, Rung
+from cdna.predict.gemm_prediction import CACHE_TB_S, ProductTime, predict_product
+from cdna.predict.specs import gpu
+from cdna.run.counters import LINE
+from cdna.step.record import Recording
+from cdna.step.steady import events_of
+from cdna.step.timeline import timeline
 from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.measure.cases import CASES, Case
 from rocm_guide.measure.predictions import Launched, Prediction
-from rocm_guide.mi300x.dry_run.driver import dry_run
-from rocm_guide.mi300x.examples.gemm_ladder import RUNGS, Rung
-from rocm_guide.mi300x.run.counters import LINE
-from rocm_guide.mi300x.step.costs import Costs
-from rocm_guide.mi300x.step.record import Recording
-from rocm_guide.mi300x.step.steady import events_of
-from rocm_guide.mi300x.step.timeline import timeline
 
 __all__ = ["case_source", "makespan", "predict_case"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from rocm_guide.hardware.specs import HardwareError, gpu
+from cdna.predict.specs import HardwareError, gpu
 from rocm_guide.memory.work import FitError, Workload
 from rocm_guide.zoo.families import PLAIN_LAYERS
 from rocm_guide.zoo.sizes import Sizes

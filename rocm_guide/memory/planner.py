@@ -92,7 +92,7 @@ def fit(
     Args:
         config: a transformers configuration, or the fields of a config.json.
         work: method, batch and sequence per GPU.
-        gpu: a name in :data:`rocm_guide.hardware.specs.GPUS`, in any case of letters; the budget is what its driver
+        gpu: a name in :data:`cdna.predict.specs.GPUS`, in any case of letters; the budget is what its driver
             shows of its memory, 206.1 x 10^9 bytes (191.98 GiB) for an MI300X. An MI250X is two devices of half its
             memory.
         count: number of such devices.

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.children import call_in_child
+from cdna.children import call_in_child
 from rocm_guide.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
 from rocm_guide.quantization.calibration import calibration_samples, linear_layers
 from rocm_guide.quantization.grid import QuantizationError, check_grid

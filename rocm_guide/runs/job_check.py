@@ -69,7 +69,7 @@ def check_job(
     >>> check_job("random:phi-3-mini", None, targets=["q_proj", "v_proj"])
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: TARGETS: phi3 has no q_proj, v_proj; choose from o_proj, qkv_proj, gate_up_proj, \
+    cdna.base.InputError: TARGETS: phi3 has no q_proj, v_proj; choose from o_proj, qkv_proj, gate_up_proj, \
 down_proj, or 'all-linear'
     """
     if library is not None and library not in LIBRARIES:

@@ -163,7 +163,7 @@ def as_one_model(found: Checkpoint) -> Iterator[Checkpoint]:
     if not found.base:
         yield found
         return
-    from rocm_guide.children import call_in_child
+    from cdna.children import call_in_child
 
     with tempfile.TemporaryDirectory(prefix="rocm-guide-merged-") as folder:
         out = Path(folder) / found.name

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.children import ChildError, Service
+from cdna.children import ChildError, Service
 from rocm_guide.serving.checkpoints import ServingError
 from rocm_guide.serving.server import answers_health, free_port
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cdna.children import ChildError, Service
 from rocm_guide.base import shown
-from rocm_guide.children import ChildError, Service
 from rocm_guide.serving.checkpoints import Checkpoint, ServingError, as_one_model, as_ready_model, read_checkpoint
 
 __all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
@@ -253,7 +253,7 @@ def start_server(
     """Serve what lies in ``folder`` for the length of a ``with`` block.
 
     The server listens on this machine alone unless ``host`` says otherwise. It ends with the block and also when this
-    process ends in any other way (:class:`rocm_guide.children.Service`). ``transformers serve`` takes no bare adapter:
+    process ends in any other way (:class:`cdna.children.Service`). ``transformers serve`` takes no bare adapter:
     it gets a merged copy. vLLM gets the base and the adapter. On a GPU ``transformers serve`` multiplies GPTQ's and
     AWQ's weights with torch operations, which need no compiler and no network; vLLM has kernels of its own.
 

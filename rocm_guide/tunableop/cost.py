@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rocm_guide.hardware.specs import gpu
+from cdna.predict.specs import gpu
 
 if TYPE_CHECKING:
     from rocm_guide.tunableop.gemm import Gemm
@@ -27,7 +27,7 @@ def call_seconds(
     """An estimate of one call: max(FLOPs / peak, bytes / bandwidth) / efficiency + launch.
 
     Without ``tflops`` and ``bandwidth_tb_s`` they are MI300X's dense bfloat16 peak and its memory bandwidth, from
-    :mod:`rocm_guide.hardware.specs`; half of either is a usual share to reach.
+    :mod:`cdna.predict.specs`; half of either is a usual share to reach.
 
     >>> from rocm_guide.tunableop.gemm import parse_gemm
     >>> f"{call_seconds(parse_gemm('GemmTunableOp_BFloat16_TN,tn_4096_1_4096_ld_4096_4096_4096')) * 1e6:.1f} us"

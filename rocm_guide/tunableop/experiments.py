@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cdna.children import call_in_child
 from rocm_guide.base import GuideError
-from rocm_guide.children import call_in_child
 from rocm_guide.device import clock
 from rocm_guide.tunableop.generation import generate_fixed, padded_prompt, random_llama
 
@@ -33,7 +33,7 @@ def apply_mode(mode: str, file: str | os.PathLike[str] | None = None, device: st
     >>> apply_mode("tune", "results.csv", device="cpu")
     Traceback (most recent call last):
         ...
-    rocm_guide.base.GuideError: mode=tune: TunableOp needs a GPU; on a CPU plan with `rocm-guide tunable plan`
+    cdna.base.InputError: mode=tune: TunableOp needs a GPU; on a CPU plan with `rocm-guide tunable plan`
     """
     if mode not in MODES:
         raise GuideError(f"mode={mode}: use one of {', '.join(MODES)}")

@@ -7,6 +7,9 @@ import tarfile
 import numpy as np
 import pytest
 
+from cdna.hip.toolchain import HipError
+from cdna.inspection import inspect_assembly
+from cdna.run.session import prepare
 from rocm_guide.ck.build import SHIPPED, assemble, assemble_source, ck_refuses, source_key
 from rocm_guide.ck.generate import extension_source, instance_source, kernel_source
 from rocm_guide.ck.headers import HEADER, ck_headers
@@ -15,9 +18,6 @@ from rocm_guide.ck.operations import operation
 from rocm_guide.ck.pipeline import run_slowly, traffic
 from rocm_guide.ck.presets import PRESETS
 from rocm_guide.ck.rules import check
-from rocm_guide.hip.toolchain import HipError
-from rocm_guide.mi300x.inspection import inspect_assembly
-from rocm_guide.mi300x.run.session import prepare
 from tests.ck.random_instances import random_instances
 
 
@@ -36,7 +36,7 @@ def inputs(instance, problem, seed=0):
 
 @pytest.fixture
 def no_compiler(monkeypatch):
-    monkeypatch.setenv("ROCM_GUIDE_CLANG", "/nowhere/clang")
+    monkeypatch.setenv("CDNA_CLANG", "/nowhere/clang")
 
 
 def test_the_headers_unpack_with_the_tarfile_of_debian_12(tmp_path, monkeypatch):

@@ -22,8 +22,8 @@ def test_the_grid_of_the_guides_product():
 
 
 def test_registers_are_estimated_near_what_the_compiler_took():
+    from cdna.inspection import inspect_assembly
     from rocm_guide.ck.build import SHIPPED, assemble
-    from rocm_guide.mi300x.inspection import inspect_assembly
 
     for instance, problem in SHIPPED.values():
         vgprs = inspect_assembly(assemble(instance, problem))[0].resources.vgprs

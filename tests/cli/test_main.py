@@ -9,7 +9,7 @@ import pytest
 
 from rocm_guide import __version__
 from rocm_guide.cli.course.command import prepare
-from rocm_guide.cli.main import COMMANDS
+from rocm_guide.cli.main import PLACES
 
 COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
 
@@ -21,7 +21,7 @@ def cli(*arguments, **more):
 def existing():
     import importlib.util
 
-    return [n for n, (module, _) in COMMANDS.items() if importlib.util.find_spec(f"rocm_guide.cli.{module}")]
+    return [n for n, (module, _) in PLACES.items() if importlib.util.find_spec(module)]
 
 
 def test_help_imports_no_command_and_no_large_library():
@@ -114,7 +114,7 @@ def test_lab_without_jupyterlab_says_how_to_get_it(make_notebook):
     code += "u.find_spec = lambda n, *a: None if n == 'jupyterlab' else f(n, *a)\n"
     code += f"sys.argv = ['x', 'lab', '--notebooks', {str(folder)!r}]\nfrom rocm_guide.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2 and 'pip install -e ".[lab]"' in done.stderr
+    assert done.returncode == 2 and 'pip install -e ./cdna -e ".[lab]"' in done.stderr
 
 
 def test_parameters_come_in_pairs():

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 import rocm_guide
+from cdna.cli.options import between, out_file, out_folder
 from rocm_guide.cli.course.command import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
-from rocm_guide.cli.options import between, out_file, out_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
@@ -231,7 +231,8 @@ def refusals(tmp_path_factory):
     (folder / "script.py").write_text("raise SystemExit('the script must not run')")
     (folder / "kernel.py").write_text(KERNEL)
     words = json.dumps([b[0] for b in BAD])
-    env = dict(os.environ, PYTHONPATH=str(Path(rocm_guide.__file__).parents[1]))
+    clone = Path(rocm_guide.__file__).parents[1]
+    env = dict(os.environ, PYTHONPATH=f"{clone}:{clone}/cdna")
     command = [sys.executable, "-c", RUN]
     done = subprocess.run(command, input=words, capture_output=True, text=True, cwd=folder, env=env, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

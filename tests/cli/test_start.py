@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rocm_guide
-from rocm_guide.cli.examples import EXAMPLES
-from rocm_guide.cli.main import COMMANDS, NEEDS, find_command, main
+from cdna.cli.program import find_command
+from rocm_guide.cli.main import COMMANDS, NEEDS, PLACES, examples, main
 from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
 from rocm_guide.installation import install_fix, missing_library
 
@@ -20,7 +20,7 @@ ROOT = Path(rocm_guide.__file__).parents[1]
 SAMPLES = Path(__file__).parents[1] / "samples"
 RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
 HEAVY = ("torch", "transformers", "triton", "matplotlib", "numpy", "papermill", "datasets", "pydantic")
-ENV = dict(os.environ, PYTHONPATH=str(ROOT))
+ENV = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT}/cdna")
 
 LIGHT = [
     "--help",
@@ -109,7 +109,7 @@ def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
         "tunable plan random:llama-2-7b": "torch",
         f"tunable explain {untuned} --model random:llama-2-7b": "torch",
         "profile work.py": "torch",
-        "inspect work.py": "torch",
+        "inspect work.py": "triton",
         "run 01": "papermill",
         "store 01": "papermill",
         "lab": "jupyterlab",
@@ -129,7 +129,7 @@ def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
 def test_the_fix_in_a_clone_and_for_a_wheel(monkeypatch):
     from rocm_guide import installation
 
-    assert install_fix(["torch"]).startswith('pip install -e ".[course]" in ')
+    assert install_fix(["torch"]).startswith('pip install -e ./cdna -e ".[course]" in ')
     monkeypatch.setattr(installation, "clone_folder", lambda: None)
     monkeypatch.setattr(installation, "_requirements", lambda: {"torch": "torch>=2.11,<2.14"})
     assert install_fix(["torch", "psutil"]) == 'pip install "torch>=2.11,<2.14" psutil'
@@ -152,8 +152,8 @@ def every_command():
         for name, child in getattr(command, "commands", {}).items():
             yield from walk(f"{path} {name}", child)
 
-    for name, (module, _) in COMMANDS.items():
-        yield from walk(name, find_command(importlib.import_module(f"rocm_guide.cli.{module}"), name))
+    for name, (module, _) in PLACES.items():
+        yield from walk(name, find_command(importlib.import_module(module), name, examples()))
 
 
 def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeypatch):
@@ -163,16 +163,18 @@ def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeyp
     import shlex
 
     paths = dict(every_command())
-    assert set(paths) == set(EXAMPLES)
-    for path, examples in EXAMPLES.items():
+    assert set(paths) == set(examples())
+    for path, lines in examples().items():
         assert "Examples:" in paths[path].epilog
-        for line, _ in examples:
+        for line, _ in lines:
             words = shlex.split(line)
-            assert words[0] == "rocm-guide" and words[1] == path.split()[0], line
+            assert (
+                words[0] == ("cdna" if path in ("inspect", "step") else "rocm-guide") and words[1] == path.split()[0]
+            ), line
             # An example of a group shows one of its commands.
             own = next(p for p in sorted(paths, key=len, reverse=True) if words[1:][: len(p.split())] == p.split())
             rest = words[1 + len(own.split()) :]
-            module = importlib.import_module(f"rocm_guide.cli.{COMMANDS[words[1]][0]}")
+            module = importlib.import_module(PLACES[words[1]][0])
             rest = getattr(module, "prepare", list)(rest)
             if rest:
                 paths[own].make_context(own, rest, resilient_parsing=False)
@@ -317,7 +319,7 @@ def test_completion_for_other_shells(shell, words):
 def test_long_work_has_a_line_before_and_after_where_no_terminal_is(capsys):
     import time
 
-    from rocm_guide.cli.output import announced
+    from cdna.cli.output import announced
 
     with announced("compiling", after=3600):
         pass
@@ -343,7 +345,7 @@ class Terminal(io.StringIO):
 def test_long_work_has_a_moving_line_on_a_terminal_only(monkeypatch, capsys):
     import time
 
-    from rocm_guide.cli.output import working
+    from cdna.cli.output import working
 
     with working("compiling", after=0) as step:
         step("add, 1 compiled")
@@ -366,7 +368,7 @@ def test_long_work_has_a_moving_line_on_a_terminal_only(monkeypatch, capsys):
 
 def test_inspect_says_what_it_has_compiled(tmp_path):
     pytest.importorskip("triton")
-    from rocm_guide.cli.inspect.python_file import HowTo, inspect_python
+    from cdna.cli.inspect.python_file import HowTo, inspect_python
 
     file = tmp_path / "three_kernels.py"
     kernel = "@triton.jit\ndef {0}(x, B: tl.constexpr):\n    tl.store(x + tl.arange(0, B), 1.0)\n\n\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The wheel alone, far from a clone: every command of the README finds what it needs inside it."""
+"""The two wheels alone, far from a clone: every command of the README finds what it needs inside it."""
 
 import ast
 import json
@@ -37,7 +37,7 @@ def twice(x, y, n, BLOCK: tl.constexpr):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel, built from a copy of what it is made of: building leaves folders behind."""
+    """The wheel, with that of cdna beside it, built from a copy of what they are made of: building leaves folders."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
@@ -45,18 +45,21 @@ def wheel(tmp_path_factory):
     shutil.copytree(ROOT / "benchmarks/results", folder / "benchmarks/results")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "rocm_guide", folder / "rocm_guide", symlinks=True, ignore=ignored)
-    command = [sys.executable, "-m", "pip", "wheel", ".", "--quiet", "--no-deps", "--no-build-isolation", "-w", "out"]
+    shutil.copytree(ROOT / "cdna", folder / "cdna", ignore=shutil.ignore_patterns("__pycache__", "build", "tests"))
+    command = [sys.executable, "-m", "pip", "wheel", "./cdna", ".", "--quiet", "--no-deps"]
+    command += ["--no-build-isolation", "-w", "out"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    return next((folder / "out").glob("*.whl"))
+    return next((folder / "out").glob("rocm_guide-*.whl"))
 
 
 @pytest.fixture(scope="module")
 def cli(wheel, tmp_path_factory):
     """Run a command of the unpacked wheel in a folder that has nothing to do with the course."""
     place, elsewhere = tmp_path_factory.mktemp("unpacked"), tmp_path_factory.mktemp("elsewhere")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(place)
+    for file in wheel.parent.glob("*.whl"):
+        with zipfile.ZipFile(file) as packed:
+            packed.extractall(place)
     (elsewhere / "mine.py").write_text(KERNEL)
 
     def run(*arguments, module="rocm_guide.cli.main", code=None, cwd=elsewhere):
@@ -64,8 +67,8 @@ def cli(wheel, tmp_path_factory):
         env = {**os.environ, "PYTHONPATH": str(place)}
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
-    where = run(code="import rocm_guide; print(rocm_guide.__file__)").stdout
-    assert where.startswith(str(place)), where
+    where = run(code="import cdna, rocm_guide; print(cdna.__file__, rocm_guide.__file__)").stdout
+    assert where.count(str(place)) == 2, where
     run.place, run.elsewhere = place, elsewhere
     return run
 
@@ -81,6 +84,10 @@ def test_the_wheel_carries_every_notebook_and_data_file(wheel):
     ]
     wanted = {f"rocm_guide/{p}" if p.startswith("notebooks/") else p for p in inside}
     assert wanted <= names, sorted(wanted - names)
+    with zipfile.ZipFile(next(wheel.parent.glob("cdna-*.whl"))) as packed:
+        names = {n for n in packed.namelist() if not n.endswith("/")}
+    tracked = subprocess.run(["git", "ls-files", "cdna/cdna"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert {p.removeprefix("cdna/") for p in tracked} <= names and not any("tests" in n for n in names)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ def test_helpers_of_the_course():
     found = introductions(COURSE)
     assert notebook_of("tunableop.planner.plan", found) == "11 (tunableop)"
     assert notebook_of("zoo.load.load_model", found) == "00 (start_here)"
-    assert notebook_of("mi300x.elf.msgpack.decode", found) == ""
+    assert notebook_of("cdna.elf.msgpack.decode", found) == ""
     introduced = [name for name in public_helpers() if notebook_of(name, found)]
     assert len(introduced) > 250
     assert introduced_in("tunableop.planner.plan", COURSE) == "11 (tunableop)"

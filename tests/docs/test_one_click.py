@@ -67,7 +67,8 @@ def test_the_cell_for_colab_does_nothing_where_the_course_is(course, tmp_path):
     missing = "import importlib.util, subprocess\nimportlib.util.find_spec = lambda n: None\n"
     code = missing + "subprocess.run = lambda a, check: print(*a[1:])\n" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    expected = "-m pip install -q -c torch.txt rocm-guide[course] @ git+https://github.com/someone/course"
+    where = "git+https://github.com/someone/course"
+    expected = f"-m pip install -q -c torch.txt cdna @ {where}#subdirectory=cdna rocm-guide[course] @ {where}"
     assert done.stdout.strip() == expected, done.stderr
     assert (tmp_path / "torch.txt").read_text().startswith("torch==")
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cdna.testing import HEAD, run_cell
 from rocm_guide.checks import Check
 from rocm_guide.dojo import PUZZLES, DojoError, grade, grading
 from rocm_guide.dojo.grading import Grade
@@ -15,7 +16,6 @@ from rocm_guide.dojo.puzzle import rows_far_apart
 from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_round_trip, check_waits
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import BANKS, RIGHT, WAIT
-from tests.mi300x.cells import HEAD, run_cell
 
 
 def changed(name, *pairs):

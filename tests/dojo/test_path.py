@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cdna.testing import HEAD, run_cell
 from rocm_guide.dojo import LISTINGS, PATH, PUZZLES, SOLVED, DojoError, grade, show_solution, start
-from tests.mi300x.cells import HEAD, run_cell
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 IMPORTS = HEAD + "from rocm_guide.dojo import LISTINGS, grade\n"

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from cdna.testing import HEAD, run_cell
 from rocm_guide.dojo import PUZZLES, grade
 from tests.dojo.solutions import SOLUTIONS
-from tests.mi300x.cells import HEAD, run_cell
 
 
 @pytest.mark.parametrize("name", PUZZLES)

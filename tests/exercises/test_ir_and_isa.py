@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from cdna.examples import int4_scores as examples
+from cdna.testing import HEAD, run_cell
 from rocm_guide.exercises.ir_and_isa import check_barriers, check_lane_bits, check_wait
-from rocm_guide.mi300x.examples import int4_scores as examples
-from tests.mi300x.cells import HEAD, run_cell
 
 RIGHT = {"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128}
 

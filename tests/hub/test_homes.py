@@ -160,7 +160,11 @@ def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_sam
     with pytest.raises(GuideError, match="cannot be read"):
         hand_out(tmp_path / "nosuch", tmp_path / "home")
     command = [sys.executable, "-S", "-m", "rocm_guide.hub.start_server", "--course", str(tmp_path / "nosuch"), "--"]
-    env = {"HOME": str(tmp_path), "PYTHONPATH": str(package_folder().parent), "PATH": os.environ["PATH"]}
+    env = {
+        "HOME": str(tmp_path),
+        "PYTHONPATH": f"{package_folder().parent}:{package_folder().parent}/cdna",
+        "PATH": os.environ["PATH"],
+    }
     done = subprocess.run(
         [*command, "sh", "-c", "echo $PYTHONPATH started; umask"], env=env, capture_output=True, text=True
     )

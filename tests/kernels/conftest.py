@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from cdna.quick_interpreter import quick_interpreter
 from rocm_guide.kernels import launch
-from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
 HERE = Path(__file__).parent
 OUTCOMES = "ROCM_GUIDE_KERNEL_OUTCOMES"  # set in the child: where it writes what became of each test

@@ -13,8 +13,8 @@ import signal
 
 import pytest
 
-from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
-from rocm_guide.mi300x.run.launches import executed_on_gfx942
+from cdna.dry_run.torch_gpu import pretend_torch_device
+from cdna.run.launches import executed_on_gfx942
 
 SECONDS = int(os.environ.get("EXECUTED_SECONDS", "0"))
 _pretended = pretend_torch_device("gfx942")

@@ -12,7 +12,7 @@ import os
 import pytest
 import triton
 
-from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
+from cdna.dry_run.torch_gpu import pretend_torch_device
 
 
 class Launched(BaseException):

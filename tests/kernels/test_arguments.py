@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cdna.dry_run.driver import dry_run
 from rocm_guide.kernels import arguments as launch
 from rocm_guide.kernels.arguments import KernelError, architecture, choose
-from rocm_guide.mi300x.dry_run.driver import dry_run
 
 
 def test_a_dry_run_is_the_architecture_it_says():

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cdna.dry_run.driver import dry_run
 from rocm_guide.kernels import direct, launch
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.launch import Launch, planned
 from rocm_guide.kernels.rows.silu_mul import SwiGlu, swiglu, swiglu_forward
-from rocm_guide.mi300x.dry_run.driver import dry_run
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ import pytest
 import torch
 import triton
 
+from cdna.run import RunError
+from cdna.run.launches import executed_on_gfx942
 from rocm_guide.kernels.resource_table import read_rows
-from rocm_guide.mi300x.run import RunError
-from rocm_guide.mi300x.run.launches import executed_on_gfx942
 from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
 #: An older Triton lays these sums out without copies.

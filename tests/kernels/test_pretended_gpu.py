@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cdna.dry_run.torch_gpu import pretend_torch_device
 from rocm_guide.kernels.fp8.formats import fp8_here
-from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_device
 
 HERE = Path(__file__).parent
 #: Those that choose among the 8-bit types.
@@ -28,7 +28,10 @@ def test_each_gpu_has_its_form_of_fp8():
 def test_no_kernel_test_is_refused():
     """The tests run in a process in which PyTorch answers as on an MI300X, each up to its first launch."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET" and not k.startswith("PYTEST_")}
-    environment |= {"PRETENDED_GPU": "gfx942", "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), str(HERE)])}
+    environment |= {
+        "PRETENDED_GPU": "gfx942",
+        "PYTHONPATH": os.pathsep.join(map(str, (HERE.parents[1], HERE.parents[1] / "cdna", HERE))),
+    }
     command = [sys.executable, "-m", "pytest", "--tb=line", "-p", "no:cacheprovider", "-p", "pretend_gpu"]
     files = [str(HERE / name) for name in FILES]
     run = subprocess.run([*command, *files], cwd=HERE.parent.parent, env=environment, capture_output=True, text=True)

@@ -11,6 +11,7 @@ import torch
 import triton
 from typer.testing import CliRunner
 
+from cdna.dry_run.driver import dry_run
 from rocm_guide.cli.main import app
 from rocm_guide.kernels.resource_table import (
     TableError,
@@ -22,7 +23,6 @@ from rocm_guide.kernels.resource_table import (
     write_rows,
 )
 from rocm_guide.kernels.table_measure import case_sources, compiled_sources, digest_of, measure_module
-from rocm_guide.mi300x.dry_run.driver import dry_run
 from tests.kernels.table import ROWS, SAME_COMPILER, VERSION
 
 same_compiler = pytest.mark.skipif(

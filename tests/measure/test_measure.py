@@ -7,14 +7,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cdna.dry_run import dry_run
+from cdna.examples.gemm_ladder import RUNGS
+from cdna.predict.specs import gpu
 from rocm_guide.cli.main import app
-from rocm_guide.hardware.specs import gpu
 from rocm_guide.measure.cases import _RUNGS, CASES, predicted_us
 from rocm_guide.measure.compare import draw_merged, merged_table, shares
 from rocm_guide.measure.predictions import read_predictions
 from rocm_guide.measure.results import FORMAT, MeasureError, check_result, measure, read_result
-from rocm_guide.mi300x.dry_run import dry_run
-from rocm_guide.mi300x.examples.gemm_ladder import RUNGS
 
 
 def result(**cases):

@@ -10,8 +10,8 @@ import pytest
 import triton
 from typer.testing import CliRunner
 
+from cdna.predict.specs import gpu
 from rocm_guide.cli.main import app
-from rocm_guide.hardware.specs import gpu
 from rocm_guide.measure import predict, predictions
 from rocm_guide.measure.cases import CASES, predicted_us
 from rocm_guide.measure.predict import case_source, predict_case
@@ -48,7 +48,7 @@ def test_the_shipped_predictions_belong_to_these_kernels(name):
 
 
 def test_a_digest_follows_kernel_options_and_charges(monkeypatch):
-    from rocm_guide.mi300x.examples import gemm_ladder
+    from cdna.examples import gemm_ladder
 
     case = CASES["ladder tiled fp16 4096"]
     before = case_source(case)

@@ -42,8 +42,8 @@ def test_kernels_and_exercises(cpu):
     """The HIP kernels against float64, and the checks of the exercises that compare numbers."""
     chosen = [f"tests/exercises/test_{n}.py" for n in ("row_kernels", "flash_attention", "lora_exercises")]
     chosen += [
-        "tests/hip/test_cpu_library.py",
-        "tests/hip/test_on_cpu.py",
+        "cdna/tests/hip/test_cpu_library.py",
+        "cdna/tests/hip/test_on_cpu.py",
         "tests/ck/test_compiled.py::test_the_model_computes_the_product",
     ]
     some = "not hip or rung or refused or 1000 or conver or arithmetic"  # the rest varies sizes, not arithmetic

@@ -105,7 +105,7 @@ def execute(number: str, given: dict[str, str], folder: Path, notebook: Path | N
     environment = child_environment(folder, "", one_thread=True, models=folder / "runs")
     order = {"notebook": str((notebook or lesson.path).resolve()), "parameters": taken, "environment": environment}
     (folder / "order.json").write_text(json.dumps(order))
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "TOKENIZERS_PARALLELISM": "false"}
+    settings = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/cdna", "MPLBACKEND": "Agg", "TOKENIZERS_PARALLELISM": "false"}
     settings |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     settings = {k: v for k, v in settings.items() if not k.startswith("PYTEST_")}
     fork = start_fork(

@@ -70,7 +70,7 @@ def test_what_a_real_gpu_refuses_is_told(tmp_path):
         "on_gpu, on_cpu = torch.ones(4, 4, device='cuda', dtype=pick_dtype()), torch.ones(4, 4)",
         "on_gpu + on_cpu",
         "import matplotlib.pyplot as plt\nplt.plot(on_gpu[0])",
-        "from rocm_guide.mi300x.examples.int4_scores import stream_copy\n"
+        "from cdna.examples.int4_scores import stream_copy\n"
         "stream_copy[(2,)](on_cpu[0], on_gpu[0], 4, BLOCK=2)",
         "torch.allclose(on_gpu, on_gpu.float())",
         "third = on_gpu / 3\nassert (third.float() - 1 / 3).abs().max() <= 1e-5",

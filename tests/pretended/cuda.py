@@ -14,8 +14,8 @@ import torch
 import torch.cuda.memory
 import torch.cuda.random
 
-from rocm_guide.mi300x.arch import find_arch
-from rocm_guide.mi300x.dry_run.torch_gpu import pretend_torch_answers
+from cdna.arch import find_arch
+from cdna.dry_run.torch_gpu import pretend_torch_answers
 from tests.pretended.tensors import GPU, ledger
 
 

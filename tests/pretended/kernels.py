@@ -24,9 +24,9 @@ from triton.runtime import driver, interpreter
 from triton.runtime.jit import JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from rocm_guide.mi300x.arch import Arch, find_arch
-from rocm_guide.mi300x.quick_interpreter import quick_interpreter
-from rocm_guide.mi300x.rounding import exact_conversions
+from cdna.arch import Arch, find_arch
+from cdna.quick_interpreter import quick_interpreter
+from cdna.rounding import exact_conversions
 from tests.pretended.in_torch import IN_TORCH
 from tests.pretended.tensors import CPU, GPU, on_gpu
 

@@ -234,7 +234,8 @@ def test_attention(gpu, options):
 
 def test_a_dry_run_inside_compiles_as_ever(gpu):
     from rocm_guide.kernels.rows.rms_norm import rms_norm
-    from rocm_guide.mi300x.dry_run import dry_run
+
+    from cdna.dry_run import dry_run
 
     with dry_run() as run:
         rms_norm(torch.empty(8, 64, device="cuda"), torch.empty(64, device="cuda"))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cdna.predict.specs import GPUS
 from rocm_guide.hardware.drawings import draw_compute_unit, draw_gpu, draw_owners, draw_wave
-from rocm_guide.hardware.specs import GPUS
 from rocm_guide.profiling import bandwidth
 from rocm_guide.profiling.bandwidth import BandwidthError, measure_bandwidth
 

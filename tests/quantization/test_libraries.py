@@ -12,7 +12,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from rocm_guide.children import ChildError
+from cdna.children import ChildError
 from rocm_guide.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
 from rocm_guide.quantization.calibration import calibration_samples, joined_samples, layer_inputs, linear_errors

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rocm_guide.children import ChildError
+from cdna.children import ChildError
 from rocm_guide.serving import server as serving
 from rocm_guide.serving.bench import measure_server
 from rocm_guide.serving.checkpoints import Checkpoint, ServingError

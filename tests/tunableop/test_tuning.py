@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cdna.children import call_in_child, run_child
 from rocm_guide.base import GuideError
-from rocm_guide.children import call_in_child, run_child
 from rocm_guide.cli.tunable.command import app
 from rocm_guide.tunableop.experiments import apply_mode, compare_matmul, time_matmul, time_model
 from rocm_guide.tunableop.files import parse_text, read_file, write_file

@@ -64,7 +64,7 @@ def test_facts_are_distinct_and_every_one_has_a_source():
 
 
 def test_facts_that_can_be_computed_are_right():
-    from rocm_guide.hardware.specs import gpu
+    from cdna.predict.specs import gpu
 
     known = {f.subject: f.answer for f in facts()}
     chip = gpu("MI300X")
@@ -413,7 +413,7 @@ def test_cache_on_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, limit):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"rocm_guide.base.GuideError: {tmp_path}: the model cannot be stored there")
+    assert last.startswith(f"cdna.base.InputError: {tmp_path}: the model cannot be stored there")
     assert "File too large" in last and "free some space or set ROCM_GUIDE_CACHE" in last
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
 

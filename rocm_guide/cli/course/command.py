@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdna.cli.options import JSON, between, out_folder
 from rocm_guide.base import GuideError, shown
-from rocm_guide.cli.options import JSON, between, notebook_numbers, out_folder
+from rocm_guide.cli.options import notebook_numbers
 
 if TYPE_CHECKING:
     from rocm_guide.course.lessons import Lesson
@@ -98,7 +99,7 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
         ]
         typer.echo(json.dumps(rows, indent=1))
         return
-    from rocm_guide.cli.output import print_table
+    from cdna.cli.output import print_table
 
     table: list[tuple[str, ...]] = [("NN", "notebook", "time", "memory", "covers", "outputs")]
     for x in lessons:
@@ -145,8 +146,8 @@ def run(
     """
     from rich.console import Console
 
+    from cdna.cli.output import PlainConsole, say
     from rocm_guide.cli.course.progress import RunDisplay
-    from rocm_guide.cli.output import PlainConsole, say
     from rocm_guide.course.lessons import catalogue, find_lessons
     from rocm_guide.course.report import times_of
     from rocm_guide.course.run import run_course
@@ -228,8 +229,8 @@ def store(
     """
     from rich.console import Console
 
+    from cdna.cli.output import PlainConsole
     from rocm_guide.cli.course.progress import RunDisplay
-    from rocm_guide.cli.output import PlainConsole
     from rocm_guide.course.lessons import catalogue, find_lessons, notebooks_folder
     from rocm_guide.course.lint import lint_notebook
     from rocm_guide.course.run import check_runnable

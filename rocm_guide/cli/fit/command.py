@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdna.cli.output import say
 from rocm_guide.base import shown
 from rocm_guide.cli.fit.advice import advice_for
-from rocm_guide.cli.output import say
 
 if TYPE_CHECKING:
     from rocm_guide.memory.planner import Fit

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocm_guide.cli.options import JSON, between, out_file
+from cdna.cli.options import JSON, between, out_file
 
 __all__ = ["measure_command"]
 

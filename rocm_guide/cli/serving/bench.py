@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rocm_guide.cli.options import JSON, between, choice, out_file
+from cdna.cli.options import JSON, between, choice, out_file
 from rocm_guide.serving.known_clients import CLIENTS
 
 __all__ = ["bench"]

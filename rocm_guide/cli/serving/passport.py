@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from cdna.cli.options import JSON, out_file
 from rocm_guide.base import whole_file
-from rocm_guide.cli.options import JSON, out_file
 
 __all__ = ["passport"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rocm_guide.cli.options import between, choice
+from cdna.cli.options import between, choice
 from rocm_guide.serving.server import ENGINES
 
 __all__ = ["serve"]
@@ -45,8 +45,8 @@ def serve(
     An adapter is merged into a copy of its base first where the server takes no adapters. Exit code 2: it could not be
     started; 1: it ended by itself.
     """
+    from cdna.cli.output import announced
     from rocm_guide.base import shown
-    from rocm_guide.cli.output import announced
     from rocm_guide.runs.folder import runs_folder
     from rocm_guide.serving.server import start_server
 

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
+from cdna.cli.options import JSON, OutFile, Top, between, choice, out_file
+from cdna.cli.output import say
 from rocm_guide.base import shown
-from rocm_guide.cli.options import JSON, OutFile, Top, between, choice, model_names, out_file
-from rocm_guide.cli.output import say
+from rocm_guide.cli.options import model_names
 from rocm_guide.cli.tunable.contents import contents, print_file
 from rocm_guide.cli.tunable.options import (
     Attention,
@@ -62,8 +63,8 @@ def plan_command(
     as_json: JSON = False,
 ) -> None:
     """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
+    from cdna.cli.output import announced
     from rocm_guide.base import GuideError, write_text
-    from rocm_guide.cli.output import announced
     from rocm_guide.tunableop.cost import tuning_seconds
     from rocm_guide.tunableop.planner import plan
     from rocm_guide.zoo.config_json import config_fields
@@ -264,8 +265,8 @@ def tune_command(
     as_json: JSON = False,
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
+    from cdna.cli.output import announced
     from rocm_guide.base import GuideError
-    from rocm_guide.cli.output import announced
     from rocm_guide.host import gpu_possible
     from rocm_guide.tunableop.file_tools import missing
     from rocm_guide.tunableop.files import read_file

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cdna.cli.output import say, write_or_print
 from rocm_guide.base import write_text
-from rocm_guide.cli.output import say, write_or_print
 
 if TYPE_CHECKING:
     from rocm_guide.tunableop.files import TuningFile

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocm_guide.cli.options import between
+from cdna.cli.options import between
 
 if TYPE_CHECKING:
     from rocm_guide.tunableop.gemm import Gemm
@@ -96,7 +96,7 @@ def plan_for(
     """The plan of ``model`` with the element type of these products, and leading dimensions if they have any."""
     from dataclasses import replace
 
-    from rocm_guide.cli.output import working
+    from cdna.cli.output import working
     from rocm_guide.tunableop.planner import plan
 
     gemms = list(gemms)

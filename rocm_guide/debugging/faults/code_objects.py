@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from cdna.isa.text import scan_text
 from rocm_guide.base import open_regular, read_regular
 from rocm_guide.debugging.faults.model import CodeLine, FaultError
-from rocm_guide.mi300x.isa.text import scan_text
 
 __all__ = ["disassemble", "extract_code", "find_objdump", "printed_listing", "saved_name"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdna.isa.operands import address_of, span_of, written_registers
 from rocm_guide.debugging.faults.model import AgentReport, CodeLine, FaultError, Wave
-from rocm_guide.mi300x.isa.operands import address_of, span_of, written_registers
 
 __all__ = ["lane_addresses"]
 

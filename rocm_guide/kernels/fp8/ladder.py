@@ -9,7 +9,7 @@
 4. registers: s stays where it was computed.
 5. packed: FP8 by the conversion instruction. This is rmsnorm_fp8.py.
 
-Every rung is right; ``rocm_guide/hip/ladder.hip`` has the same in HIP, with one more that keeps s in LDS.
+Every rung is right; ``cdna/cdna/hip/ladder.hip`` has the same in HIP, with one more that keeps s in LDS.
 Source: "Creating custom kernels for the AMD MI300", Hugging Face, 2025.
 """
 

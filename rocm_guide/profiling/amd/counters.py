@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cdna.predict.specs import gpu as find_spec
+from cdna.predict.specs import roofline
 from rocm_guide.base import GuideError
-from rocm_guide.hardware.specs import gpu as find_spec
-from rocm_guide.hardware.specs import roofline
 
 __all__ = ["COUNTERS", "describe_counter"]
 
@@ -182,7 +182,7 @@ def place(
         name: the kernel.
         duration_ns: its time.
         counters: as :class:`~rocm_guide.profiling.amd.rocprof_csv.Dispatch` holds them, from the same dispatch.
-        gpu: a name of :data:`rocm_guide.hardware.specs.GPUS`, in any case of letters.
+        gpu: a name of :data:`cdna.predict.specs.GPUS`, in any case of letters.
         dtype: whose peak is the roof.
 
     Raises:

@@ -245,7 +245,7 @@ def test_gfx942():
     """Every configuration: launches, nothing spilled, MFMA 16x16, 128-bit loads in the loop, 2 waves per SIMD."""
     import triton
 
-    from rocm_guide.mi300x.dry_run.driver import dry_run
+    from cdna.dry_run.driver import dry_run
 
     if not triton.__version__.startswith("3.9"):
         pytest.skip("register counts are stated for Triton 3.9")

@@ -9,14 +9,14 @@ from collections import Counter
 import pytest
 import torch
 
+from cdna.dry_run.driver import dry_run
+from cdna.ir.program import parse_ir
+from cdna.isa.kernel import parse_asm
 from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.fp8 import rmsnorm as module
 from rocm_guide.kernels.fp8.cases import rmsnorm_cases, swiglu_cases
 from rocm_guide.kernels.fp8.formats import fp8_here
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
-from rocm_guide.mi300x.dry_run.driver import dry_run
-from rocm_guide.mi300x.ir.program import parse_ir
-from rocm_guide.mi300x.isa.kernel import parse_asm
 from tests.kernels.fp8.cases import cases, check_fp8, poison
 from tests.kernels.table import rows_of
 

@@ -10,10 +10,10 @@ import math
 
 import pytest
 
+from cdna.dry_run.driver import dry_run
 from rocm_guide.kernels.gemm.cases import skinny_cases, stream_k_cases
 from rocm_guide.kernels.gemm.skinny_configs import SHAPES
 from rocm_guide.kernels.resource_table import read_rows
-from rocm_guide.mi300x.dry_run.driver import dry_run
 
 MODULES = ("tiled", "linear", "split_k", "stream_k", "skinny", "multiply_reduce")
 ROWS = read_rows()[1]

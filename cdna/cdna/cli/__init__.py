@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The command `cdna`: one file or folder a command; `main` finds them."""

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""What the compiler refuses, in one line that names the reader's own: file or cell, line, and the code there."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import linecache
+import re
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cdna.kernel_source import names_read
+
+__all__ = ["explain_compile_error", "foreign_assembly", "name_line"]
+
+# What an operand of inline assembly may be on AMD: a vector, scalar or accumulation register, a constant, or a tie.
+_AMD_CONSTRAINT = re.compile(r"[=+&~*%]*(?:[vsaniIJABC]|D[AB]|\d+|\{[^}]*\})")
+
+
+def name_line(file: str, line: int, function: str) -> str:
+    """``scale, line 7 of the cell (tl.store(y + o, v))``; of a file that exists, its name."""
+    code = linecache.getline(file, line).strip()
+    place = f"line {line} of {Path(file).name if Path(file).is_file() else 'the cell'}"
+    return f"{function}, {place}" + (f" ({code})" if code else "")
+
+
+def _reachable(fn: Any, seen: dict[int, Any]) -> dict[int, Any]:
+    """Kernels that ``fn``, a kernel or a function that launches some, names, and those that they name."""
+    plain = getattr(fn, "fn", fn)
+    while hasattr(plain, "fn"):
+        fn, plain = plain, plain.fn
+    if not isinstance(plain, types.FunctionType) or id(plain) in seen:
+        return seen
+    seen[id(plain)] = fn
+    for name in names_read(plain.__code__):
+        value = plain.__globals__.get(name)
+        # Plain functions of other files are not followed: that would lead through all of PyTorch.
+        if hasattr(value, "fn") or getattr(value, "__globals__", None) is plain.__globals__:
+            _reachable(value, seen)
+    for cell in plain.__closure__ or ():
+        with contextlib.suppress(ValueError):  # a cell that holds nothing yet
+            _reachable(cell.cell_contents, seen)
+    return seen
+
+
+def _line_of(fn: Any, line_in_source: int) -> str:
+    """Name a line of a kernel, counted from its ``def``."""
+    lines, start = inspect.getsourcelines(fn.fn)
+    head = next((i for i, text in enumerate(lines) if re.match(r"\s*def\s", text)), 0)
+    return name_line(fn.fn.__code__.co_filename, start + head + line_in_source - 1, fn.__name__)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    now: BaseException | None = error
+    while now is not None and now not in seen:
+        seen.append(now)
+        now = now.__cause__ or now.__context__
+    yield from reversed(seen)
+
+
+def explain_compile_error(fn: Any, error: BaseException) -> str:
+    """One line for what Triton raised on compiling ``fn`` or a kernel that it launches: the line and the reason."""
+    chain = list(_chain(error))
+    last = chain[0]
+    said = [line.strip() for line in str(getattr(last, "error_message", None) or last).splitlines() if line.strip()]
+    text = said[-1] if said else type(last).__name__
+    if type(last).__name__ not in ("CompilationError", "CompileTimeAssertionFailure"):
+        text = f"{type(last).__name__}: {text}"
+    by_source = {f.src: f for f in _reachable(fn, {}).values() if hasattr(f, "src")}
+    for one in chain:
+        at = getattr(getattr(one, "node", None), "lineno", None)
+        if at and (owner := by_source.get(getattr(one, "src", None))) is not None:
+            return f"{_line_of(owner, at)}: {text}"
+    return text
+
+
+def _foreign(constraints: str) -> str:
+    """The first constraint that AMD's back end does not know; empty if there is none."""
+    known = (c.strip() for c in constraints.split(","))
+    return next((c for c in known if not _AMD_CONSTRAINT.fullmatch(c)), "")
+
+
+def _literal_constraints(fn: Any) -> Iterator[tuple[Any, int, str]]:
+    """Kernel, line in its source and constraints of each piece of inline assembly that names them as a literal."""
+    for owner in _reachable(fn, {}).values():
+        for node in ast.walk(ast.parse(getattr(owner, "src", ""))):
+            if isinstance(node, ast.Call) and "inline_asm_elementwise" in ast.unparse(node.func):
+                named = [k.value for k in node.keywords if k.arg == "constraints"]
+                for given in (*node.args[1:2], *named):
+                    if isinstance(given, ast.Constant) and isinstance(given.value, str):
+                        yield owner, node.lineno, given.value
+
+
+def foreign_assembly(fn: Any, ttir: str = "") -> str:
+    """One line for inline assembly that no AMD GPU has; empty if there is none.
+
+    LLVM reports such a thing on the standard error stream and goes on with code that is wrong; in Triton before 3.9 it
+    ends the process. So the source is read before it is compiled, and the compiled program for what is no literal.
+    """
+    said = "inline assembly for NVIDIA (operand {!r}); AMD's vector registers are 'v'"
+    for owner, line, written in _literal_constraints(fn):
+        if bad := _foreign(written):
+            return f"{_line_of(owner, line)}: {said.format(bad)}"
+    for written in re.findall(r'elementwise_inline_asm "(?:[^"\\]|\\.)*" \{[^}]*constraints = "([^"]*)"', ttir):
+        if bad := _foreign(written):
+            return f"{fn.__name__}: {said.format(bad)}"
+    return ""

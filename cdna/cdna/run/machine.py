@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""The machine: workgroups and their waves, executed one instruction at a time, in an order of the caller's choice.
+
+:class:`Machine` can be stepped wave by wave; :meth:`Machine.run` runs everything in one of several orders.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from cdna.run.counters import Counters
+from cdna.run.decode import Operation, decode_program
+from cdna.run.errors import RunError
+from cdna.run.execute import Executor, Observer
+from cdna.run.memory.allocations import Memory
+from cdna.run.memory.lds import Group, Lds
+from cdna.run.memory.races import Races
+from cdna.run.program import Program
+from cdna.run.wave import ALL_LANES, Wave, registers
+
+__all__ = ["Machine", "Observer"]
+
+_NARROW_LDS = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2}
+
+
+class Machine(Executor):
+    """One launch of a kernel.
+
+    Attributes:
+        program, code: the kernel, and its decoded instructions (``code[wave.pc]`` comes next).
+        counts: how often each of them was executed.
+        memory: all allocations.
+        races: what orders the workgroups; None if there is only one.
+        counters: what was executed; call :meth:`tally` to fill in the sums by class.
+        groups: workgroups that have started and not ended.
+        executed: instructions of all waves so far.
+        observer: called before each instruction, or None.
+        copied: by line, how often a wave overwrote a float32 copy in LDS that differed within ``copies``.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        memory: Memory,
+        kernarg: bytes,
+        lds: int,
+        *,
+        observer: Observer | None = None,
+        limit: int = 1_000_000,
+        count: bool = True,
+        copies: float = 0.0,
+    ) -> None:
+        self.program, self.grid, self.block, self.memory = program, grid, block, memory
+        self.kernarg, self.lds_bytes, self.observer, self.limit = kernarg, lds, observer, limit
+        self.counters = Counters(enabled=count)
+        self.code = decode_program(program)
+        self.counts = [0] * len(self.code)
+        self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
+        self.copies, self.copied = copies, dict[int, int]()
+        self.races = Races(grid, _narrowest(self.code)) if self.total > 1 else None
+        self.groups: list[Group] = []
+        self.executed = 0
+        self._next = 0
+        self._order: Sequence[int] | None = None
+        self._vgprs, self._agprs = self._rows()
+        widths = [_NARROW_LDS.get(part, 4) for o in self.code if o.op.startswith("ds_") for part in o.op.split("_")]
+        narrow = any(o.op.endswith(("byte", "short")) and " lds" in f" {o.args}" for o in self.code)
+        self._granule = 1 if narrow or any(o.op.startswith("flat_") for o in self.code) else min(widths, default=4)
+
+    def _rows(self) -> tuple[int, int]:
+        used = [r for o in self.code for r in (*o.reads, *o.writes, *o.lane_reads)]
+        used += [r for o in self.code for r in _named(o.args)]
+        v = max((r for r in used if r < 256), default=0)
+        return v + 1, max((r - 255 for r in used if r >= 256), default=0)
+
+    # ---- workgroups
+
+    @property
+    def total(self) -> int:
+        """Workgroups in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def start_group(self, number: int | None = None) -> Group | None:
+        """Start the next workgroup (or the one of this number); None when all have started."""
+        if number is None:
+            if self._next >= self.total:
+                return None
+            number = self._order[self._next] if self._order is not None else self._next
+            self._next += 1
+        gx, gy, _ = self.grid
+        threads = self.block[0] * self.block[1] * self.block[2]
+        block = registers(self._vgprs, self._agprs, -(-threads // 64))
+        place = (number % gx, number // gx % gy, number // (gx * gy))
+        lds = Lds(self.lds_bytes, self._granule, self.copies, self.copied, self.program.places)
+        group = Group(number, place, lds, block, self.memory, self.counters, self.races)
+        for i in range(-(-threads // 64)):
+            group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
+        self.groups.append(group)
+        return group
+
+    def _wave(self, group: Group, index: int, lanes: int) -> Wave:
+        s = self.program.settings
+        rows = self._vgprs, self._agprs
+        w = Wave(index, group, rows, group.block[:, 64 * index : 64 * index + 64], s.scratch, s.mode)
+        w.pc = self.program.entry
+        at = 0
+        for name, n in s.user:
+            if name == "kernarg_segment_ptr":
+                w.s[at], w.s[at + 1] = self.kernarg_base & 0xFFFFFFFF, self.kernarg_base >> 32
+            elif name == "private_segment_size":
+                w.s[at] = s.scratch
+            at += n
+        length, first = s.preload
+        for i in range(length):
+            piece = self.kernarg[4 * (first + i) : 4 * (first + i) + 4]
+            w.s[at + i] = int.from_bytes(piece, "little")
+        at = max(s.user_count, at + length)
+        for axis, wanted in enumerate(s.ids):
+            if wanted:
+                w.s[at] = group.ids[axis]
+                at += 1
+        w.set_exec(ALL_LANES if lanes == 64 else (1 << lanes) - 1)
+        bx, by, _ = self.block
+        flat = np.arange(64, dtype=np.uint32) + np.uint32(64 * index)
+        x, y, z = flat % bx, flat // bx % by, flat // (bx * by)
+        # gfx90a and later pack the three into v0, ten bits each; what is not asked for is 0.
+        packed = x | (y << 10 if s.id_dims > 1 else 0) | (z << 20 if s.id_dims > 2 else 0)
+        w.V[0][:] = packed
+        w.valid[0] = ALL_LANES
+        return w
+
+    def run(self, order: str | int = "together", slice_: int = 50_000, resident: int = 304) -> None:
+        """Run all workgroups to their end.
+
+        Args:
+            order: ``together`` runs the waves of a workgroup side by side, which takes the least time (with an
+                observer it is ``alone``); ``alone`` runs each wave to its next barrier or its end, ``round_robin`` one
+                instruction of each wave in turn; a number is the seed of random workgroups, waves and run lengths.
+            slice_: instructions after which a workgroup that has not ended makes room for others, so that kernels
+                whose workgroups wait for each other can finish.
+            resident: workgroups that can be under way at once.
+
+        Raises:
+            RunError: see :meth:`step`; also when all waves wait for each other.
+        """
+        if order not in ("together", "alone", "round_robin") and not isinstance(order, int):
+            raise RunError(f"order={order!r}: together, alone, round_robin or a number")
+        random_ = random.Random(order) if isinstance(order, int) else None
+        if random_ is not None:
+            self._order = random_.sample(range(self.total), self.total)
+        queue: list[Group] = []
+        with np.errstate(all="ignore"):
+            while True:
+                if len(queue) < resident and (group := self.start_group()) is not None:
+                    queue.insert(0, group)
+                elif not queue:
+                    break
+                group = queue.pop(random_.randrange(len(queue)) if random_ else 0)
+                left = random_.randrange(1, slice_) if random_ else slice_
+                if not self._run_group(group, order, left, random_):
+                    queue.append(group)
+
+    def _run_group(self, group: Group, order: str | int, budget: int, random_: random.Random | None) -> bool:
+        """Give a workgroup some instructions; True when it has ended."""
+        turn = 0
+        while budget > 0:
+            ready = [w for w in group.waves if w.status in ("ready", "ending")]
+            if not ready:
+                if all(w.status == "ended" for w in group.waves):
+                    return True
+                raise RunError(f"{group!r}: every wave waits at a barrier that others never reach", rule="deadlock")
+            if order == "together" and self.observer is None:
+                budget -= self._advance(group, ready, turn)
+                turn += 1
+                continue
+            if random_ is not None:
+                w, n = random_.choice(ready), random_.choice((1, 2, 7, 30, 200))
+            elif order in ("alone", "together"):
+                # A wave that spins on memory must not starve the others for ever.
+                w, n = ready[turn // 2000 % len(ready)] if turn else ready[0], 20_000
+            else:
+                w, n = ready[turn % len(ready)], 1
+            turn += 1
+            if w.status == "ending":
+                self._drain(w)
+                budget -= 1
+            else:
+                budget -= max(1, self._burst(w, min(n, budget)))
+        return all(w.status == "ended" for w in group.waves)
+
+    def tally(self) -> Counters:
+        """The counters, with the sums by class filled in."""
+        c = self.counters
+        c.instructions = {}
+        c.lanes = c.mfma_flops = 0
+        for o, n in zip(self.code, self.counts, strict=True):
+            if n:
+                c.instructions[o.kind] = c.instructions.get(o.kind, 0) + n
+                c.mfma_flops += o.flops * n
+                if o.kind in ("valu", "mfma", "lds", "permute", "global", "scratch"):
+                    c.lanes += 64 * n
+        return c
+
+
+def _narrowest(code: Sequence[Operation]) -> int:
+    """Bytes of the narrowest access to global memory, 4 at most."""
+    ops = [o.op for o in code if o.kind == "global" or o.op.startswith("buffer_")]
+    if any("byte" in op for op in ops):
+        return 1
+    return 2 if any("short" in op for op in ops) else 4
+
+
+@lru_cache(maxsize=16384)
+def _named(args: str) -> tuple[int, ...]:
+    """Highest vector registers named in operands (destinations of loads are not in ``writes``)."""
+    found = []
+    for m in re.finditer(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])", args):
+        found.append(int(m[2] or m[4]) + (256 if m[1] == "a" else 0))
+    return tuple(found)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+"""Memory operations under way, and ``s_waitcnt``: a result exists only after the wave has waited for it.
+
+``vmcnt`` counts vector loads and stores, which return in order. ``lgkmcnt`` counts LDS operations, which return in
+order, and scalar loads, which return in any order: only lgkmcnt(0) proves that one of those has arrived. A FLAT access
+counts on both. What the wave does not wait for stays under way as long as possible, which is the worst that hardware
+may do; a store reaches memory when it is waited for, or at the latest when the wave ends.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Data Dependency Resolution"; "User Guide for AMDGPU
+Backend", "Memory Model GFX942", LLVM, https://llvm.org/docs/AMDGPUUsage.html.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cdna.run.errors import RunError
+from cdna.run.wave import Flight, Wave
+
+__all__ = ["complete", "launch_load", "launch_scalar", "launch_store", "overlapping", "wait"]
+
+_MAX_VM, _MAX_LGKM = 63, 15
+
+
+def register_name(r: int) -> str:
+    """``v7`` or ``a7``."""
+    return f"v{r}" if r < 256 else f"a{r - 256}"
+
+
+def complete(w: Wave, f: Flight) -> None:
+    """One of its counters has counted the operation down; after the last, its result is there."""
+    f.pending -= 1
+    if f.pending:
+        return
+    if f.deliver is not None:
+        f.deliver()
+    if not f.scalar:
+        for r in f.registers:
+            if w.flight.get(r) is f:
+                del w.flight[r]
+                w.valid[r] |= f.lanes
+
+
+def _queue(w: Wave, f: Flight) -> None:
+    if f.counter in ("vmcnt", "flat"):
+        w.vm.append(f)
+        if len(w.vm) > _MAX_VM:  # the counter is full: the hardware waits
+            complete(w, w.vm.popleft())
+    if f.counter in ("lgkmcnt", "flat"):
+        w.lg.append(f)
+        if len(w.lg) > _MAX_LGKM:
+            wait(w, {"lgkmcnt": _MAX_LGKM})
+
+
+def launch_load(w: Wave, f: Flight) -> None:
+    """Put a load into vector registers (or into LDS) under way."""
+    for r in f.registers:
+        before = w.flight.get(r)
+        if before is not None and before.counter != f.counter and before.lanes & f.lanes:
+            raise RunError(
+                f"{f.op} would load {register_name(r)} while {before.op} of line {before.line} still loads it",
+                f.line,
+                "wait",
+            )
+        w.flight[r] = f
+        w.valid[r] &= ~f.lanes
+    f.pending = 2 if f.counter == "flat" else 1
+    _queue(w, f)
+
+
+def launch_store(w: Wave, f: Flight) -> None:
+    """Put a store under way; an older one to the same bytes is done first, as one wave's accesses keep their order."""
+    if f.region is not None:
+        overlapping(w, f.region)
+    f.pending = 2 if f.counter == "flat" else 1
+    _queue(w, f)
+
+
+def launch_scalar(w: Wave, f: Flight) -> None:
+    """Put a scalar load under way: its registers hold the Flight until it has arrived."""
+    for r in f.registers:
+        if w.s[r].__class__ is Flight:
+            raise RunError(
+                f"{f.op} would load s{r} while {w.s[r].op} of line {w.s[r].line} still loads it", f.line, "wait"
+            )
+    for r in f.registers:
+        w.s[r] = f
+    _queue(w, f)
+
+
+def overlapping(w: Wave, region: tuple[Any, int, int]) -> None:
+    """Complete the wave's own stores under way that touch a region, without counting them down."""
+    place, low, high = region
+    for f in w.vm:
+        if f.region is None or f.deliver is None or f.region[0] != place:
+            continue
+        if f.region[1] <= high and low <= f.region[2]:
+            f.deliver()
+            f.deliver = None
+
+
+def wait(w: Wave, counts: dict[str, int]) -> None:
+    """``s_waitcnt``."""
+    keep = counts.get("vmcnt")
+    if keep is not None:
+        while len(w.vm) > keep:
+            complete(w, w.vm.popleft())
+    keep = counts.get("lgkmcnt")
+    if keep is None or len(w.lg) <= keep:
+        return
+    if keep == 0:
+        while w.lg:
+            complete(w, w.lg.popleft())
+        return
+    # Scalar loads may be the ones that have returned, so each of them frees the oldest LDS operation from nothing.
+    scalars = [f for f in w.lg if f.scalar]
+    others = [f for f in w.lg if not f.scalar]
+    for f in others[: max(0, len(w.lg) - keep - len(scalars))]:
+        w.lg.remove(f)
+        complete(w, f)
+
+
+def drain(w: Wave) -> bool:
+    """At the end of a wave: complete its newest operation; True while there was one."""
+    if w.vm:
+        complete(w, w.vm.pop())
+        return True
+    if w.lg:
+        complete(w, w.lg.popleft())
+        return True
+    return False

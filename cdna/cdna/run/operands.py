@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""Operands of an instruction: from the text to a register number, a constant, and the modifiers around them.
+
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, section "Scalar ALU Operands" and "Vector ALU
+Operands"; spelling: "Syntax of AMDGPU Instruction Operands", LLVM, https://llvm.org/docs/AMDGPUOperandSyntax.html.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cdna.run.errors import RunError
+from cdna.run.wave import EXEC, M0, SCRATCH, VCC, XNACK
+
+__all__ = ["PRIVATE_BASE", "SHARED_BASE", "Operand", "parse_operand", "split_operands"]
+
+# Apertures of flat addressing. Their place is the driver's choice; here they are far from every allocation.
+SHARED_BASE, PRIVATE_BASE = 0x0001_0000_0000_0000, 0x0002_0000_0000_0000
+_NAMED = {
+    "vcc": (VCC, 2),
+    "vcc_lo": (VCC, 1),
+    "vcc_hi": (VCC + 1, 1),
+    "m0": (M0, 1),
+    "exec": (EXEC, 2),
+    "exec_lo": (EXEC, 1),
+    "exec_hi": (EXEC + 1, 1),
+    "flat_scratch": (SCRATCH, 2),
+    "flat_scratch_lo": (SCRATCH, 1),
+    "flat_scratch_hi": (SCRATCH + 1, 1),
+    "xnack_mask": (XNACK, 2),
+    "xnack_mask_lo": (XNACK, 1),
+    "xnack_mask_hi": (XNACK + 1, 1),
+}
+_CONSTANTS = {
+    "src_shared_base": SHARED_BASE,
+    "src_shared_limit": SHARED_BASE + 0xFFFF_FFFF,
+    "src_private_base": PRIVATE_BASE,
+    "src_private_limit": PRIVATE_BASE + 0xFFFF_FFFF,
+    "shared_base": SHARED_BASE,
+    "private_base": PRIVATE_BASE,
+}
+_REGISTER = re.compile(r"([vsa])(?:(\d{1,3})|\[(\d{1,3})(?::(\d{1,3}))?\])$")
+_INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|\d{1,20})$")
+_FLOAT = re.compile(r"-?\d{1,20}\.\d{0,30}(?:[eE][-+]?\d{1,3})?$")
+
+
+class Operand(NamedTuple):
+    """One operand: ``kind`` is ``v`` (row ``index`` of the vector file), ``s``, ``int``, ``float``, ``flag``, ``off``.
+
+    ``flag`` is one of the conditions that can be read as a number (``src_scc``).
+    """
+
+    kind: str
+    index: int = 0  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
+    count: int = 1  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
+    value: float = 0
+    neg: bool = False
+    abs: bool = False
+    sext: bool = False
+    text: str = ""
+
+    def constant(self, type_: str) -> int:
+        """The bits of a constant for an operand of a type: ``f32``, ``f16``, ``f64``, ``u64``, ``i32``, …
+
+        A float is an inline constant, so its bits depend on the type; integers do not.
+        """
+        if self.kind == "float":
+            inv2pi = self.value == 0.15915494 or self.text.startswith("0.15915494")
+            if type_ in ("f16", "u16", "i16", "h32"):
+                return 0x3118 if inv2pi else int(np.float16(self.value).view(np.uint16))
+            if type_ in ("f64", "u64", "i64"):
+                return 0x3FC45F306DC9C882 if inv2pi else struct.unpack("<Q", struct.pack("<d", self.value))[0]
+            return 0x3E22F983 if inv2pi else int(np.float32(self.value).view(np.uint32))
+        value = int(self.value)
+        if type_ == "f64" and not -16 <= value <= 64 and 0 <= value < 1 << 32:
+            return value << 32  # a 32-bit literal is the high half of a double
+        return value & (0xFFFF_FFFF_FFFF_FFFF if type_ in ("f64", "u64", "i64") else 0xFFFF_FFFF)
+
+
+@lru_cache(maxsize=16384)
+def parse_operand(text: str) -> Operand:
+    """One operand of the text.
+
+    >>> parse_operand("-|v3|")[:7], parse_operand("a[4:7]")[:3], parse_operand("exec_lo")[:3]
+    (('v', 3, 1, 0, True, True, False), ('v', 260, 4), ('s', 126, 1))
+    """
+    whole = text
+    neg = absolute = sext = False
+    for _ in range(4):
+        if text.startswith("-") and not _INTEGER.match(text) and not _FLOAT.match(text):
+            neg, text = True, text[1:]
+        elif text.startswith("|") and text.endswith("|") and len(text) > 2:
+            absolute, text = True, text[1:-1]
+        elif text.startswith(("neg(", "abs(", "sext(")) and text.endswith(")"):
+            word = text.partition("(")[0]
+            neg, absolute, sext = neg or word == "neg", absolute or word == "abs", sext or word == "sext"
+            text = text[len(word) + 1 : -1]
+        else:
+            break
+    flags: dict[str, Any] = {"neg": neg, "abs": absolute, "sext": sext, "text": whole}
+    if m := _REGISTER.match(text):
+        first = int(m[2] or m[3])
+        count = int(m[4]) - first + 1 if m[4] else 1
+        if not 1 <= count <= 32 or first + count > (106 if m[1] == "s" else 256):
+            raise RunError(f"{whole!r} is no register of gfx942: v0 to v255, a0 to a255, s0 to s101", rule="text")
+        return Operand("s" if m[1] == "s" else "v", first + (256 if m[1] == "a" else 0), count, **flags)
+    if text in _NAMED:
+        return Operand("s", *_NAMED[text], **flags)
+    if text in _CONSTANTS:
+        return Operand("int", count=2, value=_CONSTANTS[text], **flags)
+    if text in ("src_scc", "scc", "src_vccz", "vccz", "src_execz", "execz"):
+        return Operand("flag", text.endswith("vccz") + 2 * text.endswith("execz"), **flags)
+    if text == "off":
+        return Operand("off", **flags)
+    if _INTEGER.match(text):
+        value = int(text, 0 if "x" in text.lower() or "b" in text.lower() else 10)
+        if not -(1 << 63) <= value < 1 << 64:
+            raise RunError(f"{whole!r} does not fit 64 bits", rule="text")
+        return Operand("int", value=value, **flags)
+    if _FLOAT.match(text):
+        return Operand("float", value=float(text), **flags)
+    raise RunError(f"{whole[:60]!r} is no operand of gfx942", rule="text")
+
+
+_SPLIT = re.compile(r",(?![^\[(]*[\])])")
+_MODIFIER = re.compile(
+    r"(?:\s+|^)((?:offset|offset0|offset1|op_sel|op_sel_hi|neg_lo|neg_hi|mul|div|row_\w+|quad_perm|wave_\w+|bank_mask|bound_ctrl"
+    r"|dst_sel|dst_unused|src0_sel|src1_sel|cbsz|abid|blgp|format|dfmt|nfmt)(?::(?:swizzle\([^)]*\)|\[[^\]]*\]|-?\w+))?"
+    r"|clamp|offen|idxen|lds|glc|slc|dlc|scc|sc0|sc1|nt|tfe|lwe|addr64|gds|neg:\[[^\]]*\])(?=\s|$)"
+)
+
+
+@lru_cache(maxsize=16384)
+def _split(args: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    modifiers: dict[str, str] = {}
+    first = len(args)
+    for m in _MODIFIER.finditer(args):
+        name, _, value = m[1].partition(":")
+        modifiers[name] = value
+        first = min(first, m.start())
+    left = _MODIFIER.sub("", args[first:]).strip()
+    if left:
+        raise RunError(f"{left[:40]!r} is no modifier of gfx942", rule="text")
+    head = args[:first].strip()
+    return tuple(part.strip() for part in _SPLIT.split(head)) if head else (), tuple(modifiers.items())
+
+
+def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
+    """Operands, and the modifiers that follow them.
+
+    >>> split_operands("v[0:1], v2, s[4:7], 0 offen offset:16")
+    (['v[0:1]', 'v2', 's[4:7]', '0'], {'offen': '', 'offset': '16'})
+    >>> split_operands("v0, v1 quad_perm:[3,2,1,0] row_mask:0xf bound_ctrl:1")[1]["quad_perm"]
+    '[3,2,1,0]'
+    """
+    operands, modifiers = _split(args)
+    return list(operands), dict(modifiers)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: MIT
+"""A kernel ready to run: its instructions with the labels resolved, what its descriptor says, and its parameters.
+
+Source: "User Guide for AMDGPU Backend", ".amdhsa_kernel" directives, "Initial Kernel Execution State", LLVM,
+https://llvm.org/docs/AMDGPUUsage.html.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from cdna.isa.mnemonics import meaning
+from cdna.isa.text import Function, Raw, Scan, scan_text
+from cdna.run.arguments import Parameter
+from cdna.run.errors import RunError
+from cdna.run.metadata import number_of, read_parameters
+
+if TYPE_CHECKING:
+    from cdna.run.decode import Operation
+
+__all__ = ["Program", "Settings", "load_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the kernel descriptor tells the hardware.
+
+    Attributes:
+        vgprs, agprs: registers of each kind that a wave may name.
+        lds, scratch, kernarg: bytes for a workgroup, for a lane, for the arguments.
+        user: the scalar registers set before the start, in order: name and number of registers.
+        preload: dwords of the arguments that are in scalar registers, and the first of them.
+        ids: which workgroup ids (x, y, z) follow in scalar registers; then the workgroup info.
+        id_dims: dimensions of the work-item id packed into v0.
+        mode: the MODE register at the start.
+        threads: work-items of a workgroup at most, 0 if the text does not say.
+    """
+
+    vgprs: int = 256
+    agprs: int = 256
+    lds: int = 0
+    scratch: int = 0
+    kernarg: int = 0
+    user: tuple[tuple[str, int], ...] = (("kernarg_segment_ptr", 2),)
+    user_count: int = 2
+    preload: tuple[int, int] = (0, 0)
+    ids: tuple[bool, bool, bool] = (True, False, False)
+    info: bool = False
+    id_dims: int = 1
+    mode: int = 0xF0 | 0x300
+    threads: int = 0
+
+
+@dataclass(slots=True)
+class Program:
+    """One kernel before it is decoded.
+
+    Attributes:
+        name, settings, parameters: of the kernel.
+        body: instructions of the kernel and, behind it, of the functions that it may call.
+        entry: index of the first instruction.
+        labels: index for each label; ``kernel`` first wins.
+        addresses, by_address: made-up (or listed) address of each instruction, and the way back.
+        flushes: denormal float32 values may have to become zero.
+        decoded: the instructions ready to execute, after the first launch; no launch changes them.
+        waits: whether the wait states have been found right.
+        places: what LDS accesses touch, by their addresses; see :mod:`cdna.run.memory.lds`.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    settings: Settings
+    parameters: tuple[Parameter, ...]
+    body: list[Raw] = field(repr=False)
+    entry: int = 0
+    labels: dict[str, int] = field(default_factory=dict, repr=False)
+    addresses: list[int] = field(default_factory=list, repr=False)
+    by_address: dict[int, int] = field(default_factory=dict, repr=False)
+    flushes: bool = False
+    decoded: list[Operation] | None = field(default=None, repr=False)
+    waits: bool = False
+    places: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def listing(self) -> bool:
+        """Whether the text is a disassembly, which has addresses and nothing about the kernel's start."""
+        return self.body[0].address >= 0
+
+    def lines(self) -> list[str]:
+        """The text by lines; ``Raw.line`` counts from 1."""
+        return self.text.split("\n")
+
+
+_SIZES = (
+    ("private_segment_buffer", 4),
+    ("dispatch_ptr", 2),
+    ("queue_ptr", 2),
+    ("kernarg_segment_ptr", 2),
+    ("dispatch_id", 2),
+    ("flat_scratch_init", 2),
+    ("private_segment_size", 1),
+)
+
+
+_PRELOAD = "user_sgpr_kernarg_preload_"
+
+
+def settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
+    d = directives
+    threads = number_of(metadata, ".max_flat_workgroup_size", 0)
+    if not d:
+        return Settings(threads=threads)
+    allocated = number_of(d, "next_free_vgpr", 512)
+    accum = min(256, number_of(d, "accum_offset", 256))
+    user = tuple((name, n) for name, n in _SIZES if number_of(d, f"user_sgpr_{name}", 0))
+    denorm = number_of(d, "float_denorm_mode_32", 0) << 4 | number_of(d, "float_denorm_mode_16_64", 3) << 6
+    rounding = number_of(d, "float_round_mode_32", 0) | number_of(d, "float_round_mode_16_64", 0) << 2
+    clamp_ieee = number_of(d, "dx10_clamp", 1) << 8 | number_of(d, "ieee_mode", 1) << 9
+    return Settings(
+        vgprs=min(256, accum, max(allocated, 1)),
+        agprs=min(256, max(0, allocated - accum)),
+        lds=number_of(d, "group_segment_fixed_size", 0),
+        scratch=number_of(d, "private_segment_fixed_size", 0),
+        kernarg=number_of(d, "kernarg_size", 0),
+        user=user,
+        user_count=number_of(d, "user_sgpr_count", sum(n for _, n in user)),
+        preload=(number_of(d, f"{_PRELOAD}length", 0), number_of(d, f"{_PRELOAD}offset", 0)),
+        ids=tuple(bool(number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
+        info=bool(number_of(d, "system_sgpr_workgroup_info", 0)),
+        id_dims=number_of(d, "system_vgpr_workitem_id", 0) + 1,
+        mode=rounding | denorm | clamp_ieee | number_of(d, "fp16_overflow", 0) << 23,
+        threads=threads,
+    )
+
+
+_SKIP = re.compile(
+    r"(\.(loc|file|cfi_\w+|p2align|set|section|text|type|globl|protected|weak|size|hidden|ident)\b"
+    r"|\.?[\w$.]+:|\"[^\"]+\":|;|//|$)"
+)
+
+
+def _all_known(text: list[str], function: Function) -> None:
+    """Every line between the first and last instruction is one that the reader understood."""
+    known = {raw.line for raw in function.body}
+    first = function.body[0].line
+    while (
+        first > 1
+        and not text[first - 1].lstrip('"').startswith(function.name)
+        and f"<{function.name}>:" not in text[first - 1]
+    ):
+        first -= 1
+    for number in range(first + 1, function.body[-1].line):
+        s = text[number - 1].strip()
+        if number in known or _SKIP.match(s):
+            continue
+        raise RunError(f"line {number}: {s[:60]!r} is no instruction of gfx942", number, "unknown")
+
+
+def _pick(scan: Scan, name: str | None) -> Function:
+    entries = [f for f in scan.functions if not scan.entries or f.name in scan.entries]
+    if not scan.functions or not entries:
+        raise RunError(
+            "no AMDGCN kernel in this text; give Triton's amdgcn, a .s of clang, or llvm-objdump -d's output"
+        )
+    if name is None:
+        if len(entries) > 1:
+            raise RunError(
+                f"{len(entries)} kernels in this text: choose one by name of {', '.join(f.name for f in entries)[:200]}"
+            )
+        return entries[0]
+    for f in entries:
+        if f.name == name:
+            return f
+    raise RunError(f"no kernel {name!r} in this text; it has {', '.join(f.name for f in entries)[:200]}")
+
+
+@lru_cache(maxsize=16)
+def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = ()) -> Program:
+    """Read one kernel of an assembly text. The program is shared by all who run this text, and must not be changed.
+
+    ``kernels`` are the names of the kernels in a text that does not say which of its functions are; others are called.
+
+    Raises:
+        RunError: no kernel, several and no name, another architecture, a line that is no instruction.
+    """
+    scan = scan_text(text)
+    for kernel in {*kernels} & {f.name for f in scan.functions}:
+        scan.metadata.setdefault(kernel, {})
+    if scan.arch and scan.arch not in ("gfx942", "gfx940", "gfx941"):
+        raise RunError(f"the text is for {scan.arch}; this interpreter runs gfx942")
+    main = _pick(scan, name)
+    directives, metadata = scan.directives.get(main.name, {}), scan.metadata.get(main.name, {})
+    settings = settings_of(directives, metadata)
+    body: list[Raw] = []
+    labels: dict[str, int] = {}
+    lines = text.split("\n")
+    for f in [main, *(f for f in scan.functions if f is not main and f.name not in scan.entries)]:
+        _all_known(lines, f)
+        labels.setdefault(f.name, len(body))
+        for label, at in f.labels.items():
+            labels.setdefault(label, len(body) + at)
+        body += f.body
+    if body[-1].op not in ("s_endpgm", "s_branch", "s_setpc_b64", "s_code_end", "s_nop", "s_trap"):
+        raise RunError(
+            f"line {body[-1].line}: the text ends in {body[-1].op}, not in s_endpgm; it is cut short", body[-1].line
+        )
+    addresses, at = [], 0
+    for raw in body:
+        at = raw.address if raw.address >= 0 else at
+        addresses.append(at)
+        at += 8
+    program = Program(main.name, text, settings, read_parameters(text, main.name), body, 0, labels, addresses)
+    program.by_address = {a: i for i, a in enumerate(addresses)}
+    program.entry = entry_of(program)
+    program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
+    return program
+
+
+def entry_of(p: Program) -> int:
+    """Hardware that preloads arguments starts behind the loads that stand in for it on older firmware."""
+    if not p.settings.preload[0]:
+        return 0
+    for raw in p.body:
+        if raw.op == "s_branch":
+            return p.labels.get(raw.target, 0) if raw.address < 0 else resolve(p, p.body.index(raw))
+        if meaning(raw.op)[0] not in ("smem", "waitcnt"):  # type: ignore[index]
+            break
+    return 0
+
+
+def resolve(p: Program, i: int) -> int:
+    """Index that the branch at ``i`` goes to.
+
+    Raises:
+        RunError: there is no such place.
+    """
+    raw = p.body[i]
+    target = raw.target or raw.args.strip()
+    found: Any = p.labels.get(target)
+    if found is None and raw.address >= 0 and re.fullmatch(r"\d{1,5}", target):
+        distance = int(target) & 0xFFFF
+        found = p.by_address.get(raw.address + 4 + 4 * (distance - 0x10000 if distance >= 0x8000 else distance))
+    if found is None or found >= len(p.body):
+        raise RunError(f"line {raw.line}: {raw.op} {target[:60]} goes nowhere", raw.line)
+    return int(found)
