@@ -239,6 +239,7 @@ def test_a_dry_run_inside_compiles_as_ever(gpu):
 
     with dry_run() as run:
         rms_norm(torch.empty(8, 64, device="cuda"), torch.empty(64, device="cuda"))
+        assert torch.empty(1).is_cuda and torch.empty(1, device="cuda").device == torch.device("cuda", 0)
     assert run.kernels == ["rms_norm_rows"]
     x = torch.randn(8, 64, device="cuda")
     assert torch.allclose(rms_norm(x, torch.ones(64, device="cuda")), torch.nn.functional.rms_norm(x, (64,)), atol=1e-5)
