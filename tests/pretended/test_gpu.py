@@ -233,9 +233,8 @@ def test_attention(gpu, options):
 
 
 def test_a_dry_run_inside_compiles_as_ever(gpu):
-    from rocm_guide.kernels.rows.rms_norm import rms_norm
-
     from cdna.dry_run import dry_run
+    from rocm_guide.kernels.rms_norm import rms_norm
 
     with dry_run() as run:
         rms_norm(torch.empty(8, 64, device="cuda"), torch.empty(64, device="cuda"))

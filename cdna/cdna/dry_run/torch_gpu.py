@@ -82,8 +82,7 @@ def _function_mode(real: str) -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    # The base, whose attributes are PyTorch's own: a pretended GPU of tests gives torch.Tensor others, which ask these.
-    tensor, gpu = torch._C.TensorBase, torch.device("cuda", 0)
+    tensor, gpu = torch.Tensor, torch.device("cuda", 0)
     looks = {id(tensor.device): gpu, id(tensor.is_cuda): True, id(tensor.is_cpu): False, id(tensor.is_meta): False}
 
     def redirect(value: Any) -> Any:
