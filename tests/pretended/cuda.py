@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.cuda.memory
 import torch.cuda.random
+import torch.profiler
 
 from cdna.arch import find_arch
 from cdna.dry_run.torch_gpu import pretend_torch_answers
@@ -149,11 +150,24 @@ def _answers(arch: str) -> dict[Any, dict[str, Any]]:
     }
 
 
+def _profile_the_cpu(begin: Callable[..., None]) -> Callable[..., None]:
+    """A profiler of what the CPU does alone: it has no events of the GPU, and looks for their source for a minute."""
+
+    def init(self: Any, *, activities: Any = None, **options: Any) -> None:
+        if activities is not None:
+            activities = [a for a in activities if a is not torch.profiler.ProfilerActivity.CUDA]
+        begin(self, activities=activities, **options)
+
+    return init
+
+
 @contextlib.contextmanager
 def pretended_cuda(arch: str) -> Iterator[None]:
     """Inside the ``with`` block ``torch.cuda`` is that of a ROCm build on one GPU of ``arch``."""
     answers = _answers(arch)
     with pretend_torch_answers(arch), contextlib.ExitStack() as undo:
+        profiler = torch.profiler.profile
+        undo.enter_context(mock.patch.object(profiler, "__init__", _profile_the_cpu(profiler.__init__)))
         for module, named in answers.items():
             for name, answer in named.items():
                 if hasattr(module, name):
