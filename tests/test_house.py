@@ -49,7 +49,7 @@ ALLOWED = {
     "tunableop": {"children", "device", "hardware", "zoo"},
     "training": {"device", "zoo"},
     "distributed": {"device", "doctor", "training", "zoo"},
-    "quantization": {"device", "doctor", "training", "zoo"},
+    "quantization": {"children", "device", "doctor", "training", "zoo"},
     "smoothquant": {"kernels", "quantization", "zoo"},
     "serving": {"children", "doctor", "memory", "plots", "zoo"},
     "runs": {"device", "memory", "plots", "quantization", "training", "zoo"},

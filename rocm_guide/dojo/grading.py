@@ -72,17 +72,27 @@ def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
 
 
 def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
-    """The time of a solution beside that of PyTorch, on a GPU; no check without one."""
+    """Return the time of a solution beside that of PyTorch, on a GPU; no check without one.
+
+    A GPU may lack what the puzzle is about: NVIDIA's have no FNUZ types. Its compiler's own words are passed on then.
+    """
     import torch
+    from triton.compiler.errors import CompilationError
 
     from rocm_guide.device import time_call
 
     if not torch.cuda.is_available():
         return []
-    arguments = [a.normal_() if isinstance(a, torch.Tensor) else a for a in puzzle.shape("cuda")]
+    arguments = [
+        a.normal_() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in puzzle.shape("cuda")
+    ]
+    name = torch.cuda.get_device_name()
+    try:
+        call(*arguments)
+    except CompilationError as e:
+        return [Check("WARN", "time", f"not measured, {name} cannot run it: {str(e).strip().splitlines()[-1][:160]}")]
     mine = time_call(lambda: call(*arguments)).median * 1e6
     theirs = time_call(lambda: puzzle.reference(*arguments)).median * 1e6
-    name = torch.cuda.get_device_name()
     return [Check("OK", "time", f"{mine:.1f} us, the reference in PyTorch {theirs:.1f} us ({name})")]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Conversions and products of narrow types as the hardware computes them, in Triton's interpreter.
+"""Arithmetic in narrow types as the hardware does it, in Triton's interpreter.
 
-The interpreter cuts bf16 off instead of rounding it, rounds FP8 half up, and multiplies the bit patterns of bf16 as
+The interpreter cuts bf16 off instead of rounding it, rounds FP8 half up, and computes with the bit patterns of bf16 as
 if they were whole numbers. PyTorch's conversions round to nearest, ties to even, as an MI300X does.
 """
 
@@ -17,12 +17,13 @@ __all__ = ["exact_conversions"]
 
 @contextlib.contextmanager
 def exact_conversions() -> Iterator[None]:
-    """Let PyTorch convert between floating-point types inside the ``with`` block; needs ``TRITON_INTERPRET=1``."""
+    """Let PyTorch convert between floating-point types, and bf16 be computed in fp32, inside the ``with`` block."""
     import numpy as np
     import torch
     import triton.language as tl
     from triton.runtime import interpreter
 
+    comparisons = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
     builder = interpreter.interpreter_builder
     convert, dot = interpreter._convert_float, builder.create_dot
     types = {
@@ -52,8 +53,29 @@ def exact_conversions() -> Iterator[None]:
 
         return dot(wide(a), wide(b), d, *rest)
 
+    def in_fp32(handle: Any) -> Any:
+        data = exact(handle.data, tl.bfloat16, tl.float32, None).view(np.float32)
+        return interpreter.TensorHandle(data, tl.float32)
+
+    def exact_operation(compute: Any) -> Any:
+        """An operation on bf16 in fp32, rounded once, as the compiler does it; a comparison has no value to round."""
+
+        def operation(*given: Any) -> Any:
+            *operands, function = given
+            if any(x.dtype.scalar != tl.bfloat16 for x in operands):
+                return compute(*given)
+            result = compute(*map(in_fp32, operands), function)
+            if function in comparisons:
+                return result
+            data = exact(result.data, tl.float32, tl.bfloat16, None).view(np.uint16)
+            return interpreter.TensorHandle(data, tl.bfloat16)
+
+        return operation
+
     with (
         mock.patch.object(interpreter, "_convert_float", exact),
         mock.patch.object(builder, "create_dot", exact_dot),
+        mock.patch.object(builder, "binary_op", exact_operation(builder.binary_op)),
+        mock.patch.object(builder, "unary_op", exact_operation(builder.unary_op)),
     ):
         yield

@@ -16,8 +16,9 @@ In reading order:
 - ``packing``: Codes side by side in bytes, and a linear layer that stores only those.
 - ``calibration``: Calibration data: checked samples, what every linear layer sees of them, and the error that a
   change makes there.
-- ``scores``: What a quantised model costs and what it still knows: the comparison at the end of notebooks 06, 07 and
-  08.
+- ``held_out``: How far a changed model has moved from the one before, on held-out rows of any data set: divergence and
+  perplexity.
+- ``scores``: What a quantised model costs and what it still knows: the tables at the end of notebooks 06, 07 and 08.
 - ``budget``: What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a
   bound on speed.
 - ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         quantize_block,
         round_to_nearest,
     )
+    from rocm_guide.quantization.held_out import divergence, drift, expectations, held_out_rows, perplexity
     from rocm_guide.quantization.int8 import int8_linear, outlier_columns, quantize_rows
     from rocm_guide.quantization.nf4 import (
         code_book,
@@ -48,17 +50,7 @@ if TYPE_CHECKING:
         on_a_border,
         quantize_blocks,
     )
-    from rocm_guide.quantization.scores import (
-        case_table,
-        divergence,
-        drift,
-        expectations,
-        held_out_rows,
-        measure,
-        model_bytes,
-        perplexity,
-        table,
-    )
+    from rocm_guide.quantization.scores import case_table, measure, model_bytes, table
 
 __all__ = [
     "QuantizationError",
@@ -95,4 +87,4 @@ __all__ = [
     "table",
 ]
 
-__getattr__, __dir__ = face(__name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "scores", "budget")
+__getattr__, __dir__ = face(__name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "held_out", "scores", "budget")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.device import accelerator, clock
+from rocm_guide.quantization.held_out import held_out_rows
 from rocm_guide.quantization.scores import model_bytes
 from rocm_guide.runs.passport import RunError
 from rocm_guide.training.evaluation import answer
-from rocm_guide.zoo.columns import held_out_pair, training_rows
 
 __all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 
@@ -29,13 +29,9 @@ def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str,
     """(prompt, completion) of up to ``most`` held-out rows, spread evenly over them.
 
     Raises:
-        RunError: there are none.
+        GuideError: there are none.
     """
-    rows = training_rows(rows, tokenizer)
-    if not len(rows):
-        raise RunError("the held-out part of the data set has 0 rows; give a data set with a split 'test'")
-    step = max(1, -(-len(rows) // most))
-    return [held_out_pair(rows[i], tokenizer) for i in range(0, len(rows), step)]
+    return [(row["prompt"], row["completion"]) for row in held_out_rows(rows, tokenizer, most)]
 
 
 def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:

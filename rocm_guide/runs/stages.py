@@ -205,7 +205,9 @@ def _trained(run: RunFolder, stage: str, method: str, say: Any) -> Path:
     began, whole = time.perf_counter(), is_course_run(run)
     model, tokenizer = load_model(run.model, seed=run.seed)
     rank, alpha = adapter_size(run.model)
-    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.1, target_modules=list(TARGETS), task_type="CAUSAL_LM")
+    there = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    targets = list(TARGETS) if there.issuperset(TARGETS) else "all-linear"
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.1, target_modules=targets, task_type="CAUSAL_LM")
     data = load_data(run.dataset)
     fields = recipe(run.model, method) | ({} if whole else {"max_steps": 4, "warmup_steps": 0, "packing": False})
     if whole and method == "full":

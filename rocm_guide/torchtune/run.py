@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 import time
@@ -128,7 +129,10 @@ def run_recipe(
     log = folder / "tune.log"
     began = time.perf_counter()
     write_text(log, "")
-    child = start_tune(arguments, folder, _environment(), log, log)
+    # Where a GPU is, FSDP takes it for the mesh of its processes, whatever `device` the configuration names.
+    on_cpu = (overrides or {}).get("device", config.get("device")) == "cpu"
+    unseen = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""} if on_cpu else {}
+    child = start_tune(arguments, folder, _environment() | unseen, log, log)
     try:
         _watch(child, metrics)
     finally:
@@ -235,8 +239,18 @@ def _watch(child: Any, metrics: Path) -> None:
 
 
 def _reason(text: str) -> str:
-    """The line of an output that says what went wrong."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # torchrun prints its own report after the workers' tracebacks: what matters stands before it.
+    """Return the line of an output that says what went wrong.
+
+    >>> _reason("exitcode  : -11 (pid: 7)\\ntraceback : Signal 11 (SIGSEGV) received by PID 7\\n=====")
+    'traceback : Signal 11 (SIGSEGV) received by PID 7'
+    >>> _reason("[rank0]: ValueError: no such device\\nroot_cause: <N/A>\\ntraceback : To enable traceback see: …")
+    'ValueError: no such device'
+    """
+    lines = [re.sub(r"^\[\w+\]:", "", line).strip() for line in text.splitlines()]  # "[rank0]:" is torch's
+    lines = [line for line in lines if line.strip("=-")]  # torchrun draws rules around its report
+    # torchrun prints its own report after the workers' tracebacks: what matters stands before it. Of a worker that a
+    # signal ended there is only the report.
     errors = [x for x in lines if x.split(":")[0].endswith(("Error", "Exception", " error")) and "ChildFailed" not in x]
-    return (errors or lines or ["it gave no reason"])[-1][-300:]
+    signals = [x for x in lines if x.startswith("traceback : Signal")]
+    lines = [x for x in lines if not x.startswith("traceback : To enable")]
+    return (errors or signals or lines or ["it gave no reason"])[-1][-300:]

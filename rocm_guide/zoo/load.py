@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Models and data sets by one word: ``tiny``, ``random:SHAPE`` (true size, random weights), a hub id, or a path."""
+"""Models and data sets by one word: ``tiny``, ``smollm2``, ``random:SHAPE`` (random weights), a hub id, or a path."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from urllib.request import getproxies
 from rocm_guide.base import GuideError
 from rocm_guide.zoo.config_json import with_ready_kernel
 from rocm_guide.zoo.data import question_answer_splits
+from rocm_guide.zoo.real import REAL, real_source
 from rocm_guide.zoo.shapes import SHAPES, config_of
 from rocm_guide.zoo.tiny import tiny_folder
 from rocm_guide.zoo.trust import refuse_remote_code
@@ -29,7 +30,10 @@ __all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_mode
 
 #: Data files that can be read, and what the datasets library calls their format.
 _FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
-_SPECS = "'tiny', 'random:SHAPE' (as random:llama-2-7b), a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
+_SPECS = (
+    "'tiny', 'smollm2', 'random:SHAPE' (as random:llama-2-7b), "
+    "a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
+)
 
 
 def load_model(
@@ -43,7 +47,8 @@ def load_model(
     """A causal language model and its tokenizer, fresh at every call.
 
     Args:
-        spec: ``tiny``, ``random:SHAPE``, a hub id, or a folder.
+        spec: ``tiny``, ``smollm2`` (a real chat model of 135 million parameters), ``random:SHAPE``, a hub id, or a
+            folder.
         dtype: type of the weights; :func:`rocm_guide.device.pick_dtype` decides when it is None.
         device: "cpu", "cuda", "cuda:1"; the accelerator of this machine when it is None. Pass ``device_map`` in
             ``options`` instead to spread a hub model over several devices.
@@ -191,15 +196,36 @@ def meta_model(
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:
-    """True shapes, random weights, made where they will be used: a 7B model never passes through host memory."""
+    """Return a model of a true shape with random weights, made where they will be used.
+
+    A 7B model never passes through host memory, unless a ``device_map`` spreads it: then it is made there.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
+    if (spread := options.pop("device_map", None)) is not None:
+        device = "cpu"
+    offload, memory = options.pop("offload_folder", None), options.pop("max_memory", None)
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices), torch.device(device):
         torch.manual_seed(seed)
         config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
+    if spread is None:
+        return model
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import get_balanced_memory, get_max_memory
+
+    if spread in ("auto", "balanced", "balanced_low_0", "sequential"):
+        whole = {"no_split_module_classes": list(model._no_split_modules or [])}
+        low = spread == "balanced_low_0"
+        limits = get_max_memory(memory)
+        if spread != "sequential":
+            limits = get_balanced_memory(model, dict(limits), low_zero=low, **whole)
+        spread = infer_auto_device_map(model, max_memory=limits, **whole)
+    elif isinstance(spread, str):
+        spread = {"": spread}
+    return dispatch_model(model, spread, offload_dir=offload)
 
 
 def _format(path: str) -> str:
@@ -216,6 +242,8 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
     Args:
         wanted: the file that makes a folder a model; None for a data set.
     """
+    if spec in REAL and wanted:
+        return real_source(spec)
     path = Path(spec).expanduser()
     if spec and path.is_dir():
         if wanted and not (path / wanted).is_file():

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from rocm_guide.checks import Check
-from rocm_guide.dojo import PUZZLES, DojoError, grade
+from rocm_guide.dojo import PUZZLES, DojoError, grade, grading
 from rocm_guide.dojo.grading import Grade
 from rocm_guide.dojo.puzzle import rows_far_apart
 from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_round_trip, check_waits
@@ -79,3 +81,29 @@ def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):
     assert check_banks(RIGHT["bank_conflicts"][0]) and not check_banks(BANKS)
     assert not check_puzzle(changed("row_sum", (".to(tl.float32)", "")), "row_sum")
     assert "128 bits for each lane" in capsys.readouterr().out
+
+
+def test_a_gpu_that_lacks_a_type_is_no_fault_of_the_solution(monkeypatch):
+    from triton.compiler.errors import CompilationError
+
+    def solution(x):
+        raise CompilationError(None, None, "type fp8e4b8 not supported in this architecture")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
+    puzzle = SimpleNamespace(shape=lambda device: [torch.zeros(4)], reference=torch.clone)
+    (check,) = grading._time_check(solution, puzzle)
+    assert check.status == "WARN"
+    assert check.found == "not measured, NVIDIA H100 cannot run it: type fp8e4b8 not supported in this architecture"
+
+
+def test_random_numbers_go_where_numbers_are_and_a_page_table_stays(monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr("rocm_guide.device.time_call", lambda call: SimpleNamespace(median=1e-6))
+    table = torch.arange(4, dtype=torch.int32)
+    puzzle = SimpleNamespace(shape=lambda device: [torch.zeros(4), table, 8], reference=torch.clone)
+    (check,) = grading._time_check(lambda *a: given.extend(a), puzzle)
+    assert check.found == "1.0 us, the reference in PyTorch 1.0 us (a GPU)"
+    assert given[0].any() and given[1].tolist() == [0, 1, 2, 3] and given[2] == 8

@@ -115,10 +115,11 @@ def judged_twice():
     import triton.language as tl
     from triton.runtime import interpreter
 
+    from rocm_guide.mi300x.older_interpreter import complete_interpreter
     from rocm_guide.mi300x.quick_interpreter import quick_interpreter
 
     before, replace = (tl.load, tl.sum, tl.tensor.__add__), interpreter._patch_lang
-    with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as plainly:
+    with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as plainly, complete_interpreter():
         plain = judged()
     with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as quickly, quick_interpreter():
         quick = judged()

@@ -18,6 +18,7 @@ from rocm_guide.quantization.awq import awq_grid, search_clip, search_scales
 from rocm_guide.quantization.calibration import calibration_samples, joined_samples, layer_inputs, linear_errors
 from rocm_guide.quantization.gptq import gptq, hessian
 from rocm_guide.quantization.grid import QuantizationError, output_error, quantize_block
+from rocm_guide.quantization.held_out import divergence, perplexity
 from rocm_guide.quantization.int8 import int8_linear, quantize_rows
 from rocm_guide.quantization.layers import quantize_layers
 from rocm_guide.quantization.libraries import (
@@ -29,7 +30,7 @@ from rocm_guide.quantization.libraries import (
     quiet,
 )
 from rocm_guide.quantization.nf4 import code_book, dequantize_blocks, dynamic_code_book, quantize_blocks
-from rocm_guide.quantization.scores import divergence, model_bytes, perplexity
+from rocm_guide.quantization.scores import model_bytes
 from rocm_guide.serving.checkpoints import as_ready_model, read_checkpoint
 from rocm_guide.training.evaluation import exact_match
 from rocm_guide.training.sft import fine_tune, recipe, sft_settings

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from benchmarks.models import quantization_7b
 from rocm_guide.base import GuideError
-from rocm_guide.quantization import layers, scores
+from rocm_guide.quantization import held_out, layers
 from rocm_guide.quantization import libraries as quantization_libraries
 from rocm_guide.quantization.awq import awq_grid, rounded, search_clip, search_scales
 from rocm_guide.quantization.budget import decode_bound, linear_weights, serving_bytes
@@ -29,6 +29,7 @@ from rocm_guide.quantization.grid import (
     quantize_block,
     round_to_nearest,
 )
+from rocm_guide.quantization.held_out import divergence, drift, expectations, held_out_rows
 from rocm_guide.quantization.int8 import int8_linear, outlier_columns, smoothing_scales
 from rocm_guide.quantization.layers import quantize_layers
 from rocm_guide.quantization.nf4 import (
@@ -40,16 +41,7 @@ from rocm_guide.quantization.nf4 import (
     quantize_blocks,
 )
 from rocm_guide.quantization.packing import PackedLinear, pack_bits, unpack_bits
-from rocm_guide.quantization.scores import (
-    case_table,
-    divergence,
-    drift,
-    expectations,
-    held_out_rows,
-    measure,
-    perplexity,
-    table,
-)
+from rocm_guide.quantization.scores import case_table, measure, table
 from rocm_guide.zoo.load import meta_model
 
 
@@ -271,7 +263,7 @@ def test_blocks_of_any_size(count, double):
 
 
 def test_where_two_codes_are_right_they_are_neighbours():
-    """Weights in bfloat16 meet the borders of FP4; a kernel with another rule for ties differs there, and only there."""
+    """Weights in bfloat16 meet the borders of FP4; a kernel with another rule for ties differs only there."""
     w = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0)).bfloat16().float()
     found = {}
     for name in ("fp4", "nf4"):
@@ -349,7 +341,7 @@ class _Fixed:
     """A model that gives every next token of two the same logits."""
 
     device = torch.device("cpu")
-    config = types.SimpleNamespace(vocab_size=2)
+    config = PreTrainedConfig(vocab_size=2)
 
     def __init__(self, *logits):
         self.logits = torch.tensor(logits)
@@ -391,12 +383,12 @@ def test_a_reference_may_go_and_a_large_vocabulary_leaves_rows_out(monkeypatch):
         return types.SimpleNamespace(logits=self.logits.expand(*input_ids.shape, 2))
 
     monkeypatch.setattr(_Fixed, "__call__", noting)
-    monkeypatch.setattr(scores, "_AT_ONCE", 2 * 6)  # six tokens at a time
-    monkeypatch.setattr(scores, "_KEPT", 2 * 8)
+    monkeypatch.setattr(held_out, "_AT_ONCE", 2 * 6)  # six tokens at a time
+    monkeypatch.setattr(held_out, "_KEPT", 2 * 8)
     kept = expectations(before, _letters, rows)
     assert shapes == [(2, 3)] and sum(map(len, kept)) == 5, "the longest row is one too many, and left out"
     assert drift(model, kept, _letters, rows) == pytest.approx(whole), "every token here has the same distance"
-    monkeypatch.setattr(scores, "_LONGEST", 2)
+    monkeypatch.setattr(held_out, "_LONGEST", 2)
     shapes.clear()
     drift(model, before, _letters, rows)
     assert {length for _, length in shapes} == {2}, "of a long row its end"
@@ -412,7 +404,7 @@ def test_rows_without_known_answers_are_measured_too(tmp_path):
         def __call__(self, input_ids, attention_mask, use_cache):
             return types.SimpleNamespace(logits=torch.zeros(*input_ids.shape, 128) + self.logits.sum())
 
-    Model.config = types.SimpleNamespace(vocab_size=128)
+    Model.config = PreTrainedConfig(vocab_size=128)
     rows = held_out_rows(datasets.Dataset.from_list([{"text": "abc"}, {"text": "de"}]), None)
     assert rows == [{"prompt": "", "completion": "abc"}, {"prompt": "", "completion": "de"}]
     found = measure(Model(), _letters, rows, None, seconds=1.0, weights=16)
@@ -478,7 +470,7 @@ def test_exercises_know_right_from_wrong(capsys):
 
 def test_a_missing_library_is_one_line(monkeypatch):
     monkeypatch.setattr(quantization_libraries, "find_spec", lambda name: None)
-    with pytest.raises(QuantizationError, match="gptqmodel is not installed; run make course, or python -m") as caught:
+    with pytest.raises(QuantizationError, match="gptqmodel is not installed; run `make course` once, or pip") as caught:
         quantization_libraries.add_libraries("gptqmodel")
     assert "\n" not in str(caught.value)
 

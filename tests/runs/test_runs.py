@@ -9,9 +9,11 @@ import sys
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from rocm_guide.base import GuideError
 from rocm_guide.runs import (
+    adapter_folder,
     add_stage,
     check_adapter,
     check_same,
@@ -25,7 +27,7 @@ from rocm_guide.runs import (
     record,
 )
 from rocm_guide.runs.folder import RunError
-from rocm_guide.zoo import load_data, load_model
+from rocm_guide.zoo import load_data, load_model, load_tokenizer
 from tests.own_data import families
 
 
@@ -310,3 +312,19 @@ def test_the_command_prints_json_and_draws(own_runs, tmp_path):
     command[-1] = "other"
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2 and "other: no passport.json there" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_rehearsal_adapts_what_a_family_has(tmp_path):
+    """GPT-2 has no q_proj: the four steps that stand in for notebook 02 take all of its linear layers."""
+    config = GPT2Config(n_embd=64, n_layer=1, n_head=2, vocab_size=1024, bos_token_id=1, eos_token_id=2)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    load_tokenizer("tiny").save_pretrained(tmp_path / "gpt2")
+    run = open_run("", model=str(tmp_path / "gpt2"))
+    folder = adapter_folder(run, say=str)
+    model, _ = load_model(str(tmp_path / "gpt2"), device="cpu")
+    assert check_adapter(folder, model) == 64
+
+
+def test_a_folder_that_is_not_there_is_no_adapter(tiny, tmp_path):
+    with pytest.raises(RunError, match="no such folder; name the one that PEFT's save_pretrained wrote"):
+        check_adapter(tmp_path / "nothing", tiny[0])

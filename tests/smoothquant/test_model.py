@@ -8,7 +8,7 @@ import torch
 from transformers import GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
 from rocm_guide.quantization.grid import QuantizationError
-from rocm_guide.quantization.scores import divergence
+from rocm_guide.quantization.held_out import divergence
 from rocm_guide.smoothquant.folding import add_outliers, fold, input_ranges, norm_groups, smooth_model
 from rocm_guide.smoothquant.linear import (
     SCHEMES,

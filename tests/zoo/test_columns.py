@@ -128,7 +128,9 @@ def test_the_usual_settings_are_the_guides_and_each_can_be_changed():
     large = whole_job("random:llama-2-7b", "lora")
     assert large["num_train_epochs"] == 1 and "max_steps" not in large and adapter_size("some/hub") == (64, 16)
     given = whole_job("some/hub", "lora", epochs=2, steps=3, rate=1e-4, batch=2, accumulation=8, length=99)
-    assert given["max_steps"] == 3 == given["logging_steps"] and given["gradient_accumulation_steps"] == 8
+    assert given["max_steps"] == 3 and given["gradient_accumulation_steps"] == 8
+    # A short run shows several losses.
+    assert [whole_job("some/hub", "lora", steps=n)["logging_steps"] for n in (3, 12, 200)] == [1, 3, 5]
     assert (given["num_train_epochs"], given["learning_rate"], given["max_length"]) == (2, 1e-4, 99)
     with pytest.raises(GuideError, match="batch=-1"):
         whole_job("tiny", "lora", batch=-1)

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from rocm_guide.base import GuideError
+from rocm_guide.zoo import load
 from rocm_guide.zoo.data import HELD_OUT_PER_FACT, QUESTIONS, facts, pretraining_texts, question_answer_splits
 from rocm_guide.zoo.load import load_data, load_model, load_tokenizer, meta_model
 from rocm_guide.zoo.shapes import SHAPES, config_of
@@ -415,3 +416,22 @@ def test_cache_on_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, limit):
     assert last.startswith(f"rocm_guide.base.GuideError: {tmp_path}: the model cannot be stored there")
     assert "File too large" in last and "free some space or set ROCM_GUIDE_CACHE" in last
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("spread", ["auto", "sequential", "by hand"])
+def test_random_weights_are_spread_by_a_map_and_compute_the_same(spread, tmp_path, monkeypatch):
+    from transformers import LlamaConfig
+
+    small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    monkeypatch.setattr(load, "config_of", lambda shape, **more: LlamaConfig(vocab_size=100, **small, **more))
+    by_hand = spread == "by hand"
+    if by_hand:
+        spread = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk"}
+        spread |= {"model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu"}
+    whole, _ = load_model("random:llama-2-7b", device="cpu")
+    split, _ = load_model("random:llama-2-7b", device_map=spread, offload_folder=str(tmp_path))
+    if by_hand:
+        assert split.model.layers[1].mlp.up_proj.weight.device.type == "meta"
+    ids = torch.arange(6)[None]
+    with torch.inference_mode():
+        assert torch.equal(split(ids).logits, whole(ids).logits)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""What a pretended GPU cannot do in the notebooks, cell by cell with the reason; and the smallest sizes of the rest."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class LeftOut(NamedTuple):
+    """One cell: a phrase that only it has, and why it is not executed."""
+
+    notebook: str
+    phrase: str
+    why: str
+
+
+class Shrunk(NamedTuple):
+    """Text of a notebook's code that asks for a size that a CPU cannot do in time, and what stands there instead."""
+
+    notebook: str
+    large: str
+    small: str
+
+
+#: Not executed.
+LEFT_OUT: tuple[LeftOut, ...] = ()
+
+#: Executed, but what they assert of the GPU's own clock is not held against them.
+CLOCK: tuple[LeftOut, ...] = ()
+
+#: Sizes that no parameter sets. "random:small" is Llama's shape, narrow (SMALL_SHAPE).
+SHRUNK: tuple[Shrunk, ...] = (
+    Shrunk("00", "n = 8192 if big", "n = 256 if big"),
+    Shrunk("02", 'large, _ = load_model("random:llama-2-7b")', 'large, _ = load_model("random:small")'),
+    Shrunk("03", 'speed_name = "random:llama-2-7b"', 'speed_name = "random:small"'),
+    Shrunk("03", "longest = 1536 if", "longest = 192 if"),
+    Shrunk("13", "range(20, 31)", "range(14, 17)"),
+    Shrunk("17", "sizes, hardware = [2**k for k in range(12)]", "sizes, hardware = [1, 2]"),
+    Shrunk("23", 'spec = ("random:llama-2-7b"', 'spec = ("random:small"'),
+    Shrunk("25", "n = 4096 if", "n = 256 if"),
+)
+
+#: What "random:small" is: Llama-2-7B's shape with its widths and layers divided.
+SMALL_SHAPE = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
+
+#: Notebook -> parameters that make a notebook small where its defaults for a GPU are not.
+SMALL: dict[str, dict[str, Any]] = {
+    "13": {"ARRAY_MIB": 1},
+    "14": {"SHAPE": (128, 128, 64)},
+    "16": {"TOKENS": 128, "TIMED_TOKENS": 128},
+    "18": {"LARGE": 128},
+    "19": {"TIMED_ROWS": 2},
+    "20": {"CONTEXT": 256},
+    "25": {"RUNS": 20},
+}
