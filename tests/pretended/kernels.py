@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import torch
 import triton
+import triton.compiler.code_generator  # keeps functions of the language: not while a launch has replaced them
 import triton.language as tl
 from torch.utils._python_dispatch import _disable_current_modes
 from triton.backends.compiler import GPUTarget
@@ -142,13 +143,20 @@ def _convert(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert
 
 
-def _functions() -> dict[str, Callable[[Any], Any]]:
-    """Functions of libdevice, whose bodies are empty until a compiler fills them in; for libraries imported later."""
+def _rsqrt(x):  # type: ignore[no-untyped-def]
+    import triton.language as tl
 
-    def tanh(x: Any) -> Any:
-        return 2 / (1 + tl.math.exp(-2 * x)) - 1
+    return tl.math.rsqrt(x)
 
-    return {"rsqrt": lambda x: tl.math.rsqrt(x), "tanh": tanh}
+
+def _tanh(x):  # type: ignore[no-untyped-def]
+    import triton.language as tl
+
+    return 2 / (1 + tl.math.exp(-2 * x)) - 1
+
+
+#: Functions of libdevice that libraries import by name; their bodies are empty until a compiler fills them in.
+_BODIES = {libdevice.rsqrt: _rsqrt, libdevice.tanh: _tanh}
 
 
 @contextlib.contextmanager
@@ -204,8 +212,9 @@ def pretended_triton(arch: str) -> Iterator[None]:
             (triton.testing, "do_bench_cudagraph", bench),
         ):
             undo.enter_context(mock.patch.object(owner, name, value))
-        for name, function in _functions().items():
-            undo.enter_context(mock.patch.object(libdevice, name, function))
+        for empty, body in _BODIES.items():
+            undo.callback(setattr, empty, "__code__", empty.__code__)
+            empty.__code__ = body.__code__
         undo.enter_context(quick_interpreter())
         # A launch replaces the language's functions once and puts them back; the interpreter leaves some replaced.
         undo.enter_context(mock.patch.object(interpreter, "_patch_lang", lambda function: nothing))

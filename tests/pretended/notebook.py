@@ -141,7 +141,8 @@ def run_pretended(path: Path, folder: Path) -> list[dict[str, Any]]:
         (folder / name).touch()
     (folder / "tmp").mkdir()
     settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    settings |= {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    settings |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cdna'}", "MPLBACKEND": "Agg"}
+    settings |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     streams = {"out": folder / "out", "err": folder / "err"}
     fork = start_fork(_IMPORTED, _NAME, [str(path.resolve()), str(folder)], settings=settings, folder=folder, **streams)
     code = fork.wait()

@@ -233,12 +233,12 @@ def test_attention(gpu, options):
 
 
 def test_a_dry_run_inside_compiles_as_ever(gpu):
-    from rocm_guide.kernels.rows.rms_norm import rms_norm
-
     from cdna.dry_run import dry_run
+    from rocm_guide.kernels.rms_norm import rms_norm
 
     with dry_run() as run:
         rms_norm(torch.empty(8, 64, device="cuda"), torch.empty(64, device="cuda"))
+        assert torch.empty(1).is_cuda and torch.empty(1, device="cuda").device == torch.device("cuda", 0)
     assert run.kernels == ["rms_norm_rows"]
     x = torch.randn(8, 64, device="cuda")
     assert torch.allclose(rms_norm(x, torch.ones(64, device="cuda")), torch.nn.functional.rms_norm(x, (64,)), atol=1e-5)
