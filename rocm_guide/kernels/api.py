@@ -7,7 +7,6 @@ around it is in :mod:`rocm_guide.kernels.fast` and :mod:`rocm_guide.kernels.ops`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,17 +20,23 @@ from rocm_guide.kernels.tracing import load_operators
 __all__ = []  # the helpers to copy are those in the files
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    """Return what calls ``torch.ops.rocm_guide.NAME`` in place of a wrapper; its statistics are left out."""
-
-    def call(x: torch.Tensor, *others: Any, **options: Any) -> Any:
-        load_operators()
-        result = getattr(torch.ops.rocm_guide, name)(x, *others, **options)
-        return result[0] if isinstance(result, tuple) else result
-
-    return call
+def _traced_softmax(x: torch.Tensor) -> Any:
+    load_operators()
+    return torch.ops.rocm_guide.softmax_forward(x)
 
 
-softmax = fast(_softmax.softmax, _softmax.Softmax, _operator("softmax_forward"))
-rms_norm = fast(_rms_norm.rms_norm, _rms_norm.RmsNorm, _operator("rms_norm_forward"))
-layer_norm = fast(_layer_norm.layer_norm, _layer_norm.LayerNorm, _operator("layer_norm_forward"))
+def _traced_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> Any:
+    load_operators()
+    return torch.ops.rocm_guide.rms_norm_forward(x, weight, eps)[0]
+
+
+def _traced_layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
+) -> Any:
+    load_operators()
+    return torch.ops.rocm_guide.layer_norm_forward(x, weight, bias, eps)[0]
+
+
+softmax = fast(_softmax.softmax, _softmax.Softmax, _traced_softmax)
+rms_norm = fast(_rms_norm.rms_norm, _rms_norm.RmsNorm, _traced_rms_norm)
+layer_norm = fast(_layer_norm.layer_norm, _layer_norm.LayerNorm, _traced_layer_norm)

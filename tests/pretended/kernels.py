@@ -178,7 +178,7 @@ def pretended_triton(arch: str) -> Iterator[None]:
         with _disable_current_modes():
             known = IN_TORCH.get(f"{self.fn.__module__}.{self.__name__}")
             if known and known({name: _plain(value) for name, value in given.arguments.items()}):
-                return
+                return None
             plain = {name: _plain(value) for name, value in named.items()}
             scope = replace(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
             running.append(self)
@@ -207,7 +207,7 @@ def pretended_triton(arch: str) -> Iterator[None]:
         for name, function in _functions().items():
             undo.enter_context(mock.patch.object(libdevice, name, function))
         undo.enter_context(quick_interpreter())
-        # A launch replaces the functions of the language once, and puts them back; the interpreter leaves some replaced.
+        # A launch replaces the language's functions once and puts them back; the interpreter leaves some replaced.
         undo.enter_context(mock.patch.object(interpreter, "_patch_lang", lambda function: nothing))
         undo.enter_context(exact_conversions())
         yield

@@ -22,11 +22,29 @@ class Shrunk(NamedTuple):
     small: str
 
 
-#: Not executed.
-LEFT_OUT: tuple[LeftOut, ...] = ()
+_CHILD = "a process of its own has no pretended GPU"
+_COMPILES = "torch.compile compiles nothing for a pretended GPU"
 
-#: Executed, but what they assert of the GPU's own clock is not held against them.
-CLOCK: tuple[LeftOut, ...] = ()
+#: Not executed, nor what reads the names that they would have bound.
+LEFT_OUT: tuple[LeftOut, ...] = (
+    LeftOut("05", 'command = "tune run lora_finetune_single_device', _CHILD),
+    LeftOut("10", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
+    LeftOut("10", "hidden, inner, kind = 256, 640", _COMPILES),
+    LeftOut("11", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nn_iter', _CHILD),
+    LeftOut("11", "def tune_here(filename)", "TunableOp is part of a ROCm build of PyTorch"),
+    LeftOut("11", "result = compare_matmul(512, 1024, 2048", _CHILD),
+    LeftOut("11", "tune = on_gpu and SCALE", _CHILD),
+    LeftOut("24", "shape, dtype = ((4, 32, 4096, 128)", "the profile of a GPU names its kernels"),
+)
+
+#: Executed, but what they assert of the GPU's clock, or of code compiled for it, is not held against them.
+UNPROVEN: tuple[LeftOut, ...] = (
+    LeftOut("10", "fast_norm = torch.compile(norm", _COMPILES),
+    LeftOut("10", 'torch.compile(clipped, backend="eager")(torch.randn(64))', _COMPILES),
+    LeftOut("10", "torch.compile(clipped_in_one", _COMPILES),
+    LeftOut("10", "total = torch.compile(lambda x", _COMPILES),
+    LeftOut("10", "growing = torch.compile(one_token", _COMPILES),
+)
 
 #: Sizes that no parameter sets. "random:small" is Llama's shape, narrow (SMALL_SHAPE).
 SHRUNK: tuple[Shrunk, ...] = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Notebooks on a pretended MI300X, cell by cell: ``python -m tests.pretended.notebook 02 03`` from the project's folder.
+"""Notebooks on a pretended MI300X, cell by cell: ``python -m tests.pretended.notebook 02 03`` where the project is.
 
 Every notebook runs in a process of its own, a fork of one that has imported what most of them import. A cell that fails
 does not end its notebook: what follows from it is told too.
@@ -7,6 +7,7 @@ does not end its notebook: what follows from it is told too.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from typing import Any
 
 from rocm_guide.distributed.resident import start_fork
 from tests.notebooks.cells import code_cells, new_room, run_cell
-from tests.pretended.left_out import CLOCK, LEFT_OUT, SHRUNK, SMALL, LeftOut
+from tests.pretended.left_out import LEFT_OUT, SHRUNK, SMALL, UNPROVEN, LeftOut
 
 ROOT = Path(__file__).parent.parent.parent
 #: Seconds of processor time that one cell may take.
@@ -50,7 +51,9 @@ def cells_of(path: Path) -> list[tuple[int, str]]:
 
 def stale_rows() -> list[tuple[str, str]]:
     """Rows of the tables (notebook, text) whose text is not in exactly one cell."""
-    rows = [(row.notebook, row.phrase) for row in (*LEFT_OUT, *CLOCK)] + [(row.notebook, row.large) for row in SHRUNK]
+    rows = [(row.notebook, row.phrase) for row in (*LEFT_OUT, *UNPROVEN)] + [
+        (row.notebook, row.large) for row in SHRUNK
+    ]
     return [
         (number, text) for number, text in rows if sum(text in source for _, source in cells_of(notebook(number))) != 1
     ]
@@ -60,13 +63,32 @@ def _listed(table: Sequence[LeftOut], number: str, source: str) -> LeftOut | Non
     return next((row for row in table if row.notebook == number and row.phrase in source), None)
 
 
+def bound(source: str) -> set[str]:
+    """The names that a cell binds at its top level or below.
+
+    >>> sorted(bound("import a.b, c as d\\nx, (y, z) = f()\\ndef g(): pass"))
+    ['a', 'd', 'g', 'x', 'y', 'z']
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.split(".")[0])
+    return found
+
+
 def _run(path: Path) -> Iterator[dict[str, Any]]:
     """Run the cells of a notebook in this process, and tell of each what came of it."""
     number, room = path.name[:2], new_room()
+    missing: set[str] = set()  # names of cells that did not run to their end
     signal.signal(signal.SIGPROF, _too_long)
     for index, source in cells_of(path):
         told: dict[str, Any] = {"notebook": number, "cell": index, "status": "ok"}
         if row := _listed(LEFT_OUT, number, source):
+            missing |= bound(source)
             yield told | {"status": "left out", "why": row.why}
             continue
         for row in SHRUNK:
@@ -76,11 +98,19 @@ def _run(path: Path) -> Iterator[dict[str, Any]]:
         try:
             run_cell(room, index, source)
         except (Exception, SystemExit, TooLong) as e:  # noqa: BLE001 - whatever a cell raises is the outcome
-            row = _listed(CLOCK, number, source)
-            told |= (
-                {"status": "clock", "why": row.why} if row and isinstance(e, AssertionError) else {"status": "failed"}
+            row = _listed(UNPROVEN, number, source)
+            told["status"] = (
+                "follows"
+                if isinstance(e, NameError) and e.name in missing
+                else "unproven"
+                if row and isinstance(e, AssertionError)
+                else "failed"
             )
+            told |= {"why": row.why} if row else {}
             told |= {"error": type(e).__name__, "message": str(e).strip()[:2000], "traceback": traceback.format_exc()}
+            missing |= bound(source)
+        else:
+            missing -= bound(source)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         yield told | {"seconds": round(time.process_time() - began, 2)}
@@ -103,19 +133,15 @@ def run_pretended(path: Path, folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         For each code cell its index (``cell``), ``status``, ``seconds`` of processor time, and what it raised. The
-        status is "ok", "failed", "left out" or "clock" (what it asserts of a GPU's clock does not hold here).
+        status is "ok", "failed", "left out", "unproven" (what it asserts needs the GPU itself) or "follows" (it reads a
+        name of a cell that did not run to its end).
     """
     folder = folder.resolve()
     for name in ("out", "err", "cells"):
         (folder / name).touch()
     (folder / "tmp").mkdir()
     settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    settings |= {
-        "PYTHONPATH": f"{ROOT}:{ROOT}/cdna",
-        "MPLBACKEND": "Agg",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+    settings |= {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     streams = {"out": folder / "out", "err": folder / "err"}
     fork = start_fork(_IMPORTED, _NAME, [str(path.resolve()), str(folder)], settings=settings, folder=folder, **streams)
     code = fork.wait()

@@ -245,7 +245,7 @@ class PretendedOperations(TorchDispatchMode):
         return made
 
     def _check_generator(self, generator: Any, gpu: bool) -> None:
-        if generator is not None and (generator._cdata in Generator.on_gpu) != gpu:
+        if generator is not None and (generator._cdata in _generators) != gpu:
             have, want = ("cpu", "cuda") if gpu else ("cuda", "cpu")
             raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
 
@@ -320,14 +320,15 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
     if on_gpu(self):
         if not force:
             raise TypeError(
-                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+                "can't convert cuda:0 device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
             )
         self = move(self.detach(), CPU)
     return _REAL_NUMPY(self, force=force)
 
 
 def _made_on(make: Callable[..., torch.Tensor], shares: bool) -> Callable[..., torch.Tensor]:
-    """``torch.tensor``, ``torch.as_tensor`` and ``torch.asarray``, which PyTorch does not show to modes in one piece."""
+    """``torch.tensor``, ``as_tensor`` and ``asarray``, which PyTorch does not show to modes in one piece."""
 
     def made(data: Any, *args: Any, device: Any = None, **options: Any) -> torch.Tensor:
         pinned = options.pop("pin_memory", False)
@@ -437,6 +438,10 @@ def _storage_attributes() -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------- the whole
 
 
+#: Generators of the GPU by their address: an operation sees another Python object of the same generator.
+_generators: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
+
+
 class _GeneratorKind(type(torch._C.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)
@@ -445,18 +450,15 @@ class _GeneratorKind(type(torch._C.Generator)):  # type: ignore[misc]
 class Generator(torch._C.Generator, metaclass=_GeneratorKind):
     """A random generator that remembers which device it was asked for."""
 
-    #: Those of the GPU by their address: an operation sees another Python object of the same generator.
-    on_gpu: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
-
     def __new__(cls, device: Any = "cpu") -> Generator:
         made = super().__new__(cls)
         if _wanted(device).type == "cuda":
-            cls.on_gpu[made._cdata] = made
+            _generators[made._cdata] = made
         return made
 
     @property
     def device(self) -> torch.device:
-        return GPU if self._cdata in self.on_gpu else CPU
+        return GPU if self._cdata in _generators else CPU
 
 
 def _attention(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

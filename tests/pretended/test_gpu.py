@@ -48,7 +48,7 @@ def test_afterwards_there_is_none():
     assert accelerator().kind == "cpu"
     with pytest.raises((AssertionError, RuntimeError)):
         torch.ones(2).to("cuda")
-    with pytest.raises(RuntimeError, match="Triton|driver|active"):
+    with pytest.raises(RuntimeError, match="driver"):
         add_one[(1,)](torch.ones(4), torch.ones(4), 4, BLOCK=4)
 
 
@@ -99,7 +99,7 @@ def test_a_triton_kernel_refuses_a_tensor_of_the_cpu(gpu):
 
 def test_a_tensor_of_the_gpu_is_no_array(gpu):
     x = torch.ones(3, device="cuda")
-    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()"):
+    with pytest.raises(TypeError, match=r"can't convert cuda:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"):
         x.numpy()
     import numpy as np
 
@@ -287,4 +287,4 @@ def test_in_torch_as_in_the_interpreter(gpu, dtype, monkeypatch):
     monkeypatch.setattr("tests.pretended.kernels.IN_TORCH", {})
     want = _step(dtype)
     for have, true in zip(found, want, strict=True):
-        torch.testing.assert_close(have, true, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(have, true, rtol=16 * torch.finfo(dtype).eps, atol=16 * torch.finfo(dtype).eps)
