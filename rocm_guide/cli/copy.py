@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 def copy(
     helper: Annotated[
-        str | None, typer.Argument(help="MODULE.NAME, for example base.write_text.", autocompletion=helper_names)
+        str | None, typer.Argument(help="MODULE.NAME, for example cdna.base.write_text.", autocompletion=helper_names)
     ] = None,
     out: OutFile = None,
     list_all: Annotated[

@@ -23,8 +23,16 @@ def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
 def helper_names(incomplete: str) -> list[str]:
     """Names that `rocm-guide copy` takes. Modules until one is chosen, then its names: one file is read, not all."""
     from rocm_guide.base import package_folder
+    from rocm_guide.copying.scan import TOOLKIT, toolkit_folder
 
-    root = package_folder()
+    if incomplete.startswith(TOOLKIT):
+        return [f"{TOOLKIT}.{n}" for n in _names_in(toolkit_folder(), incomplete.removeprefix(TOOLKIT).lstrip("."))]
+    own = _names_in(package_folder(), incomplete)
+    return [*own, f"{TOOLKIT}."] if TOOLKIT.startswith(incomplete) else own
+
+
+def _names_in(root: Path, incomplete: str) -> list[str]:
+    """Those of the package in ``root``."""
     module, dot, _ = incomplete.rpartition(".")
     found: list[str] = []
     if dot:

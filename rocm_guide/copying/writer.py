@@ -201,11 +201,11 @@ def find_helper(name: str, root: Path | None = None) -> str:
         CopyError: no such helper, or several.
     """
     if not re.fullmatch(r"\w+(\.\w+)*", name):
-        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example base.write_text")
+        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example cdna.base.write_text")
     given, root = root, root or package_folder()
     parts = name.removeprefix(f"{PACKAGE}.").split(".")
     if not all(p.isidentifier() for p in parts):
-        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example base.write_text")
+        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example cdna.base.write_text")
     *rooms, last = parts
     whole = rooms if rooms[:1] == [TOOLKIT] else [PACKAGE, *rooms]
     module = scan(".".join(whole), root) if rooms and "cli" not in rooms else None
@@ -226,7 +226,7 @@ def find_helper(name: str, root: Path | None = None) -> str:
         return one[0]
     same += [k for k in known if k.rsplit(".", 1)[0] == ".".join(parts)]
     near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example base.write_text"
+    hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example cdna.base.write_text"
     raise CopyError(f"{name}: no public helper has that name; {hint}")
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from rocm_guide.base import GuideError, read_regular, write_text
 from rocm_guide.course.lessons import Lesson, cell_source, read_notebook
 from rocm_guide.course.parameters import parameters_of
+from rocm_guide.doctor.own_folders import OWN_FOLDERS
 
 __all__ = ["changed_since", "code_hash", "merge_gpu_report"]
 
@@ -67,7 +68,9 @@ def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "in a folder of its own" if name in ("gptqmodel", "bitsandbytes") else "not installed"
+        beside = [str(folder.path) for folder in OWN_FOLDERS.values()]
+        found = next(iter(importlib.metadata.distributions(name=name, path=beside)), None)
+        return found.version if found else "not installed"
 
 
 def _row(entry: dict[str, Any], lesson: Lesson, hardware: str) -> dict[str, Any]:

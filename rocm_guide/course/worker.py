@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import importlib.util
 import json
 import os
 import re
@@ -59,24 +60,25 @@ def headings(nb: dict[str, Any]) -> list[str]:
 
 
 def guide_error_names(folder: Path | None = None) -> set[str]:
-    """Names of GuideError and of every class derived from it in this package, found without importing any.
+    """Return the names of GuideError and of every class derived from it, in both packages, without importing any.
 
     A kernel tells us only the name of the exception that stopped a cell. These are the ones that mean "bad input or
     environment, and here is the fix" rather than "this notebook is broken".
 
-    >>> {"GuideError", "PreflightError"} <= guide_error_names()
+    >>> {"GuideError", "InputError", "PreflightError", "SourceError"} <= guide_error_names()
     True
     """
-    folder = folder or package_folder()
+    toolkit = importlib.util.find_spec("cdna")
+    places = [folder] if folder else [package_folder(), *(toolkit.submodule_search_locations or () if toolkit else ())]
     bases: dict[str, set[str]] = {}
-    for path in folder.rglob("*.py"):
+    for path in (p for place in places for p in Path(place).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "Error" not in text:
             continue
         for node in ast.parse(text).body:
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = {b.id for b in node.bases if isinstance(b, ast.Name)}
-    names = {"GuideError"}
+    names = {"GuideError", GuideError.__name__}
     while more := {n for n, b in bases.items() if b & names} - names:
         names |= more
     return names

@@ -143,22 +143,16 @@ def model_on_disk(spec: str, folder: str | Path) -> Path:
     >>> model_on_disk("tiny", "unused").name[:5]
     'tiny-'
     """
-    from rocm_guide.zoo.load import load_model
-    from rocm_guide.zoo.real import REAL, real_folder
-    from rocm_guide.zoo.tiny import tiny_folder
-    from rocm_guide.zoo.trust import refuse_remote_code
+    from rocm_guide.zoo.load import checkpoint, load_model
 
-    if spec == "tiny":
-        return tiny_folder()
-    if spec in REAL:
-        return real_folder(spec)
-    if Path(spec).is_dir():
-        return Path(refuse_remote_code(spec))
     if not spec.startswith("random:"):
         from huggingface_hub import snapshot_download
 
+        source = checkpoint(spec, folder)
+        if Path(source).is_dir():
+            return Path(source)
         try:
-            return Path(snapshot_download(spec, local_files_only=True))
+            return Path(snapshot_download(source, local_files_only=True))
         except (OSError, ValueError) as e:
             raise GuideError(f"{spec}: not in the hub's cache; run `hf download {spec}` first") from e
     import torch

@@ -205,6 +205,7 @@ def test_completion_for_bash():
 
 def test_completion_offers_what_commands_take(monkeypatch, tmp_path):
     assert ("02", "lora fine tuning") in notebook_numbers("0")
+    assert "cdna.occupancy.occupancy" in helper_names("cdna.occupancy.") and "cdna." in helper_names("cd")
     assert "base.write_text" in helper_names("ba") and helper_names("nothing.") == []
     assert "kernels.softmax.softmax" in helper_names("kernels.softmax.s") and "softmax" in kernel_names("soft")
     assert "llama-3-70b" in model_names("llama-3-7")

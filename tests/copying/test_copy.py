@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rocm_guide.base import package_folder
 from rocm_guide.cli.main import app
 from rocm_guide.copying.names import public_helpers
-from rocm_guide.copying.scan import names_used
+from rocm_guide.copying.scan import names_used, toolkit_folder
 from rocm_guide.copying.writer import CopyError, copy_source, find_helper
 
 RUNNER = Path(__file__).parent / "copy_runner.py"
@@ -136,8 +136,7 @@ def test_the_copy_of_fine_tune_trains_without_ipython_notebook_or_terminal(tmp_p
 
 def test_every_module_is_covered():
     """A module without ``__all__`` would escape the test above."""
-    package = package_folder()
-    for path in package.rglob("*.py"):
+    for path in (*package_folder().rglob("*.py"), *toolkit_folder().rglob("*.py")):
         if "cli" in path.parts or path.name.startswith("__"):
             continue
         names = {
@@ -145,7 +144,7 @@ def test_every_module_is_covered():
             for n in ast.parse(path.read_text()).body
             if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
         }
-        assert "__all__" in names, f"{path.relative_to(package)} has no __all__"
+        assert "__all__" in names, f"{path} has no __all__"
 
 
 @pytest.fixture
@@ -165,7 +164,7 @@ def package(tmp_path):
 def alone(tmp_path, name, root):
     """The copy of ``name``, loaded from a file."""
     text = copy_source(name, root)
-    assert "rocm_guide." not in text.split("from __future__")[1]
+    assert not re.search(r"\b(rocm_guide|cdna)\.", text.split("from __future__")[1])
     scope = {}
     exec(compile(text, "<copy>", "exec"), scope)  # noqa: S102  (that is the test)
     return text, scope
@@ -352,7 +351,8 @@ def test_unknown_helpers_are_one_line(name):
         ("tunableop.plan", "tunableop.planner.plan"),  # as the face of the room shows it
         ("zoo.load_model", "zoo.load.load_model"),
         ("kernels.rows.softmax.softmax_forward", "kernels.softmax.softmax_forward"),
-        ("rocm_guide.base.write_text", "base.write_text"),
+        ("rocm_guide.base.write_text", "cdna.base.write_text"),
+        ("mi300x.occupancy.occupancy", "cdna.occupancy.occupancy"),
         ("rms_norm", "kernels.rms_norm.rms_norm"),  # a helper and its file; a solution of the dojo has that name too
     ],
 )
@@ -379,7 +379,7 @@ def test_the_command_names_the_new_path_and_the_notebook():
 def test_a_near_miss_is_suggested():
     with pytest.raises(CopyError, match=r"did you mean zoo\.load\.load_data\b"):
         find_helper("zoo.load_dataset")  # its name was that of the function of datasets, and learners mixed them up
-    with pytest.raises(CopyError, match=r"did you mean base\.write_text"):
+    with pytest.raises(CopyError, match=r"did you mean cdna\.base\.write_text"):
         copy_source("base.write_tex")
 
 

@@ -2,6 +2,7 @@
 """The table of runs on a GPU: what identifies a row, how runs are merged, what the driver says of memory."""
 
 import copy
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -106,6 +107,7 @@ def test_runs_are_merged_row_by_row(course, tmp_path):
     ], "a notebook that did not end has no row"
     first = table["machines"]["1 x Some GPU"]
     assert first["day"] == "2026-11-27" and first["driver"] == "NVIDIA 1.2" and "torch" in first["versions"]
+    assert first["versions"]["torch"] == importlib.metadata.version("torch")
 
 
 def test_what_changed_since_is_named(course, tmp_path, make_notebook):
