@@ -49,7 +49,10 @@ class Room(InteractiveInterpreter):
 
 def new_room() -> types.ModuleType:
     """Return the module that cells run in; dataclasses look for the module that their class names."""
+    from IPython.display import display
+
     sys.modules["__main__"] = room = types.ModuleType("__main__")
+    room.display = display  # a kernel has it under this name
     return room
 
 

@@ -22,12 +22,14 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.language.extra import libdevice
 from triton.runtime import driver, interpreter
+from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cdna.arch import Arch, find_arch
 from cdna.quick_interpreter import quick_interpreter
 from cdna.rounding import exact_conversions
+from cdna.run.launches import executed_on_gfx942
 from tests.pretended.in_torch import IN_TORCH
 from tests.pretended.tensors import CPU, GPU, on_gpu
 
@@ -163,6 +165,8 @@ _BODIES = {libdevice.rsqrt: _rsqrt, libdevice.tanh: _tanh}
 def pretended_triton(arch: str) -> Iterator[None]:
     """Inside the ``with`` block a launch on tensors of the pretended GPU is interpreted, in this process.
 
+    Where a kernel has the GPU's own instructions in it, gfx942's machine code is executed instead.
+
     A dry run inside the block brings a driver of its own, and compiles what is launched as ever.
     """
     launch, call, replace = JITFunction.run, JITFunction.__call__, interpreter._patch_lang
@@ -187,14 +191,22 @@ def pretended_triton(arch: str) -> Iterator[None]:
             known = IN_TORCH.get(f"{self.fn.__module__}.{self.__name__}")
             if known and known({name: _plain(value) for name, value in given.arguments.items()}):
                 return None
+            values = [_plain(value) for value in args]
             plain = {name: _plain(value) for name, value in named.items()}
             scope = replace(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
             running.append(self)
             try:
-                _interpreted(self).run(*map(_plain, args), grid=tuple(grid), warmup=False, **plain)
+                _interpreted(self).run(*values, grid=tuple(grid), warmup=False, **plain)
+                return None
+            except InterpreterError as e:
+                if "inline_asm" not in str(e):
+                    raise
             finally:
                 running.pop()
                 scope.restore()
+            with executed_on_gfx942(count=False):  # slower, and the one that knows the GPU's own instructions
+                launch(self, *values, grid=tuple(grid), warmup=False, **{**kwargs, **plain})
+            return None
 
     def inside(self: JITFunction[Any], *args: Any, **kwargs: Any) -> Any:
         if not running:

@@ -60,6 +60,7 @@ SHRUNK: tuple[Shrunk, ...] = (
 
 #: What "random:small" is: Llama-2-7B's shape with its widths and layers divided.
 SMALL_SHAPE = {
+    "vocab_size": 4096,
     "hidden_size": 256,
     "intermediate_size": 688,
     "num_hidden_layers": 2,

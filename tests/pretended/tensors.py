@@ -103,6 +103,7 @@ _aten = torch.ops.aten
 _MAY_MIX: dict[Any, set[str] | None] = {
     _aten.copy_: None,
     _aten._to_copy: None,
+    _aten._has_compatible_shallow_copy_type: None,
     _aten.set_: None,
     _aten._copy_from: None,
     _aten.index: {"indices"},

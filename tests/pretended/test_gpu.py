@@ -87,6 +87,19 @@ def test_what_may_meet(gpu):
     assert torch.randn(2, device="cuda", generator=torch.Generator("cuda").manual_seed(0)).is_cuda
 
 
+@triton.jit
+def bits_of(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, tl.inline_asm_elementwise("v_not_b32 $0, $1", "=v,v", [x], tl.int32, True, 1))
+
+
+def test_a_kernel_with_instructions_of_the_gpu_is_executed_as_machine_code(gpu):
+    x, y = torch.arange(64, dtype=torch.int32, device="cuda"), torch.zeros(64, dtype=torch.int32, device="cuda")
+    bits_of[(1,)](x, y, BLOCK=64, num_warps=1)
+    assert torch.equal(y, ~x)
+
+
 def test_a_triton_kernel_refuses_a_tensor_of_the_cpu(gpu):
     x, y = torch.arange(10.0, device="cuda"), torch.zeros(10, device="cuda")
     add_one[lambda meta: (triton.cdiv(10, meta["BLOCK"]),)](x, y, 10, BLOCK=4)
