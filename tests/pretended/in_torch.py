@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What the kernels that a training step launches compute, in PyTorch: the interpreter takes seconds for each.
+"""What the kernels that a model launches at every step compute, in PyTorch: the interpreter takes seconds for each.
 
-Liger's are written from what each stores, in the same types; TRL has its own for machines without Triton. A test
-compares each with the interpreter. A launch with an option that is not written here is interpreted.
+Liger's and the INT8 product are written from what each stores, in the same types; TRL has its own for machines without
+Triton. A test compares each with the interpreter. A launch with an option that is not written here is interpreted.
 """
 
 from __future__ import annotations
@@ -129,6 +129,26 @@ def _element_mul(a: Arguments) -> bool:
     return True
 
 
+def _int8_operator(a: Arguments) -> bool:
+    if a["A_DESC"] or a["B_DESC"]:
+        return False
+    m, n, k = a["M"], a["N"], a["K"]
+    out = a["e_ptr"].as_strided((a["e_ptr"].numel() // (m * n), m, n), (a["stride_ez"], a["stride_em"], 1))
+    left = a["a"].as_strided((len(out), m, k), (a["stride_az"], a["stride_am"], a["stride_ak"]))
+    right = a["b"].as_strided((len(out), k, n), (a["stride_bz"], a["stride_bk"], a["stride_bn"]))
+    x = (left.double() @ right.double()).float() * a["alpha"]
+    if a["ROWS"]:
+        x *= a["rows_ptr"][:, None]
+    if a["COLUMNS"]:
+        x *= a["columns_ptr"]
+    if a["D"] != "none":
+        x += a["beta"] * a["d_ptr"].float()
+    if a["RELU"]:
+        x = x.relu()
+    out.copy_(x.clamp(-128, 127).round() if out.dtype == torch.int8 else x)
+    return True
+
+
 def _of_trl(name: str) -> Callable[[Arguments], bool]:
     """TRL's own function in PyTorch, which takes a kernel's arguments in their order."""
 
@@ -152,6 +172,7 @@ IN_TORCH: dict[str, Callable[[Arguments], bool]] = {
     "liger_kernel.ops.rope._triton_rope": _rope,
     "liger_kernel.ops.cross_entropy.liger_cross_entropy_kernel": _cross_entropy,
     "liger_kernel.ops.utils.element_mul_kernel": _element_mul,
+    "rocm_guide.kernels.int8.operators.int8_operator_kernel": _int8_operator,
     "trl.kernels.chunked_logprob._forward_kernel": _of_trl("_forward_tile"),
     "trl.kernels.chunked_logprob._backward_kernel": _of_trl("_backward_tile"),
 }

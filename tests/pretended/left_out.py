@@ -34,6 +34,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("11", "def tune_here(filename)", "TunableOp is part of a ROCm build of PyTorch"),
     LeftOut("11", "result = compare_matmul(512, 1024, 2048", _CHILD),
     LeftOut("11", "tune = on_gpu and SCALE", _CHILD),
+    LeftOut("21", "torch.version.hip and torch.cuda.is_available()", "a kernel is built with hipcc"),
     LeftOut("24", "shape, dtype = ((4, 32, 4096, 128)", "the profile of a GPU names its kernels"),
 )
 

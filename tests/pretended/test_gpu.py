@@ -261,11 +261,13 @@ def test_a_dry_run_inside_compiles_as_ever(gpu):
 
 
 def _step(dtype):
-    """Forward and backward through each kernel of Liger and TRL that a Llama is trained with."""
+    """Forward and backward through each kernel of Liger and TRL that a Llama is trained with; the INT8 products."""
     from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
     from liger_kernel.ops.rope import LigerRopeFunction
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
+
+    from rocm_guide.kernels.int8 import operators
 
     torch.manual_seed(0)
 
@@ -286,8 +288,18 @@ def _step(dtype):
     labels = torch.tensor([4, 19, 7], device="cuda")
     names = ("entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
     outs += ChunkedLogProbFunction.apply(hidden, head, None, labels, 0.7, 12, None, 1.0, names)
+    a8, b8 = torch.randint(-128, 128, (2, 2, 5, 9), dtype=torch.int8).to("cuda")
+    rows, columns = torch.rand(5, device="cuda"), torch.rand(5, device="cuda")
+    products = [
+        operators.linear_scaled(a8[0], b8[0].T, rows, columns, x.detach()[0, :5], out_dtype=dtype),
+        operators.bmm_ab_i8_e_f32(a8, b8.mT, 0.01),
+        operators.linear_relu_abde_i8(a8[0], b8[0].T, a8[1, :, :5], 0.002, 0.5),
+    ]
     sum((o.float() * 2).sum() for o in outs).backward()
-    return [*(o.detach().float() for o in outs), *(t.grad.float() for t in (x, w, a, b, q, k, logits, hidden, head))]
+    return [
+        *(o.detach().float() for o in (*outs, *products)),
+        *(t.grad.float() for t in (x, w, a, b, q, k, logits, hidden, head)),
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
