@@ -18,7 +18,7 @@ import pytest
 from rocm_guide.base import GuideError, check_private, own_folder, shown, whole_file, write_bytes, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "rocm_guide"
+PACKAGE, TOOLKIT = ROOT / "rocm_guide", ROOT / "cdna" / "cdna"
 AS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can give a file to another user")
 
@@ -107,8 +107,8 @@ def test_devices_are_written_to_and_stay_devices(tmp_path):
     with whole_file(null) as part:
         part.write_bytes(b"for a library that wants a name")
     assert stat.S_ISCHR(null.stat().st_mode) and stat.S_ISCHR(full.stat().st_mode)
-    one_line(guide("copy", "base.shown", "-o", full), "No space left")
-    assert guide("copy", "base.shown", "-o", null).returncode == 0
+    one_line(guide("copy", "cdna.base.shown", "-o", full), "No space left")
+    assert guide("copy", "cdna.base.shown", "-o", null).returncode == 0
     assert stat.S_ISCHR(null.stat().st_mode) and stat.S_ISCHR(full.stat().st_mode)
 
 
@@ -134,12 +134,12 @@ with whole_file({str(tmp_path / "a.txt")!r}) as part:
 
 
 def test_out_that_names_nothing_is_one_line():
-    one_line(guide("copy", "base.shown", "-o", ""), "no file named")
+    one_line(guide("copy", "cdna.base.shown", "-o", ""), "no file named")
 
 
 def test_a_full_disk_at_standard_output_is_one_line(tmp_path):
     full = device(tmp_path, "full", 7)
-    for words in (["list"], ["copy", "base.shown"], ["faults", "env"], ["--help"]):
+    for words in (["list"], ["copy", "cdna.base.shown"], ["faults", "env"], ["--help"]):
         with full.open("w") as out:
             command = [sys.executable, "-m", "rocm_guide.cli.main", *words]
             done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120)
@@ -148,9 +148,9 @@ def test_a_full_disk_at_standard_output_is_one_line(tmp_path):
 
 # Writers that are none of ours: (module, what it writes).
 ALLOWED = {
-    "base.py": "the one place",
-    "children.py": "a call for a child, in a temporary folder",
-    "cli/main.py": "/dev/null, where standard error is closed",
+    "cdna/base.py": "the one place",
+    "cdna/children.py": "a call for a child, in a temporary folder",
+    "cdna/cli/program.py": "/dev/null, where standard error is closed",
     "device.py": "/proc/self/clear_refs",
     "distributed/elastic.py": "a log, line by line",
     "distributed/nodes.py": "a child's output, as it comes",
@@ -190,11 +190,14 @@ def writes(tree):
 
 def test_every_writer_goes_through_base():
     found = {}
-    for path in PACKAGE.rglob("*.py"):
-        found[path.relative_to(PACKAGE).as_posix()] = [*writes(ast.parse(path.read_text()))]
+    for path in (*PACKAGE.rglob("*.py"), *TOOLKIT.rglob("*.py")):
+        package = PACKAGE if PACKAGE in path.parents else TOOLKIT.parent
+        found[path.relative_to(package).as_posix()] = [*writes(ast.parse(path.read_text()))]
     odd = {name: where for name, where in found.items() if where and name not in ALLOWED}
     assert not odd, odd
-    assert not [name for name in ALLOWED if not found.get(name) and name != "base.py"], "an exception without a cause"
+    assert not [name for name in ALLOWED if not found.get(name) and name != "cdna/base.py"], (
+        "an exception without a cause"
+    )
     assert list(writes(ast.parse("path.write_text(x)\nopen(p, 'wb')\nframe.to_csv(p)\nopen(p)\nopen(p, 'r')"))) == [
         (1, "write_text"),
         (2, "open"),
@@ -264,7 +267,7 @@ def test_a_file_name_cannot_forge_a_line_of_ours(tmp_path, monkeypatch, capsys):
         ["tunable", "check", results],
         ["tunable", "merge", results, "-o", f"{name}.out"],
         ["trace", "summary", trace],
-        ["copy", "base.shown", "-o", f"{name}.py"],
+        ["copy", "cdna.base.shown", "-o", f"{name}.py"],
         ["launch", "slurm", "-o", f"{name}.sh", "--", f"{name}.py"],
         ["fit", name],
         ["fit", f"./{name}/config.json"],
@@ -434,7 +437,7 @@ def test_what_belongs_to_another_user_is_refused(tmp_path):
 
 @needs_root
 def test_a_group_with_other_members_counts_as_others(tmp_path, monkeypatch):
-    from rocm_guide import base
+    from cdna import base
 
     (tmp_path / "team").mkdir()
     (tmp_path / "team").chmod(0o2775)
@@ -472,7 +475,8 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
     from rocm_guide.zoo.tiny import tiny_folder
 
     cache = tmp_path / "cache"
-    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(cache))
+    for name in ("ROCM_GUIDE_CACHE", "CDNA_CACHE"):
+        monkeypatch.setenv(name, str(cache))
     monkeypatch.delenv("ROCM_GUIDE_TORCHTUNE", raising=False)
     own = OWN_FOLDERS["torchtune"]
     for name in own.requirements:
@@ -536,7 +540,7 @@ def unguarded(tree, notebook=False):
 
 
 def sources():
-    for folder in (PACKAGE, ROOT / "benchmarks"):
+    for folder in (PACKAGE, TOOLKIT, ROOT / "benchmarks"):
         for path in folder.rglob("*.py"):
             yield path.name, path.read_text()
     for path in (ROOT / "notebooks").glob("*.ipynb"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.base import GuideError
@@ -207,6 +209,8 @@ def fine_tune(
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = step_meter()
+    library = sys.modules[type(model).__module__]
+    before = dict(vars(library))
     with _quiet_preparation():
         rows = training_rows(rows, tokenizer)
         columns = TRAINED_ON[kind_of(rows.column_names)]
@@ -228,7 +232,7 @@ def fine_tune(
     for reporter in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
         trainer.remove_callback(reporter)
     device = "cpu" if settings.use_cpu else "cuda"
-    with peak_memory(device) as peak:
+    with peak_memory(device) as peak, _put_back(library, before):
         began = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume or None)
         seconds = time.perf_counter() - began
@@ -242,6 +246,21 @@ def fine_tune(
     result.tokens_per_second = (result.tokens - tokens.get(warm, 0)) / (meter.ended - began)
     trainer.model.eval()
     return result
+
+
+@contextmanager
+def _put_back(module: ModuleType, before: dict[str, Any]) -> Iterator[None]:
+    """Put back at the end what was replaced in ``module`` since it held ``before``.
+
+    Liger changes the model that is trained, and with it the rotary embedding of every model of that family in this
+    process: one on a CPU would call a Triton kernel from then on.
+    """
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if vars(module).get(name) is not value:
+                setattr(module, name, value)
 
 
 def folder_bytes(folder: str | Path) -> dict[str, int]:

@@ -134,3 +134,22 @@ def test_answers_do_not_depend_on_their_neighbours():
     together = answer(model, tokenizer, prompts, new_tokens=8)
     assert together == [answer(model, tokenizer, [p], new_tokens=8)[0] for p in prompts]
     assert together == answer(model, tokenizer, prompts, new_tokens=8, batch=3)
+
+
+def test_what_a_library_replaces_for_one_training_is_put_back(tmp_path):
+    """As Liger replaces the rotary embedding of all Llamas, which then cannot run on a CPU any more."""
+    from transformers import TrainerCallback
+    from transformers.models.llama import modeling_llama
+
+    original = modeling_llama.apply_rotary_pos_emb
+    seen = []
+
+    class Replaces(TrainerCallback):
+        def on_train_begin(self, *_, **__):
+            modeling_llama.apply_rotary_pos_emb = lambda *a, **k: (seen.append(1), original(*a, **k))[1]
+
+    model, tokenizer = load_model("tiny", device="cpu")
+    settings = sft_settings(tmp_path, device="cpu", max_steps=1, max_length=64)
+    rows = load_data("tiny")["train"].select(range(8))
+    fine_tune(model, tokenizer, rows, settings, callbacks=[Replaces()])
+    assert seen and modeling_llama.apply_rotary_pos_emb is original
