@@ -198,14 +198,21 @@ def meta_model(
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:
     """Return a model of a true shape with random weights, made where they will be used.
 
-    A 7B model never passes through host memory, unless a ``device_map`` spreads it: then it is made there.
+    A 7B model never passes through host memory, unless a ``device_map`` spreads it and one device has no room for it.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
-    if (spread := options.pop("device_map", None)) is not None:
-        device = "cpu"
+    spread = options.pop("device_map", None)
     offload, memory = options.pop("offload_folder", None), options.pop("max_memory", None)
+    if spread is not None:
+        from rocm_guide.device import free_memory
+
+        shapes = meta_model(shape).to(dtype)
+        spread = _device_map(shapes, spread, memory)
+        # Where there is room the weights are those that the model has without a map: each device draws its own numbers.
+        size = sum(p.nbytes for p in shapes.parameters())
+        device = device if device == "cpu" or size < 0.9 * free_memory(device) else "cpu"
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices), torch.device(device):
         torch.manual_seed(seed)
@@ -213,19 +220,25 @@ def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, option
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
     if spread is None:
         return model
-    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate import dispatch_model
+
+    return dispatch_model(model, spread, offload_dir=offload)
+
+
+def _device_map(shapes: PreTrainedModel, spread: Any, memory: Any) -> dict[str, Any]:
+    """Return the map that ``from_pretrained`` makes of ``spread``: a strategy's name, a device, or a map already."""
+    from accelerate import infer_auto_device_map
     from accelerate.utils import get_balanced_memory, get_max_memory
 
-    if spread in ("auto", "balanced", "balanced_low_0", "sequential"):
-        whole = {"no_split_module_classes": list(model._no_split_modules or [])}
-        low = spread == "balanced_low_0"
-        limits = get_max_memory(memory)
-        if spread != "sequential":
-            limits = get_balanced_memory(model, dict(limits), low_zero=low, **whole)
-        spread = infer_auto_device_map(model, max_memory=limits, **whole)
-    elif isinstance(spread, str):
-        spread = {"": spread}
-    return dispatch_model(model, spread, offload_dir=offload)
+    if not isinstance(spread, str):
+        return dict(spread)
+    if spread not in ("auto", "balanced", "balanced_low_0", "sequential"):
+        return {"": spread}
+    whole = {"no_split_module_classes": list(shapes._no_split_modules or [])}
+    limits = get_max_memory(memory)
+    if spread != "sequential":
+        limits = get_balanced_memory(shapes, dict(limits), low_zero=spread == "balanced_low_0", **whole)
+    return dict(infer_auto_device_map(shapes, max_memory=limits, **whole))
 
 
 def _format(path: str) -> str:
