@@ -53,6 +53,9 @@ SHRUNK: tuple[Shrunk, ...] = (
     Shrunk("02", 'large, _ = load_model("random:llama-2-7b")', 'large, _ = load_model("random:small")'),
     Shrunk("03", 'speed_name = "random:llama-2-7b"', 'speed_name = "random:small"'),
     Shrunk("03", "longest = 1536 if", "longest = 192 if"),
+    Shrunk("09", "(4, 32, 4096, 128) if large", "(1, 2, 128, 64) if large"),
+    Shrunk("09", 'timed, _ = load_model("random:llama-2-7b"', 'timed, _ = load_model("random:small"'),
+    Shrunk("09", "few = 32 if", "few = 2 if"),
     Shrunk("13", "range(20, 31)", "range(14, 17)"),
     Shrunk("17", "sizes, hardware = [2**k for k in range(12)]", "sizes, hardware = [1, 2]"),
     Shrunk("23", 'spec = ("random:llama-2-7b"', 'spec = ("random:small"'),
@@ -71,6 +74,8 @@ SMALL_SHAPE = {
 
 #: Notebook -> parameters that make a notebook small where its defaults for a GPU are not.
 SMALL: dict[str, dict[str, Any]] = {
+    "09": {"LENGTHS": [64, 128], "BATCHES": [1, 2]},
+    "12": {"REQUESTS": 16, "LONGEST": 12, "TURNS": 1, "USERS": [1, 2], "LOAD": 4},
     "13": {"ARRAY_MIB": 1},
     "14": {"SHAPE": (128, 128, 64)},
     "16": {"TOKENS": 128, "TIMED_TOKENS": 128},
