@@ -34,6 +34,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("11", "def tune_here(filename)", "TunableOp is part of a ROCm build of PyTorch"),
     LeftOut("11", "result = compare_matmul(512, 1024, 2048", _CHILD),
     LeftOut("11", "tune = on_gpu and SCALE", _CHILD),
+    LeftOut("12", "server = open_servers.enter_context(start_server(folder", _CHILD),
     LeftOut("21", "torch.version.hip and torch.cuda.is_available()", "a kernel is built with hipcc"),
     LeftOut("24", "shape, dtype = ((4, 32, 4096, 128)", "the profile of a GPU names its kernels"),
 )
@@ -58,6 +59,7 @@ SHRUNK: tuple[Shrunk, ...] = (
     Shrunk("09", "few = 32 if", "few = 2 if"),
     Shrunk("13", "range(20, 31)", "range(14, 17)"),
     Shrunk("17", "sizes, hardware = [2**k for k in range(12)]", "sizes, hardware = [1, 2]"),
+    Shrunk("22", "for size in ((4096, k), (n, k))", "for size in ((64, k // 64), (n // 64, k // 64))"),
     Shrunk("23", 'spec = ("random:llama-2-7b"', 'spec = ("random:small"'),
     Shrunk("25", "n = 4096 if", "n = 256 if"),
 )
