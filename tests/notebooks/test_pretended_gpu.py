@@ -36,13 +36,19 @@ def told(cell: dict) -> str:
     return f"notebook {cell['notebook']}, cell {cell['cell']}: {cell['error']}: {cell['message']}\n{last}"
 
 
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Where the model lies that travels from notebook to notebook: one of them makes it."""
+    return tmp_path_factory.mktemp("runs")
+
+
 @pytest.mark.slow
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
     "lesson", [pytest.param(x, marks=in_turn(TURNS[x.number], len(SHARES)), id=x.path.stem) for x in LESSONS]
 )
-def test_a_notebook_on_a_gpu(lesson, tmp_path):
-    cells = run_pretended(lesson.path, tmp_path)
+def test_a_notebook_on_a_gpu(lesson, tmp_path, runs):
+    cells = run_pretended(lesson.path, tmp_path, runs)
     assert cells
     failed = [told(cell) for cell in cells if cell["status"] == "failed"]
     assert not failed, "\n\n".join(failed)
@@ -70,8 +76,7 @@ def test_what_a_real_gpu_refuses_is_told(tmp_path):
         "on_gpu, on_cpu = torch.ones(4, 4, device='cuda', dtype=pick_dtype()), torch.ones(4, 4)",
         "on_gpu + on_cpu",
         "import matplotlib.pyplot as plt\nplt.plot(on_gpu[0])",
-        "from cdna.examples.int4_scores import stream_copy\n"
-        "stream_copy[(2,)](on_cpu[0], on_gpu[0], 4, BLOCK=2)",
+        "from cdna.examples.int4_scores import stream_copy\nstream_copy[(2,)](on_cpu[0], on_gpu[0], 4, BLOCK=2)",
         "torch.allclose(on_gpu, on_gpu.float())",
         "third = on_gpu / 3\nassert (third.float() - 1 / 3).abs().max() <= 1e-5",
         "assert not third.isnan().any()",

@@ -34,6 +34,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("11", "def tune_here(filename)", "TunableOp is part of a ROCm build of PyTorch"),
     LeftOut("11", "result = compare_matmul(512, 1024, 2048", _CHILD),
     LeftOut("11", "tune = on_gpu and SCALE", _CHILD),
+    LeftOut("12", "server = open_servers.enter_context(start_server(folder", _CHILD),
     LeftOut("21", "torch.version.hip and torch.cuda.is_available()", "a kernel is built with hipcc"),
     LeftOut("24", "shape, dtype = ((4, 32, 4096, 128)", "the profile of a GPU names its kernels"),
 )
@@ -53,8 +54,12 @@ SHRUNK: tuple[Shrunk, ...] = (
     Shrunk("02", 'large, _ = load_model("random:llama-2-7b")', 'large, _ = load_model("random:small")'),
     Shrunk("03", 'speed_name = "random:llama-2-7b"', 'speed_name = "random:small"'),
     Shrunk("03", "longest = 1536 if", "longest = 192 if"),
+    Shrunk("09", "(4, 32, 4096, 128) if large", "(1, 2, 128, 64) if large"),
+    Shrunk("09", 'timed, _ = load_model("random:llama-2-7b"', 'timed, _ = load_model("random:small"'),
+    Shrunk("09", "few = 32 if", "few = 2 if"),
     Shrunk("13", "range(20, 31)", "range(14, 17)"),
     Shrunk("17", "sizes, hardware = [2**k for k in range(12)]", "sizes, hardware = [1, 2]"),
+    Shrunk("22", "for size in ((4096, k), (n, k))", "for size in ((64, k // 64), (n // 64, k // 64))"),
     Shrunk("23", 'spec = ("random:llama-2-7b"', 'spec = ("random:small"'),
     Shrunk("25", "n = 4096 if", "n = 256 if"),
 )
@@ -71,6 +76,8 @@ SMALL_SHAPE = {
 
 #: Notebook -> parameters that make a notebook small where its defaults for a GPU are not.
 SMALL: dict[str, dict[str, Any]] = {
+    "09": {"LENGTHS": [64, 128], "BATCHES": [1, 2]},
+    "12": {"REQUESTS": 16, "LONGEST": 12, "TURNS": 1, "USERS": [1, 2], "LOAD": 4},
     "13": {"ARRAY_MIB": 1},
     "14": {"SHAPE": (128, 128, 64)},
     "16": {"TOKENS": 128, "TIMED_TOKENS": 128},

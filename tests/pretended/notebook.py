@@ -118,8 +118,8 @@ def _run(path: Path) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     """In the fork: run the notebook ``sys.argv[1]``, and tell in the folder ``sys.argv[2]`` what came of each cell."""
-    path, folder = map(Path, sys.argv[1:])
-    os.environ.update(TMPDIR=str(folder / "tmp"), ROCM_GUIDE_RUNS=str(folder / "runs"))
+    path, folder, runs = map(Path, sys.argv[1:])
+    os.environ.update(TMPDIR=str(folder / "tmp"), ROCM_GUIDE_RUNS=str(runs))
     tempfile.tempdir = None  # the folder that the environment names now
     os.chdir(path.parent)
     with open(folder / "cells", "w", buffering=1) as out:
@@ -128,8 +128,13 @@ def main() -> int:
     return 0
 
 
-def run_pretended(path: Path, folder: Path) -> list[dict[str, Any]]:
+def run_pretended(path: Path, folder: Path, runs: Path | None = None) -> list[dict[str, Any]]:
     """Run a notebook on a pretended MI300X; its files go below ``folder``, which is empty.
+
+    Args:
+        path: the notebook.
+        runs: where the model lies that travels from notebook to notebook; below ``folder`` when None, so that each
+            makes its own.
 
     Returns:
         For each code cell its index (``cell``), ``status``, ``seconds`` of processor time, and what it raised. The
@@ -144,7 +149,14 @@ def run_pretended(path: Path, folder: Path) -> list[dict[str, Any]]:
     settings |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cdna'}", "MPLBACKEND": "Agg"}
     settings |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     streams = {"out": folder / "out", "err": folder / "err"}
-    fork = start_fork(_IMPORTED, _NAME, [str(path.resolve()), str(folder)], settings=settings, folder=folder, **streams)
+    fork = start_fork(
+        _IMPORTED,
+        _NAME,
+        [str(path.resolve()), str(folder), str(runs or folder / "runs")],
+        settings=settings,
+        folder=folder,
+        **streams,
+    )
     code = fork.wait()
     lines = (folder / "cells").read_text().splitlines()
     if code:
@@ -154,7 +166,9 @@ def run_pretended(path: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for chosen in sys.argv[1:]:
-        with tempfile.TemporaryDirectory(prefix="pretended-") as room:
-            for line in run_pretended(notebook(chosen), Path(room)):
-                print(json.dumps(line), flush=True)
+    with tempfile.TemporaryDirectory(prefix="pretended-") as top:
+        for chosen in sys.argv[1:]:
+            room = Path(top, chosen)
+            room.mkdir()
+            for cell in run_pretended(notebook(chosen), room, Path(top, "runs")):
+                print(json.dumps(cell), flush=True)
