@@ -17,7 +17,7 @@ import torch.profiler
 
 from cdna.arch import find_arch
 from cdna.dry_run.torch_gpu import pretend_torch_answers
-from tests.pretended.tensors import GPU, ledger
+from tests.pretended.marks import GPU, ledger
 
 
 class Event:
