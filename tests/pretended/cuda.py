@@ -17,7 +17,7 @@ import torch.profiler
 
 from cdna.arch import find_arch
 from cdna.dry_run.torch_gpu import pretend_torch_answers
-from tests.pretended.tensors import GPU, ledger
+from tests.pretended.marks import GPU, ledger
 
 
 class Event:
@@ -166,6 +166,9 @@ def pretended_cuda(arch: str) -> Iterator[None]:
     """Inside the ``with`` block ``torch.cuda`` is that of a ROCm build on one GPU of ``arch``."""
     answers = _answers(arch)
     with pretend_torch_answers(arch), contextlib.ExitStack() as undo:
+        # What only a build for GPUs has: torch._dynamo.reset() imports the one, bitsandbytes asks the other.
+        undo.enter_context(mock.patch.object(torch._C, "_cuda_CUDAAllocator_AllocatorState", object, create=True))
+        undo.enter_context(mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, create=True))
         profiler = torch.profiler.profile
         undo.enter_context(mock.patch.object(profiler, "__init__", _profile_the_cpu(profiler.__init__)))
         for module, named in answers.items():

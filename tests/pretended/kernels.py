@@ -31,7 +31,7 @@ from cdna.quick_interpreter import quick_interpreter
 from cdna.rounding import exact_conversions
 from cdna.run.launches import executed_on_gfx942
 from tests.pretended.in_torch import IN_TORCH
-from tests.pretended.tensors import CPU, GPU, on_gpu
+from tests.pretended.marks import CPU, GPU, on_gpu
 
 
 def _make_driver(row: Arch) -> Any:

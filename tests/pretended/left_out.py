@@ -28,7 +28,10 @@ _COMPILES = "torch.compile compiles nothing for a pretended GPU"
 #: Not executed, nor what reads the names that they would have bound.
 LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("05", 'command = "tune run lora_finetune_single_device', _CHILD),
+    LeftOut("10", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("10", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
+    LeftOut("10", "check_fusion(3)", _COMPILES),
+    LeftOut("10", "assert check_fusion(1)", _COMPILES),
     LeftOut("10", "hidden, inner, kind = 256, 640", _COMPILES),
     LeftOut("11", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nn_iter', _CHILD),
     LeftOut("11", "def tune_here(filename)", "TunableOp is part of a ROCm build of PyTorch"),
@@ -41,10 +44,10 @@ LEFT_OUT: tuple[LeftOut, ...] = (
 
 #: Executed, but what they assert of the GPU's clock, or of code compiled for it, is not held against them.
 UNPROVEN: tuple[LeftOut, ...] = (
-    LeftOut("10", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("10", 'torch.compile(clipped, backend="eager")(torch.randn(64))', _COMPILES),
     LeftOut("10", "torch.compile(clipped_in_one", _COMPILES),
     LeftOut("10", "total = torch.compile(lambda x", _COMPILES),
+    LeftOut("10", "assert check_graphs(", _COMPILES),
     LeftOut("10", "growing = torch.compile(one_token", _COMPILES),
 )
 

@@ -1,254 +1,41 @@
 # SPDX-License-Identifier: MIT
 """Tensors on a GPU that is not there: their memory is the CPU's, their storage knows that it is the GPU's.
 
-A mark on the storage, and not on the tensor, is shared by all views, by ``.data`` and by what a checkpoint is read
-into. What a storage cannot tell (which device an operation's result is on, and whether its arguments may meet) is told
-by a dispatch mode, which sees every operation of PyTorch below autograd. It raises what PyTorch raises.
+What a storage cannot tell (which device an operation's result is on, and whether its arguments may meet) is told by a
+dispatch mode. Both raise what PyTorch raises.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, ValuesView
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.utils._device
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-_BASE = torch._C.TensorBase
-_REAL_DEVICE, _REAL_NUMPY, _REAL_TO = _BASE.device, _BASE.numpy, _BASE.to
-#: PyTorch's caching allocator hands out multiples of this many bytes.
-_GRAIN = 512
+from tests.pretended.marks import (
+    BASE,
+    CPU,
+    GPU,
+    REAL_DEVICE,
+    Block,
+    check_exists,
+    device_of,
+    gpu_generators,
+    on_gpu,
+    put_on_gpu,
+    storage_of,
+    wanted_device,
+)
+from tests.pretended.operations import PretendedOperations
 
-
+_REAL_NUMPY, _REAL_TO = BASE.numpy, BASE.to
 _NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
 _LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
-
-
-class Ledger:
-    """Bytes of the pretended GPU that storages hold, and the most that they held; PyTorch's memory statistics."""
-
-    def __init__(self) -> None:
-        self.held = self.peak = self.allocations = 0
-
-    def take(self, size: int) -> None:
-        self.held += size
-        self.peak = max(self.peak, self.held)
-        self.allocations += size > 0
-
-
-ledger = Ledger()
-
-
-class _Block:
-    """The mark of a storage: its memory is the GPU's. It is given back when the storage dies, and the mark with it."""
-
-    def __init__(self, size: int) -> None:
-        self.size = -(-size // _GRAIN) * _GRAIN
-        ledger.take(self.size)
-
-    def __del__(self) -> None:
-        ledger.take(-self.size)
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    """The storage of a tensor, of the one inside where ``torch.func`` wraps it; None where it has none."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return None  # sparse, or a wrapper subclass
-
-
-def on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is on the pretended GPU."""
-    return hasattr(_storage(tensor), "_pretended_block")
-
-
-def put_on_gpu(tensor: torch.Tensor) -> None:
-    """Let the memory of a tensor, and of all its views, be the GPU's."""
-    storage = _storage(tensor)
-    if storage is not None and not hasattr(storage, "_pretended_block"):
-        storage._pretended_block = _Block(storage.nbytes())
-
-
-def device_of(tensor: torch.Tensor) -> torch.device:
-    """The device that a tensor says it is on."""
-    return GPU if on_gpu(tensor) else _REAL_DEVICE.__get__(tensor)
-
-
-def _wanted(device: Any) -> torch.device:
-    """``"cuda"``, a number or a device, as a device."""
-    if isinstance(device, int):
-        return torch.device("cuda", device)
-    return device if isinstance(device, torch.device) else torch.device(device)
-
-
-def _check_exists(device: torch.device) -> None:
-    if device.type == "cuda" and device.index not in (None, 0):
-        raise torch.AcceleratorError("HIP error: invalid device ordinal")
-
-
-# ---------------------------------------------------------------------------------------------- operations
-
-_aten = torch.ops.aten
-#: Operations whose arguments may lie on different devices, or some of them: None, or the names of those that may.
-_MAY_MIX: dict[Any, set[str] | None] = {
-    _aten.copy_: None,
-    _aten._to_copy: None,
-    _aten._has_compatible_shallow_copy_type: None,
-    _aten.set_: None,
-    _aten._copy_from: None,
-    _aten.index: {"indices"},
-    _aten._unsafe_index: {"indices"},
-    _aten.index_put: {"indices"},
-    _aten.index_put_: {"indices"},
-    _aten._index_put_impl_: {"indices"},
-    _aten._unsafe_index_put: {"indices"},
-    _aten.tensor_split: {"tensor_indices_or_sections"},
-    _aten._pack_padded_sequence: {"lengths"},
-    _aten.record_stream: None,
-}
-_TAKES_SCALARS = {
-    "fill_",
-    "fill",
-    "masked_fill",
-    "masked_fill_",
-    "where",
-    "index_put_",
-    "_index_put_impl_",
-    "index_fill_",
-}
-
-
-def _wide_product(func: Any) -> Callable[..., torch.Tensor]:
-    """A product that is stored in another type than its factors have, which the CPU has no kernel for."""
-
-    def product(*args: Any, out: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
-        names = [a.name for a in func._schema.arguments]
-        given = dict(zip(names, args, strict=False)) | options
-        dtype = given.pop("out_dtype")
-        wide = [v.to(dtype) if isinstance(v, torch.Tensor) else v for v in list(given.values())]
-        plain = [w for w, name in zip(wide, given, strict=True) if name not in ("beta", "alpha")]
-        scales = {name: given[name] for name in ("beta", "alpha") if name in given}
-        result = func.overloadpacket(*plain, **scales)
-        return result if out is None else out.copy_(result)
-
-    return product
-
-
-#: Operations that PyTorch has for a GPU alone.
-_ONLY_ON_GPU = {
-    getattr(packet, overload): _wide_product(getattr(packet, overload))
-    for packet in (_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm)
-    for overload in ("dtype", "dtype_out")
-}
-
-
-def _parts(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among arguments or results, in lists and tuples too."""
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple | ValuesView):
-            found += _parts(value)
-    return found
-
-
-def _refuse_mixture(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise PyTorch's error where tensors on the GPU meet tensors on the CPU that may not.
-
-    Called for operations with tensors on both.
-    """
-    name, may = func.overloadpacket.__name__, _MAY_MIX.get(func.overloadpacket, set())
-    if may is None:
-        return
-    schema = func._schema.arguments
-    given = [(schema[i], a) for i, a in enumerate(args)]
-    given += [(a, kwargs[a.name]) for a in schema if a.name in kwargs]
-    found = [(a, t) for a, value in given for t in _parts((value,)) if _REAL_DEVICE.__get__(t).type == "cpu"]
-    iterates = torch.Tag.pointwise in func.tags or name in _TAKES_SCALARS
-    foreach = name.startswith(("_foreach", "_fused", "_amp"))
-    if name.startswith("index") and found and not on_gpu(found[0][1]):
-        raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
-    for argument, tensor in found:
-        if on_gpu(tensor) or argument.name in may:
-            continue
-        written = argument.alias_info is not None and argument.alias_info.is_write
-        if tensor.dim() == 0 and (foreach or (iterates and not written)):
-            continue  # a number
-        if iterates:
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
-            )
-        first_on_gpu = on_gpu(found[0][1])
-        wrong = argument if first_on_gpu else next(a for a, t in found if on_gpu(t))
-        here, others = ("cpu", "cuda:0") if first_on_gpu else ("cuda:0", "cpu")
-        method = name + (f"_{func._overloadname}" if func._overloadname != "default" else "")
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but got {wrong.name} is on {here}, different from other "
-            f"tensors on {others} (when checking argument in method wrapper_CUDA_{method})"
-        )
-
-
-def _python_kernel(func: Any) -> Any:
-    """The dispatch key under which a library has registered an operation that it wrote in Python; None for others."""
-    name = func.name().replace("::", "/").removesuffix(".default")
-    keys = ("CPU", "CUDA", "CompositeExplicitAutograd")
-    found = next((k for k in keys if f"{name}/{k}" in torch.library._impls), None)
-    return found and getattr(torch._C.DispatchKey, found)
-
-
-class PretendedOperations(TorchDispatchMode):
-    """Below autograd: operations on tensors of the pretended GPU, and those that make such."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        given = _parts((args, kwargs.values())) if kwargs else _parts(args)
-        places = [on_gpu(t) for t in given]
-        gpu = True in places
-        named = kwargs.get("device")
-        if gpu and named == CPU:
-            named = None  # C++ asks for the device that the tensor has in truth; what a caller asks for is seen above
-        to_gpu = named is not None and named.type == "cuda"
-        if to_gpu:
-            _check_exists(named)
-            kwargs = {**kwargs, "device": CPU}
-        if kwargs.get("pin_memory"):
-            kwargs = {**kwargs, "pin_memory": False}
-        if gpu and False in places:
-            _refuse_mixture(func, args, kwargs)
-        if "generator" in kwargs:
-            self._check_generator(kwargs["generator"], to_gpu or (gpu and named is None))
-        kernel = None if func.namespace == "aten" else _python_kernel(func)
-        if gpu and func in _ONLY_ON_GPU:
-            made = _ONLY_ON_GPU[func](*args, **kwargs)
-        elif kernel is None:
-            made = func(*args, **kwargs)
-        else:
-            with self:  # what it calls is on the GPU too
-                made = func._op_dk(kernel, *args, **kwargs)
-        if to_gpu or (gpu and named is None):
-            inputs = [_storage(t) for t, there in zip(given, places, strict=True) if not there]
-            for tensor in _parts((made,)):
-                if _REAL_DEVICE.__get__(tensor).type == "cpu" and not any(s is _storage(tensor) for s in inputs):
-                    put_on_gpu(tensor)
-        return made
-
-    def _check_generator(self, generator: Any, gpu: bool) -> None:
-        if generator is not None and (generator._cdata in _generators) != gpu:
-            have, want = ("cpu", "cuda") if gpu else ("cuda", "cpu")
-            raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
 
 
 # ------------------------------------------------------------------------------------------------- copies
@@ -283,8 +70,8 @@ def move(
     tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None = None, copy: bool = False, **options: Any
 ) -> torch.Tensor:
     """``tensor.to(device, dtype)``; the same tensor where nothing changes."""
-    _check_exists(device)
-    if device.type not in ("cpu", "cuda") or _REAL_DEVICE.__get__(tensor).type != "cpu":
+    check_exists(device)
+    if device.type not in ("cpu", "cuda") or REAL_DEVICE.__get__(tensor).type != "cpu":
         if device.type == "cuda":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return _REAL_TO(tensor, device=device, dtype=dtype or tensor.dtype, copy=copy, **options)
@@ -314,7 +101,7 @@ def _to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     flags = [v for v in args if isinstance(v, bool)]
     copy = kwargs.get("copy", flags[1] if len(flags) > 1 else False)
     options = {k: v for k, v in kwargs.items() if k == "memory_format" and v is not None}
-    return move(self, _wanted(device), dtype, copy, **options)
+    return move(self, wanted_device(device), dtype, copy, **options)
 
 
 def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
@@ -336,10 +123,10 @@ def _made_on(make: Callable[..., torch.Tensor], shares: bool) -> Callable[..., t
         if isinstance(data, torch.Tensor):
             device = device_of(data) if device is None else device
             dtype = next((a for a in args if isinstance(a, torch.dtype)), options.get("dtype"))
-            found = move(data.detach(), _wanted(device), dtype, copy=not shares)
+            found = move(data.detach(), wanted_device(device), dtype, copy=not shares)
             found = found if shares or found.data_ptr() != data.data_ptr() else found.clone()
             return found.requires_grad_(options.get("requires_grad", False))
-        wanted = None if device is None else _wanted(device)
+        wanted = None if device is None else wanted_device(device)
         if wanted is None or wanted.type != "cuda":
             return make(data, *args, **options, **({} if wanted is None else {"device": wanted}))
         gradient = options.pop("requires_grad", False)
@@ -355,7 +142,7 @@ def _elsewhere(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     def made(like: torch.Tensor, *args: Any, device: Any = None, **options: Any) -> torch.Tensor:
         if device is None:
             return make(like, *args, **options)
-        wanted = _wanted(device)
+        wanted = wanted_device(device)
         if wanted.type == "cpu" and on_gpu(like):
             like = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
         return make(like, *args, device=wanted, **options)
@@ -383,19 +170,19 @@ def _tensor_attributes() -> dict[str, Any]:
     """What ``torch.Tensor`` answers, by name."""
     return {
         "device": property(device_of),
-        "is_cuda": property(lambda self: on_gpu(self) or _BASE.is_cuda.__get__(self)),
-        "is_cpu": property(lambda self: _BASE.is_cpu.__get__(self) and not on_gpu(self)),
-        "get_device": lambda self: 0 if on_gpu(self) else _BASE.get_device(self),
+        "is_cuda": property(lambda self: on_gpu(self) or BASE.is_cuda.__get__(self)),
+        "is_cpu": property(lambda self: BASE.is_cpu.__get__(self) and not on_gpu(self)),
+        "get_device": lambda self: 0 if on_gpu(self) else BASE.get_device(self),
         "to": _to,
         "cpu": lambda self, memory_format=None: move(self, CPU),
         "cuda": lambda self, device=None, non_blocking=False, memory_format=None: move(
-            self, GPU if device is None else _wanted(device)
+            self, GPU if device is None else wanted_device(device)
         ),
         "numpy": _numpy,
         "new_tensor": _new_tensor,
-        **{name: _elsewhere(getattr(_BASE, name)) for name in _NEW},
+        **{name: _elsewhere(getattr(BASE, name)) for name in _NEW},
         "pin_memory": _pin_memory,
-        "is_pinned": lambda self, device=None: hasattr(_storage(self), "_pretended_pinned"),
+        "is_pinned": lambda self, device=None: hasattr(storage_of(self), "_pretended_pinned"),
         "record_stream": lambda self, stream: None,
     }
 
@@ -407,13 +194,13 @@ def _storage_copy(self: Any, gpu: bool) -> Any:
     made = torch.UntypedStorage(self.nbytes())
     made.copy_(self, False)
     if gpu:
-        made._pretended_block = _Block(made.nbytes())
+        made._pretended_block = Block(made.nbytes())
     return made
 
 
 def _storage_to(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
-    wanted = _wanted(device)
-    _check_exists(wanted)
+    wanted = wanted_device(device)
+    check_exists(wanted)
     gpu = hasattr(self, "_pretended_block")
     return self if (wanted.type == "cuda") == gpu else _storage_copy(self, not gpu)
 
@@ -439,10 +226,6 @@ def _storage_attributes() -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------- the whole
 
 
-#: Generators of the GPU by their address: an operation sees another Python object of the same generator.
-_generators: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
-
-
 class _GeneratorKind(type(torch._C.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)
@@ -453,13 +236,13 @@ class Generator(torch._C.Generator, metaclass=_GeneratorKind):
 
     def __new__(cls, device: Any = "cpu") -> Generator:
         made = super().__new__(cls)
-        if _wanted(device).type == "cuda":
-            _generators[made._cdata] = made
+        if wanted_device(device).type == "cuda":
+            gpu_generators[made._cdata] = made
         return made
 
     @property
     def device(self) -> torch.device:
-        return GPU if self._cdata in _generators else CPU
+        return GPU if self._cdata in gpu_generators else CPU
 
 
 def _attention(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -515,7 +298,7 @@ def pretended_tensors() -> Iterator[None]:
     torch.utils._device._device_constructors()  # remembers PyTorch's own torch.tensor
     reals = {name: getattr(torch, name) for name in ("tensor", "as_tensor", "asarray")}
     makers = {real: _made_on(real, name != "tensor") for name, real in reals.items()}
-    begin = threading.Thread._bootstrap_inner
+    begin = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
     context = torch.utils._device.DeviceContext.__torch_function__
 
     def bootstrap(thread: Any) -> None:
