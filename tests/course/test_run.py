@@ -137,7 +137,7 @@ def test_a_wrong_model_or_data_set_is_one_line_with_its_fix(make_notebook, tmp_p
     env = dict(os.environ, HF_HUB_OFFLINE="1")
     done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "--jobs", "2", env=env)
     assert done.returncode == 2
-    hub, file = (line.split("GuideError: ")[1] for line in done.stderr.strip().splitlines())
+    hub, file = (line.split("Error: ")[1] for line in done.stderr.strip().splitlines())
     assert hub.startswith("nobody/no-such: not in the local cache") and "hf download nobody/no-such" in hub
     assert file == "mine.json: no such file; check the path, or use 'tiny'"
     for name, said in (
