@@ -118,7 +118,7 @@ def _refuse_mixture(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _python_kernel(func: Any) -> Any:
     """The dispatch key under which a library has registered an operation that it wrote in Python; None for others."""
     name = func.name().replace("::", "/").removesuffix(".default")
-    keys = ("CPU", "CUDA", "CompositeExplicitAutograd")
+    keys = ("CPU", "CompositeExplicitAutograd", "CUDA")  # what is written for the GPU alone may need its libraries
     found = next((k for k in keys if f"{name}/{k}" in torch.library._impls), None)
     return found and getattr(torch._C.DispatchKey, found)
 

@@ -245,6 +245,19 @@ class Generator(torch._C.Generator, metaclass=_GeneratorKind):
         return GPU if self._cdata in gpu_generators else CPU
 
 
+def _device_class(real: Any) -> Any:
+    """``torch.device``, for which a number is one of the GPU; what it makes is PyTorch's own."""
+
+    class Kind(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, real)
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> torch.device:
+        return real("cuda", *args) if args and isinstance(args[0], int) else real(*args, **kwargs)
+
+    return Kind("device", (), {"__new__": new, "__module__": "torch", "__doc__": real.__doc__})
+
+
 def _attention(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``scaled_dot_product_attention``: the backends of a GPU stand for those of the CPU, which compute the same."""
 
@@ -319,6 +332,7 @@ def pretended_tensors() -> Iterator[None]:
         for name, real in reals.items():
             undo.enter_context(mock.patch.object(torch, name, makers[real]))
         undo.enter_context(mock.patch.object(torch, "Generator", Generator))
+        undo.enter_context(mock.patch.object(torch, "device", _device_class(torch.device)))
         undo.enter_context(mock.patch.object(threading.Thread, "_bootstrap_inner", bootstrap))
         undo.enter_context(mock.patch.object(torch.utils._device.DeviceContext, "__torch_function__", in_context))
         attention = _attention(torch.nn.functional.scaled_dot_product_attention)

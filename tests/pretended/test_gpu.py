@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 import threading
 
 import pytest
@@ -163,6 +164,8 @@ def test_made_on_the_gpu(gpu):
         x.to("cpu"),
     ]
     assert not any(t.is_cuda for t in on_cpu)
+    assert torch.device(0) == torch.device("cuda", 0) == x.device and isinstance(x.device, torch.device)
+    assert pickle.loads(pickle.dumps(x.device)) == x.device
     assert x.to("cuda") is x and "device='cuda:0'" in repr(x)
     with torch.device("cuda"):
         assert torch.tensor([1]).is_cuda and torch.zeros(2).is_cuda and torch.nn.Linear(2, 2).weight.is_cuda
