@@ -21,13 +21,13 @@ from tests.pretended.marks import (
     BASE,
     CPU,
     GPU,
-    REAL_DEVICE,
     Block,
     check_exists,
     device_of,
     gpu_generators,
     on_gpu,
     put_on_gpu,
+    real_device,
     storage_of,
     wanted_device,
 )
@@ -71,7 +71,7 @@ def move(
 ) -> torch.Tensor:
     """``tensor.to(device, dtype)``; the same tensor where nothing changes."""
     check_exists(device)
-    if device.type not in ("cpu", "cuda") or REAL_DEVICE.__get__(tensor).type != "cpu":
+    if device.type not in ("cpu", "cuda") or real_device(tensor).type != "cpu":
         if device.type == "cuda":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return _REAL_TO(tensor, device=device, dtype=dtype or tensor.dtype, copy=copy, **options)

@@ -173,6 +173,20 @@ def test_made_on_the_gpu(gpu):
         torch.ones(1).to("cuda:1")
 
 
+class Packed(torch.Tensor):
+    """A subclass with functions of its own, as quantised weights are."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_a_subclass_is_moved(gpu):
+    there = torch.ones(2).as_subclass(Packed).to("cuda")
+    assert isinstance(there, Packed) and there.device.type == there.to(0).device.type == "cuda"
+    assert there.cpu().device.type == "cpu" and not (there.cpu() + 1).is_cuda and (there + 1).is_cuda
+
+
 def test_a_gradient_goes_back_to_where_its_tensor_was(gpu):
     x = torch.ones(3, requires_grad=True)
     (x.to("cuda", torch.bfloat16) * 2).sum().backward()
