@@ -167,6 +167,7 @@ def test_made_on_the_gpu(gpu):
     assert torch.device(0) == torch.device("cuda", 0) == x.device and isinstance(x.device, torch.device)
     assert pickle.loads(pickle.dumps(x.device)) == x.device
     assert x.to("cuda") is x and "device='cuda:0'" in repr(x)
+    assert torch.nn.Linear(2, 2).to(0).weight.is_cuda and torch.nn.Linear(2, 2).to(device=0).weight.is_cuda
     with torch.device("cuda"):
         assert torch.tensor([1]).is_cuda and torch.zeros(2).is_cuda and torch.nn.Linear(2, 2).weight.is_cuda
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
