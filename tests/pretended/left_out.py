@@ -30,6 +30,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("05", 'command = "tune run lora_finetune_single_device', _CHILD),
     LeftOut("10", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("10", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
+    LeftOut("05", 'spec = MODEL if gpus != 1 else "tiny"', "NCCL is part of a build for GPUs"),
     LeftOut("10", "check_fusion(3)", _COMPILES),
     LeftOut("10", "assert check_fusion(1)", _COMPILES),
     LeftOut("10", "hidden, inner, kind = 256, 640", _COMPILES),

@@ -14,7 +14,6 @@ import torch
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 BASE = torch._C.TensorBase
-REAL_DEVICE = BASE.device
 #: PyTorch's caching allocator hands out multiples of this many bytes.
 _GRAIN = 512
 
@@ -67,9 +66,15 @@ def put_on_gpu(tensor: torch.Tensor) -> None:
         storage._pretended_block = Block(storage.nbytes())
 
 
+def real_device(tensor: torch.Tensor) -> torch.device:
+    """Where PyTorch has the memory of a tensor; a subclass with functions of its own is not asked."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return BASE.device.__get__(tensor)
+
+
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device that a tensor says it is on."""
-    return GPU if on_gpu(tensor) else REAL_DEVICE.__get__(tensor)
+    return GPU if on_gpu(tensor) else real_device(tensor)
 
 
 def wanted_device(device: Any) -> torch.device:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.pretended.marks import CPU, REAL_DEVICE, check_exists, gpu_generators, on_gpu, put_on_gpu, storage_of
+from tests.pretended.marks import CPU, check_exists, gpu_generators, on_gpu, put_on_gpu, real_device, storage_of
 
 _aten = torch.ops.aten
 #: Operations whose arguments may lie on different devices, or some of them: None, or the names of those that may.
@@ -90,7 +90,7 @@ def _refuse_mixture(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     schema = func._schema.arguments
     given = [(schema[i], a) for i, a in enumerate(args)]
     given += [(a, kwargs[a.name]) for a in schema if a.name in kwargs]
-    found = [(a, t) for a, value in given for t in tensors_in((value,)) if REAL_DEVICE.__get__(t).type == "cpu"]
+    found = [(a, t) for a, value in given for t in tensors_in((value,)) if real_device(t).type == "cpu"]
     iterates = torch.Tag.pointwise in func.tags or name in _TAKES_SCALARS
     foreach = name.startswith(("_foreach", "_fused", "_amp"))
     if name.startswith("index") and found and not on_gpu(found[0][1]):
@@ -157,7 +157,7 @@ class PretendedOperations(TorchDispatchMode):
         if to_gpu or (gpu and named is None):
             inputs = [storage_of(t) for t, there in zip(given, places, strict=True) if not there]
             for tensor in tensors_in((made,)):
-                if REAL_DEVICE.__get__(tensor).type == "cpu" and not any(s is storage_of(tensor) for s in inputs):
+                if real_device(tensor).type == "cpu" and not any(s is storage_of(tensor) for s in inputs):
                     put_on_gpu(tensor)
         return made
 

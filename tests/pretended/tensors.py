@@ -21,13 +21,13 @@ from tests.pretended.marks import (
     BASE,
     CPU,
     GPU,
-    REAL_DEVICE,
     Block,
     check_exists,
     device_of,
     gpu_generators,
     on_gpu,
     put_on_gpu,
+    real_device,
     storage_of,
     wanted_device,
 )
@@ -71,7 +71,7 @@ def move(
 ) -> torch.Tensor:
     """``tensor.to(device, dtype)``; the same tensor where nothing changes."""
     check_exists(device)
-    if device.type not in ("cpu", "cuda") or REAL_DEVICE.__get__(tensor).type != "cpu":
+    if device.type not in ("cpu", "cuda") or real_device(tensor).type != "cpu":
         if device.type == "cuda":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return _REAL_TO(tensor, device=device, dtype=dtype or tensor.dtype, copy=copy, **options)
@@ -258,6 +258,21 @@ def _device_class(real: Any) -> Any:
     return Kind("device", (), {"__new__": new, "__module__": "torch", "__doc__": real.__doc__})
 
 
+def _read_target(real: Callable[..., Any]) -> Callable[..., Any]:
+    """How ``Module.to`` reads its arguments, a number among them."""
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        args = (
+            tuple(wanted_device(a) if isinstance(a, int) and not isinstance(a, bool) else a for a in args[:1])
+            + args[1:]
+        )
+        if kwargs.get("device") is not None:
+            kwargs["device"] = wanted_device(kwargs["device"])
+        return real(*args, **kwargs)
+
+    return parse
+
+
 def _attention(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``scaled_dot_product_attention``: the backends of a GPU stand for those of the CPU, which compute the same."""
 
@@ -333,6 +348,7 @@ def pretended_tensors() -> Iterator[None]:
             undo.enter_context(mock.patch.object(torch, name, makers[real]))
         undo.enter_context(mock.patch.object(torch, "Generator", Generator))
         undo.enter_context(mock.patch.object(torch, "device", _device_class(torch.device)))
+        undo.enter_context(mock.patch.object(torch._C._nn, "_parse_to", _read_target(torch._C._nn._parse_to)))
         undo.enter_context(mock.patch.object(threading.Thread, "_bootstrap_inner", bootstrap))
         undo.enter_context(mock.patch.object(torch.utils._device.DeviceContext, "__torch_function__", in_context))
         attention = _attention(torch.nn.functional.scaled_dot_product_attention)

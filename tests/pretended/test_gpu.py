@@ -167,10 +167,25 @@ def test_made_on_the_gpu(gpu):
     assert torch.device(0) == torch.device("cuda", 0) == x.device and isinstance(x.device, torch.device)
     assert pickle.loads(pickle.dumps(x.device)) == x.device
     assert x.to("cuda") is x and "device='cuda:0'" in repr(x)
+    assert torch.nn.Linear(2, 2).to(0).weight.is_cuda and torch.nn.Linear(2, 2).to(device=0).weight.is_cuda
     with torch.device("cuda"):
         assert torch.tensor([1]).is_cuda and torch.zeros(2).is_cuda and torch.nn.Linear(2, 2).weight.is_cuda
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         torch.ones(1).to("cuda:1")
+
+
+class Packed(torch.Tensor):
+    """A subclass with functions of its own, as quantised weights are."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_a_subclass_is_moved(gpu):
+    there = torch.ones(2).as_subclass(Packed).to("cuda")
+    assert isinstance(there, Packed) and there.device.type == there.to(0).device.type == "cuda"
+    assert there.cpu().device.type == "cpu" and not (there.cpu() + 1).is_cuda and (there + 1).is_cuda
 
 
 def test_a_gradient_goes_back_to_where_its_tensor_was(gpu):
