@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 import torch.utils._device
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import handle_torch_function, has_torch_function
 
 from tests.pretended.marks import (
     BASE,
@@ -286,6 +287,10 @@ def _attention(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
+        given = (query, key, value)
+        if has_torch_function(given):
+            options = {"scale": scale, "enable_gqa": enable_gqa}
+            return handle_torch_function(attention, given, *given, attn_mask, dropout_p, is_causal, **options)
         if on_gpu(query):
             if is_causal:  # made here, where it is seen which device it is for
                 attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=GPU).tril()
