@@ -64,6 +64,7 @@ SHRUNK: tuple[Shrunk, ...] = (
     Shrunk("03", 'speed_name = "random:llama-2-7b"', 'speed_name = "random:small"'),
     Shrunk("03", "longest = 1536 if", "longest = 192 if"),
     Shrunk("06", 'list(data["test"])[::4]', 'list(data["test"])[::24]'),
+    Shrunk("06", 'tokenizer, data["test"], notebook="06"', 'tokenizer, data["test"].select(range(8)), notebook="06"'),
     Shrunk("09", "(4, 32, 4096, 128) if large", "(1, 2, 128, 64) if large"),
     Shrunk("09", 'timed, _ = load_model("random:llama-2-7b"', 'timed, _ = load_model("random:small"'),
     Shrunk("09", "few = 32 if", "few = 2 if"),
