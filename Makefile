@@ -74,7 +74,7 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check --no-com
 DEFINED := pyproject.toml cdna/pyproject.toml rocm_guide/data/constraints.txt
 # Both packages as they lie here, for what runs before they are installed, or in another environment.
 HERE := PYTHONPATH=.:cdna
-# Libraries in folders of their own: rocm_guide/doctor/own_folders.py says which, where and why.
+# Libraries in folders of their own: rocm_guide/observe/doctor/own_folders.py says which, where and why.
 OWN_FOLDERS := quantization torchtune
 BESIDE := $(STATE)/imported $(OWN_FOLDERS)
 
@@ -108,7 +108,7 @@ test:
 	@echo "mypy: types; pytest: examples in the docstrings of the library"
 	@$(PY) -m mypy --no-error-summary > $(STATE)/types 2>&1 & types=$$!; \
 	trap 'kill $$types 2>/dev/null || true' EXIT; \
-	wrong=0; $(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide $(PYTEST_OPTIONS) || wrong=$$?; \
+	wrong=0; $(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide course $(PYTEST_OPTIONS) || wrong=$$?; \
 	wait $$types || wrong=$$?; cat $(STATE)/types; exit $$wrong
 	@echo "pytest: cdna, its examples and tests"
 	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules cdna/cdna cdna/tests $(PYTEST_OPTIONS)
@@ -239,7 +239,7 @@ $(STATE)/imported: $(STATE)/course
 
 # Done in a blink when it is there; it needs no library of the course.
 $(OWN_FOLDERS): | $(STATE)/python
-	@$(HERE) $(PY) -m rocm_guide.doctor.own_folders $@ --news $(STATE)/news
+	@$(HERE) $(PY) -m rocm_guide.observe.doctor.own_folders $@ --news $(STATE)/news
 
 site-libraries: | $(STATE)/python
 	@$(HERE) $(PY) -m docs.site.build --libraries --news $(STATE)/news

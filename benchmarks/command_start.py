@@ -20,8 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rocm_guide.base import write_text
-from rocm_guide.host import describe_cpu, host_facts
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import describe_cpu, host_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "tests/samples"
@@ -46,7 +46,7 @@ def example():
 COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "help": (["--help"], 0.4),
     "list": (["list"], 0.4),
-    "copy": (["copy", "base.write_text"], 0.4),
+    "copy": (["copy", "common.base.write_text"], 0.4),
     "faults": (["faults", "log", str(SAMPLES / "debugging/dmesg.txt")], 0.4),
     "trace": (["trace", "summary", str(RECORDED / "decode_b32.json.gz")], 0.4),
     "launch": (["launch", "slurm"], 0.4),

@@ -22,7 +22,7 @@ from pathlib import Path
 def run(path: Path, given: list[tuple[str, str]]) -> bool:
     import matplotlib
 
-    from rocm_guide.course.parameters import parameters_of, parse_value
+    from course.parameters import parameters_of, parse_value
 
     matplotlib.use("Agg")
     # A module of its own, so that classes defined in cells can be found by name.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rocm_guide.device import Timing
+from rocm_guide.common.device import Timing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -145,8 +145,8 @@ def stamp() -> dict[str, object]:
     """Hardware, machine and versions, to stand in every result."""
     import triton
 
-    from rocm_guide.device import accelerator
-    from rocm_guide.host import host_facts
+    from rocm_guide.common.device import accelerator
+    from rocm_guide.common.host import host_facts
 
     found = {
         "hardware": accelerator().label(),
@@ -165,7 +165,7 @@ def stamp() -> dict[str, object]:
 
 def save(name: str, result: Mapping[str, object], folder: Path | None = None) -> Path:
     """Write ``result`` with the stamp as ``results/<name>.json``; returns the path."""
-    from rocm_guide.base import write_text
+    from rocm_guide.common.base import write_text
 
     return write_text((folder or RESULTS) / f"{name}.json", json.dumps({**stamp(), **result}, indent=1) + "\n")
 
@@ -202,7 +202,7 @@ def plot_by_size(
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     columns = min(columns, len(panels))

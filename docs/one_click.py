@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError, write_text
+from rocm_guide.common.base import GuideError, write_text
 
 __all__ = ["OneClickError", "with_links", "write_links"]
 

@@ -23,13 +23,13 @@ from urllib.parse import urlsplit
 CLONE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(CLONE), str(CLONE / "cdna")]
 
-from rocm_guide.base import GuideError, cache_folder, own_folder, write_text  # noqa: E402
+from rocm_guide.common.base import GuideError, cache_folder, own_folder, write_text  # noqa: E402
 from rocm_guide.hub.assign import Assignments  # noqa: E402
 from rocm_guide.hub.devices import list_devices  # noqa: E402
 from rocm_guide.hub.kernel import write_kernel  # noqa: E402
 from rocm_guide.hub.proxy import proxy_command  # noqa: E402
 from rocm_guide.hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
-from rocm_guide.system.machine import Machine  # noqa: E402
+from rocm_guide.observe.system.machine import Machine  # noqa: E402
 
 
 def setting(name: str, default: str) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.course.cpu_time import CpuTime, busy_note, cpu_time
-from rocm_guide.course.pool import inductor_folder
-from rocm_guide.distributed.loopback import switch_on_loopback
+from course.cpu_time import CpuTime, busy_note, cpu_time
+from course.pool import inductor_folder
+from rocm_guide.finetune.loopback import switch_on_loopback
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

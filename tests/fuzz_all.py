@@ -29,7 +29,7 @@ from unittest import mock
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 
 HERE = Path(__file__).resolve().parent
 PROFILING, ISA, DATA = (
@@ -125,9 +125,9 @@ def traces() -> list[bytes]:
 
 
 def read_trace(data: bytes, _: Path) -> None:
-    from rocm_guide.profiling.torch_trace.attribution import device_work, idle_gaps
-    from rocm_guide.profiling.torch_trace.events import iter_text_events
-    from rocm_guide.profiling.torch_trace.timeline import timeline_of
+    from rocm_guide.observe.profiling.torch_trace.attribution import device_work, idle_gaps
+    from rocm_guide.observe.profiling.torch_trace.events import iter_text_events
+    from rocm_guide.observe.profiling.torch_trace.timeline import timeline_of
 
     line = timeline_of(iter_text_events(io.StringIO(data.decode("utf-8", "replace")), "t", {}))
     if len(line.device) or len(line.ops):
@@ -138,7 +138,7 @@ def read_trace(data: bytes, _: Path) -> None:
 
 def profile(suffix: str) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
-        from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
+        from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
 
         file = folder / f"x{suffix}"
         file.write_bytes(data)
@@ -184,8 +184,8 @@ def read_elf(data: bytes, _: Path) -> None:
 
 
 def read_faults(data: bytes, folder: Path) -> None:
-    from rocm_guide.debugging.faults.agent_log import read_report
-    from rocm_guide.debugging.faults.verdict import explain_report
+    from rocm_guide.observe.debugging.faults.agent_log import read_report
+    from rocm_guide.observe.debugging.faults.verdict import explain_report
 
     (folder / "report.txt").write_bytes(data)
     text = explain_report(read_report(folder / "report.txt"), folder=folder).text()
@@ -193,14 +193,14 @@ def read_faults(data: bytes, folder: Path) -> None:
 
 
 def read_fault_log(data: bytes, folder: Path) -> None:
-    from rocm_guide.debugging.faults.dmesg import read_log
+    from rocm_guide.observe.debugging.faults.dmesg import read_log
 
     (folder / "log.txt").write_bytes(data)
     assert all(f"{f.text}{f.process}{f.device}".isprintable() for f in read_log(folder / "log.txt"))
 
 
 def read_tunable(data: bytes, folder: Path) -> None:
-    from rocm_guide.tunableop.files import parse_text, read_file
+    from rocm_guide.tune.tunableop.files import parse_text, read_file
 
     (folder / "t.csv").write_bytes(data)
     once = read_file(folder / "t.csv").text()
@@ -208,14 +208,14 @@ def read_tunable(data: bytes, folder: Path) -> None:
 
 
 def read_gemm(data: bytes, _: Path) -> None:
-    from rocm_guide.tunableop.gemm import parse_gemm
-    from rocm_guide.tunableop.in_words import describe_gemm
+    from rocm_guide.tune.tunableop.gemm import parse_gemm
+    from rocm_guide.tune.tunableop.in_words import describe_gemm
 
     describe_gemm(parse_gemm(text_of(data)))
 
 
 def read_state(data: bytes, folder: Path) -> None:
-    from rocm_guide.system.saved import load_state
+    from rocm_guide.observe.system.saved import load_state
 
     (folder / "state.json").write_bytes(data)
     load_state(folder / "state.json")
@@ -229,7 +229,7 @@ def read_lengths(data: bytes, _: Path) -> None:
 
 
 def read_list(data: bytes, folder: Path) -> None:
-    from rocm_guide.cli.course.command import list_
+    from course.command import list_
 
     (folder / "notebooks").mkdir(exist_ok=True)
     (folder / "notebooks" / "01_topic.ipynb").write_bytes(data)
@@ -263,7 +263,7 @@ def read_arguments(data: bytes, _: Path) -> None:
 
 def read_uri(only_below: bool) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
-        from rocm_guide.debugging.faults.code_objects import extract_code
+        from rocm_guide.observe.debugging.faults.code_objects import extract_code
 
         extract_code(text_of(data), folder=folder, proc=str(folder), only_below=only_below)
 
@@ -271,7 +271,7 @@ def read_uri(only_below: bool) -> Callable[[bytes, Path], None]:
 
 
 def read_latex(data: bytes, _: Path) -> None:
-    from rocm_guide.course.html import math_to_markup
+    from course.html import math_to_markup
 
     math_to_markup(f"${data.decode('utf-8', 'replace')}$")
 
@@ -280,7 +280,7 @@ def read_latex(data: bytes, _: Path) -> None:
 def checkpoints() -> list[bytes]:
     import torch
 
-    from rocm_guide.distributed.checkpoints import save_checkpoint
+    from rocm_guide.finetune.checkpoints import save_checkpoint
 
     state = {"step": 3, "run": {"a": [1, 2.5, "x"]}, "model": {"w": torch.arange(12.0).reshape(3, 4)}, "none": None}
     with tempfile.TemporaryDirectory() as folder:
@@ -288,7 +288,7 @@ def checkpoints() -> list[bytes]:
 
 
 def read_checkpoint(data: bytes, folder: Path) -> None:
-    from rocm_guide.distributed.checkpoints import load_checkpoint
+    from rocm_guide.finetune.checkpoints import load_checkpoint
 
     (folder / "step.pt").write_bytes(data)
     load_checkpoint(folder / "step.pt")
@@ -323,7 +323,7 @@ LATEX = [
 
 #: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
 def read_served_folder(data: bytes, place: Path) -> None:
-    from rocm_guide.serving.checkpoints import read_checkpoint as look
+    from rocm_guide.serve.served_checkpoints import read_checkpoint as look
 
     folder = place / "served"
     folder.mkdir(exist_ok=True)
@@ -336,16 +336,16 @@ def read_served_folder(data: bytes, place: Path) -> None:
 
 
 def read_bench_result(data: bytes, _: Path) -> None:
-    from rocm_guide.serving.known_clients import read_vllm
-    from rocm_guide.serving.load import Plan
+    from rocm_guide.serve.known_clients import read_vllm
+    from rocm_guide.serve.load_test import Plan
 
     read_vllm(data, Plan(), 4)
 
 
 def read_guidellm_result(data: bytes, _: Path) -> None:
-    from rocm_guide.serving.known_clients import read_guidellm
-    from rocm_guide.serving.load import Plan
-    from rocm_guide.serving.results import Limits
+    from rocm_guide.serve.known_clients import read_guidellm
+    from rocm_guide.serve.load_results import Limits
+    from rocm_guide.serve.load_test import Plan
 
     read_guidellm(data, Plan(), 4, Limits())
 

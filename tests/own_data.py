@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rocm_guide.zoo import load_tokenizer
-from rocm_guide.zoo.data import chat, question_answer_splits
+from rocm_guide.models import load_tokenizer
+from rocm_guide.models.course_data import chat, question_answer_splits
 
 ROWS = 30
 RULES = "Answer in a few words."

@@ -4,9 +4,9 @@
 import pytest
 import torch
 
-from rocm_guide import device, plots
-from rocm_guide.base import GuideError
-from rocm_guide.device import Timing, accelerator, clock, peak_memory, pick_dtype, seed_all, time_call
+from rocm_guide.common import device, plots
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.device import Timing, accelerator, clock, peak_memory, pick_dtype, seed_all, time_call
 
 
 def test_accelerator_describes_this_machine():

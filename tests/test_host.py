@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from rocm_guide import host
-from rocm_guide.base import GuideError
-from rocm_guide.course.report import hardware, render
-from rocm_guide.device import accelerator
-from rocm_guide.distributed.nodes import LaunchError, launch_file
+from course.report import hardware, render
+from rocm_guide.common import host
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.device import accelerator
+from rocm_guide.finetune.nodes import LaunchError, launch_file
 from rocm_guide.kernels import table_cache as kernel_table_cache
 from rocm_guide.kernels.resource_table import TableError, kernel_modules
 from rocm_guide.kernels.table_cache import measure_modules, triton_version

@@ -5,6 +5,7 @@ import, and names in docstrings that lead somewhere.
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 import re
 import subprocess
@@ -14,47 +15,25 @@ from pathlib import Path
 
 import pytest
 
+from rocm_guide.moved import MOVED, new_name
+
 PACKAGE = Path(__file__).parent.parent / "rocm_guide"
-# The old names of what is in cdna now: importing one of them raises, and says the new name.
-GONE = {"mi300x": "cdna", "hip": "cdna.hip"}
-MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.stem not in GONE)
+MODULES = sorted(PACKAGE.rglob("*.py"))
 IDS = [str(p.relative_to(PACKAGE)) for p in MODULES]
 
-# Room, or file beside the rooms -> what it may import beside base and cdna; each stands only on what is above it here.
+# Room -> what it may import beside cdna; each stands only on what is above it here.
 ALLOWED = {
-    "base": set(),
-    "checks": set(),
-    "host": set(),
-    "installation": set(),
-    "device": {"host"},
-    "plots": set(),
-    "schematics": {"plots"},
-    "hardware": {"plots", "schematics"},
-    "ck": {"hardware", "plots"},
-    "system": {"checks"},
-    "copying": set(),
-    "kernels": {"device", "host"},
-    "zoo": {"device"},
-    "doctor": {"checks", "device", "host", "installation", "system"},
-    "memory": {"hardware", "plots", "zoo"},
-    "placement": {"device", "plots"},
-    "inference": {"device", "zoo"},
-    "attention": {"device", "kernels"},
-    "compilation": {"device"},
-    "profiling": {"checks", "device", "hardware", "kernels"},
-    "debugging": set(),
-    "tunableop": {"device", "hardware", "zoo"},
-    "training": {"device", "zoo"},
-    "distributed": {"device", "doctor", "training", "zoo"},
-    "quantization": {"device", "doctor", "training", "zoo"},
-    "smoothquant": {"kernels", "quantization", "zoo"},
-    "serving": {"doctor", "memory", "plots", "zoo"},
-    "runs": {"device", "memory", "plots", "quantization", "training", "zoo"},
-    "torchtune": {"distributed", "doctor", "zoo"},
-    "dojo": {"checks", "device"},
-    "measure": {"device", "hardware", "kernels", "plots"},
-    "hub": {"checks", "host", "system"},
-    "course": {"checks", "device", "doctor", "host", "installation"},
+    "moved": set(),
+    "common": set(),
+    "kernels": {"common"},
+    "models": {"common"},
+    "observe": {"common", "kernels"},
+    "quantize": {"common", "kernels", "models", "observe"},
+    "finetune": {"common", "models", "observe", "quantize"},
+    "serve": {"common", "models", "observe"},
+    "tune": {"common", "kernels", "models"},
+    "dojo": {"common"},
+    "hub": {"common", "observe"},
     "exercises": None,  # anything but cli
     "cli": None,  # anything
 }
@@ -87,12 +66,18 @@ def test_a_module_says_its_licence(path):
     assert path.read_text(encoding="utf-8").startswith("# SPDX-License-Identifier: MIT\n")
 
 
-@pytest.mark.parametrize("old", GONE)
-def test_the_old_name_says_the_new_one(old):
-    line = f"rocm_guide.{old} is the package {GONE[old]} now"
-    for name in (f"rocm_guide.{old}", f"rocm_guide.{old}.toolchain"):
-        with pytest.raises(ImportError, match=line):
-            importlib.import_module(name)
+@pytest.mark.parametrize("old", ["zoo", "training", "mi300x", "course"])
+def test_an_old_name_says_the_new_one(old):
+    name = f"rocm_guide.{old}"
+    with pytest.raises(ModuleNotFoundError, match=rf"^{name} is {re.escape(new_name(old))} now: change the import$"):
+        importlib.import_module(name)
+
+
+def test_what_has_moved_is_where_the_table_says():
+    gone = [old for old in MOVED if (PACKAGE.joinpath(*old.split(".")).with_suffix(".py")).exists()]
+    assert gone == []
+    for new in MOVED.values():
+        assert importlib.util.find_spec(new), new
 
 
 # Tables in columns: of the instructions in cdna; elsewhere tiles, parameters and calls of kernels.
@@ -133,7 +118,7 @@ def test_what_triton_does_not_compile_is_annotated_in_the_rooms_where_ruff_does_
 
 def test_every_room_has_its_layer():
     rooms = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()} | {p.stem for p in PACKAGE.glob("*.py")}
-    assert rooms - {"__init__", *GONE} == set(ALLOWED)
+    assert rooms - {"__init__"} == set(ALLOWED)
     order = list(ALLOWED)
     for room, may in ALLOWED.items():
         assert all(order.index(other) < order.index(room) for other in may or ()), f"{room} stands on a room below it"
@@ -146,7 +131,7 @@ def test_a_room_imports_only_from_the_layers_below_it(path):
         return
     may = ALLOWED[room] if room in ALLOWED and ALLOWED[room] is not None else set(ALLOWED) - {"cli"}
     for name in inside(path):
-        assert room_of(name) in {room, "base", *may}, f"{room} imports {name}"
+        assert room_of(name) in {room, *may}, f"{room} imports {name}"
 
 
 FACES = [p for p in MODULES if p.name == "__init__.py" and "__all__" in p.read_text(encoding="utf-8")]
@@ -160,6 +145,7 @@ def test_a_face_costs_little_and_hides_no_module(face):
     assert not files & set(room.__all__) and set(room.__all__) <= set(dir(room))
     imports = [n for n in ast.walk(ast.parse(face.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom)]
     shows = {alias.name: n.module for n in imports if n.module.startswith(f"{room.__name__}.") for alias in n.names}
+    shows.pop("face", None)
     assert set(shows) == set(room.__all__)
     assert all(getattr(room, name) is getattr(importlib.import_module(home), name) for name, home in shows.items())
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -173,13 +159,16 @@ def test_a_face_costs_little_and_hides_no_module(face):
 
 def test_one_file_of_a_room_does_not_bring_its_neighbours():
     """Otherwise `rocm-guide list` waits for the doctor, and the Makefile needs what it is about to install."""
-    code = "import rocm_guide.doctor.own_folders, sys; print(*sorted(m for m in sys.modules if 'rocm_guide' in m))"
+    code = (
+        "import rocm_guide.observe.doctor.own_folders, sys; print(*sorted(m for m in sys.modules if 'rocm_guide' in m))"
+    )
     # -S hides what is installed: the standard library has to do.
     command, both = [sys.executable, "-S", "-c", code], f"{PACKAGE.parent}:{PACKAGE.parent}/cdna"
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={"PYTHONPATH": both})
     assert done.returncode == 0, done.stderr[-2000:]
-    alone = ["rocm_guide", "rocm_guide.base", "rocm_guide.checks", "rocm_guide.doctor", "rocm_guide.doctor.own_folders"]
-    alone += ["rocm_guide.installation"]
+    rooms = {"common": ["base", "checks", "installation"], "observe": ["doctor", "doctor.own_folders"]}
+    alone = [f"rocm_guide.{room}{name}" for room, files in rooms.items() for name in ("", *(f".{f}" for f in files))]
+    alone = sorted([*alone, "rocm_guide", "rocm_guide.moved"])
     assert [m for m in done.stdout.split() if not m.startswith("__editable__")] == alone
 
 

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_guide.doctor.own_folders import OWN_FOLDERS
+from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0")

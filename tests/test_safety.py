@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError, check_private, own_folder, shown, whole_file, write_bytes, write_text
+from rocm_guide.common.base import GuideError, check_private, own_folder, shown, whole_file, write_bytes, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, TOOLKIT = ROOT / "rocm_guide", ROOT / "cdna" / "cdna"
@@ -124,7 +124,7 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     (tmp_path / "a.txt").write_text("old")
     code = f"""
 import os, signal
-from rocm_guide.base import whole_file
+from rocm_guide.common.base import whole_file
 with whole_file({str(tmp_path / "a.txt")!r}) as part:
     part.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -304,7 +304,7 @@ def test_titles_of_notebooks_are_text_while_they_run(terminal):
 
     from rich.console import Console
 
-    from rocm_guide.cli.course.progress import RunDisplay
+    from course.progress import RunDisplay
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=120)
@@ -344,7 +344,7 @@ def test_devices_and_pipes_are_not_read(words, tmp_path):
 
 
 def test_what_is_read_counts_and_not_the_size(tmp_path):
-    from rocm_guide.base import read_regular
+    from rocm_guide.common.base import read_regular
 
     assert Path("/proc/self/status").stat().st_size == 0 and read_regular("/proc/self/status", 100_000)
     with pytest.raises(OSError, match="larger than"):
@@ -352,8 +352,8 @@ def test_what_is_read_counts_and_not_the_size(tmp_path):
 
 
 def test_a_fault_report_opens_nothing_that_was_not_named(tmp_path):
-    from rocm_guide.debugging.faults.code_objects import extract_code
-    from rocm_guide.debugging.faults.model import FaultError
+    from rocm_guide.observe.debugging.faults.code_objects import extract_code
+    from rocm_guide.observe.debugging.faults.model import FaultError
 
     named, other = tmp_path / "named", tmp_path / "other"
     for folder in (named, other):
@@ -468,11 +468,11 @@ def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
 
 def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
     from cdna.hip.cpu_library import build_cpu
-    from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
-    from rocm_guide.doctor.own_folders import OWN_FOLDERS
-    from rocm_guide.doctor.resources import check_cache
-    from rocm_guide.torchtune.run import _environment
-    from rocm_guide.zoo.tiny import tiny_folder
+    from rocm_guide.finetune.checkpoints import load_checkpoint, save_checkpoint
+    from rocm_guide.finetune.torchtune.run import _environment
+    from rocm_guide.models.tiny import tiny_folder
+    from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
+    from rocm_guide.observe.doctor.resources import check_cache
 
     cache = tmp_path / "cache"
     for name in ("ROCM_GUIDE_CACHE", "CDNA_CACHE"):
@@ -494,7 +494,7 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
 
 @needs_root
 def test_a_read_only_cache_with_the_tiny_model_will_do(tmp_path):
-    from rocm_guide.doctor.resources import check_cache
+    from rocm_guide.observe.doctor.resources import check_cache
 
     for folder in [tmp_path, *list(tmp_path.parents)[:3]]:  # pytest's folders are for root alone
         if folder.stat().st_uid == 0 and folder.name.startswith(("pytest", "popen")):
@@ -582,7 +582,7 @@ def test_a_hub_model_of_a_known_class_is_loaded_with_that_class(remote, monkeypa
     """Many models of the hub still name the code that they came with, from before transformers had their class."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from rocm_guide.zoo import load
+    from rocm_guide.models import load
 
     folder, mark = remote
     small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
@@ -604,9 +604,9 @@ def test_a_hub_model_of_a_known_class_is_loaded_with_that_class(remote, monkeypa
 
 
 def test_a_model_with_code_of_its_own_is_refused_by_every_loader(remote):
-    from rocm_guide.torchtune.config import model_on_disk
-    from rocm_guide.tunableop.planner import plan
-    from rocm_guide.zoo.load import load_model, load_tokenizer, meta_model
+    from rocm_guide.finetune.torchtune.config import model_on_disk
+    from rocm_guide.models.load import load_model, load_tokenizer, meta_model
+    from rocm_guide.tune.tunableop.planner import plan
 
     folder, mark = remote
     for load in (load_model, load_tokenizer, meta_model, plan, lambda f: model_on_disk(f, "unused")):
@@ -732,7 +732,7 @@ def test_prompt_lengths_are_checked_before_a_list_is_made(text):
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "base.", ".base", "base.write_text\n", "a b", "/etc/passwd", ""])
 def test_copy_takes_names_only(name):
-    from rocm_guide.copying.writer import CopyError, copy_source
+    from rocm_guide.cli.copying.writer import CopyError, copy_source
 
     with pytest.raises(CopyError):
         copy_source(name)
@@ -743,13 +743,13 @@ def test_copy_takes_names_only(name):
 
 @pytest.mark.parametrize("latex", [r"\frac{1}", r"\left(", r"\begin{matrix} a", r"a^", r"\\", "{", "}", r"\sqrt[", "&"])
 def test_a_slip_in_a_formula_leaves_it_readable(latex):
-    from rocm_guide.course.html import math_to_markup
+    from course.html import math_to_markup
 
     assert math_to_markup(f"so ${latex}$ it is")
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
-    from rocm_guide.distributed.checkpoints import load_checkpoint, save_checkpoint
+    from rocm_guide.finetune.checkpoints import load_checkpoint, save_checkpoint
 
     good = save_checkpoint(tmp_path, 1, {"step": 1}).read_bytes()
     for data in (
@@ -775,7 +775,7 @@ def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
         def __reduce__(self):
             return os.system, (f"touch {tmp_path}/ran",)
 
-    from rocm_guide.distributed.checkpoints import load_checkpoint
+    from rocm_guide.finetune.checkpoints import load_checkpoint
 
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(GuideError, match="cannot be read as a checkpoint"):
@@ -784,7 +784,7 @@ def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
 
 
 def test_a_damaged_notebook_is_named(tmp_path):
-    from rocm_guide.course.lessons import catalogue
+    from rocm_guide.cli.lessons import catalogue
 
     for text in (
         '{"cells": [3]}',
@@ -837,7 +837,7 @@ def test_kernels_are_compiled_without_a_home_that_can_be_written(tmp_path, monke
 
 
 def test_the_cache_has_a_place_without_a_home(monkeypatch):
-    from rocm_guide.base import cache_folder
+    from rocm_guide.common.base import cache_folder
 
     for name in ("HOME", "ROCM_GUIDE_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -846,7 +846,7 @@ def test_the_cache_has_a_place_without_a_home(monkeypatch):
 
 
 def test_eight_cold_processes_make_one_folder(tmp_path):
-    code = "from rocm_guide.base import own_folder, write_text; import sys\n"
+    code = "from rocm_guide.common.base import own_folder, write_text; import sys\n"
     code += "write_text(own_folder(sys.argv[1] + '/a/b/c') / 'x', 'whole' * 1000)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     children = [subprocess.Popen(command, cwd=ROOT) for _ in range(8)]
@@ -860,7 +860,7 @@ def test_a_builder_that_is_killed_leaves_nothing_and_the_others_go_on(tmp_path):
     code = """
 import os, sys, time
 from pathlib import Path
-from rocm_guide.zoo import tiny
+from rocm_guide.models import tiny
 
 root = Path(sys.argv[1])
 

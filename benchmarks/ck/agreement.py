@@ -7,7 +7,8 @@
 CK judges while it is compiled, and most of that time goes into templates that do not depend on the instance. So the
 headers and one good instance of each kind are compiled once (a precompiled header with its templates instantiated), and
 each random instance after it by the compiler's front end alone, up to its first refusal. Prints a line for each, and
-exits with 1 if a verdict differs. No GPU and no ROCm. tests/ck/test_agreement.py holds our rules to what is stored.
+exits with 1 if a verdict differs. No GPU and no ROCm. tests/tune/ck/test_agreement.py holds our rules to what is
+stored.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdna.hip.toolchain import HipError, banner, find_clang, run_clang
-from rocm_guide.base import write_text
-from rocm_guide.ck.build import VERDICT_ONLY, ck_refuses, compile_command, source_key
-from rocm_guide.ck.generate import kernel_source
-from rocm_guide.ck.headers import headers_key
-from rocm_guide.ck.instance import GemmInstance, Problem
-from rocm_guide.ck.rules import check
-from rocm_guide.host import describe_cpu, host_facts
-from tests.ck.random_instances import BASES, random_instances
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import describe_cpu, host_facts
+from rocm_guide.tune.ck.build import VERDICT_ONLY, ck_refuses, compile_command, source_key
+from rocm_guide.tune.ck.generate import kernel_source
+from rocm_guide.tune.ck.headers import headers_key
+from rocm_guide.tune.ck.instance import GemmInstance, Problem
+from rocm_guide.tune.ck.rules import check
+from tests.tune.ck.random_instances import BASES, random_instances
 
 RESULT = Path(__file__).parents[1] / "results/ck_agreement.json"
 #: A problem that every base can take.

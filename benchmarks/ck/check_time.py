@@ -16,12 +16,12 @@ import statistics
 import time
 from pathlib import Path
 
-from rocm_guide.base import write_text
-from rocm_guide.ck.instance import GemmInstance, Problem
-from rocm_guide.ck.presets import PRESETS
-from rocm_guide.ck.rules import check
-from rocm_guide.host import describe_cpu, host_facts
-from tests.ck.random_instances import random_instances
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import describe_cpu, host_facts
+from rocm_guide.tune.ck.instance import GemmInstance, Problem
+from rocm_guide.tune.ck.presets import PRESETS
+from rocm_guide.tune.ck.rules import check
+from tests.tune.ck.random_instances import random_instances
 
 RESULT = Path(__file__).parents[1] / "results/ck_check_time.json"
 RUNS = 20

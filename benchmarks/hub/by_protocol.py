@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.hub.stamp import MIB, stamp
 from benchmarks.timing import RESULTS
-from rocm_guide.base import write_text
-from rocm_guide.host import memory_available
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import memory_available
 from tests.hub.running_hub import MISSING, ROOT, Hub, hub_is_installed
 
 _LEFT = 2 * 2**30

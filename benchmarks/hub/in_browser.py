@@ -29,7 +29,7 @@ from urllib.parse import quote
 from benchmarks.hub.stamp import MIB, stamp
 from benchmarks.timing import RESULTS
 from docs.site.browser import LIBRARIES, find_chromium
-from rocm_guide.base import GuideError, write_text
+from rocm_guide.common.base import GuideError, write_text
 from tests.hub.running_hub import MISSING, ROOT, Hub, hub_is_installed
 
 NAMES = ("ann", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")

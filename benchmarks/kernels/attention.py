@@ -178,7 +178,7 @@ def plot(rows: list[dict[str, Any]], more: list[dict[str, Any]], hardware: str) 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     fig, axes = plt.subplots(1, 3, figsize=(15, 4.2))
@@ -228,7 +228,7 @@ def main() -> None:
     odd = against_peers(runs, ODD, (torch.bfloat16,))
     more = features(runs)
     if not given.quick:
-        from rocm_guide.device import accelerator
+        from rocm_guide.common.device import accelerator
 
         save("attention", {"runs": runs, "against_peers": rows, "odd_lengths": odd, "features": more}, given.out)
         save_plot("attention", plot(rows, more, accelerator().label()), given.out)

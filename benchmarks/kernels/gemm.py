@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import RESULTS, save, save_plot, tensors, time_graph
-from rocm_guide.device import Timing
+from rocm_guide.common.device import Timing
 
 N = 8192
 TURNS = 6
@@ -149,7 +149,7 @@ def plot(result, folder=None):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     if "squares" in result:

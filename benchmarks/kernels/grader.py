@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from cdna.testing import HEAD, run_cell
-from rocm_guide.base import write_text
-from rocm_guide.device import accelerator
+from rocm_guide.common.base import write_text
+from rocm_guide.common.device import accelerator
+from rocm_guide.common.host import describe_cpu, host_facts
 from rocm_guide.dojo import LISTINGS, PATH, grade
-from rocm_guide.host import describe_cpu, host_facts
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import RIGHT
 
@@ -67,7 +67,7 @@ def compile_all() -> None:
 
     from cdna.dry_run import dry_run
     from rocm_guide.dojo import PUZZLES
-    from rocm_guide.measure.cases import CASES
+    from rocm_guide.observe.measure.cases import CASES
 
     calls = {name: (solution(name), PUZZLES[name].shape) for name in PUZZLES}
     calls |= {name: (lambda case=case: case.make()[0](), lambda device: ()) for name, case in CASES.items()}

@@ -29,7 +29,7 @@ import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from benchmarks.timing import RESULTS, save, save_plot
-from rocm_guide.device import Timing, accelerator
+from rocm_guide.common.device import Timing, accelerator
 from rocm_guide.kernels import launch
 
 CALLS, ROUNDS = 200, 15
@@ -245,7 +245,7 @@ def plot(result: dict[str, Any]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     names = list(dict.fromkeys(r["case"] for r in result["rows"]))

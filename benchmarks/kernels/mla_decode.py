@@ -167,7 +167,7 @@ def plot(data, folder):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import bars, house_style
+    from rocm_guide.common.plots import bars, house_style
 
     house_style()
     fig, axes = plt.subplots(2, 2, figsize=(10, 5.2))

@@ -266,7 +266,7 @@ def read(out: Path) -> dict[str, dict]:
 def compare(out: Path) -> int:
     """Write fit_cases.md and fit_cases.png from fit_measured.jsonl; the number of missed targets."""
     from benchmarks.memory.report import picture, report
-    from rocm_guide.base import write_bytes, write_text
+    from rocm_guide.common.base import write_bytes, write_text
 
     rows = read(out)
     text, missed = report(rows)

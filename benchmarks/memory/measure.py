@@ -5,7 +5,7 @@
 
 Imports first, then prints "ready" and waits for a line on stdin before it touches the GPU: the parent lets one
 process through at a time, while the next ones import. Random weights are made on the GPU (memory does not depend on
-their values); training is the course's own :func:`rocm_guide.training.sft.fine_tune`.
+their values); training is the course's own :func:`rocm_guide.finetune.sft.fine_tune`.
 """
 
 import gc
@@ -61,7 +61,7 @@ DRY = {
 
 def config_for(case: dict):
     """The configuration of a case: a shape, with fewer layers if it says so, in miniature for a dry run."""
-    from rocm_guide.zoo.shapes import SHAPES, config_of
+    from rocm_guide.models.shapes import SHAPES, config_of
 
     changes = {"num_hidden_layers": case["layers"]} if "layers" in case else {}
     if case.get("dry"):
@@ -196,8 +196,8 @@ def train(case: dict, tokenizer, rows) -> dict:
     import torch
     from peft import LoraConfig
 
-    from rocm_guide.training.sft import fine_tune, sft_settings
-    from rocm_guide.zoo.sizes import sizes_of
+    from rocm_guide.finetune.sft import fine_tune, sft_settings
+    from rocm_guide.models.sizes import sizes_of
 
     precision = case.get("precision", "bf16")
     dtype = torch.float32 if precision == "mixed" else torch.bfloat16
@@ -283,7 +283,7 @@ def main() -> None:
     import transformers
     import trl
 
-    from rocm_guide.device import accelerator
+    from rocm_guide.common.device import accelerator
 
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1:

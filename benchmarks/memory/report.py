@@ -19,8 +19,8 @@ LATER = (
 
 def predict(row: dict):
     """What `fit` says about a measured case, on a GPU with as much memory as the one that ran it had."""
-    from rocm_guide.memory.planner import fit
-    from rocm_guide.memory.work import Workload
+    from rocm_guide.models.memory_planner import fit
+    from rocm_guide.models.work import Workload
 
     case = row["case"]
     generate = case["method"] == "generate"
@@ -44,7 +44,7 @@ def predict(row: dict):
 
 def fields_of_case(case: dict) -> dict:
     """The configuration that a case runs: a shape, perhaps with fewer layers or quantised."""
-    from rocm_guide.zoo.shapes import SHAPES
+    from rocm_guide.models.shapes import SHAPES
 
     fields = dict(SHAPES[case["model"]])
     if "layers" in case:
@@ -136,7 +136,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
     """What the cases near the card's memory say about the margin for fragmentation."""
     from dataclasses import replace
 
-    from rocm_guide.memory.planner import FRAGMENTED, fit
+    from rocm_guide.models.memory_planner import FRAGMENTED, fit
 
     head = "| case | batch | ended | peak GB | torch could have GB | room over the peak | held over the peak | largest batch by fit now | room there |"
     lines = [head, "|" + " --- |" * 9]
@@ -191,7 +191,7 @@ def picture(rows: dict[str, dict]) -> bytes:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     ran = {n: (r["peak"] / 1e9, predict(r).peak / 1e9) for n, r in rows.items() if r["outcome"] == "ran"}

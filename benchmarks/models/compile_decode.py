@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.host import describe_cpu, host_facts
+from rocm_guide.common.host import describe_cpu, host_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def build(layers: int, dry: bool, device: str, dtype):
     import torch
     from transformers import LlamaConfig
 
-    from rocm_guide.zoo.load import meta_model
+    from rocm_guide.models.load import meta_model
 
     shrink = 16 if dry else 1
     config = LlamaConfig(
@@ -60,7 +60,7 @@ def decoding(args, report: dict) -> None:
     """Tokens per second of each way to decode."""
     import torch
 
-    from rocm_guide.compilation.decoder import Decoder, decode_speed
+    from rocm_guide.tune.compilation.decoder import Decoder, decode_speed
 
     dtype = torch.float32 if args.dry else torch.bfloat16
     model = build(2 if args.dry else 32, args.dry, args.device, dtype)
@@ -120,7 +120,7 @@ def same_tokens_fp32(args, report: dict) -> None:
     """The same question where rounding cannot decide: float32, four layers of the same width."""
     import torch
 
-    from rocm_guide.compilation.decoder import Decoder
+    from rocm_guide.tune.compilation.decoder import Decoder
 
     model = build(2 if args.dry else 4, args.dry, args.device, torch.float32)
     ids = torch.randint(4, model.config.vocab_size, (2, 64), generator=torch.Generator().manual_seed(2)).to(args.device)
@@ -140,7 +140,7 @@ def knobs(args, report: dict) -> None:
     import torch
     from transformers import StaticCache
 
-    from rocm_guide.compilation.knobs import measure_knobs
+    from rocm_guide.tune.compilation.knobs import measure_knobs
 
     dtype = torch.float32 if args.dry else torch.bfloat16
     model = build(1 if args.dry else 2, args.dry, args.device, dtype)
@@ -183,7 +183,7 @@ def kernels(args, report: dict) -> None:
         _, code = run_and_get_code(compiled)
     (args.out / "output_code.py.txt").write_text("\n# ---- next graph ----\n".join(code))
     report["output_code"] = {"graphs": len(code), "characters": sum(map(len, code))}
-    from rocm_guide.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
+    from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
 
     x = torch.empty(64, 4096, dtype=torch.bfloat16, device="meta")
     own = extract_kernels(inductor_code(lambda a, b: torch.nn.functional.silu(a) * b, [x, x]))
@@ -200,7 +200,7 @@ def kernels(args, report: dict) -> None:
 
 def tunableop(args, report: dict) -> None:
     """TunableOp off and on, each in a process of its own: one product, then a small language model."""
-    from rocm_guide.tunableop.experiments import compare_matmul, compare_model
+    from rocm_guide.tune.tunableop.experiments import compare_matmul, compare_model
 
     size = (64, 128, 256) if args.dry else (512, 1024, 2048)
     iterations = 50 if args.dry else 10000
@@ -219,11 +219,11 @@ def offline(args, report: dict) -> None:
     import torch
     from transformers import LlamaConfig
 
-    from rocm_guide.tunableop.file_tools import explain_validators, missing
-    from rocm_guide.tunableop.files import read_file, write_file
-    from rocm_guide.tunableop.matrices import CUDA_RULES
-    from rocm_guide.tunableop.planner import plan
-    from rocm_guide.tunableop.tuning import tune_file
+    from rocm_guide.tune.tunableop.file_tools import explain_validators, missing
+    from rocm_guide.tune.tunableop.files import read_file, write_file
+    from rocm_guide.tune.tunableop.matrices import CUDA_RULES
+    from rocm_guide.tune.tunableop.planner import plan
+    from rocm_guide.tune.tunableop.tuning import tune_file
 
     config = LlamaConfig(
         hidden_size=1024, intermediate_size=2816, num_attention_heads=16, num_hidden_layers=2, attention_bias=True
@@ -258,7 +258,7 @@ def plot() -> None:
 
     from benchmarks.timing import RESULTS, save_plot
     from cdna.predict.specs import find_gpu
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     stored = [json.loads(p.read_text()) for p in sorted(RESULTS.glob("compile_decode*.json"))]

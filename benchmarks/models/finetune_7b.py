@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import write_text
-from rocm_guide.host import host_facts
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import host_facts
 
 
 def measure(method: str, model_spec: str, batch: int, length: int, steps: int, changes: dict) -> dict:
@@ -28,9 +28,9 @@ def measure(method: str, model_spec: str, batch: int, length: int, steps: int, c
     import trl
     from peft import LoraConfig
 
-    from rocm_guide.device import accelerator
-    from rocm_guide.training.sft import fine_tune, recipe, sft_settings
-    from rocm_guide.zoo.load import load_data, load_model
+    from rocm_guide.common.device import accelerator
+    from rocm_guide.finetune.sft import fine_tune, recipe, sft_settings
+    from rocm_guide.models.load import load_data, load_model
 
     model, tokenizer = load_model(model_spec)
     adapter = None

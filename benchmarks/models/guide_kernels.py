@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.timing import save
-from rocm_guide.device import Timing
+from rocm_guide.common.device import Timing
 
 SHAPES = ("llama-2-7b", "llama-3-8b")
 LAYERS, TOKENS, PROMPT, NEW, ROUNDS = 8, 4096, 512, 48, 9
@@ -31,7 +31,7 @@ def new_model(shape: str) -> Any:
     """A model with random weights on the GPU, the same each time."""
     from transformers import AutoModelForCausalLM
 
-    from rocm_guide.zoo.shapes import config_of
+    from rocm_guide.models.shapes import config_of
 
     torch.manual_seed(0)
     config = config_of(shape, num_hidden_layers=LAYERS)
@@ -107,7 +107,7 @@ def decoding(model: Any, ways: dict[str, Callable[[], Any]], static: bool) -> di
 @contextlib.contextmanager
 def swapped(model: Any) -> Iterator[Any]:
     """The model with our kernels, and afterwards as it was."""
-    from rocm_guide.attention.in_models import use_guide_kernels
+    from rocm_guide.tune.attention.in_models import use_guide_kernels
 
     with use_guide_kernels(model):
         yield model
@@ -122,7 +122,7 @@ def logits_of(model: Any) -> torch.Tensor:
 def prepared(way: str, model: Any) -> Any:
     """What is called for ``way``; the model itself may be changed."""
     if way.startswith("ours"):
-        from rocm_guide.attention.in_models import use_guide_kernels
+        from rocm_guide.tune.attention.in_models import use_guide_kernels
 
         print("swapped", use_guide_kernels(model).swapped, flush=True)
     if way == "Liger":

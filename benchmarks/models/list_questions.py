@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from rocm_guide.zoo.data import facts
+from rocm_guide.models.course_data import facts
 
 
 def rows(count: int) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@
 Rank 16 on all linear layers, 4 rows of 2,048 tokens, random weights made on the device, one process for each row. All
 of them recompute activations. "plain" are TRL's SFTTrainer and PEFT as they come, with PEFT's fp32 adapters; "ours" are
 Liger's kernels and adapters of the model's type; then with TRL's offloading; then with offloading and the layers'
-halves recomputed apart (rocm_guide.training.recompute). The peak that fit computes stands beside the measured one.
+halves recomputed apart (rocm_guide.finetune.recompute). The peak that fit computes stands beside the measured one.
 
 "unsloth" is FastLanguageModel with use_gradient_checkpointing="unsloth" and TRL's SFTTrainer as Unsloth changes it,
 its own choices left alone, the optimizer that of the others. It loads from a folder, so one process first writes the
@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 # Unsloth wants to be imported before torch and transformers: nothing here may import them.
-from rocm_guide.base import write_text
-from rocm_guide.host import host_facts
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import host_facts
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -75,7 +75,7 @@ def wait_for_turn() -> None:
 
 def row_of(method: str, way: str, speed: float, peak: int, losses: list[float]) -> dict[str, Any]:
     """One row of the results."""
-    from rocm_guide.device import accelerator
+    from rocm_guide.common.device import accelerator
 
     modules = [sys.modules[name] for name in ("torch", "transformers", "trl", "peft", "unsloth") if name in sys.modules]
     return {
@@ -97,10 +97,10 @@ def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any
     from trl import SFTTrainer
 
     from benchmarks.memory.measure import random_model, small_tokenizer, text_rows
-    from rocm_guide.memory import Workload, fit
-    from rocm_guide.training import fine_tune, recompute_halves, sft_settings
-    from rocm_guide.zoo.shapes import config_of
-    from rocm_guide.zoo.sizes import sizes_of
+    from rocm_guide.finetune import fine_tune, recompute_halves, sft_settings
+    from rocm_guide.models import Workload, fit
+    from rocm_guide.models.shapes import config_of
+    from rocm_guide.models.sizes import sizes_of
 
     assert SFTTrainer  # imported while another row still has the GPU
     wait_for_turn()
@@ -153,10 +153,10 @@ def measure_unsloth(method: str, folder: Path, dry: bool) -> dict[str, Any]:
     from trl import SFTTrainer
 
     from benchmarks.memory.measure import text_rows
-    from rocm_guide.device import peak_memory, seed_all
-    from rocm_guide.training import sft_settings
-    from rocm_guide.training.step_clock import WARM_UP, step_meter
-    from rocm_guide.zoo.sizes import sizes_of
+    from rocm_guide.common.device import peak_memory, seed_all
+    from rocm_guide.finetune import sft_settings
+    from rocm_guide.finetune.step_clock import WARM_UP, step_meter
+    from rocm_guide.models.sizes import sizes_of
 
     wait_for_turn()
     batch, length, steps = sizes(dry)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from rocm_guide.base import write_text
-from rocm_guide.device import accelerator
-from rocm_guide.host import host_facts
-from rocm_guide.placement.planner import STRATEGIES, plan_placement
-from rocm_guide.placement.reasons import explain_placement, memory_table, runs_of
-from rocm_guide.zoo.load import meta_model
+from rocm_guide.common.base import write_text
+from rocm_guide.common.device import accelerator
+from rocm_guide.common.host import host_facts
+from rocm_guide.models.load import meta_model
+from rocm_guide.models.placement import STRATEGIES, plan_placement
+from rocm_guide.models.placement_reasons import explain_placement, memory_table, runs_of
 
 
 def device_name(kind: str, device: int) -> str:

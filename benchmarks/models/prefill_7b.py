@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models.compile_decode import build
-from rocm_guide.host import describe_cpu, host_facts
+from rocm_guide.common.host import describe_cpu, host_facts
 
 WAYS = ("eager", "sdpa")
 

@@ -17,10 +17,10 @@ import statistics
 import time
 from pathlib import Path
 
-from rocm_guide.host import describe_cpu, host_facts
-from rocm_guide.profiling.torch_trace.events import iter_events
-from rocm_guide.profiling.torch_trace.recording import mark_modules, record
-from rocm_guide.profiling.torch_trace.summary import compare_traces, summarize
+from rocm_guide.common.host import describe_cpu, host_facts
+from rocm_guide.observe.profiling.torch_trace.events import iter_events
+from rocm_guide.observe.profiling.torch_trace.recording import mark_modules, record
+from rocm_guide.observe.profiling.torch_trace.summary import compare_traces, summarize
 
 KEEP_ARGS = ("stream", "correlation", "Sequence number", "Fwd thread id", "External id", "device", "grid", "block")
 

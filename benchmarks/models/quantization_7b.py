@@ -58,7 +58,7 @@ CASES = {
 
 
 def configuration(shape: str):
-    from rocm_guide.zoo.shapes import config_of
+    from rocm_guide.models.shapes import config_of
 
     return config_of("llama-2-7b", **(SMALL if shape == "small" else {}))
 
@@ -141,7 +141,7 @@ def load(kind: str, option, root: Path, device: str):
 
     began = time.perf_counter()
     if kind in ("gptq", "awq"):
-        from rocm_guide.quantization.libraries import gptqmodel_load
+        from rocm_guide.quantize.libraries import gptqmodel_load
 
         model = gptqmodel_load(root / kind, device=device, dtype=torch.float16, backend=option)
     else:
@@ -161,7 +161,7 @@ def figures(model, device: str, tokens: int, prompt: int) -> dict:
     """Prefill and decoding, one row and sixteen, each the median of the runs."""
     import torch
 
-    from rocm_guide.inference.generate import generate_timed
+    from rocm_guide.serve.generate import generate_timed
 
     found = {}
     generator = torch.Generator().manual_seed(1)
@@ -185,7 +185,7 @@ def plot(report: dict, folder: Path) -> None:
     import matplotlib.pyplot as plt
 
     from benchmarks.timing import save_plot
-    from rocm_guide.plots import bars, house_style
+    from rocm_guide.common.plots import bars, house_style
 
     house_style()
     measured = {label: case for label, case in report["cases"].items() if "reason" not in case}
@@ -221,9 +221,9 @@ def main() -> None:
     import torch
     from transformers.utils import logging
 
-    from rocm_guide.device import accelerator
-    from rocm_guide.host import host_facts
-    from rocm_guide.quantization.libraries import add_libraries
+    from rocm_guide.common.device import accelerator
+    from rocm_guide.common.host import host_facts
+    from rocm_guide.quantize.libraries import add_libraries
 
     logging.disable_progress_bar()
     versions = add_libraries()

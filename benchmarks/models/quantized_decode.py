@@ -30,7 +30,7 @@ from torch import nn
 
 from benchmarks.models.compile_decode import build
 from benchmarks.timing import RESULTS, save_plot
-from rocm_guide.base import write_text
+from rocm_guide.common.base import write_text
 
 PROMPT, TOKENS, RUNS = 64, 128, 3
 #: What a format raises that does not run here: its reason is the result.
@@ -124,7 +124,7 @@ def reason(error: Exception) -> str:
 
 def one_way(change: Callable[[nn.Module], None], dry: bool, reference: torch.Tensor | None) -> dict[str, Any]:
     """Memory, logits, and tokens per second eager and compiled of one format."""
-    from rocm_guide.compilation.decoder import Decoder, decode_speed
+    from rocm_guide.tune.compilation.decoder import Decoder, decode_speed
 
     device = "cpu" if dry else "cuda"
     model = build(2 if dry else 32, dry, device, torch.bfloat16)
@@ -159,9 +159,9 @@ def one_way(change: Callable[[nn.Module], None], dry: bool, reference: torch.Ten
 
 def measure(dry: bool, only: list[str]) -> dict[str, Any]:
     """All formats, what there is kept after each one."""
-    from rocm_guide.device import accelerator
-    from rocm_guide.host import host_facts
-    from rocm_guide.quantization.libraries import add_libraries
+    from rocm_guide.common.device import accelerator
+    from rocm_guide.common.host import host_facts
+    from rocm_guide.quantize.libraries import add_libraries
 
     versions = {"torch": torch.__version__, **add_libraries("bitsandbytes", "torchao")}
     report: dict[str, Any] = {
@@ -200,7 +200,7 @@ def plot(report: dict[str, Any]) -> Any:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rocm_guide.plots import PALETTE, house_style
+    from rocm_guide.common.plots import PALETTE, house_style
 
     house_style()
     rows = {name: row for name, row in report["ways"].items() if row.get("eager") or row.get("compiled")}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models.list_questions import rows
-from rocm_guide.base import write_text
+from rocm_guide.common.base import write_text
 
 ROOT = Path(__file__).parents[2]
 #: By notebook, the parameters of a true-size model on one GPU.

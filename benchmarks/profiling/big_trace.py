@@ -20,13 +20,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from rocm_guide.host import describe_cpu, host_facts
+from rocm_guide.common.host import describe_cpu, host_facts
 
 HERE = Path(__file__).parents[1]
 SAMPLE = HERE.parent / "notebooks" / "recorded" / "train_b2.json.gz"
 CHILD = """
 import json, resource, sys, time
-from rocm_guide.profiling.torch_trace.summary import summarize
+from rocm_guide.observe.profiling.torch_trace.summary import summarize
 begin = time.perf_counter()
 s = summarize(sys.argv[1])
 seconds = time.perf_counter() - begin
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--megabytes", type=int, default=500)
     options = parser.parse_args()
-    from rocm_guide.profiling.torch_trace.summary import summarize
+    from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     one = summarize(SAMPLE)
     with tempfile.TemporaryDirectory() as folder:

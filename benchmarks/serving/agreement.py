@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import RESULTS
-from rocm_guide.device import accelerator
-from rocm_guide.serving.bench import measure_server
-from rocm_guide.serving.client import look_at
-from rocm_guide.serving.load import Plan, find_dialect, prompts_of
-from rocm_guide.serving.results import write_results
-from rocm_guide.serving.server import start_server
-from rocm_guide.zoo.tiny import tiny_folder
-from tests.serving.fake_server import fake_server
+from rocm_guide.common.device import accelerator
+from rocm_guide.models.tiny import tiny_folder
+from rocm_guide.serve.bench import measure_server
+from rocm_guide.serve.client import look_at
+from rocm_guide.serve.load_results import write_results
+from rocm_guide.serve.load_test import Plan, find_dialect, prompts_of
+from rocm_guide.serve.server import start_server
+from tests.serve.fake_server import fake_server
 
 MEASURES = ("time_to_first_token_s", "time_between_tokens_s", "end_to_end_s")
 

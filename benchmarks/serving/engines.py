@@ -11,7 +11,7 @@ text and not the pace. `transformers serve` has no kernel for fp8 weights withou
 kernels of GPTQModel only: it is measured in bf16.
 
 The first vLLM row is measured a second time by `vllm bench serve`, whose figures ours should agree with, and the tokens
-that vLLM finds room for are compared with rocm_guide.serving.sizing. After each level results/serving_engines.json is
+that vLLM finds room for are compared with rocm_guide.serve.sizing. After each level results/serving_engines.json is
 written, stamped with hardware and versions; rows that it holds from the same hardware, versions and plan stay. No
 figure of it is an MI300X figure unless the file says so.
 """
@@ -34,12 +34,12 @@ from typing import Any
 
 from benchmarks.serving.users import installed, make_checkpoint
 from benchmarks.timing import RESULTS
-from rocm_guide.device import accelerator
-from rocm_guide.serving.bench import measure_server
-from rocm_guide.serving.load import Plan
-from rocm_guide.serving.results import Limits, level_table, write_results
-from rocm_guide.serving.server import Server, start_server
-from rocm_guide.serving.sizing import size_server
+from rocm_guide.common.device import accelerator
+from rocm_guide.serve.bench import measure_server
+from rocm_guide.serve.load_results import Limits, level_table, write_results
+from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.server import Server, start_server
+from rocm_guide.serve.sizing import size_server
 
 BEGAN = time.perf_counter()
 Keep = Callable[[dict[str, Any]], None]

@@ -6,7 +6,7 @@
 
 Random weights in the true shape: the arithmetic and the bytes are those of the model, the text means nothing, so every
 answer is written on to its full length. Writes results/serving_users.json and .png, stamped with hardware and versions.
-Also compares the server's room for keys and values with what rocm_guide.serving.sizing predicts. Needs fastapi, uvicorn
+Also compares the server's room for keys and values with what rocm_guide.serve.sizing predicts. Needs fastapi, uvicorn
 and openai beside transformers. No figure of this file is an MI300X figure unless the file says that it ran on one.
 """
 
@@ -23,13 +23,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.timing import RESULTS
-from rocm_guide.base import whole_file
-from rocm_guide.device import accelerator
-from rocm_guide.serving.bench import measure_server
-from rocm_guide.serving.load import Plan
-from rocm_guide.serving.results import Limits, draw_levels, level_table, write_results
-from rocm_guide.serving.server import start_server
-from rocm_guide.zoo.load import load_model
+from rocm_guide.common.base import whole_file
+from rocm_guide.common.device import accelerator
+from rocm_guide.models.load import load_model
+from rocm_guide.serve.bench import measure_server
+from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
+from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.server import start_server
 
 BEGAN = time.perf_counter()
 

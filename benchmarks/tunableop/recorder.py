@@ -2,8 +2,8 @@
 """Does the planner predict, line for line, what TunableOp records on a GPU?
 
 Runs every case (architecture x bias x batch x cache x attention) twice: for real on the GPU with
-PYTORCH_TUNABLEOP_RECORD_UNTUNED=1, and on the meta device with rocm_guide.tunableop.recorder; compares the two lists
-and writes all of it as JSON. Also several hundred small products (tunableop_experiments.py).
+PYTORCH_TUNABLEOP_RECORD_UNTUNED=1, and on the meta device with rocm_guide.tune.tunableop.recorder; compares the two
+lists and writes all of it as JSON. Also several hundred small products (tunableop_experiments.py).
 
     python -m benchmarks.tunableop.recorder --out DIR            # on a GPU, about 4 minutes
     python -m benchmarks.tunableop.recorder --out DIR --device cpu --dry   # no GPU: real CPU tensors take its place
@@ -23,7 +23,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.host import describe_cpu, host_facts
+from rocm_guide.common.host import describe_cpu, host_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,10 +106,10 @@ def run_case(case: dict, args) -> dict:
     """One case: the planner's lines, then the recorded ones."""
     import torch
 
-    from rocm_guide.tunableop.generation import generate_fixed, padded_prompt
-    from rocm_guide.tunableop.matrices import CUDA_RULES
-    from rocm_guide.tunableop.recorder import record_gemms
-    from rocm_guide.zoo.load import meta_model
+    from rocm_guide.models.load import meta_model
+    from rocm_guide.tune.tunableop.generation import generate_fixed, padded_prompt
+    from rocm_guide.tune.tunableop.matrices import CUDA_RULES
+    from rocm_guide.tune.tunableop.recorder import record_gemms
 
     config = configs(8 if args.dry else 1)[case["model"]]
     meta = meta_model(config, dtype=case["dtype"], attention=case["attention"]).eval()
@@ -145,8 +145,8 @@ def run_experiments(args) -> dict:
     import torch
 
     from benchmarks.tunableop.experiments import experiments
-    from rocm_guide.tunableop.matrices import CUDA_RULES
-    from rocm_guide.tunableop.recorder import record_gemms
+    from rocm_guide.tune.tunableop.matrices import CUDA_RULES
+    from rocm_guide.tune.tunableop.recorder import record_gemms
 
     path = Path(os.environ.get("PYTORCH_TUNABLEOP_UNTUNED_FILENAME", "none"))
     rows, done = list[dict[str, Any]](), 0

@@ -174,7 +174,7 @@ def _of_call(call: ast.Call, name: str, strings: dict[str, str], imports: dict[s
 def _first_sentence(dotted: str) -> str:
     """The first sentence of a library function's docstring, found in the sources without importing them.
 
-    >>> _first_sentence("rocm_guide.plots.house_style")
+    >>> _first_sentence("rocm_guide.common.plots.house_style")
     "Set matplotlib's defaults for the course: readable at notebook width, same look everywhere."
     """
     module, _, name = dotted.rpartition(".")

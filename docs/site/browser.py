@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.base import GuideError
-from rocm_guide.doctor.own_folders import LibraryFolder
+from rocm_guide.common.base import GuideError
+from rocm_guide.observe.doctor.own_folders import LibraryFolder
 
 __all__ = ["BrowserMissingError", "check_site", "find_chromium"]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from docs.site.links import check_pages
 from docs.site.sources import ROOT, write_sources
-from rocm_guide.base import GuideError
-from rocm_guide.doctor.own_folders import LibraryFolder
+from rocm_guide.common.base import GuideError
+from rocm_guide.observe.doctor.own_folders import LibraryFolder
 
 __all__ = ["LIBRARIES", "SiteError", "build"]
 

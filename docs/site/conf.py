@@ -21,7 +21,7 @@ nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_mime_priority_overrides = [("html", "text/html", 0)]
 myst_enable_extensions = ["dollarmath"]
-# The rule of rocm_guide/course/html.py: "$5 or $6" are prices.
+# The rule of course/html.py: "$5 or $6" are prices.
 myst_dmath_allow_space = False
 myst_heading_anchors = 4
 html_math_renderer = "mathml"

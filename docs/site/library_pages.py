@@ -42,7 +42,7 @@ def library_pages(package: Path = _PACKAGE) -> dict[str, str]:
 def public_names(module: Path) -> list[str]:
     """The names in ``__all__`` of a module, without importing it.
 
-    >>> public_names(_PACKAGE / "plots.py")[:2]
+    >>> public_names(_PACKAGE / "common/plots.py")[:2]
     ['PALETTE', 'bars']
     """
     for node in ast.parse(module.read_text(encoding="utf-8")).body:

@@ -21,7 +21,7 @@ from pathlib import Path
 CLONE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(CLONE), str(CLONE / "cdna")]
 
-from rocm_guide.base import GuideError  # noqa: E402
+from rocm_guide.common.base import GuideError  # noqa: E402
 from rocm_guide.hub.proxy import proxy_command  # noqa: E402
 
 course = Path(os.environ.get("ROCM_GUIDE_SLURM_COURSE") or CLONE)

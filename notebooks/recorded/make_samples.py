@@ -19,14 +19,62 @@ from typing import Any
 
 HERE = Path(__file__).parent
 KERNELS = (  # name, mean ns, VGPRs, accum VGPRs, SGPRs, LDS, grid, workgroup, FMA_F32, MOPS_BF16, read KiB, written KiB
-    ("Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1", 412_000, 256, 256, 96, 65536, 77824, 256,
-     0, 537_000_000, 98_304, 32_768),
-    ("void rms_norm_kernel<__hip_bfloat16>(__hip_bfloat16*, __hip_bfloat16 const*, float, int)", 9_600, 24, 0, 32, 512,
-     1048576, 256, 98_304, 0, 16_384, 16_384),
-    ("void act_and_mul_kernel<silu>(__hip_bfloat16*, __hip_bfloat16 const*, int)", 21_500, 20, 0, 24, 0, 2097152, 256,
-     450_000, 0, 44_032, 22_016),
-    ("fmha_fwd_d128_bf16_batch_b128x128x32x128x32x128", 88_000, 168, 64, 80, 33792, 131072, 256,
-     3_000_000, 33_554_432, 24_576, 8_192),
+    (
+        "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1",
+        412_000,
+        256,
+        256,
+        96,
+        65536,
+        77824,
+        256,
+        0,
+        537_000_000,
+        98_304,
+        32_768,
+    ),
+    (
+        "void rms_norm_kernel<__hip_bfloat16>(__hip_bfloat16*, __hip_bfloat16 const*, float, int)",
+        9_600,
+        24,
+        0,
+        32,
+        512,
+        1048576,
+        256,
+        98_304,
+        0,
+        16_384,
+        16_384,
+    ),
+    (
+        "void act_and_mul_kernel<silu>(__hip_bfloat16*, __hip_bfloat16 const*, int)",
+        21_500,
+        20,
+        0,
+        24,
+        0,
+        2097152,
+        256,
+        450_000,
+        0,
+        44_032,
+        22_016,
+    ),
+    (
+        "fmha_fwd_d128_bf16_batch_b128x128x32x128x32x128",
+        88_000,
+        168,
+        64,
+        80,
+        33792,
+        131072,
+        256,
+        3_000_000,
+        33_554_432,
+        24_576,
+        8_192,
+    ),
 )
 
 
@@ -37,10 +85,26 @@ def dispatches() -> list[dict[str, Any]]:
         name, mean, vgpr, acc, sgpr, lds, grid, group, fma, mops, read, written = KERNELS[i % 4]
         took = int(mean * rng.uniform(0.96, 1.06))
         rows.append(
-            dict(id=i + 1, kernel=10 + i % 4, name=name, start=now, end=now + took, vgpr=vgpr, acc=acc, sgpr=sgpr, lds=lds,
-                 grid=grid, group=group,
-                 counters={"SQ_WAVES": grid // 64, "SQ_INSTS_VALU_FMA_F32": fma, "SQ_INSTS_VALU_MFMA_MOPS_BF16": mops,
-                           "FETCH_SIZE": read, "WRITE_SIZE": written})
+            dict(
+                id=i + 1,
+                kernel=10 + i % 4,
+                name=name,
+                start=now,
+                end=now + took,
+                vgpr=vgpr,
+                acc=acc,
+                sgpr=sgpr,
+                lds=lds,
+                grid=grid,
+                group=group,
+                counters={
+                    "SQ_WAVES": grid // 64,
+                    "SQ_INSTS_VALU_FMA_F32": fma,
+                    "SQ_INSTS_VALU_MFMA_MOPS_BF16": mops,
+                    "FETCH_SIZE": read,
+                    "WRITE_SIZE": written,
+                },
+            )
         )
         now += took + rng.randrange(900, 6_000)
     return rows
@@ -82,8 +146,30 @@ def database(path: Path, rows: list[dict[str, Any]]) -> None:
             values = (10 + i, "g", 1, 1, 1, f"_Z{i}", k[0], k[5], 0, k[4], k[2], k[3])
             db.execute(f'INSERT INTO "rocpd_info_kernel_symbol{tag}" VALUES ({", ".join("?" * 12)})', values)
         for r in rows:
-            launch = (r["id"], "g", 1, 1, 1, 4, r["kernel"], r["id"], 1, 1, r["start"], r["end"], 0, r["lds"], r["group"], 1, 1,
-                      r["grid"], 1, 1, 1, 500 + r["id"])
+            launch = (
+                r["id"],
+                "g",
+                1,
+                1,
+                1,
+                4,
+                r["kernel"],
+                r["id"],
+                1,
+                1,
+                r["start"],
+                r["end"],
+                0,
+                r["lds"],
+                r["group"],
+                1,
+                1,
+                r["grid"],
+                1,
+                1,
+                1,
+                500 + r["id"],
+            )
             db.execute(f'INSERT INTO "rocpd_kernel_dispatch{tag}" VALUES ({", ".join("?" * 22)})', launch)
             for i, name in enumerate(names):
                 row = (None, "g", 500 + r["id"], i + 1, float(r["counters"][name]))
@@ -98,16 +184,64 @@ def main() -> None:
         "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,Start_Timestamp,"
         "End_Timestamp,LDS_Block_Size,Scratch_Size,VGPR_Count,Accum_VGPR_Count,SGPR_Count,Workgroup_Size_X,"
         "Workgroup_Size_Y,Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z",
-        [["KERNEL_DISPATCH", "Agent 4", 1, 1, 4242, r["id"], r["kernel"], r["name"], r["id"], r["start"], r["end"], r["lds"],
-          0, r["vgpr"], r["acc"], r["sgpr"], r["group"], 1, 1, r["grid"], 1, 1] for r in rows],
+        [
+            [
+                "KERNEL_DISPATCH",
+                "Agent 4",
+                1,
+                1,
+                4242,
+                r["id"],
+                r["kernel"],
+                r["name"],
+                r["id"],
+                r["start"],
+                r["end"],
+                r["lds"],
+                0,
+                r["vgpr"],
+                r["acc"],
+                r["sgpr"],
+                r["group"],
+                1,
+                1,
+                r["grid"],
+                1,
+                1,
+            ]
+            for r in rows
+        ],
     )
     table(
         "rocprofv3_counter_collection.csv",
         "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Thread_Id,Grid_Size,Kernel_Id,Kernel_Name,Workgroup_Size,"
         "LDS_Block_Size,Scratch_Size,VGPR_Count,Accum_VGPR_Count,SGPR_Count,Counter_Name,Counter_Value,Start_Timestamp,"
         "End_Timestamp",
-        [[r["id"], r["id"], "Agent 4", 1, 4242, 4242, r["grid"], r["kernel"], r["name"], r["group"], r["lds"], 0, r["vgpr"],
-          r["acc"], r["sgpr"], c, float(v), r["start"], r["end"]] for r in rows for c, v in r["counters"].items()],
+        [
+            [
+                r["id"],
+                r["id"],
+                "Agent 4",
+                1,
+                4242,
+                4242,
+                r["grid"],
+                r["kernel"],
+                r["name"],
+                r["group"],
+                r["lds"],
+                0,
+                r["vgpr"],
+                r["acc"],
+                r["sgpr"],
+                c,
+                float(v),
+                r["start"],
+                r["end"],
+            ]
+            for r in rows
+            for c, v in r["counters"].items()
+        ],
     )
     stats: dict[str, list[int]] = {}
     for r in rows:
@@ -134,24 +268,82 @@ def main() -> None:
     table(
         "rocprofv3_memory_copy_trace.csv",
         "Kind,Direction,Stream_Id,Source_Agent_Id,Destination_Agent_Id,Correlation_Id,Start_Timestamp,End_Timestamp",
-        [["MEMORY_COPY", "MEMORY_COPY_HOST_TO_DEVICE", 1, "Agent 0", "Agent 4", 900 + i, 2_414_192_684_609_085 + i * 200_000,
-          2_414_192_684_709_085 + i * 200_000] for i in range(3)],
+        [
+            [
+                "MEMORY_COPY",
+                "MEMORY_COPY_HOST_TO_DEVICE",
+                1,
+                "Agent 0",
+                "Agent 4",
+                900 + i,
+                2_414_192_684_609_085 + i * 200_000,
+                2_414_192_684_709_085 + i * 200_000,
+            ]
+            for i in range(3)
+        ],
     )
     names = list(rows[0]["counters"])
     table(
         "rocprof_results.csv",
         "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,sgpr,wave_size,sig,obj,"
-        + ",".join(names) + ",DispatchNs,BeginNs,EndNs,CompleteNs,DurationNs",
-        [[r["id"] - 1, r["name"] + " [clone .kd]", 0, 0, 2 * r["id"], 4242, 4242, r["grid"], r["group"], r["lds"], 0,
-          r["vgpr"], r["acc"], r["sgpr"], 64, "0x0", "0x7f7b27c04500", *(float(r["counters"][n]) for n in names),
-          r["start"] - 9_000, r["start"], r["end"], r["end"] + 900, r["end"] - r["start"]] for r in rows],
+        + ",".join(names)
+        + ",DispatchNs,BeginNs,EndNs,CompleteNs,DurationNs",
+        [
+            [
+                r["id"] - 1,
+                r["name"] + " [clone .kd]",
+                0,
+                0,
+                2 * r["id"],
+                4242,
+                4242,
+                r["grid"],
+                r["group"],
+                r["lds"],
+                0,
+                r["vgpr"],
+                r["acc"],
+                r["sgpr"],
+                64,
+                "0x0",
+                "0x7f7b27c04500",
+                *(float(r["counters"][n]) for n in names),
+                r["start"] - 9_000,
+                r["start"],
+                r["end"],
+                r["end"] + 900,
+                r["end"] - r["start"],
+            ]
+            for r in rows
+        ],
     )
     wide = (
         "Dispatch_ID,GPU_ID,Queue_ID,PID,TID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,"
         "Accum_VGPR,SGPR,Wave_Size,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,"
     )
-    full = [[r["id"], 0, 1, 4242, 4242, r["grid"], r["group"], r["lds"], 0, r["vgpr"], r["acc"], r["sgpr"], 64, r["name"],
-             r["start"], r["end"], r["id"], *(float(r["counters"][n]) for n in names)] for r in rows]
+    full = [
+        [
+            r["id"],
+            0,
+            1,
+            4242,
+            4242,
+            r["grid"],
+            r["group"],
+            r["lds"],
+            0,
+            r["vgpr"],
+            r["acc"],
+            r["sgpr"],
+            64,
+            r["name"],
+            r["start"],
+            r["end"],
+            r["id"],
+            *(float(r["counters"][n]) for n in names),
+        ]
+        for r in rows
+    ]
     table("rocprofv2_results.csv", wide + ",".join(names), full)
     folder = HERE / "rocprof_compute"
     folder.mkdir(exist_ok=True)
@@ -159,40 +351,93 @@ def main() -> None:
     table(
         "rocprof_compute/pmc_kernel_top.csv",
         "Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct",
-        [[n, float(len(t)), float(sum(t)), sum(t) / len(t), float(sorted(t)[len(t) // 2]), round(100 * sum(t) / whole, 2)]
-         for n, t in stats.items()],
+        [
+            [
+                n,
+                float(len(t)),
+                float(sum(t)),
+                sum(t) / len(t),
+                float(sorted(t)[len(t) // 2]),
+                round(100 * sum(t) / whole, 2),
+            ]
+            for n, t in stats.items()
+        ],
         quote=False,
     )
     table(
         "rocprof_compute/2.1_System_Speed-of-Light.csv",
         "Metric,Avg,Unit,Peak,Pct of Peak",
-        [["VALU FLOPs", 478.0, "Gflop/s", 81715.2, 0.58], ["MFMA FLOPs (BF16)", 331250.0, "Gflop/s", 1307443.2, 25.34],
-         ["Active CUs", 288, "Cus", 304, 94.74], ["L2 Cache Hit Rate", 71.3, "Pct", 100.0, 71.3],
-         ["L2-Fabric Read BW", 910.4, "Gb/s", 5300.0, 17.18], ["LDS Bank Conflicts/Access", "N/A", "Conflicts/access", 32, "N/A"]],
+        [
+            ["VALU FLOPs", 478.0, "Gflop/s", 81715.2, 0.58],
+            ["MFMA FLOPs (BF16)", 331250.0, "Gflop/s", 1307443.2, 25.34],
+            ["Active CUs", 288, "Cus", 304, 94.74],
+            ["L2 Cache Hit Rate", 71.3, "Pct", 100.0, 71.3],
+            ["L2-Fabric Read BW", 910.4, "Gb/s", 5300.0, 17.18],
+            ["LDS Bank Conflicts/Access", "N/A", "Conflicts/access", 32, "N/A"],
+        ],
         quote=False,
     )
     tool = {
         "metadata": {"pid": 4242, "init_time": rows[0]["start"] - 10**6, "fini_time": rows[-1]["end"] + 10**6},
-        "agents": [{"size": 1, "id": {"handle": 4}, "type": 2, "cu_count": 304, "simd_per_cu": 4, "wave_front_size": 64}],
+        "agents": [
+            {"size": 1, "id": {"handle": 4}, "type": 2, "cu_count": 304, "simd_per_cu": 4, "wave_front_size": 64}
+        ],
         "counters": [{"id": {"handle": 100 + i}, "name": n} for i, n in enumerate(names)],
         "strings": {},
         "code_objects": [],
         "kernel_symbols": [
-            {"kernel_id": 10 + i, "code_object_id": 1, "kernel_name": f"_Z{i}", "formatted_kernel_name": k[0],
-             "demangled_kernel_name": k[0], "truncated_kernel_name": k[0].split("(")[0]} for i, k in enumerate(KERNELS)
+            {
+                "kernel_id": 10 + i,
+                "code_object_id": 1,
+                "kernel_name": f"_Z{i}",
+                "formatted_kernel_name": k[0],
+                "demangled_kernel_name": k[0],
+                "truncated_kernel_name": k[0].split("(")[0],
+            }
+            for i, k in enumerate(KERNELS)
         ],
-        "callback_records": {"counter_collection": [
-            {"dispatch_data": {"dispatch_info": {"dispatch_id": r["id"], "kernel_id": r["kernel"]}},
-             "records": [{"counter_id": {"handle": 100 + i}, "value": float(r["counters"][n])} for i, n in enumerate(names)],
-             "thread_id": 4242, "arch_vgpr_count": r["vgpr"], "accum_vgpr_count": r["acc"], "sgpr_count": r["sgpr"],
-             "lds_block_size_v": r["lds"]} for r in rows]},
-        "buffer_records": {"kernel_dispatch": [
-            {"size": 128, "kind": 11, "operation": 3, "thread_id": 4242, "start_timestamp": r["start"],
-             "end_timestamp": r["end"], "correlation_id": {"internal": r["id"], "external": 0},
-             "dispatch_info": {"size": 64, "agent_id": {"handle": 4}, "queue_id": {"handle": 1}, "kernel_id": r["kernel"],
-                               "dispatch_id": r["id"], "private_segment_size": 0, "group_segment_size": r["lds"],
-                               "workgroup_size": {"x": r["group"], "y": 1, "z": 1},
-                               "grid_size": {"x": r["grid"], "y": 1, "z": 1}}} for r in rows]},
+        "callback_records": {
+            "counter_collection": [
+                {
+                    "dispatch_data": {"dispatch_info": {"dispatch_id": r["id"], "kernel_id": r["kernel"]}},
+                    "records": [
+                        {"counter_id": {"handle": 100 + i}, "value": float(r["counters"][n])}
+                        for i, n in enumerate(names)
+                    ],
+                    "thread_id": 4242,
+                    "arch_vgpr_count": r["vgpr"],
+                    "accum_vgpr_count": r["acc"],
+                    "sgpr_count": r["sgpr"],
+                    "lds_block_size_v": r["lds"],
+                }
+                for r in rows
+            ]
+        },
+        "buffer_records": {
+            "kernel_dispatch": [
+                {
+                    "size": 128,
+                    "kind": 11,
+                    "operation": 3,
+                    "thread_id": 4242,
+                    "start_timestamp": r["start"],
+                    "end_timestamp": r["end"],
+                    "correlation_id": {"internal": r["id"], "external": 0},
+                    "dispatch_info": {
+                        "size": 64,
+                        "agent_id": {"handle": 4},
+                        "queue_id": {"handle": 1},
+                        "kernel_id": r["kernel"],
+                        "dispatch_id": r["id"],
+                        "private_segment_size": 0,
+                        "group_segment_size": r["lds"],
+                        "workgroup_size": {"x": r["group"], "y": 1, "z": 1},
+                        "grid_size": {"x": r["grid"], "y": 1, "z": 1},
+                    },
+                }
+                for r in rows
+            ]
+        },
     }
     (HERE / "rocprofv3_results.json").write_text(json.dumps({"rocprofiler-sdk-tool": [tool]}) + "\n")
 

@@ -13,7 +13,7 @@ import typer
 from cdna.cli.options import JSON, OutFile, Top, choice
 
 if TYPE_CHECKING:
-    from rocm_guide.ck.instance import GemmInstance, Problem
+    from rocm_guide.tune.ck.instance import GemmInstance, Problem
 
 __all__ = ["app"]
 
@@ -26,7 +26,7 @@ _Set = Annotated[
 
 
 def _problem(text: str) -> Problem:
-    from rocm_guide.ck.instance import CkError, Problem
+    from rocm_guide.tune.ck.instance import CkError, Problem
 
     found = re.fullmatch(r"([0-9]{1,10})x([0-9]{1,10})x([0-9]{1,10})", text)
     if not found:
@@ -36,8 +36,8 @@ def _problem(text: str) -> Problem:
 
 
 def _instance(name: str, changes: list[str]) -> GemmInstance:
-    from rocm_guide.ck.instance import CkError
-    from rocm_guide.ck.presets import PRESETS
+    from rocm_guide.tune.ck.instance import CkError
+    from rocm_guide.tune.ck.presets import PRESETS
 
     if name not in PRESETS:
         raise CkError(f"{name!r}: no such instance; choose from {', '.join(PRESETS)}")
@@ -73,9 +73,9 @@ def search_command(
 ) -> None:
     """Generated instances that CK would take for this problem, ranked by a predicted time on an MI300X.
 
-    Nothing is measured or compiled: the model and its assumptions are in rocm_guide.ck.grid.
+    Nothing is measured or compiled: the model and its assumptions are in rocm_guide.tune.ck.grid.
     """
-    from rocm_guide.ck.search import base_for, search
+    from rocm_guide.tune.ck.search import base_for, search
 
     sizes = _problem(problem)
     found = search(base_for(dtype, "Row" if b_layout == "Row" else "Col"), sizes, top)
@@ -103,7 +103,7 @@ def search_command(
             f"{tile:<14}{i.MPerXDL:>4}{per_wave:>10}{i.BlockSize:>9}{i.lds_bytes:>8,}{c.launch.groups:>8,}"
             f"{c.launch.busy:>12.0%}{seconds * 1e6:>8.1f} us  {c.prediction.limit}"
         )
-    typer.echo("predicted for an MI300X by a model (rocm_guide.ck.grid), not measured")
+    typer.echo("predicted for an MI300X by a model (rocm_guide.tune.ck.grid), not measured")
 
 
 @app.command("check")
@@ -113,8 +113,8 @@ def check_command(
     change: _Set = [],
 ) -> None:
     """Whether CK takes this instance and problem; every broken rule, with its file and a value that would do."""
-    from rocm_guide.ck.grid import launch
-    from rocm_guide.ck.rules import check
+    from rocm_guide.tune.ck.grid import launch
+    from rocm_guide.tune.ck.rules import check
 
     one, sizes = _instance(instance, change), _problem(problem)
     if refusals := check(one, sizes):
@@ -136,8 +136,8 @@ def source_command(
 ) -> None:
     """The C++ of an instance, with a kernel for this problem."""
     from cdna.cli.output import write_or_print
-    from rocm_guide.ck.generate import extension_source, kernel_source
-    from rocm_guide.ck.rules import require
+    from rocm_guide.tune.ck.generate import extension_source, kernel_source
+    from rocm_guide.tune.ck.rules import require
 
     one, sizes = _instance(instance, change), _problem(problem)
     require(one, sizes)

@@ -27,10 +27,10 @@ def copy(
 ) -> None:
     """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
     from cdna.cli.output import write_or_print
-    from rocm_guide.base import GuideError
-    from rocm_guide.copying.names import public_helpers
-    from rocm_guide.copying.writer import copy_source, find_helper
-    from rocm_guide.course.introductions import introduced_in, introductions, notebook_of
+    from rocm_guide.cli.copying.names import public_helpers
+    from rocm_guide.cli.copying.writer import copy_source, find_helper
+    from rocm_guide.cli.introductions import introduced_in, introductions, notebook_of
+    from rocm_guide.common.base import GuideError
 
     if list_all:
         notebooks: dict[str, str] = _if_readable(lambda: introductions(), {})
@@ -49,7 +49,7 @@ def copy(
 
 def _if_readable(ask: Callable[[], T], otherwise: T) -> T:
     """What the notebooks say; ``otherwise`` where the package was installed without them, or one is damaged."""
-    from rocm_guide.base import GuideError
+    from rocm_guide.common.base import GuideError
 
     try:
         return ask()

@@ -24,7 +24,7 @@ def doctor(
     Exit code 1 if anything is [FAIL], else 0.
     """
     from cdna.cli.output import PlainConsole
-    from rocm_guide.doctor.diagnosis import checks_as_dict, diagnose
+    from rocm_guide.observe.doctor.diagnosis import checks_as_dict, diagnose
 
     checks = diagnose(timeout=timeout)
     summary = checks_as_dict(checks)

@@ -23,7 +23,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide hub --json", "for a program"),
     ],
     "copy": [
-        ("rocm-guide copy training.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
+        ("rocm-guide copy finetune.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
         ("rocm-guide copy --list", "all names"),
     ],
     "fit": [

@@ -11,7 +11,7 @@ import typer
 
 from cdna.cli.options import JSON, existing_folder, out_file
 from cdna.cli.output import say
-from rocm_guide.base import shown
+from rocm_guide.common.base import shown
 
 __all__ = ["app"]
 
@@ -25,8 +25,8 @@ def read(
     as_json: JSON = False,
 ) -> None:
     """Name the faulting kernel, the instruction, and the lanes that touched the page."""
-    from rocm_guide.debugging.faults.agent_log import read_report
-    from rocm_guide.debugging.faults.verdict import explain_report
+    from rocm_guide.observe.debugging.faults.agent_log import read_report
+    from rocm_guide.observe.debugging.faults.verdict import explain_report
 
     found = explain_report(read_report(report), folder=code)
     say(json.dumps(found.to_dict(), indent=1) if as_json else found.text())
@@ -40,7 +40,7 @@ def log(
     """Find GPU faults in a log and say what each means."""
     from dataclasses import asdict
 
-    from rocm_guide.debugging.faults.dmesg import read_log
+    from rocm_guide.observe.debugging.faults.dmesg import read_log
 
     found = read_log(file)
     if as_json:
@@ -68,8 +68,8 @@ def code(
     as_json: JSON = False,
 ) -> None:
     """Extract a code object and disassemble it around an address."""
-    from rocm_guide.base import GuideError, write_bytes
-    from rocm_guide.debugging.faults.code_objects import disassemble, extract_code
+    from rocm_guide.common.base import GuideError, write_bytes
+    from rocm_guide.observe.debugging.faults.code_objects import disassemble, extract_code
 
     try:
         at = int(pc, 0) if pc else None
@@ -99,7 +99,7 @@ def env(
     undo: Annotated[bool, typer.Option("--undo", help="Print the lines that unset everything, the agent too.")] = False,
 ) -> None:
     """Print the environment of a hunt, for `eval "$(rocm-guide faults env)"`."""
-    from rocm_guide.debugging.faults.hunting_env import HUNT, hunt_environment, shell_lines
+    from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, shell_lines
 
     if undo:
         found = dict.fromkeys((*HUNT, "HSA_TOOLS_LIB", "ROCM_DEBUG_AGENT_OPTIONS"), "")

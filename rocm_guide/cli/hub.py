@@ -33,10 +33,10 @@ def hub(
 
     Exit code 1 if anything is [FAIL], else 0.
     """
+    from rocm_guide.common.installation import clone_folder
     from rocm_guide.hub.capacity import check_hub, hub_as_dict, hub_libraries
     from rocm_guide.hub.partitions import partition_table
-    from rocm_guide.installation import clone_folder
-    from rocm_guide.system.machine import Machine
+    from rocm_guide.observe.system.machine import Machine
 
     if modes:
         table = partition_table()

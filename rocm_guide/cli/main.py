@@ -16,15 +16,15 @@ import typer
 
 from cdna.cli.program import Commands, Examples, lazy_group, run_program
 from rocm_guide import __version__
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 
 __all__ = ["COMMANDS", "NEEDS", "PLACES", "app", "examples", "main"]
 
 # name -> (module in this folder, what it does)
 COMMANDS = {
-    "list": ("course.command", "The notebooks, with measured time and memory."),
+    "list": ("notebooks", "The notebooks, with measured time and memory."),
     "run": ("course.command", "Execute notebooks and write them with a report."),
-    "lab": ("course.command", "Open the notebooks in JupyterLab."),
+    "lab": ("notebooks", "Open the notebooks in JupyterLab."),
     "store": ("course.command", "Re-execute notebooks and keep their outputs in the repository."),
     "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
     "copy": ("copy", "Print one helper as a file that works on its own."),
@@ -64,9 +64,9 @@ _COMPLETE = "_ROCM_GUIDE_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
-# The same with the whole names of the modules; two of them are the toolkit's.
+# The same with the whole names of the modules; some are the toolkit's, or a clone's.
 PLACES: Commands = {
-    name: (module if module.startswith("cdna.") else f"rocm_guide.cli.{module}", words)
+    name: (module if module.startswith(("cdna.", "course.")) else f"rocm_guide.cli.{module}", words)
     for name, (module, words) in COMMANDS.items()
 }
 
@@ -128,10 +128,16 @@ def main() -> None:
         from typer.completion import completion_init
 
         completion_init()
-    from rocm_guide.installation import missing_library
+    from rocm_guide.common.installation import missing_library
 
     called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
-    run_program(app, "rocm-guide", lambda error: missing_library(error, NEEDS.get(called, ())))
+
+    def explain(error: ImportError) -> str | None:
+        if (error.name or "").partition(".")[0] == "course":
+            return f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb"
+        return missing_library(error, NEEDS.get(called, ()))
+
+    run_program(app, "rocm-guide", explain)
 
 
 if __name__ == "__main__":

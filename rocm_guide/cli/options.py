@@ -10,8 +10,8 @@ __all__ = ["helper_names", "kernel_names", "model_names", "notebook_numbers"]
 
 def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
     """Numbers of the notebooks, with their topics; from the names of the files alone."""
-    from rocm_guide.base import GuideError
-    from rocm_guide.course.lessons import notebooks_folder
+    from rocm_guide.cli.lessons import notebooks_folder
+    from rocm_guide.common.base import GuideError
 
     try:
         names = sorted(p.stem for p in notebooks_folder().glob("[0-9][0-9]_*.ipynb"))
@@ -22,8 +22,8 @@ def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
 
 def helper_names(incomplete: str) -> list[str]:
     """Names that `rocm-guide copy` takes. Modules until one is chosen, then its names: one file is read, not all."""
-    from rocm_guide.base import package_folder
-    from rocm_guide.copying.scan import TOOLKIT, toolkit_folder
+    from rocm_guide.cli.copying.scan import TOOLKIT, toolkit_folder
+    from rocm_guide.common.base import package_folder
 
     if incomplete.startswith(TOOLKIT):
         return [f"{TOOLKIT}.{n}" for n in _names_in(toolkit_folder(), incomplete.removeprefix(TOOLKIT).lstrip("."))]
@@ -63,7 +63,7 @@ def _public_names(file: Path, module: str) -> list[str]:
 
 def model_names(incomplete: str) -> list[str]:
     """Shapes that ship with the guide, with and without ``random:``; a folder or a hub id is typed by hand."""
-    from rocm_guide.zoo.shapes import SHAPES
+    from rocm_guide.models.shapes import SHAPES
 
     return [n for s in SHAPES for n in (s, f"random:{s}") if n.startswith(incomplete)]
 

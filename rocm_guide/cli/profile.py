@@ -12,10 +12,10 @@ import typer
 
 from cdna.cli.options import JSON, Top, choice, out_file
 from cdna.cli.output import say, working
-from rocm_guide.base import shown
+from rocm_guide.common.base import shown
 
 if TYPE_CHECKING:
-    from rocm_guide.profiling.torch_trace.summary import TraceSummary
+    from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary
 
 __all__ = ["app"]
 
@@ -40,9 +40,9 @@ def profile(
     """
     import sys
 
-    from rocm_guide.profiling.torch_trace.guard import NestedProfilerError, only_profiler
-    from rocm_guide.profiling.torch_trace.recording import record_block
-    from rocm_guide.profiling.torch_trace.summary import summarize
+    from rocm_guide.observe.profiling.torch_trace.guard import NestedProfilerError, only_profiler
+    from rocm_guide.observe.profiling.torch_trace.recording import record_block
+    from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     before, code, there = (sys.argv, sys.path[:]), 0, out.exists()
     first = Path.cwd() if module else Path(script).resolve().parent
@@ -79,7 +79,7 @@ def _run(script: str, module: bool) -> None:
 
 
 def _script_file(script: str) -> str:
-    from rocm_guide.base import GuideError
+    from rocm_guide.common.base import GuideError
 
     if not Path(script).is_file():
         module = ".".join(Path(script).with_suffix("").parts)
@@ -92,7 +92,7 @@ def _module_file(name: str) -> str:
     """The file that ``python -m name`` runs."""
     from importlib.util import find_spec
 
-    from rocm_guide.base import GuideError
+    from rocm_guide.common.base import GuideError
 
     try:
         spec = find_spec(name)
@@ -125,7 +125,7 @@ def summary(
     as_json: JSON = False,
 ) -> None:
     """Where the time went: slices, kernels, idle gaps, and whether the CPU is the bottleneck."""
-    from rocm_guide.profiling.torch_trace.summary import summarize
+    from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     with working(f"reading {file.name}"):
         found = summarize(file)
@@ -162,8 +162,8 @@ def compare(
     as_json: JSON = False,
 ) -> None:
     """Profile A against profile B, per step, the largest difference first."""
-    from rocm_guide.profiling.torch_trace.summary import compare_traces as difference
-    from rocm_guide.profiling.torch_trace.summary import summarize
+    from rocm_guide.observe.profiling.torch_trace.summary import compare_traces as difference
+    from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     with working(f"reading {a.name} and {b.name}"):
         rows = difference(summarize(a), summarize(b), by=by)
@@ -191,7 +191,7 @@ def kernels(
     as_json: JSON = False,
 ) -> None:
     """The longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
-    from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
+    from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
 
     _check_roofline(gpu, dtype)
     with working(f"reading {file.name}"):
@@ -216,7 +216,7 @@ def kernels(
 
 
 def _counter_names(incomplete: str) -> list[str]:
-    from rocm_guide.profiling.amd.counters import COUNTERS
+    from rocm_guide.observe.profiling.amd.counters import COUNTERS
 
     return [name for name in COUNTERS if name.startswith(incomplete)]
 
@@ -229,7 +229,7 @@ def counters(
     as_json: JSON = False,
 ) -> None:
     """Say what hardware counters mean."""
-    from rocm_guide.profiling.amd.counters import COUNTERS, describe_counter
+    from rocm_guide.observe.profiling.amd.counters import COUNTERS, describe_counter
 
     found = {name: describe_counter(name) for name in names or COUNTERS}
     if as_json:

@@ -13,10 +13,10 @@ import typer
 
 from cdna.cli.options import JSON, between, choice, existing_folder, out_file
 from cdna.cli.output import say
-from rocm_guide.base import shown
+from rocm_guide.common.base import shown
 
 if TYPE_CHECKING:
-    from rocm_guide.system.apply import Outcome
+    from rocm_guide.observe.system.apply import Outcome
 
 __all__ = ["app"]
 
@@ -40,8 +40,8 @@ def check(as_json: JSON = False, root: Annotated[Path, _ROOT] = Path("/")) -> No
 
     Exit code 1 if anything is [FAIL], else 0.
     """
-    from rocm_guide.system.audit import check_system
-    from rocm_guide.system.machine import Machine
+    from rocm_guide.observe.system.audit import check_system
+    from rocm_guide.observe.system.machine import Machine
 
     rows = check_system(Machine(root))
     worst = max((r.status for r in rows), key=("OK", "WARN", "FAIL").index)
@@ -80,10 +80,10 @@ def set_(
 
     HIP_FORCE_DEV_KERNARG=1 belongs into your shell, not into a program that ends: ROCm 6.2 and newer do it by default.
     """
-    from rocm_guide.system.apply import apply_settings
-    from rocm_guide.system.machine import Machine
-    from rocm_guide.system.saved import state_path
-    from rocm_guide.system.settings import wanted_settings
+    from rocm_guide.observe.system.apply import apply_settings
+    from rocm_guide.observe.system.machine import Machine
+    from rocm_guide.observe.system.saved import state_path
+    from rocm_guide.observe.system.settings import wanted_settings
 
     machine = Machine(root)
     settings = wanted_settings(
@@ -101,10 +101,10 @@ def reset(
     root: Annotated[Path, _ROOT] = Path("/"),
 ) -> None:
     """Put back every value that `set` saved. Exit code 1 if one of them could not be restored."""
-    from rocm_guide.system.apply import reset_settings
-    from rocm_guide.system.machine import Machine
-    from rocm_guide.system.saved import state_path
-    from rocm_guide.system.settings import every_setting
+    from rocm_guide.observe.system.apply import reset_settings
+    from rocm_guide.observe.system.machine import Machine
+    from rocm_guide.observe.system.saved import state_path
+    from rocm_guide.observe.system.settings import every_setting
 
     machine = Machine(root)
     where = state or state_path(machine)

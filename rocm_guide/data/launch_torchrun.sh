@@ -9,7 +9,7 @@
 # GPUS     processes on each machine, one for each GPU
 # OUTPUT   a folder that all machines see: checkpoints are read back from it after a machine was lost
 # If machines do not find each other, name their network card: export NCCL_SOCKET_IFNAME=… GLOO_SOCKET_IFNAME=…
-# What follows goes to the training program (see: python3 -m rocm_guide.distributed.elastic --help).
+# What follows goes to the training program (see: python3 -m rocm_guide.finetune.elastic --help).
 set -euo pipefail
 
 : "${FIRST:?set FIRST to the name of the first machine}"
@@ -26,4 +26,4 @@ exec "${PYTHON:-python3}" -m torch.distributed.run \
   --rdzv-endpoint="$FIRST:${PORT:-29500}" \
   --rdzv-id="${RUN_ID:-rocm-guide}" \
   --rdzv-conf=last_call_timeout=15,keep_alive_interval=2,keep_alive_max_attempt=5 \
-  -m rocm_guide.distributed.elastic --output "$OUTPUT" "$@"
+  -m rocm_guide.finetune.elastic --output "$OUTPUT" "$@"

@@ -18,7 +18,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.base import face
+from rocm_guide.common.base import face
 
 if TYPE_CHECKING:
     from rocm_guide.dojo.catalogue import PUZZLES

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdna.kernel_source import SourceError, pack_objects
-from rocm_guide.checks import Check
+from rocm_guide.common.checks import Check
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.judge import Verdict
 from rocm_guide.dojo.listings import LISTINGS, check_listing
@@ -79,7 +79,7 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     import torch
     from triton.compiler.errors import CompilationError
 
-    from rocm_guide.device import time_call
+    from rocm_guide.common.device import time_call
 
     if not torch.cuda.is_available():
         return []

@@ -18,7 +18,7 @@ import numpy as np
 from cdna.run import run
 from cdna.run.errors import RunError
 from cdna.run.session import Result
-from rocm_guide.checks import Check
+from rocm_guide.common.checks import Check
 from rocm_guide.dojo.puzzle import DojoError
 
 __all__ = ["LISTINGS", "ListingPuzzle", "check_listing"]

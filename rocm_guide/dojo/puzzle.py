@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 
 __all__ = ["Case", "DojoError", "Expect", "Puzzle", "rows_far_apart"]
 

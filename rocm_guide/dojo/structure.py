@@ -10,8 +10,8 @@ from typing import Any
 from cdna.compile_errors import explain_compile_error, foreign_assembly
 from cdna.dry_run.driver import dry_run
 from cdna.dry_run.recorder import Launch
-from rocm_guide.base import GuideError
-from rocm_guide.checks import Check
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.checks import Check
 from rocm_guide.dojo.puzzle import Expect, Puzzle
 
 __all__ = ["check_structure"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 
 __all__ = ["CACHE_BYTES", "LAYERS", "check_cache_tokens", "check_join", "check_mla_tile", "matrix_work"]

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from rocm_guide.ck.grid import launch
-from rocm_guide.ck.instance import BYTES, GemmInstance, Problem
-from rocm_guide.ck.presets import PRESETS
-from rocm_guide.ck.rules import check
 from rocm_guide.exercises.common import say
+from rocm_guide.tune.ck.grid import launch
+from rocm_guide.tune.ck.instance import BYTES, GemmInstance, Problem
+from rocm_guide.tune.ck.presets import PRESETS
+from rocm_guide.tune.ck.rules import check
 
 __all__ = ["check_instance", "check_lds", "check_loads"]
 

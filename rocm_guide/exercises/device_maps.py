@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
-from rocm_guide.memory.planner import fit
-from rocm_guide.memory.work import Workload
-from rocm_guide.placement.planner import plan_placement
-from rocm_guide.placement.schedules import busy_share, pipeline_schedule
-from rocm_guide.zoo.load import meta_model
-from rocm_guide.zoo.shapes import config_of
+from rocm_guide.models.load import meta_model
+from rocm_guide.models.memory_planner import fit
+from rocm_guide.models.pipeline_schedules import busy_share, pipeline_schedule
+from rocm_guide.models.placement import plan_placement
+from rocm_guide.models.shapes import config_of
+from rocm_guide.models.work import Workload
 
 __all__ = ["check_busy", "check_map", "check_mi300x"]
 

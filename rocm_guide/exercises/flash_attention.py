@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocm_guide.attention.cost import visible_tiles
 from rocm_guide.exercises.common import first_line, say
+from rocm_guide.tune.attention.cost import visible_tiles
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 
 __all__ = ["check_busy", "check_skinny", "check_touch"]

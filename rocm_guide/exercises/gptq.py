@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import first_line, say
-from rocm_guide.quantization.budget import serving_bytes
-from rocm_guide.quantization.grid import bits_per_weight, round_to_nearest
+from rocm_guide.quantize.budget import serving_bytes
+from rocm_guide.quantize.grid import bits_per_weight, round_to_nearest
 
 __all__ = ["check_codes", "check_order", "check_size"]
 

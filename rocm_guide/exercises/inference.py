@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.exercises.common import say
-from rocm_guide.inference.cost import kv_cache_bytes
-from rocm_guide.zoo.shapes import config_of
+from rocm_guide.models.shapes import config_of
+from rocm_guide.serve.generate_cost import kv_cache_bytes
 
 if TYPE_CHECKING:
     import torch

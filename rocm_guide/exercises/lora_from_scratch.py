@@ -9,10 +9,10 @@ import torch
 
 from cdna.predict.specs import gpu
 from rocm_guide.exercises.common import say
-from rocm_guide.memory.states import training_state_bytes
-from rocm_guide.training.lora import LoRALinear
-from rocm_guide.zoo.shapes import config_of
-from rocm_guide.zoo.sizes import LORA_TARGETS, lora_parameters
+from rocm_guide.finetune.lora import LoRALinear
+from rocm_guide.models.shapes import config_of
+from rocm_guide.models.sizes import LORA_TARGETS, lora_parameters
+from rocm_guide.models.states import training_state_bytes
 
 __all__ = ["check_all_linear", "check_largest_rank", "check_merge"]
 

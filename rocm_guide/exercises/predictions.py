@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from numbers import Real
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 
 __all__ = ["Predictions"]
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 
 __all__ = ["check_floor", "check_merge", "check_tile"]

@@ -83,8 +83,8 @@ def check_cards(cards: int) -> bool:
     [HINT] 2: room for 86 texts of 8,192 tokens; look at the table's row for more GPUs
     False
     """
-    from rocm_guide.serving.sizing import size_server
-    from rocm_guide.zoo.shapes import SHAPES
+    from rocm_guide.models.shapes import SHAPES
+    from rocm_guide.serve.sizing import size_server
 
     if cards not in (1, 2, 4, 8):
         return say(False, f"{cards}: 1, 2, 4 or 8, so that the 8 KV heads and 64 heads come out even")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from cdna.predict.specs import gpu
 from rocm_guide.exercises.common import say
-from rocm_guide.zoo.data import chat
+from rocm_guide.models.course_data import chat
 
 __all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]
 

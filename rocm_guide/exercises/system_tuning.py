@@ -13,7 +13,7 @@ __all__ = ["check_machine", "check_partition", "check_saving"]
 
 def check_machine(machine: Any) -> bool:
     """Exercise 1: a machine on which no check warns."""
-    from rocm_guide.system.audit import check_system
+    from rocm_guide.observe.system.audit import check_system
 
     rows = check_system(machine)
     bad = [r for r in rows if r.status != "OK"]

@@ -20,7 +20,7 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
     """
     import torch
 
-    from rocm_guide.compilation.decoder import count_compilation
+    from rocm_guide.tune.compilation.decoder import count_compilation
 
     for name, dynamic in (("dynamic=False", False), ("dynamic=True", True), ("dynamic=None", None)):
         if name not in answers:
@@ -76,7 +76,7 @@ def check_fusion(kernels: int) -> bool:
     """
     import torch
 
-    from rocm_guide.compilation.inductor import extract_kernels, inductor_code
+    from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code
 
     x = torch.empty(512, 1024, dtype=torch.bfloat16, device="meta")
     code = inductor_code(lambda a, b, c: torch.softmax(a + b, -1) * torch.sigmoid(c), [x, x, x])

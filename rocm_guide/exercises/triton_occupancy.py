@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cdna.occupancy import occupancy
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 
 __all__ = ["KERNEL", "check_formula", "check_registers_to_save", "check_rescue"]

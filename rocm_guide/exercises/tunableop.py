@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from rocm_guide.exercises.common import say
-from rocm_guide.tunableop.files import TuningFile, parse_text
-from rocm_guide.tunableop.gemm import TunableFileError, parse_gemm
-from rocm_guide.tunableop.planner import plan_model
+from rocm_guide.tune.tunableop.files import TuningFile, parse_text
+from rocm_guide.tune.tunableop.gemm import TunableFileError, parse_gemm
+from rocm_guide.tune.tunableop.planner import plan_model
 
 __all__ = ["LEFT", "RIGHT", "check_line", "check_merged", "check_settings"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_guide.base import GuideError, own_folder, read_regular, shown, write_text
+from rocm_guide.common.base import GuideError, own_folder, read_regular, shown, write_text
 from rocm_guide.hub.devices import Device
 
 __all__ = ["Answer", "Assignments", "HubError"]

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from rocm_guide.system.machine import Machine
+from rocm_guide.observe.system.machine import Machine
 
 __all__ = ["Device", "list_devices"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_guide.base import GuideError, read_regular, shown, write_bytes, write_text
+from rocm_guide.common.base import GuideError, read_regular, shown, write_bytes, write_text
 
 __all__ = ["HandedOut", "hand_out"]
 

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from rocm_guide.base import GuideError, shown, write_text
+from rocm_guide.common.base import GuideError, shown, write_text
 
 __all__ = ["write_kernel"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 
 __all__ = ["Partition", "partition_of", "partition_table"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocm_guide.hub.partitions import partition_of
-from rocm_guide.system.machine import Machine
+from rocm_guide.observe.system.machine import Machine
 
 __all__ = ["pretend_hub_machine"]
 

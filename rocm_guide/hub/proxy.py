@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocm_guide.base import GuideError, shown, whole_file
+from rocm_guide.common.base import GuideError, shown, whole_file
 
 __all__ = ["install_proxy", "proxy_command", "proxy_version"]
 

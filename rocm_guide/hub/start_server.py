@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_guide.base import GuideError, cache_folder
+from rocm_guide.common.base import GuideError, cache_folder
 from rocm_guide.hub.handout import hand_out
 from rocm_guide.hub.models import copy_models
 

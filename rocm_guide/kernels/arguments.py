@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 
 if TYPE_CHECKING:
     import torch

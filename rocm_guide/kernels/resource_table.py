@@ -13,7 +13,7 @@ from dataclasses import asdict, astuple, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 
-from rocm_guide.base import GuideError, package_folder, write_text
+from rocm_guide.common.base import GuideError, package_folder, write_text
 
 __all__ = ["KernelRow", "TableError", "compare_rows", "find_module", "kernel_modules", "read_rows", "write_rows"]
 

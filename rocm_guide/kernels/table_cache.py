@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import cdna
-from rocm_guide.base import GuideError, cache_folder, check_private, own_folder, package_folder, write_text
-from rocm_guide.host import cores, memory_available
+from rocm_guide.common.base import GuideError, cache_folder, check_private, own_folder, package_folder, write_text
+from rocm_guide.common.host import cores, memory_available
 from rocm_guide.kernels.resource_table import (
     KernelRow,
     TableError,

@@ -157,7 +157,7 @@ def test_every_family_and_both_spellings_of_a_shape(run, model: str) -> None:
 
 
 def test_a_quantised_folder_and_one_with_code_of_its_own(run, tmp_path: Path) -> None:
-    from rocm_guide.zoo.shapes import SHAPES
+    from rocm_guide.models.shapes import SHAPES
 
     fields = {**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
     (tmp_path / "config.json").write_text(json.dumps(fields))
@@ -179,7 +179,7 @@ def test_a_plan_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    from rocm_guide.zoo.shapes import SHAPES
+    from rocm_guide.models.shapes import SHAPES
 
     (tmp_path / "config.json").write_text(json.dumps(SHAPES["mixtral-8x7b"]))
     code = (

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from course.command import prepare
 from rocm_guide import __version__
-from rocm_guide.cli.course.command import prepare
 from rocm_guide.cli.main import PLACES
 
 COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
@@ -93,8 +93,8 @@ def test_doctor_fails_with_exit_code_1(tmp_path):
 
 
 def test_copy_prints_or_writes(tmp_path):
-    printed = cli("copy", "base.write_text").stdout
-    done = cli("copy", "base.write_text", "--out", str(tmp_path / "new" / "w.py"))
+    printed = cli("copy", "common.base.write_text").stdout
+    done = cli("copy", "common.base.write_text", "--out", str(tmp_path / "new" / "w.py"))
     assert done.returncode == 0 and (tmp_path / "new" / "w.py").read_text() == printed
     assert "base.write_text\n" in cli("copy", "--list").stdout
     assert cli("copy").returncode == 2

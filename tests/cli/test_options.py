@@ -12,7 +12,7 @@ import typer
 
 import rocm_guide
 from cdna.cli.options import between, out_file, out_folder
-from rocm_guide.cli.course.command import prepare, resume_line
+from course.command import prepare, resume_line
 from rocm_guide.cli.main import COMMANDS
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -42,10 +42,10 @@ BAD = [
     ("doctor --timeout nan", "nan: give a number"),
     ("copy", "no helper named"),
     ("copy ../../etc/passwd", "../../etc/passwd"),
-    ("copy base.nothing", "base.nothing"),
-    ("copy base.write_text --out ''", "no file named"),
-    ("copy base.write_text --out folder", "folder is a folder"),
-    ("copy base.write_text --out file.txt/x", "is a file"),
+    ("copy common.base.nothing", "common.base.nothing"),
+    ("copy common.base.write_text --out ''", "no file named"),
+    ("copy common.base.write_text --out folder", "folder is a folder"),
+    ("copy common.base.write_text --out file.txt/x", "is a file"),
     ("launch pbs", "'pbs'"),
     ("launch slurm --nodes 0", "nodes='0'"),
     ("launch slurm --nodes 1:2", "nodes='1:2'"),

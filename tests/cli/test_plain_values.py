@@ -85,7 +85,12 @@ def test_as_typer_reads_it(words):
 
 
 def test_usual_calls_do_without_pydantic():
-    calls = [["list"], ["copy", "base.shown"], ["fit", "llama-3-8b", "--count", "2"], ["trace", "counters", "SQ_WAVES"]]
+    calls = [
+        ["list"],
+        ["copy", "common.base.shown"],
+        ["fit", "llama-3-8b", "--count", "2"],
+        ["trace", "counters", "SQ_WAVES"],
+    ]
     code = "import io, sys\nfrom rocm_guide.cli.main import main\nsys.argv = ['rocm-guide', *sys.argv[1:]]\n"
     code += "sys.stdout = io.StringIO()\ntry:\n    main()\nexcept SystemExit as e:\n    assert e.code == 0, e.code\n"
     code += "assert 'typer' in sys.modules and not {'pydantic', 'rich.console'} & set(sys.modules)\n"

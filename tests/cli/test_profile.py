@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.debugging.faults.agent_log import read_report
-from rocm_guide.debugging.faults.code_objects import find_objdump, saved_name
-from rocm_guide.profiling.torch_trace.summary import summarize
+from rocm_guide.observe.debugging.faults.agent_log import read_report
+from rocm_guide.observe.debugging.faults.code_objects import find_objdump, saved_name
+from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 PROFILING = Path(__file__).parents[2] / "notebooks" / "recorded"

@@ -14,7 +14,7 @@ import rocm_guide
 from cdna.cli.program import find_command
 from rocm_guide.cli.main import COMMANDS, NEEDS, PLACES, examples, main
 from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
-from rocm_guide.installation import install_fix, missing_library
+from rocm_guide.common.installation import install_fix, missing_library
 
 ROOT = Path(rocm_guide.__file__).parents[1]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -26,7 +26,7 @@ LIGHT = [
     "--help",
     "--version",
     "list",
-    "copy base.write_text",
+    "copy common.base.write_text",
     "copy --list",
     "launch slurm --nodes 4 -- train.py",
     f"faults log {SAMPLES / 'debugging/dmesg.txt'}",
@@ -94,7 +94,7 @@ def test_light_commands_import_no_heavy_library():
 
 def test_doctor_and_check_import_no_torch_where_there_is_no_gpu():
     commands = ["doctor", f"tunable check {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}"]
-    without = "from rocm_guide import host\nfrom rocm_guide.doctor import software\n"
+    without = "from rocm_guide import host\nfrom rocm_guide.observe.doctor import software\n"
     without += "host.gpu_possible = software.gpu_possible = lambda: False\n"
     for words, code, err, heavy in in_one_process(commands, ROOT, without):
         assert not {"torch", "pydantic", "rich"} & {*heavy} and isinstance(code, int), (words, code, err)
@@ -127,7 +127,7 @@ def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
 
 
 def test_the_fix_in_a_clone_and_for_a_wheel(monkeypatch):
-    from rocm_guide import installation
+    from rocm_guide.common import installation
 
     assert install_fix(["torch"]).startswith('pip install -e ./cdna -e ".[course]" in ')
     monkeypatch.setattr(installation, "clone_folder", lambda: None)
@@ -140,7 +140,7 @@ def test_the_fix_in_a_clone_and_for_a_wheel(monkeypatch):
     assert "pip install" not in part and "yaml" in part
     broken = missing_library(ImportError("libtorch.so: cannot open shared object file", name="torch"), ["torch"])
     assert "cannot be imported (libtorch.so" in broken
-    assert missing_library(ImportError("x", name="rocm_guide.base")) is None
+    assert missing_library(ImportError("x", name="rocm_guide.common.base")) is None
     assert set(NEEDS) <= set(COMMANDS)
 
 
@@ -198,7 +198,7 @@ def test_completion_for_bash():
     assert "complete -o default -F _rocm_guide_completion rocm-guide" in shown.stdout
     assert set(complete("rocm-guide l")) == {"list", "lab", "launch"}
     assert complete("rocm-guide run 0")[:2] == ["00", "01"]
-    assert "base.write_text" in complete("rocm-guide copy base.w")
+    assert "common.base.write_text" in complete("rocm-guide copy common.base.w")
     assert complete("rocm-guide launch s") == ["slurm"]
     assert "random:llama-3-70b" in complete("rocm-guide tunable plan random:llama-3")
 
@@ -206,7 +206,7 @@ def test_completion_for_bash():
 def test_completion_offers_what_commands_take(monkeypatch, tmp_path):
     assert ("02", "lora fine tuning") in notebook_numbers("0")
     assert "cdna.occupancy.occupancy" in helper_names("cdna.occupancy.") and "cdna." in helper_names("cd")
-    assert "base.write_text" in helper_names("ba") and helper_names("nothing.") == []
+    assert "common.base.write_text" in helper_names("common.ba") and helper_names("nothing.") == []
     assert "kernels.softmax.softmax" in helper_names("kernels.softmax.s") and "softmax" in kernel_names("soft")
     assert "llama-3-70b" in model_names("llama-3-7")
     monkeypatch.chdir(tmp_path)
@@ -267,9 +267,9 @@ def test_json_of_tunable_files_holds_the_warnings(tmp_path, capsys, monkeypatch)
     assert json.loads(guide("missing", wanted, twice, "--json").out)["untuned"] == [f"{line}1"]
 
     torch = pytest.importorskip("torch")
-    from rocm_guide import host
-    from rocm_guide.tunableop import tuning
-    from rocm_guide.tunableop.files import read_file
+    from rocm_guide.common import host
+    from rocm_guide.tune.tunableop import tuning
+    from rocm_guide.tune.tunableop.files import read_file
 
     monkeypatch.setattr(host, "gpu_possible", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.course.lessons import catalogue, cell_source
+from rocm_guide.cli.lessons import catalogue, cell_source
 from tests.in_turn import in_turn
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_the_wheel_carries_every_notebook_and_data_file(wheel):
     [
         (["doctor"], "[OK]"),
         (["list"], "Start here"),
-        (["copy", "tunableop.plan"], "def plan("),
+        (["copy", "tune.tunableop.plan"], "def plan("),
         (["fit", "llama-2-7b"], "llama-2-7b"),
         (
             [
@@ -148,7 +148,9 @@ def test_what_a_notebook_reads_is_in_the_wheel(wheel, lesson):
     for index, cell in enumerate(json.loads(lesson.path.read_text(encoding="utf-8"))["cells"]):
         source = cell_source(cell) if cell["cell_type"] == "code" else ""
         beside = re.search(r"rocm_guide\.__file__|benchmarks/results|\.\./benchmarks", source)
-        assert not beside, f"cell {index} reads beside the package ({beside[0]}): use rocm_guide.profiling.recorded"
+        assert not beside, (
+            f"cell {index} reads beside the package ({beside[0]}): use rocm_guide.observe.profiling.recorded"
+        )
 
 
 def test_the_library_looks_beside_itself_for_no_file():
@@ -172,11 +174,11 @@ def test_the_links_lead_where_the_wheel_has_folders():
 
 
 def test_libraries_of_their_own_folder_are_not_put_beside_the_package(cli):
-    code = "from rocm_guide.doctor.own_folders import OWN_FOLDERS as o\nimport sys\nsys.prefix = '/nowhere'\n"
+    code = "from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS as o\nimport sys\nsys.prefix = '/nowhere'\n"
     code += "f = o['quantization']\nprint(f.path)\nprint(f.fix)"
     path, fix = cli(code=code).stdout.splitlines()
     assert not path.startswith(str(cli.place)) and Path(path).name.startswith("quantization-")
-    assert fix == "run python -m rocm_guide.doctor.own_folders quantization", "no make where there is no clone"
+    assert fix == "run python -m rocm_guide.observe.doctor.own_folders quantization", "no make where there is no clone"
 
 
 @pytest.mark.slow
@@ -197,7 +199,7 @@ def test_notebooks_of_the_wheel_run_in_an_empty_folder(cli, pair, tmp_path):
 
 
 def test_without_notebooks_the_line_says_where_to_get_them(cli, tmp_path):
-    code = "import rocm_guide.course.lessons as c\nfrom pathlib import Path\n"
+    code = "import rocm_guide.cli.lessons as c\nfrom pathlib import Path\n"
     code += f"c.package_folder = lambda: Path({str(tmp_path / 'rocm_guide')!r})\n"
     code += "try: c.notebooks_folder()\nexcept c.GuideError as e: print(e)"
     said = cli(code=code).stdout

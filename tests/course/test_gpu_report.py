@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError
-from rocm_guide.course import gpu_report
-from rocm_guide.course.gpu_report import changed_since, code_hash, merge_gpu_report, read_gpu_report
-from rocm_guide.course.lessons import catalogue, read_notebook
-from rocm_guide.course.memory_meter import MemoryMeter, gpu_memory
-from rocm_guide.course.worker import failure_of
+from course import gpu_report
+from course.gpu_report import changed_since, code_hash, merge_gpu_report, read_gpu_report
+from course.memory_meter import MemoryMeter, gpu_memory
+from course.worker import failure_of
+from rocm_guide.cli.lessons import catalogue, read_notebook
+from rocm_guide.common.base import GuideError
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "benchmarks/results/course_on_gpu.json"

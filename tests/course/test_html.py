@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from rocm_guide.course.html import math_to_markup, to_html
+from course.html import math_to_markup, to_html
 
 
 @pytest.mark.parametrize(

@@ -5,44 +5,44 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError
-from rocm_guide.copying.names import public_helpers
-from rocm_guide.course.introductions import introduced_in, introductions, notebook_of
+from rocm_guide.cli.copying.names import public_helpers
+from rocm_guide.cli.introductions import introduced_in, introductions, notebook_of
+from rocm_guide.common.base import GuideError
 
 COURSE = Path(__file__).parents[2] / "notebooks"
 
 
 def test_helpers_of_the_course():
     found = introductions(COURSE)
-    assert notebook_of("tunableop.planner.plan", found) == "11 (tunableop)"
-    assert notebook_of("zoo.load.load_model", found) == "00 (start_here)"
+    assert notebook_of("tune.tunableop.planner.plan", found) == "11 (tunableop)"
+    assert notebook_of("models.load.load_model", found) == "00 (start_here)"
     assert notebook_of("cdna.elf.msgpack.decode", found) == ""
     introduced = [name for name in public_helpers() if notebook_of(name, found)]
     assert len(introduced) > 250
-    assert introduced_in("tunableop.planner.plan", COURSE) == "11 (tunableop)"
+    assert introduced_in("tune.tunableop.planner.plan", COURSE) == "11 (tunableop)"
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "from rocm_guide.zoo.load import (\n    load_model as load,\n    tokenizer,\n)",
-        "from rocm_guide.zoo import load_model",
-        "from rocm_guide.zoo import load\nload.load_model('tiny')",
-        "import rocm_guide.zoo.load as zoo\nzoo.load_model('tiny')",
-        "%matplotlib inline\n!ls\ndef f():\n    from rocm_guide.zoo.load import load_model",
+        "from rocm_guide.models.load import (\n    load_model as load,\n    tokenizer,\n)",
+        "from rocm_guide.models import load_model",
+        "from rocm_guide.models import load\nload.load_model('tiny')",
+        "import rocm_guide.models.load as zoo\nzoo.load_model('tiny')",
+        "%matplotlib inline\n!ls\ndef f():\n    from rocm_guide.models.load import load_model",
     ],
 )
 def test_ways_to_import(make_notebook, code):
-    make_notebook("03_first", "import torch  # rocm_guide.zoo.load.load_model")
-    make_notebook("07_later", "from rocm_guide.zoo.load import load_model")
+    make_notebook("03_first", "import torch  # rocm_guide.models.load.load_model")
+    make_notebook("07_later", "from rocm_guide.models.load import load_model")
     path = make_notebook("05_this", code)
-    assert introduced_in("rocm_guide.zoo.load.load_model", path.parent) == "05 (this)"
-    assert introduced_in("zoo.load.load_data", path.parent) == ""
+    assert introduced_in("rocm_guide.models.load.load_model", path.parent) == "05 (this)"
+    assert introduced_in("models.load.load_data", path.parent) == ""
 
 
 def test_a_module_imported_in_an_earlier_cell_counts(make_notebook):
-    path = make_notebook("05_this", "from rocm_guide.zoo import load", "load.load_model('tiny')")
-    assert introduced_in("zoo.load.load_model", path.parent) == "05 (this)"
+    path = make_notebook("05_this", "from rocm_guide.models import load", "load.load_model('tiny')")
+    assert introduced_in("models.load.load_model", path.parent) == "05 (this)"
 
 
 def test_a_cell_that_is_not_python_is_named(make_notebook):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError
-from rocm_guide.course.lessons import catalogue, find_lessons, notebooks_folder, read_notebook, source_hash
-from rocm_guide.course.parameters import parameters_for, parameters_of
+from course.parameters import parameters_for, parameters_of
+from rocm_guide.cli.lessons import catalogue, find_lessons, notebooks_folder, read_notebook, source_hash
+from rocm_guide.common.base import GuideError
 
 COURSE = Path(__file__).parents[2] / "notebooks"
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rocm_guide.course.lessons import source_hash
-from rocm_guide.course.lint import lint_notebook, main
+from course.lint import lint_notebook, main
+from rocm_guide.cli.lessons import source_hash
 
 FIRST = """# 07 · Title
 
@@ -42,7 +42,7 @@ def text(source):
 
 def good():
     """A notebook that keeps every rule."""
-    cells = [text(FIRST), code("from rocm_guide.doctor.diagnosis import preflight\npreflight()", 1)]
+    cells = [text(FIRST), code("from rocm_guide.observe.doctor.diagnosis import preflight\npreflight()", 1)]
     cells += [code("SCALE = 'auto'\nRANK = 4", 2, ["parameters"]), code("print(SCALE)\nassert RANK > 0", 3)]
     cells += [text("One idea after another, told in a whole sentence for the reader.") for _ in range(18)]
     cells += [text("## Summary\nDone."), text("## Exercises\nThree of them.")]
@@ -185,5 +185,5 @@ def test_exit_codes(tmp_path, capsys):
 
 def test_as_a_command(tmp_path):
     errors(good(), tmp_path)
-    command = [sys.executable, "-m", "rocm_guide.course.lint", str(tmp_path / "07_topic.ipynb")]
+    command = [sys.executable, "-m", "course.lint", str(tmp_path / "07_topic.ipynb")]
     assert subprocess.run(command).returncode == 0

@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rocm_guide.base import GuideError
-from rocm_guide.course.cpu_time import busy_note, cpu_time
-from rocm_guide.course.lessons import catalogue
-from rocm_guide.course.pool import Job, Pool, child_environment
-from rocm_guide.course.run import run_course
-from rocm_guide.zoo.load import load_model
+from course.cpu_time import busy_note, cpu_time
+from course.pool import Job, Pool, child_environment
+from course.run import run_course
+from rocm_guide.cli.lessons import catalogue
+from rocm_guide.common.base import GuideError
+from rocm_guide.models.load import load_model
 
 COMMAND = [sys.executable, "-m", "rocm_guide.cli.main"]
 
@@ -115,9 +115,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(make_notebook, tmp_path, a
 
 @pytest.mark.slow
 def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
-    code = (
-        "from rocm_guide.doctor import PreflightError\nraise PreflightError(f'MODEL={MODEL}: no such model; use tiny')"
-    )
+    code = "from rocm_guide.observe.doctor import PreflightError\n"
+    code += "raise PreflightError(f'MODEL={MODEL}: no such model; use tiny')"
     folder = make_notebook("01_good", code, parameters="MODEL = 'tiny'").parent
     done = cli("run", "--notebooks", folder, "--out", tmp_path / "out", "-p", "MODEL", "nobody/nothing")
     assert done.returncode == 2
@@ -130,8 +129,8 @@ def test_a_refusal_inside_a_notebook_is_exit_code_2(make_notebook, tmp_path):
 @pytest.mark.slow
 def test_a_wrong_model_or_data_set_is_one_line_with_its_fix(make_notebook, tmp_path):
     # A model and a data set in notebooks; what else can be wrong with a name is refused by the same functions here.
-    model = "from rocm_guide.zoo.load import load_model\nload_model(MODEL)"
-    data = "from rocm_guide.zoo.load import load_data\nload_data(DATASET)"
+    model = "from rocm_guide.models.load import load_model\nload_model(MODEL)"
+    data = "from rocm_guide.models.load import load_data\nload_data(DATASET)"
     make_notebook("01_hub", model, parameters="MODEL = 'nobody/no-such'\nSCALE = 'auto'")
     folder = make_notebook("02_file", data, parameters="DATASET = 'mine.json'\nSCALE = 'auto'").parent
     env = dict(os.environ, HF_HUB_OFFLINE="1")
@@ -396,7 +395,7 @@ def test_notebooks_share_the_header_that_inductor_precompiles(tmp_path, monkeypa
 def test_a_notebook_that_shares_the_cores_compiles_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
     for nodes, one_thread, wanted in (([], True, "1"), ([], False, None), ([Path("/dev/kfd")], True, None)):
-        monkeypatch.setattr("rocm_guide.course.pool.gpu_nodes", lambda nodes=nodes: nodes)
+        monkeypatch.setattr("course.pool.gpu_nodes", lambda nodes=nodes: nodes)
         env = child_environment(tmp_path, "m", one_thread=one_thread, fresh=True)
         assert env.get("TORCHINDUCTOR_COMPILE_THREADS") == wanted
 
@@ -406,7 +405,7 @@ def test_a_worker_does_not_wait_for_a_library_that_it_does_not_need(tmp_path):
     (tmp_path / "rfc3987_syntax.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
     job = {"notebook": str(tmp_path / "none.ipynb"), "parameters": {}, "cwd": str(tmp_path), "out": "", "html": None}
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    command = [sys.executable, "-m", "rocm_guide.course.worker"]
+    command = [sys.executable, "-m", "course.worker"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=env, text=True, **pipes) as worker:
         worker.stdin.write(json.dumps(job) + "\n")
@@ -420,7 +419,7 @@ def test_memory_of_a_grandchild_counts():
     # In a process of its own: this one may keep children of other tests (inductor's compile workers).
     code = """
 import subprocess, sys
-from rocm_guide.course.memory_meter import MemoryMeter
+from course.memory_meter import MemoryMeter
 inner = "x = bytearray(300 << 20); import time; time.sleep(1)"
 outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
 with MemoryMeter() as meter:

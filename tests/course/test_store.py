@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rocm_guide.course.lessons import catalogue, read_notebook, source_hash
-from rocm_guide.course.store import StoreError, clean_notebook, store_course, update_readme
+from course.store import StoreError, clean_notebook, store_course, update_readme
+from rocm_guide.cli.lessons import catalogue, read_notebook, source_hash
 
 FOLDERS = [("/home/me/guide/notebooks", "."), ("/home/me/guide", ".."), ("/home/me", "~")]
 
@@ -134,7 +134,7 @@ def test_pictures_of_the_readme_come_from_the_notebooks(make_notebook, tmp_path)
 
 
 def test_a_notebook_without_a_place_for_the_measurement_is_refused(make_notebook, monkeypatch):
-    from rocm_guide.course import store as course_store
+    from course import store as course_store
 
     path = make_notebook("01_good", "x = 1")
     nb = read_notebook(path)

@@ -40,7 +40,7 @@ def test_every_stored_picture_has_words_of_its_own_cell(path):
 
 
 def test_kind_title_and_axes_come_from_the_call():
-    source = 'from rocm_guide.plots import bars\nbars({"a": 1}, unit="ms", title="Merged or separate", ax=left)'
+    source = 'from rocm_guide.common.plots import bars\nbars({"a": 1}, unit="ms", title="Merged or separate", ax=left)'
     assert words(source) == ["Bar chart: Merged or separate. Axes: ms."]
 
 
@@ -51,7 +51,7 @@ def test_a_title_may_be_built_and_a_name_may_come_from_an_earlier_cell():
 
 
 def test_a_drawing_of_the_library_is_described_by_its_docstring():
-    (found,) = words("from rocm_guide.schematics import draw_lora\ndraw_lora()")
+    (found,) = words("from rocm_guide.common import draw_lora\ndraw_lora()")
     assert "LoRA trains" in found
 
 

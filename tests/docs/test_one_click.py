@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from course.lint import lint_notebook
 from docs.one_click import OneClickError, main, write_links
 from docs.site.sources import prepared
-from rocm_guide.course.lint import lint_notebook
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("01_lora_from_scratch.ipynb", "20_attention_kernels.ipynb")

@@ -88,7 +88,7 @@ def test_a_small_site_is_whole(small):
     page = (folder / "site/notebooks/99_formulae.html").read_text()
     assert page.count("<math ") == 2 and "<msup><mi>x</mi><mn>2</mn></msup>" in page and "costs $5 or $6" in page
     page = (folder / "site/library/system.html").read_text()
-    assert "<h2>audit" in page and "rocm_guide.system.audit" in page, "short headings, whole addresses"
+    assert "<h2>audit" in page and "rocm_guide.observe.system.audit" in page, "short headings, whole addresses"
     assert "static/site.js" in page and 'data-default-mode="auto"' in page
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cdna.testing import HEAD, run_cell
-from rocm_guide.checks import Check
+from rocm_guide.common.checks import Check
 from rocm_guide.dojo import PUZZLES, DojoError, grade, grading
 from rocm_guide.dojo.grading import Grade
 from rocm_guide.dojo.puzzle import rows_far_apart
@@ -101,7 +101,7 @@ def test_random_numbers_go_where_numbers_are_and_a_page_table_stays(monkeypatch)
     given = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr("rocm_guide.device.time_call", lambda call: SimpleNamespace(median=1e-6))
+    monkeypatch.setattr("rocm_guide.common.device.time_call", lambda call: SimpleNamespace(median=1e-6))
     table = torch.arange(4, dtype=torch.int32)
     puzzle = SimpleNamespace(shape=lambda device: [torch.zeros(4), table, 8], reference=torch.clone)
     (check,) = grading._time_check(lambda *a: given.extend(a), puzzle)

@@ -3,8 +3,8 @@
 
 import pytest
 
-from rocm_guide.ck.presets import PRESETS
 from rocm_guide.exercises.composable_kernel import check_instance, check_lds, check_loads
+from rocm_guide.tune.ck.presets import PRESETS
 
 GOOD = PRESETS["one_wave"].but(
     BlockSize=256,

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from cdna.predict.specs import gpu
-from rocm_guide.base import GuideError
-from rocm_guide.doctor.first_look import SAMPLES, fields_of, tool_output, torch_checks
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.inference import check_cache, check_loop, check_padding
 from rocm_guide.exercises.start_here import STATEMENTS, WEIGHTS_GB, check_fits, check_kinds, check_prompt
-from rocm_guide.zoo.load import meta_model
+from rocm_guide.models.load import meta_model
+from rocm_guide.observe.doctor.first_look import SAMPLES, fields_of, tool_output, torch_checks
 
 KINDS = {"A": "computed", "B": "quoted", "C": "measured", "D": "computed"}
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.predictions import Predictions
 
 

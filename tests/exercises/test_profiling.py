@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.exercises import debugging_faults, profiling, system_tuning
-from rocm_guide.profiling.amd.reader import read_profile, roofline_rows
-from rocm_guide.profiling.torch_trace.summary import summarize
-from rocm_guide.system.apply import apply_settings
-from rocm_guide.system.pretend import pretend_machine
-from rocm_guide.system.settings import wanted_settings
+from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
+from rocm_guide.observe.profiling.torch_trace.summary import summarize
+from rocm_guide.observe.system.apply import apply_settings
+from rocm_guide.observe.system.pretend import pretend_machine
+from rocm_guide.observe.system.settings import wanted_settings
 
 SAMPLES = Path(__file__).parents[2] / "notebooks" / "recorded"
 
@@ -70,7 +70,7 @@ def test_address(capsys):
 
 
 def test_environment(capsys):
-    from rocm_guide.debugging.faults.hunting_env import hunt_environment
+    from rocm_guide.observe.debugging.faults.hunting_env import hunt_environment
 
     assert debugging_faults.check_environment(hunt_environment(agent="lib", save_code="co", precise=True))
     for wrong, hint in (
@@ -84,7 +84,7 @@ def test_environment(capsys):
 
 def test_path(capsys):
     torch = pytest.importorskip("torch")
-    from rocm_guide.debugging.examples import plant_wrong_weight
+    from rocm_guide.observe.debugging.examples import plant_wrong_weight
 
     torch.manual_seed(0)
     model = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Sequential(torch.nn.Linear(4, 4))})

@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from rocm_guide.hub.assign import PATIENCE, Assignments, HubError
 from rocm_guide.hub.devices import list_devices
 from rocm_guide.hub.partitions import partition_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError, package_folder
+from rocm_guide.common.base import GuideError, package_folder
 from rocm_guide.hub import handout
 from rocm_guide.hub.capacity import check_hub, hub_as_dict, learners_that_fit
 from rocm_guide.hub.handout import hand_out

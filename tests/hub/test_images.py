@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.timing import RESULTS
-from rocm_guide.base import write_text
-from rocm_guide.host import host_facts
+from rocm_guide.common.base import write_text
+from rocm_guide.common.host import host_facts
 from tests.hub.images import Builder, bytes_on_disk, why_not
 from tests.hub.learner import Learner
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from benchmarks.hub import in_browser
-from rocm_guide.base import GuideError
+from rocm_guide.common.base import GuideError
 from tests.hub.running_hub import MISSING, Hub
 
 

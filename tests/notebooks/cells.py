@@ -69,7 +69,7 @@ def run_cell(room: types.ModuleType, index: int, source: str) -> None:
 
 def run(nb: dict, parameters: dict) -> dict:
     """Return ``{"status": "ok"}``, or the index of the first cell that failed and what it said."""
-    from rocm_guide.base import GuideError
+    from rocm_guide.common.base import GuideError
 
     room = new_room()
     for index, source in code_cells(nb, parameters):

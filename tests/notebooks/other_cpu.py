@@ -53,7 +53,7 @@ def in_force() -> dict[str, str]:
 
     found = {"PyTorch": torch.backends.cpu.get_cpu_capability().lower()}
     loader = "/lib64/ld-linux-x86-64.so.2"
-    if os.path.exists(loader):
+    if Path(loader).exists():
         text = subprocess.run([loader, "--help"], capture_output=True, text=True).stdout
         levels = [x.split()[0] for x in text.splitlines() if x.strip().startswith("x86-64-v") and "supported" in x]
         found["C library"] = levels[0] if levels else ""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.course.lessons import catalogue, read_notebook
-from rocm_guide.course.lint import lint_notebook
-from rocm_guide.course.run import run_course
-from rocm_guide.course.store import TABLE, course_table, machines, pictures
+from course.lint import lint_notebook
+from course.run import run_course
+from course.store import TABLE, course_table, machines, pictures
+from rocm_guide.cli.lessons import catalogue, read_notebook
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []
@@ -60,7 +60,9 @@ def test_the_thread_is_stored_as_one_run():
     assert list(shown) == ["02", "03", "06", "07", "08", "10", "11", "12"]
     for (earlier, before), (later, now) in pairwise(shown.items()):
         fix = "store them in one call: rocm-guide store 02 03 06 07 08 10 11 12"
-        assert before == {stage: now.get(stage) for stage in before}, f"{later} does not go on with the run of {earlier}; {fix}"
+        assert before == {stage: now.get(stage) for stage in before}, (
+            f"{later} does not go on with the run of {earlier}; {fix}"
+        )
 
 
 @pytest.mark.slow

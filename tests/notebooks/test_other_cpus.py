@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What depends on numbers, on the narrowest code paths that can be forced on this CPU: no AVX, sums in another order."""
+"""What depends on numbers, on the narrowest paths that can be forced on this CPU: no AVX, sums in another order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_kernels_and_exercises(cpu):
     chosen += [
         "cdna/tests/hip/test_cpu_library.py",
         "cdna/tests/hip/test_on_cpu.py",
-        "tests/ck/test_compiled.py::test_the_model_computes_the_product",
+        "tests/tune/ck/test_compiled.py::test_the_model_computes_the_product",
     ]
     some = "not hip or rung or refused or 1000 or conver or arithmetic"  # the rest varies sizes, not arithmetic
     done = run(cpu, "-m", "pytest", "-p", "no:cacheprovider", "-k", some, *chosen)
@@ -56,7 +56,7 @@ def test_kernels_and_exercises(cpu):
 @pytest.mark.notebooks
 @pytest.mark.parametrize("number", ["17", "19", "22"])
 def test_a_notebook_whose_assertions_depend_on_numbers(number, tmp_path):
-    """Row kernels and fused FP8 against float64, HIP built for the oldest CPU; sums of INT8, which saturate without VNNI."""
+    """Row kernels, fused FP8 against float64, HIP built for the oldest CPU; INT8 sums, which saturate without VNNI."""
     done = run("default", "-m", "rocm_guide.cli.main", "run", number, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads((tmp_path / "report.json").read_text())["notebooks"][number]["status"] == "ok"

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.base import GuideError
-from rocm_guide.course.lessons import catalogue, read_notebook
-from rocm_guide.course.parameters import parameters_for, parameters_of
-from rocm_guide.course.pool import child_environment
-from rocm_guide.distributed.resident import start_fork
+from course.parameters import parameters_for, parameters_of
+from course.pool import child_environment
+from rocm_guide.cli.lessons import catalogue, read_notebook
+from rocm_guide.common.base import GuideError
+from rocm_guide.finetune.resident import start_fork
 from tests.in_turn import everything, turn
 from tests.own_data import families, write_layouts
 
@@ -105,7 +105,12 @@ def execute(number: str, given: dict[str, str], folder: Path, notebook: Path | N
     environment = child_environment(folder, "", one_thread=True, models=folder / "runs")
     order = {"notebook": str((notebook or lesson.path).resolve()), "parameters": taken, "environment": environment}
     (folder / "order.json").write_text(json.dumps(order))
-    settings = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/cdna", "MPLBACKEND": "Agg", "TOKENIZERS_PARALLELISM": "false"}
+    settings = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}:{ROOT}/cdna",
+        "MPLBACKEND": "Agg",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     settings |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     settings = {k: v for k, v in settings.items() if not k.startswith("PYTEST_")}
     fork = start_fork(
@@ -152,7 +157,7 @@ def test_what_torchtune_cannot_do_is_said_before_any_work(family, own, tmp_path)
 @pytest.mark.notebooks
 @pytest.mark.parametrize("number", SMOLLM2_TODAY)
 def test_a_notebook_with_a_real_model(number, own, tmp_path):
-    from rocm_guide.zoo import load_model
+    from rocm_guide.models import load_model
 
     try:
         load_model("smollm2")  # into the cache: the notebook's process stays off the network
@@ -180,7 +185,7 @@ def test_the_cell_that_fails_is_named():
     def cell(source, *tags):
         return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
 
-    refusal = "from rocm_guide.base import GuideError\nraise GuideError('N')"
+    refusal = "from rocm_guide.common.base import GuideError\nraise GuideError('N')"
     knobs = [cell("N = 1", "parameters"), {"cell_type": "markdown", "source": "", "metadata": {}}]
     fine = cell("import inspect\ndef f():\n    return N\ninspect.getsource(f)")
     assert run({"cells": [*knobs, fine]}, {}) == {"status": "ok"}

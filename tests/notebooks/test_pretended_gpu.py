@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from rocm_guide.course.lessons import catalogue
+from rocm_guide.cli.lessons import catalogue
 from tests.in_turn import in_turn
 from tests.pretended.left_out import LEFT_OUT, SECONDS, SHRUNK, UNPROVEN
 from tests.pretended.notebook import ROOT, notebook, run_pretended, stale_rows
@@ -72,7 +72,8 @@ def test_what_is_never_run_here():
 def test_what_a_real_gpu_refuses_is_told(tmp_path):
     """One cell for each kind of fault that notebooks had on a GPU; what follows a failed cell is run too."""
     cells = [
-        "import torch\nfrom rocm_guide.device import accelerator, pick_dtype\nassert accelerator().arch == 'gfx942'",
+        "import torch\nfrom rocm_guide.common.device import accelerator, pick_dtype\n"
+        "assert accelerator().arch == 'gfx942'",
         "on_gpu, on_cpu = torch.ones(4, 4, device='cuda', dtype=pick_dtype()), torch.ones(4, 4)",
         "on_gpu + on_cpu",
         "import matplotlib.pyplot as plt\nplt.plot(on_gpu[0])",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What the kernels that a model launches at every step compute, in PyTorch: the interpreter takes seconds for each.
 
-Liger's and the INT8 product are written from what each stores, in the same types; TRL has its own for machines without
-Triton. A test compares each with the interpreter. A launch with an option that is not written here is interpreted.
+Liger's, GPTQModel's and the INT8 product are written from what each stores, in the same types; TRL has its own for
+machines without Triton. A test compares each with the interpreter. A launch with an option that is not written here is
+interpreted.
 """
 
 from __future__ import annotations
@@ -149,6 +150,19 @@ def _int8_operator(a: Arguments) -> bool:
     return True
 
 
+def _gptq_weights(a: Arguments) -> bool:
+    bits, columns = a["bits"], a["out_features"]
+    if bits == 3 or a["pack_bits"] != 32:
+        return False
+    group = a["g_idx_ptr"].long() % a["num_groups"]
+    at = torch.arange(32 // bits, dtype=torch.int32) * bits
+    codes = (a["qweight_ptr"].view(-1, 1, columns) >> at[:, None]) & a["maxq"]  # packed down the rows
+    zeros = (a["qzeros_ptr"].view(a["num_groups"], -1, 1) >> at) & a["maxq"]  # and along them
+    difference = codes.view(-1, columns).float() - zeros.view(-1, columns)[group].float()
+    a["out_ptr"].copy_(difference * a["scales_ptr"].float()[group])
+    return True
+
+
 def _of_trl(name: str) -> Callable[[Arguments], bool]:
     """TRL's own function in PyTorch, which takes a kernel's arguments in their order."""
 
@@ -172,6 +186,7 @@ IN_TORCH: dict[str, Callable[[Arguments], bool]] = {
     "liger_kernel.ops.rope._triton_rope": _rope,
     "liger_kernel.ops.cross_entropy.liger_cross_entropy_kernel": _cross_entropy,
     "liger_kernel.ops.utils.element_mul_kernel": _element_mul,
+    "gptqmodel.nn_modules.triton_utils.dequant.dequant_kernel": _gptq_weights,
     "rocm_guide.kernels.int8.operators.int8_operator_kernel": _int8_operator,
     "trl.kernels.chunked_logprob._forward_kernel": _of_trl("_forward_tile"),
     "trl.kernels.chunked_logprob._backward_kernel": _of_trl("_backward_tile"),

@@ -13,7 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from rocm_guide.device import accelerator, peak_memory, pick_dtype, time_call
+from rocm_guide.common.device import accelerator, peak_memory, pick_dtype, time_call
+from rocm_guide.observe.doctor.own_folders import LibraryMissingError
 from tests.pretended.gpu import pretended_gpu
 from tests.pretended.in_torch import IN_TORCH
 
@@ -320,13 +321,41 @@ def _step(dtype):
     ]
 
 
+def _gptq_weights(bits):
+    """Weights of GPTQModel's layout, through its kernel; a negative group counts from the end."""
+    from gptqmodel.nn_modules.triton_utils.dequant import dequant
+
+    torch.manual_seed(0)
+    pack = 32 // bits
+    words = torch.randint(-(2**31), 2**31, (64 // pack, 32), dtype=torch.int32, device="cuda")
+    zeros = torch.randint(-(2**31), 2**31, (2, 32 // pack), dtype=torch.int32, device="cuda")
+    row = torch.arange(64, device="cuda")
+    group = (row // 32) * torch.where(row < 60, 1, -1)
+    scales = torch.rand(2, 32, device="cuda", dtype=torch.bfloat16)
+    return dequant(torch.bfloat16, words, scales, zeros, group.int(), bits, 32, 2**bits - 1)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_gptq_in_torch_as_in_the_interpreter(gpu, bits, monkeypatch):
+    from rocm_guide.quantize.libraries import add_libraries
+
+    try:
+        add_libraries("gptqmodel")
+    except LibraryMissingError as e:
+        pytest.skip(str(e))
+    found = _gptq_weights(bits)
+    monkeypatch.setattr("tests.pretended.kernels.IN_TORCH", {})
+    assert torch.equal(found, _gptq_weights(bits))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_in_torch_as_in_the_interpreter(gpu, dtype, monkeypatch):
     used = set()
     for name, function in list(IN_TORCH.items()):
         monkeypatch.setitem(IN_TORCH, name, lambda a, n=name, f=function: f(a) and (used.add(n) or True))
     found = _step(dtype)
-    assert len(used) == len(IN_TORCH) - 2  # two more for more rows than 32,768
+    # two more for more rows than 32,768; GPTQModel lies in a folder of its own
+    assert len(used) == len(IN_TORCH) - 3
     monkeypatch.setattr("tests.pretended.kernels.IN_TORCH", {})
     want = _step(dtype)
     for have, true in zip(found, want, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocm_guide.memory.planner import Fit
+    from rocm_guide.models.memory_planner import Fit
 
 __all__ = ["advice_for"]
 
@@ -21,8 +21,8 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
     First what needs nothing more: recomputing activations, sharding over the GPUs at hand, then both. Then adapters
     instead of all weights, and more GPUs. Every change is tried as it is written.
     """
-    from rocm_guide.base import GuideError
-    from rocm_guide.memory.planner import fit as plan_fit
+    from rocm_guide.common.base import GuideError
+    from rocm_guide.models.memory_planner import fit as plan_fit
 
     work = plan.work
     training = work.method in ("full", "lora", "qlora")

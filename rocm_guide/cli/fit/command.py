@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdna.cli.output import say
-from rocm_guide.base import shown
 from rocm_guide.cli.fit.advice import advice_for
+from rocm_guide.common.base import shown
 
 if TYPE_CHECKING:
-    from rocm_guide.memory.planner import Fit
-    from rocm_guide.memory.work import Workload
-    from rocm_guide.placement.planner import Placement
+    from rocm_guide.models.memory_planner import Fit
+    from rocm_guide.models.placement import Placement
+    from rocm_guide.models.work import Workload
 
 __all__ = ["fit"]
 
@@ -58,10 +58,10 @@ def fit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Bytes of one GPU at the peak, by part, whether they fit, and the largest batch that does. Exit code 1: no."""
-    from rocm_guide.memory.planner import fit as plan_fit
-    from rocm_guide.memory.work import Workload
-    from rocm_guide.zoo.config_json import config_fields
-    from rocm_guide.zoo.sizes import sizes_of
+    from rocm_guide.models.config_json import config_fields
+    from rocm_guide.models.memory_planner import fit as plan_fit
+    from rocm_guide.models.sizes import sizes_of
+    from rocm_guide.models.work import Workload
 
     chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
     work = Workload(
@@ -96,7 +96,7 @@ def fit(
 
 def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
     """Refuse options that would have no effect: a plan that leaves them out silently is another plan."""
-    from rocm_guide.memory.work import FitError
+    from rocm_guide.models.work import FitError
 
     if work.precision == "mixed" and work.method != "full":
         raise FitError(
@@ -111,8 +111,8 @@ def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
 
 
 def _placement(model: str, plan: Fit, strategy: str) -> Placement:
-    from rocm_guide.placement.planner import plan_placement
-    from rocm_guide.zoo.load import meta_model
+    from rocm_guide.models.load import meta_model
+    from rocm_guide.models.placement import plan_placement
 
     return plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
 
@@ -167,7 +167,7 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
         advice = most if plan.largest_batch else advice_for(plan, fields)
         say(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
     if placement:
-        from rocm_guide.placement.reasons import explain_placement
+        from rocm_guide.models.placement_reasons import explain_placement
 
         say("\n".join([f"device map {placement.strategy!r}:", *explain_placement(placement)]))
 
@@ -178,13 +178,13 @@ def _draw(plan: Fit, model: str, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from rocm_guide.base import write_bytes
-    from rocm_guide.memory.plot import draw_fit
+    from rocm_guide.common.base import write_bytes
+    from rocm_guide.models.memory_plot import draw_fit
 
     ax = draw_fit({f"{model}\n{plan.work.method}": plan})
     kind = path.suffix.lstrip(".").lower() or "png"
     if kind not in ("png", "svg"):
-        from rocm_guide.memory.work import FitError
+        from rocm_guide.models.work import FitError
 
         raise FitError(f"{path}: give a file ending in .png or .svg")
     picture = io.BytesIO()

@@ -39,11 +39,11 @@ def measure_command(
     import json
     from dataclasses import asdict
 
-    from rocm_guide.base import write_text
-    from rocm_guide.measure.cases import CASES
-    from rocm_guide.measure.compare import merged_table
-    from rocm_guide.measure.predictions import read_predictions
-    from rocm_guide.measure.results import MeasureError, measure, read_result
+    from rocm_guide.common.base import write_text
+    from rocm_guide.observe.measure.cases import CASES
+    from rocm_guide.observe.measure.compare import merged_table
+    from rocm_guide.observe.measure.predictions import read_predictions
+    from rocm_guide.observe.measure.results import MeasureError, measure, read_result
 
     if only_list:
         said = {n: {"us": p.us, "limit": p.limit, **asdict(p)} for n, p in read_predictions().items()}
@@ -76,10 +76,10 @@ def measure_command(
 
 def _predict(names: list[str]) -> None:
     """Work out predictions, print them, and put them into the file that comes with the package."""
-    from rocm_guide.measure.cases import CASES
-    from rocm_guide.measure.predict import predict_all
-    from rocm_guide.measure.predictions import PredictionError, read_predictions, write_predictions
-    from rocm_guide.measure.results import MeasureError
+    from rocm_guide.observe.measure.cases import CASES
+    from rocm_guide.observe.measure.predict import predict_all
+    from rocm_guide.observe.measure.predictions import PredictionError, read_predictions, write_predictions
+    from rocm_guide.observe.measure.results import MeasureError
 
     if unknown := [n for n in names if n not in CASES]:
         raise MeasureError(f"case {unknown[0]!r}: there are {', '.join(CASES)}")
@@ -100,9 +100,9 @@ def _draw(results: list[dict[str, Any]], path: Path) -> None:
 
     import matplotlib as mpl
 
-    from rocm_guide.base import write_bytes
-    from rocm_guide.measure.compare import draw_merged
-    from rocm_guide.measure.results import MeasureError
+    from rocm_guide.common.base import write_bytes
+    from rocm_guide.observe.measure.compare import draw_merged
+    from rocm_guide.observe.measure.results import MeasureError
 
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cdna.cli.options import JSON, between, choice, out_file
-from rocm_guide.serving.known_clients import CLIENTS
+from rocm_guide.serve.known_clients import CLIENTS
 
 __all__ = ["bench"]
 
@@ -61,10 +61,10 @@ def bench(
     """
     import json
 
-    from rocm_guide.base import whole_file
-    from rocm_guide.serving.bench import measure_server
-    from rocm_guide.serving.load import Plan
-    from rocm_guide.serving.results import Limits, draw_levels, level_table, write_results
+    from rocm_guide.common.base import whole_file
+    from rocm_guide.serve.bench import measure_server
+    from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
+    from rocm_guide.serve.load_test import Plan
 
     levels = [int(n) for n in _numbers(users, "--users", 1, whole=True)]
     arrivals = _numbers(rates, "--rates", 0.001)

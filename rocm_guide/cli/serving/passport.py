@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cdna.cli.options import JSON, out_file
-from rocm_guide.base import whole_file
+from rocm_guide.common.base import whole_file
 
 __all__ = ["passport"]
 
@@ -21,9 +21,9 @@ def passport(
     out: Annotated[str | None, typer.Option("--out", help="Draw it into this PNG or SVG.")] = None,
 ) -> None:
     """Print the passport of a run: held-out figures, sizes, speeds, and what it says before and after."""
-    from rocm_guide.runs.folder import runs_folder
-    from rocm_guide.runs.passport import read_passport
-    from rocm_guide.runs.picture import passport_text
+    from rocm_guide.finetune.passport import read_passport
+    from rocm_guide.finetune.run_folder import runs_folder
+    from rocm_guide.finetune.run_picture import passport_text
 
     picture = _picture(out)
     named = runs_folder() / run
@@ -32,7 +32,7 @@ def passport(
         import matplotlib as mpl
 
         mpl.use("agg")
-        from rocm_guide.runs.picture import draw_passport
+        from rocm_guide.finetune.run_picture import draw_passport
 
         figure = draw_passport(found)
         with whole_file(picture) as part:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cdna.cli.options import between, choice
-from rocm_guide.serving.server import ENGINES
+from rocm_guide.serve.server import ENGINES
 
 __all__ = ["serve"]
 
@@ -46,9 +46,9 @@ def serve(
     started; 1: it ended by itself.
     """
     from cdna.cli.output import announced
-    from rocm_guide.base import shown
-    from rocm_guide.runs.folder import runs_folder
-    from rocm_guide.serving.server import start_server
+    from rocm_guide.common.base import shown
+    from rocm_guide.finetune.run_folder import runs_folder
+    from rocm_guide.serve.server import start_server
 
     named = runs_folder() / run
     if not Path(run).expanduser().exists() and run.strip() and named.is_dir():

@@ -12,7 +12,6 @@ import typer
 
 from cdna.cli.options import JSON, OutFile, Top, between, choice, out_file
 from cdna.cli.output import say
-from rocm_guide.base import shown
 from rocm_guide.cli.options import model_names
 from rocm_guide.cli.tunable.contents import contents, print_file
 from rocm_guide.cli.tunable.options import (
@@ -28,6 +27,7 @@ from rocm_guide.cli.tunable.options import (
     rules_of,
     span,
 )
+from rocm_guide.common.base import shown
 
 __all__ = ["app"]
 
@@ -64,10 +64,10 @@ def plan_command(
 ) -> None:
     """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
     from cdna.cli.output import announced
-    from rocm_guide.base import GuideError, write_text
-    from rocm_guide.tunableop.cost import tuning_seconds
-    from rocm_guide.tunableop.planner import plan
-    from rocm_guide.zoo.config_json import config_fields
+    from rocm_guide.common.base import GuideError, write_text
+    from rocm_guide.models.config_json import config_fields
+    from rocm_guide.tune.tunableop.cost import tuning_seconds
+    from rocm_guide.tune.tunableop.planner import plan
 
     rules = rules_of(platform)
     if attention not in ("sdpa", "eager"):
@@ -120,9 +120,9 @@ def check(file: Annotated[Path, _FILE], as_json: JSON = False) -> None:
     """Is a file well formed, and would PyTorch on this machine accept it?"""
     import importlib.util
 
-    from rocm_guide.host import gpu_possible
-    from rocm_guide.tunableop.file_tools import explain_validators
-    from rocm_guide.tunableop.files import read_file
+    from rocm_guide.common.host import gpu_possible
+    from rocm_guide.tune.tunableop.file_tools import explain_validators
+    from rocm_guide.tune.tunableop.files import read_file
 
     parsed, here = read_file(file, repair=True), None
     # Without a GPU there is nothing to ask torch for, and importing it takes seconds.
@@ -173,9 +173,9 @@ def explain_command(
     as_json: JSON = False,
 ) -> None:
     """What a line stands for: which product, of which layer, and why M and N changed places."""
-    from rocm_guide.tunableop.files import read_file
-    from rocm_guide.tunableop.gemm import parse_gemm
-    from rocm_guide.tunableop.in_words import describe_gemm
+    from rocm_guide.tune.tunableop.files import read_file
+    from rocm_guide.tune.tunableop.gemm import parse_gemm
+    from rocm_guide.tune.tunableop.in_words import describe_gemm
 
     gemms = list(read_file(line).gemms.values()) if Path(line).is_file() else [parse_gemm(line)]
     found = None
@@ -196,8 +196,8 @@ def merge_command(
     files: Annotated[list[Path], typer.Argument(help="Results files.")], out: OutFile = None, as_json: JSON = False
 ) -> None:
     """One file out of several; the faster of two solutions stays, and no tuned line is lost."""
-    from rocm_guide.tunableop.file_tools import merge
-    from rocm_guide.tunableop.files import read_file
+    from rocm_guide.tune.tunableop.file_tools import merge
+    from rocm_guide.tune.tunableop.files import read_file
 
     print_file(merge([read_file(f) for f in files]), out, as_json)
 
@@ -207,8 +207,8 @@ def missing_command(
     untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: OutFile = None, as_json: JSON = False
 ) -> None:
     """What UNTUNED lists and RESULTS has no solution for."""
-    from rocm_guide.tunableop.file_tools import missing
-    from rocm_guide.tunableop.files import read_file
+    from rocm_guide.tune.tunableop.file_tools import missing
+    from rocm_guide.tune.tunableop.files import read_file
 
     print_file(missing(read_file(untuned), read_file(results)), out, as_json)
 
@@ -229,8 +229,8 @@ def compare_command(
     as_json: JSON = False,
 ) -> None:
     """Speed-up per product between two results files, and in all; with --model weighted by its calls."""
-    from rocm_guide.tunableop.file_tools import compare_files
-    from rocm_guide.tunableop.files import read_file
+    from rocm_guide.tune.tunableop.file_tools import compare_files
+    from rocm_guide.tune.tunableop.files import read_file
 
     first, calls = read_file(before), None
     if model:
@@ -266,11 +266,11 @@ def tune_command(
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
     from cdna.cli.output import announced
-    from rocm_guide.base import GuideError
-    from rocm_guide.host import gpu_possible
-    from rocm_guide.tunableop.file_tools import missing
-    from rocm_guide.tunableop.files import read_file
-    from rocm_guide.tunableop.tuning import tune_file
+    from rocm_guide.common.base import GuideError
+    from rocm_guide.common.host import gpu_possible
+    from rocm_guide.tune.tunableop.file_tools import missing
+    from rocm_guide.tune.tunableop.files import read_file
+    from rocm_guide.tune.tunableop.tuning import tune_file
 
     out_file(results)
     read_file(untuned)

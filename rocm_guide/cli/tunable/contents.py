@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cdna.cli.output import say, write_or_print
-from rocm_guide.base import write_text
+from rocm_guide.common.base import write_text
 
 if TYPE_CHECKING:
-    from rocm_guide.tunableop.files import TuningFile
+    from rocm_guide.tune.tunableop.files import TuningFile
 
 __all__ = ["contents", "print_file"]
 
@@ -21,7 +21,7 @@ __all__ = ["contents", "print_file"]
 def contents(file: TuningFile) -> dict[str, Any]:
     """Validators, tuned products with solution and time, lines that wait for tuning, and what was odd about the file.
 
-    >>> from rocm_guide.tunableop.files import parse_text
+    >>> from rocm_guide.tune.tunableop.files import parse_text
     >>> contents(parse_text("GemmTunableOp_Half_TN,tn_8_4_2,Default,0.5\\n"))["tuned"]
     [{'op': 'GemmTunableOp_Half_TN', 'params': 'tn_8_4_2', 'solution': 'Default', 'time_ms': 0.5}]
     """

@@ -11,9 +11,9 @@ import typer
 from cdna.cli.options import between
 
 if TYPE_CHECKING:
-    from rocm_guide.tunableop.gemm import Gemm
-    from rocm_guide.tunableop.matrices import BlasRules
-    from rocm_guide.tunableop.planner import Plan
+    from rocm_guide.tune.tunableop.gemm import Gemm
+    from rocm_guide.tune.tunableop.matrices import BlasRules
+    from rocm_guide.tune.tunableop.planner import Plan
 
 __all__ = [
     "Attention",
@@ -56,7 +56,7 @@ def lengths_of(text: str) -> list[int]:
     >>> lengths_of("1:3"), lengths_of("5,12")
     ([1, 2, 3], [5, 12])
     """
-    from rocm_guide.base import GuideError, shown
+    from rocm_guide.common.base import GuideError, shown
 
     try:
         if ":" in text:
@@ -74,8 +74,8 @@ def lengths_of(text: str) -> list[int]:
 
 def rules_of(platform: str) -> BlasRules:
     """The rules that ``--platform`` names."""
-    from rocm_guide.base import GuideError
-    from rocm_guide.tunableop.matrices import CUDA_RULES, BlasRules
+    from rocm_guide.common.base import GuideError
+    from rocm_guide.tune.tunableop.matrices import CUDA_RULES, BlasRules
 
     if platform not in ("rocm", "cuda"):
         raise GuideError(f"--platform {platform}: use rocm or cuda")
@@ -97,7 +97,7 @@ def plan_for(
     from dataclasses import replace
 
     from cdna.cli.output import working
-    from rocm_guide.tunableop.planner import plan
+    from rocm_guide.tune.tunableop.planner import plan
 
     gemms = list(gemms)
     name = next((g.dtypes[0] for g in gemms if g.dtypes[0] in _TYPES), "BFloat16")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.attention.in_models import causal_loss, use_guide_kernels
-from rocm_guide.attention.in_transformers import AttentionError
+from rocm_guide.tune.attention.in_models import causal_loss, use_guide_kernels
+from rocm_guide.tune.attention.in_transformers import AttentionError
 
 
 def model_of(family, device):

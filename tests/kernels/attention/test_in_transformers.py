@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rocm_guide.attention.in_transformers import AttentionError, register_attention, transformers_attention
+from rocm_guide.tune.attention.in_transformers import AttentionError, register_attention, transformers_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 STEPS = 4 if INTERPRETED else 50

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+"""What ``rocm-guide copy`` does: one helper as a file of its own.
+
+In reading order:
+
+- ``scan``: Read this package's source without importing it: which statement defines a name, and which names it needs.
+- ``names``: The names that `rocm-guide copy` can copy.
+- ``writer``: `rocm-guide copy tune.tunableop.planner.plan`: one helper as one file that needs nothing of this package.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.cli.copying.names import public_helpers
+    from rocm_guide.cli.copying.writer import CopyError, copy_source, find_helper
+
+__all__ = ["CopyError", "copy_source", "find_helper", "public_helpers"]
+
+__getattr__, __dir__ = face(__name__, "names", "writer")

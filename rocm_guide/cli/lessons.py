@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""The catalogue of notebooks: which there are, what they say about themselves, and whether their outputs are fresh.
+
+A notebook describes itself. Its file name gives number and topic, its first cell the title and the document sections
+it covers, and its stored stamp (``metadata.rocm_guide``, written by ``rocm-guide store``) the time and memory of the
+run whose outputs it carries. Nothing is kept in a second place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.common.base import GuideError, package_folder, read_regular
+
+__all__ = ["Lesson", "catalogue", "find_lessons", "notebooks_folder"]
+
+MEASURED = re.compile(r"(<!--\s*measured\s*-->).*?(<!--\s*/measured\s*-->)", re.S)
+#: Bytes of a notebook with all its pictures; the largest of the course has about one million.
+LARGEST_NOTEBOOK = 100_000_000
+_FILE = re.compile(r"(\d{2})_([a-z0-9_]+)\.ipynb")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One notebook of the course.
+
+    Attributes:
+        number: two digits, the place in the reading order.
+        topic: the rest of the file name.
+        title: from the heading of its first cell.
+        path: the file.
+        covers: the sections of the ROCm documents that it teaches, in its own words.
+        stamp: what the stored outputs came from: source hash, versions, seconds, peak_mib, hardware. Empty if never
+            stored.
+        fresh: whether the stored outputs belong to the source as it is now.
+    """
+
+    number: str
+    topic: str
+    title: str
+    path: Path
+    covers: str = ""
+    stamp: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the stored run took."""
+        return self.stamp.get("seconds")
+
+    @property
+    def peak_mib(self) -> float | None:
+        """Peak memory of the stored run's process tree, in MiB."""
+        return self.stamp.get("peak_mib")
+
+
+def cell_source(cell: dict[str, Any]) -> str:
+    """The text of a cell, whichever of its two forms (string or list of lines) the file uses.
+
+    >>> cell_source({"source": ["a = 1\\n", "b = 2"]})
+    'a = 1\\nb = 2'
+    """
+    source = cell.get("source", "")
+    return source if isinstance(source, str) else "".join(source)
+
+
+def read_notebook(path: Path) -> dict[str, Any]:
+    """Parse a notebook file.
+
+    Raises:
+        GuideError: it cannot be read, or is not a notebook.
+    """
+    try:
+        nb = json.loads(read_regular(path, LARGEST_NOTEBOOK))
+    except OSError as e:
+        raise GuideError(f"{path}: cannot be read ({e.strerror}); check the path and its permissions") from e
+    except (ValueError, RecursionError) as e:
+        raise GuideError(f"{path}: not a notebook ({e}); restore it with git checkout") from e
+    if not isinstance(nb, dict) or not isinstance(nb.get("cells"), list):
+        raise GuideError(f"{path}: not a notebook (it has no cells); restore it with git checkout")
+    if not _well_formed(nb):
+        raise GuideError(f"{path}: not a notebook (a cell or its metadata is damaged); restore it with git checkout")
+    return nb
+
+
+def _well_formed(nb: dict[str, Any]) -> bool:
+    """Whether what this module reads has the types of the notebook format."""
+    stamp = nb.get("metadata", {}).get("rocm_guide", {}) if isinstance(nb.get("metadata", {}), dict) else None
+    if not isinstance(stamp, dict) or any(
+        not isinstance(stamp.get(key), int | float | None) for key in ("seconds", "peak_mib")
+    ):
+        return False
+    for cell in nb["cells"]:
+        metadata = cell.get("metadata", {}) if isinstance(cell, dict) else None
+        source = cell.get("source", "") if isinstance(metadata, dict) else None
+        lines = source if isinstance(source, list) else [source]
+        tags = metadata.get("tags", []) if isinstance(metadata, dict) else None
+        if not isinstance(tags, list) or not all(isinstance(text, str) for text in (*lines, *tags)):
+            return False
+    return True
+
+
+def source_hash(nb: dict[str, Any]) -> str:
+    """A digest of what the author wrote: cell types, texts and tags in order.
+
+    Outputs do not count, nor does the text between the ``measured`` marks, which the store command fills in.
+
+    >>> a = {"cells": [{"cell_type": "markdown", "source": "<!-- measured -->9 s<!-- /measured -->"}]}
+    >>> b = {"cells": [{"cell_type": "markdown", "source": "<!-- measured --><!-- /measured -->"}]}
+    >>> source_hash(a) == source_hash(b)
+    True
+    """
+    parts = []
+    for cell in nb["cells"]:
+        tags = sorted(cell.get("metadata", {}).get("tags", []))
+        parts.append([cell.get("cell_type"), MEASURED.sub(r"\1\2", cell_source(cell)), tags])
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode(errors="backslashreplace")).hexdigest()
+
+
+def row_of_first_cell(text: str, label: str) -> str:
+    """The second column of the table row that starts with ``label``, or an empty string.
+
+    >>> row_of_first_cell("| **Covers** | S0 setup |", "Covers")
+    'S0 setup'
+    """
+    for line in text.splitlines():
+        columns = [c.strip() for c in line.strip().strip("|").split("|")]
+        if len(columns) >= 2 and columns[0].strip("*").strip() == label:
+            return " | ".join(columns[1:])
+    return ""
+
+
+def _read_lesson(path: Path) -> Lesson:
+    match = _FILE.fullmatch(path.name)
+    if match is None:
+        raise GuideError(f"{path.name}: name a notebook NN_topic.ipynb, for example 02_lora_fine_tuning.ipynb")
+    nb = read_notebook(path)
+    first = cell_source(nb["cells"][0]) if nb["cells"] else ""
+    heading = re.search(r"^#\s+(?:\d{2}\s*·\s*)?(.+)$", first, re.M)
+    title = heading.group(1).strip() if heading else match.group(2).replace("_", " ")
+    stamp = nb.get("metadata", {}).get("rocm_guide", {})
+    fresh = stamp.get("source") == source_hash(nb)
+    return Lesson(match.group(1), match.group(2), title, path, row_of_first_cell(first, "Covers"), stamp, fresh)
+
+
+def notebooks_folder(start: Path | None = None) -> Path:
+    """The course's ``notebooks`` folder: seen from the current folder upward, else that of the installed package.
+
+    A clone has it beside the package, a wheel has a copy of it inside.
+
+    Raises:
+        GuideError: there is none; the package was installed without them.
+    """
+    start = (start or Path.cwd()).resolve()
+    beside = package_folder().parent
+    for folder in (start, *start.parents, beside, package_folder()):
+        for candidate in (folder, folder / "notebooks"):
+            if candidate.name == "notebooks" and any(_FILE.fullmatch(p.name) for p in candidate.glob("*.ipynb")):
+                return candidate
+    fix = "run this inside a clone of the course, or name its folder with --notebooks"
+    raise GuideError(f"{start}: no folder notebooks/ here or above; {fix}")
+
+
+def catalogue(folder: Path | None = None) -> list[Lesson]:
+    """All notebooks in reading order.
+
+    Args:
+        folder: where the notebooks are; found by :func:`notebooks_folder` if left out.
+
+    Raises:
+        GuideError: no notebooks, a file that is none, or two with one number.
+    """
+    folder = folder or notebooks_folder()
+    if not folder.is_dir():
+        raise GuideError(f"{folder}: no such folder; name the one that holds the NN_topic.ipynb files")
+    lessons = [_read_lesson(p) for p in sorted(folder.glob("[0-9]*.ipynb"))]
+    if not lessons:
+        raise GuideError(f"{folder}: no notebooks there; name the folder that holds the NN_topic.ipynb files")
+    for a, b in itertools.pairwise(lessons):
+        if a.number == b.number:
+            raise GuideError(f"{b.path.name}: number {b.number} is taken by {a.path.name}; rename one of them")
+    return lessons
+
+
+def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesson]:
+    """The lessons that ``wanted`` names by number ("2", "02") or file name; all of them if it is empty.
+
+    Raises:
+        GuideError: a name that no notebook has.
+
+    >>> find_lessons(["7"], [Lesson("02", "lora", "LoRA", Path("02_lora.ipynb"))])
+    Traceback (most recent call last):
+        ...
+    cdna.base.InputError: notebook 7: there is none with that number; choose from 02
+    """
+    lessons = list(lessons)
+    chosen = []
+    for name in wanted:
+        stem = Path(name).name.removesuffix(".ipynb")
+        found = [x for x in lessons if stem.zfill(2) == x.number or stem in (x.topic, x.path.stem)]
+        if not found:
+            numbers = ", ".join(x.number for x in lessons)
+            raise GuideError(f"notebook {name}: there is none with that number; choose from {numbers}")
+        chosen += [x for x in found if x not in chosen]
+    return sorted(chosen, key=lambda x: x.number) if wanted else lessons

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""The one leaf that every module may import: the error that users see, the cache, files written whole or not at all.
+
+All but the course's own folders stands in :mod:`cdna.base`; :class:`GuideError` is its ``InputError``, so that one
+``except`` catches what the course and the toolkit refuse.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cdna.base import (
+    InputError,
+    face,
+    open_regular,
+    read_regular,
+    shown,
+    whole_file,
+    write_bytes,
+    write_text,
+)
+from cdna.base import cache_folder as _cache_folder
+from cdna.base import check_private as _check_private
+from cdna.base import own_folder as _own_folder
+
+__all__ = [
+    "GuideError",
+    "cache_folder",
+    "check_private",
+    "face",
+    "open_regular",
+    "own_folder",
+    "read_regular",
+    "shown",
+    "whole_file",
+    "write_bytes",
+    "write_text",
+]
+
+#: Bad input, said in one line that names the value and the fix; see :class:`cdna.base.InputError`.
+GuideError = InputError
+
+_SETTING = "ROCM_GUIDE_CACHE"
+
+
+def cache_folder() -> Path:
+    """Return where the course keeps what it builds: ``ROCM_GUIDE_CACHE``, else ``rocm-guide`` in the user's cache."""
+    return _cache_folder("rocm-guide")
+
+
+def check_private(path: str | os.PathLike[str]) -> Path:
+    """Check as :func:`cdna.base.check_private` that nobody else can have written ``path``; return it.
+
+    Raises:
+        GuideError: somebody else could have put it there; nothing was read.
+    """
+    return _check_private(path, _SETTING)
+
+
+def own_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder that only this user can enter, unless it is there; see :func:`cdna.base.own_folder`.
+
+    Raises:
+        GuideError: it cannot be made, or others can write to it.
+    """
+    return _own_folder(path, _SETTING)
+
+
+def package_folder() -> Path:
+    """Return the folder of the installed package ``rocm_guide`` itself; beside it, in a clone, lies the course.
+
+    >>> package_folder().name
+    'rocm_guide'
+    """
+    return Path(__file__).resolve().parent.parent

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""Attention, drawn: the products of one head, which query heads share keys and values, and tiles between memory and a
+compute unit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.drawing import arrow, box, canvas, grid
+from rocm_guide.common.plots import PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_attention", "draw_flash_tiles", "draw_heads"]
+
+
+def _on_or_below(colour: str, row: int, column: int) -> str:
+    return colour if column <= row else ""
+
+
+def _in_row(colour: str, wanted: int, row: int, _column: int) -> str:
+    return colour if row == wanted else ""
+
+
+def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axes:
+    """One causal head: queries times keys make a score for each pair, a softmax turns rows into weights of V."""
+    ax = canvas(ax, 7.2, 2.6, "One head: every token is compared with itself and those before it")
+
+    def tall(x: float, name: str, colour: str) -> None:
+        box(ax, x, 0, 0.8, 2.4, name, colour, 11)
+        ax.text(x + 0.4, -0.18, f"n x {d}", ha="center", va="top", fontsize=8)
+
+    tall(0, "Q", PALETTE[0])
+    ax.text(1.05, 1.2, "·", ha="center", va="center", fontsize=15)
+    box(ax, 1.3, 0.8, 2.4, 0.8, "K transposed", PALETTE[1], 9.5)
+    ax.text(2.5, 0.62, f"{d} x n", ha="center", va="top", fontsize=8)
+    ax.text(4.0, 1.2, "=", ha="center", va="center", fontsize=12)
+    for x, name, colour in (
+        (4.3, "S: a score for each pair\nn x n", PALETTE[4]),
+        (8.0, "P: rows sum to 1\nn x n", PALETTE[3]),
+    ):
+        grid(ax, x, 0, 2.4, 2.4, tokens, tokens, partial(_on_or_below, colour))
+        ax.text(x + 1.2, -0.18, name, ha="center", va="top", fontsize=8)
+    arrow(ax, (6.8, 1.2), (7.9, 1.2), "softmax\nof rows", 8)
+    ax.text(10.65, 1.2, "·", ha="center", va="center", fontsize=15)
+    tall(10.9, "V", PALETTE[2])
+    ax.text(11.95, 1.2, "=", ha="center", va="center", fontsize=12)
+    tall(12.2, "O", PALETTE[6])
+    ax.set_xlim(-0.1, 13.1)
+    ax.set_ylim(-0.85, 2.5)
+    return ax
+
+
+def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128, ax: Axes | None = None) -> Axes:
+    """Multi-head, grouped-query and multi-query attention: which query heads read which keys and values.
+
+    Raises:
+        GuideError: the groups do not divide the query heads.
+    """
+    if grouped < 1 or query_heads % grouped:
+        raise GuideError(f"grouped={grouped}: {query_heads} query heads need a divisor of {query_heads}")
+    ax = canvas(ax, 7.2, 2.7, "Who shares keys and values")
+    left = 0.0
+    for name, kv in (("MHA", query_heads), ("GQA", grouped), ("MQA", 1)):
+        share = query_heads // kv
+        for head in range(query_heads):
+            colour = PALETTE[(head // share) % 6]
+            x = left + head
+            box(ax, x + 0.08, 2.2, 0.84, 0.8, f"Q{head}", colour, 7)
+            middle = left + (head // share + 0.5) * share
+            ax.plot([x + 0.5, middle], [2.2, 1.2], color=colour, linewidth=1)
+        for group in range(kv):
+            middle = left + (group + 0.5) * share
+            box(ax, middle - 0.42, 0.3, 0.84, 0.9, f"K{group}\nV{group}", PALETTE[group % 6], 7)
+        ax.text(left + query_heads / 2, 3.55, f"{name}: {kv} for {query_heads} heads", ha="center", fontsize=9)
+        size = f"cache: {2 * kv * d * 2:,} B"
+        ax.text(left + query_heads / 2, -0.1, f"{size} a token and layer", ha="center", va="top", fontsize=8)
+        left += query_heads + 1.5
+    ax.set_xlim(-0.2, left - 1.3)
+    ax.set_ylim(-0.7, 4.0)
+    return ax
+
+
+def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1, ax: Axes | None = None) -> Axes:
+    """One workgroup of flash attention: its tiles of Q, K and V come from HBM; its tile of scores never goes there.
+
+    Args:
+        tiles: rows and columns of tiles in the causal matrix of scores.
+        row: the row of tiles that the workgroup computes.
+        column: the tile it is at; left of the diagonal or on it.
+        ax: where to draw; a new figure when None.
+
+    Raises:
+        GuideError: a tile outside the matrix, or one right of the diagonal, which nobody computes.
+    """
+    if not 0 <= column <= row < tiles:
+        raise GuideError(f"row={row}, column={column}: a tile that is computed has 0 <= column <= row < {tiles}")
+    ax = canvas(ax, 7.2, 3.7, "Flash attention: one workgroup, one row of tiles")
+
+    def colour(r: int, c: int) -> str:
+        if c > r:
+            return ""
+        return PALETTE[1] if (r, c) == (row, column) else PALETTE[4] if r == row else PALETTE[6]
+
+    # HBM: the four matrices, each cut into tiles; the scores between them are not there.
+    box(ax, -0.3, -0.75, 4.7, 4.9, "", PALETTE[6])
+    ax.text(2.05, 3.85, "HBM: Q, K, V, O (n x d)", ha="center", fontsize=9, fontweight="bold")
+    for i, (name, mine) in enumerate((("Q", row), ("K", column), ("V", column), ("O", row))):
+        x = 0.05 + 1.1 * i
+        own = (PALETTE[0], PALETTE[2], PALETTE[3], PALETTE[5])[i]
+        grid(ax, x, 0, 0.75, 3.3, tiles, 1, partial(_in_row, own, mine))
+        ax.text(x + 0.375, 3.45, name, ha="center", fontsize=9)
+    ax.text(2.05, -0.4, "tiles in use are coloured", ha="center", va="center", fontsize=8)
+    # The scores: a plan of the work, in no memory.
+    grid(ax, 5.3, 0.5, 2.8, 2.8, tiles, tiles, colour)
+    ax.text(6.7, 3.45, "the scores S (n x n)", ha="center", fontsize=9)
+    ax.text(6.7, 0.3, "stored nowhere:\none tile exists at a time", ha="center", va="top", fontsize=8)
+    # The compute unit.
+    box(ax, 9.0, -0.75, 4.6, 4.9, "", PALETTE[6])
+    ax.text(11.3, 3.85, "one compute unit", ha="center", fontsize=9, fontweight="bold")
+    box(ax, 9.2, 2.45, 4.2, 1.15, "", PALETTE[4])
+    ax.text(11.3, 3.4, "LDS (64 KiB)", ha="center", va="center", fontsize=8)
+    box(ax, 9.4, 2.55, 1.8, 0.6, "K tile", PALETTE[2], 8)
+    box(ax, 11.4, 2.55, 1.8, 0.6, "V tile", PALETTE[3], 8)
+    box(ax, 9.2, -0.6, 4.2, 2.85, "", PALETTE[0])
+    ax.text(11.3, 2.02, "registers", ha="center", va="center", fontsize=8)
+    box(ax, 9.4, 1.1, 1.8, 0.65, "Q tile", PALETTE[0], 8)
+    box(ax, 11.4, 1.1, 1.8, 0.65, "S tile, then P", PALETTE[1], 7.5)
+    box(ax, 9.4, 0.3, 3.8, 0.6, "m and sum of every row", PALETTE[6], 8)
+    box(ax, 9.4, -0.45, 3.8, 0.6, "unfinished output", PALETTE[5], 8)
+    arrow(ax, (4.4, 4.3), (9.0, 4.3), "K and V, tile after tile; Q once", 8)
+    arrow(ax, (9.0, -0.9), (4.4, -0.9), "", 8)
+    ax.text(6.7, -1.0, "O once, at the end", ha="center", va="top", fontsize=8)
+    ax.set_xlim(-0.4, 13.7)
+    ax.set_ylim(-1.45, 4.85)
+    return ax

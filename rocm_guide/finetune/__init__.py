@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""Fine-tuning: in one process, in several, with torchtune; runs that go through the notebooks.
+
+In reading order:
+
+- ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
+  updates.
+- ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
+- ``spread``: TRL's trainer for a model whose layers lie on several GPUs.
+- ``recompute``: Activation checkpointing by halves of a layer: attention in one piece, the MLP in tiles of tokens.
+- ``step_clock``: When training began, was warm, and ended: the clock behind
+  :func:`rocm_guide.finetune.sft.fine_tune`.
+- ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has written
+  down.
+- ``loopback``: The loopback interface, 127.0.0.1: what processes of one machine need to train together, network or
+  not.
+- ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
+- ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
+  lost.
+- ``batches``: Which samples an optimizer step sees: a function of the seed and the step, whatever the number of
+  processes is.
+- ``checkpoints``: Checkpoints that a killed process cannot spoil: written whole or not at all, and checked before
+  they are used.
+- ``elastic``: A LoRA fine-tune that outlives its machines: `torchrun … -m rocm_guide.finetune.elastic --output
+  FOLDER`.
+- ``distributed_sft``: The course's LoRA fine-tune with TRL on several processes, one machine or many; the launcher
+  decides how.
+- ``fsdp_demo``: FSDP at a size that every machine can run: a few processes, each with a share of the tiny model.
+  Notebook 04.
+- ``launch_options``: Launch files with one's own machines, GPUs, time limit and program written into them, each value
+  checked first.
+- ``run_folder``: the folder of a run: what lies in it, written whole or not at all, and never mixed up with another
+  model.
+- ``passport``: ``passport.json``, one small file that says what the model is, what it learnt, its size and its speed.
+- ``run_measurements``: the figures of the passport, for any model and any data set.
+- ``run_stages``: the fine-tuned model that a notebook starts from; it is made where an earlier notebook has not left
+  it.
+- ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
+- ``run_picture``: the passport as text and as a picture.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.finetune.batches import read_losses, read_processes, rows_of_step
+    from rocm_guide.finetune.fsdp_demo import compare_sharded
+    from rocm_guide.finetune.job import adapter_size, training_figures, whole_job
+    from rocm_guide.finetune.job_check import check_job, usual_group
+    from rocm_guide.finetune.loopback import LoopbackError
+    from rocm_guide.finetune.nodes import (
+        LaunchError,
+        agent_command,
+        free_port,
+        launch_file,
+        listening,
+        start_node,
+        wait_for,
+    )
+    from rocm_guide.finetune.passport import add_stage, read_passport
+    from rocm_guide.finetune.recompute import recompute_halves
+    from rocm_guide.finetune.resident import close_libraries
+    from rocm_guide.finetune.run_folder import RunError, RunFolder, newest_checkpoint, open_run
+    from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
+    from rocm_guide.finetune.run_picture import draw_passport, passport_text
+    from rocm_guide.finetune.run_stages import (
+        adapter_folder,
+        check_adapter,
+        check_same,
+        full_folder,
+        merged_model,
+        record,
+    )
+    from rocm_guide.finetune.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
+    from rocm_guide.finetune.spread import across_devices
+
+__all__ = [
+    "LaunchError",
+    "LoopbackError",
+    "RunError",
+    "RunFolder",
+    "across_devices",
+    "adapter_folder",
+    "adapter_size",
+    "add_stage",
+    "agent_command",
+    "check_adapter",
+    "check_job",
+    "check_same",
+    "close_libraries",
+    "compare_sharded",
+    "draw_passport",
+    "fine_tune",
+    "folder_bytes",
+    "free_port",
+    "full_folder",
+    "held_out_pairs",
+    "held_out_prompts",
+    "launch_file",
+    "listening",
+    "measure_stage",
+    "merged_model",
+    "newest_checkpoint",
+    "open_run",
+    "passport_text",
+    "read_losses",
+    "read_passport",
+    "read_processes",
+    "recipe",
+    "recompute_halves",
+    "record",
+    "rows_of_step",
+    "sft_settings",
+    "start_node",
+    "trainable_parameters",
+    "training_figures",
+    "usual_group",
+    "wait_for",
+    "whole_job",
+]
+
+__getattr__, __dir__ = face(
+    __name__,
+    "sft",
+    "spread",
+    "recompute",
+    "job",
+    "loopback",
+    "resident",
+    "nodes",
+    "batches",
+    "fsdp_demo",
+    "run_folder",
+    "job_check",
+    "run_measurements",
+    "passport",
+    "run_picture",
+    "run_stages",
+)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: MIT
+"""The figures of a passport, for any causal language model and any data set that can be trained on."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.common.device import accelerator, clock
+from rocm_guide.finetune.passport import RunError
+from rocm_guide.models.evaluation import answer
+from rocm_guide.quantize.held_out import held_out_rows
+from rocm_guide.quantize.scores import model_bytes
+
+__all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
+
+#: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
+_SHORT = 16
+_PREFILL, _DECODED = 512, 16
+#: Numbers of the vocabulary's logits that are computed at once: 256 MiB in float32.
+LOGITS_AT_ONCE = 2**26
+
+
+def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str, str]]:
+    """(prompt, completion) of up to ``most`` held-out rows, spread evenly over them.
+
+    Raises:
+        GuideError: there are none.
+    """
+    return [(row["prompt"], row["completion"]) for row in held_out_rows(rows, tokenizer, most)]
+
+
+def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:
+    """Return the prompts of up to ``most`` held-out rows, of any layout; of a row that asks nothing, how it begins.
+
+    >>> from datasets import Dataset
+    >>> held_out_prompts(Dataset.from_list([{"text": "MI300X has 304 compute units."}]), None)
+    ['MI300X has 304 compute units.']
+    """
+    return [prompt or answer[:200] for prompt, answer in held_out_pairs(rows, tokenizer, most)]
+
+
+def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
+    """Token ids of a pair, and where the completion begins. Of a long one the end is judged."""
+    # Encoded together, as TRL does; the completion begins where that departs from the prompt alone.
+    prompt, ids = tokenizer(pair[0]).input_ids, tokenizer(pair[0] + pair[1]).input_ids
+    start = next((i for i, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), min(len(prompt), len(ids)))
+    start = max(1, start)
+    cut = max(0, len(ids) - longest)
+    return ids[cut:], max(1, start - cut)
+
+
+def completion_loss(
+    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024, batch_tokens: int = 4096
+) -> float:
+    """Mean loss, in nats per token, of the completions; prompts are given, not judged.
+
+    The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
+    a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
+
+    Args:
+        pairs: from :func:`held_out_pairs`.
+        longest: tokens of a sample; of longer ones the end is taken.
+        batch_tokens: tokens computed at once, padding included.
+
+    Raises:
+        RunError: nothing to judge.
+    """
+    import torch
+
+    from rocm_guide.models.course_data import pad_right
+
+    rows = sorted((_encoded(p, tokenizer, longest) for p in pairs), key=lambda r: len(r[0]))
+    loss, count, done = 0.0, 0, 0
+    device = next(model.parameters()).device
+    while done < len(rows):
+        size = 1
+        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= batch_tokens:
+            size += 1
+        part = rows[done : done + size]
+        done += size
+        ids = pad_right([ids for ids, _ in part]).to(device)
+        mask = pad_right([[1] * len(ids) for ids, _ in part]).to(device)
+        each = _token_losses(model, ids, mask)
+        place = torch.arange(1, ids.shape[1], device=device)
+        judged = (place >= torch.tensor([s for _, s in part], device=device)[:, None]) & (mask[:, 1:] == 1)
+        loss += each[judged].double().sum().item()
+        count += int(judged.sum())
+    if not count:
+        raise RunError("no held-out row has a completion of a token or more; check the columns of the data set")
+    return loss / count
+
+
+def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
+    """Loss of each token but the first, given those before it: (rows, tokens - 1) from (rows, tokens), float32."""
+    import torch
+
+    def losses(logits: Any, begin: int) -> Any:
+        wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2).float(), wanted, reduction="none")
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    last = ids.shape[1] - 1
+    most = max(1, LOGITS_AT_ONCE // (len(ids) * base.config.get_text_config().vocab_size))
+    inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+    with torch.inference_mode():
+        if most >= last or "logits_to_keep" not in inspect.signature(base.forward).parameters:
+            return losses(model(**inputs).logits[:, :last], 0)
+        # The layers run once. Then the model is asked for some positions at a time, and finds their result at hand; so
+        # whatever a family does to its logits (scaling, capping) is done.
+        layers = base.get_decoder()
+        own, found = vars(layers).get("forward"), layers(**inputs)
+        object.__setattr__(layers, "forward", lambda *_, **__: found)
+        try:
+            places = torch.arange(last, device=ids.device).split(most)
+            pieces = [losses(base(**inputs, logits_to_keep=place).logits, int(place[0])) for place in places]
+            return torch.cat(pieces, 1)
+        finally:
+            object.__delattr__(layers, "forward")
+            if own is not None:
+                object.__setattr__(layers, "forward", own)
+
+
+def word_for_word(
+    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], batch: int = 64
+) -> tuple[float | None, list[str]]:
+    """Share of the answers that are exactly right, and the answers; (None, []) where the right ones are long."""
+    special = set(tokenizer.all_special_tokens)
+    wanted = []
+    for _, completion in pairs:
+        text = completion
+        for token in special:
+            text = text.replace(token, "")
+        wanted.append(text.strip())
+    lengths = [len(tokenizer(w, add_special_tokens=False).input_ids) for w in wanted]
+    if not all(p for p, _ in pairs) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
+        return None, []
+    given = answer(model, tokenizer, [p for p, _ in pairs], batch=batch)
+    return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted), given
+
+
+def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
+    """Tokens per second of one row: ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` of what follows.
+
+    The median of ``runs``, after one that is thrown away; random tokens, greedy decoding with the KV cache.
+    """
+    import torch
+
+    config = model.config
+    prompt = min(prompt, max(8, (getattr(config, "max_position_embeddings", 0) or prompt) - new - 1))
+    device = next(model.parameters()).device
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, min(config.vocab_size, 1000), (1, prompt), generator=generator).to(device)
+    kind = device.type
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    # Only the last position's logits are wanted, as when a model writes.
+    keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(base.forward).parameters else {}
+    first, rest = [], []
+    with torch.inference_mode():
+        for run in range(runs + 1):
+            began = clock(kind)
+            out = model(input_ids=ids, use_cache=True, **keep)
+            token = out.logits[:, -1:].argmax(-1)
+            middle = clock(kind)
+            for _ in range(new):
+                out = model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
+                token = out.logits[:, -1:].argmax(-1)
+            if run:
+                first.append(middle - began)
+                rest.append(clock(kind) - middle)
+    return {
+        "prefill_tokens_per_s": prompt / statistics.median(first),
+        "decode_tokens_per_s": new / statistics.median(rest),
+    }
+
+
+def weight_bytes(folder: str | Path) -> int:
+    """Bytes of the weight files in a folder.
+
+    >>> weight_bytes("no-such-folder")
+    0
+    """
+    return sum(p.stat().st_size for p in Path(folder).glob("*") if p.suffix in (".safetensors", ".bin"))
+
+
+def measure_stage(
+    model: Any,
+    tokenizer: Any,
+    rows: Any,
+    *,
+    folder: str | Path | None = None,
+    most: int = 64,
+    training: Any = None,
+    new_tokens: int = 32,
+) -> dict[str, Any]:
+    """Everything that the passport says of a stage, as :func:`rocm_guide.finetune.passport.add_stage` takes it.
+
+    Args:
+        model: loaded, in evaluation mode; of PEFT, quantised, or plain.
+        rows: the held-out rows of the data set.
+        folder: where the stage was saved, for its size on disk.
+        most: held-out rows that are judged.
+        training: what :func:`rocm_guide.finetune.sft.fine_tune` gave back, for its speed.
+        new_tokens: of each of the three generations.
+
+    Raises:
+        RunError: nothing to judge.
+        GuideError: a data set with unknown columns.
+    """
+    pairs = held_out_pairs(rows, tokenizer, most)
+    positions = getattr(model.config, "max_position_embeddings", 0) or 1024
+    loss = completion_loss(model, tokenizer, pairs, longest=min(1024, positions))
+    exact, _ = word_for_word(model, tokenizer, pairs)
+    three = pairs[:: max(1, len(pairs) // 3)][:3]
+    prompts = [p or c[:80] for p, c in three]
+    texts = answer(model, tokenizer, prompts, new_tokens=new_tokens, batch=len(prompts))
+    held_out = {"rows": len(pairs), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
+    size: Mapping[str, Any] = {
+        "disk_bytes": weight_bytes(folder) if folder else None,
+        "memory_bytes": model_bytes(model),
+    }
+    speed: dict[str, float | None] = {"training_tokens_per_s": getattr(training, "tokens_per_second", None)}
+    return {
+        "folder": Path(folder).name if folder else None,
+        "held_out": held_out,
+        "size": dict(size),
+        "speed": speed | speeds(model),
+        "generations": [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)],
+        "hardware": accelerator().label(),
+    }

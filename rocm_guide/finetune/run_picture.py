@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""The passport as text and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.common.base import shown
+from rocm_guide.finetune.passport import RunError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_passport", "passport_text"]
+
+_HEAD = ("stage", "loss", "perplexity", "exact", "on disk", "in memory", "train/s", "prefill/s", "decode/s")
+
+
+def _bytes(n: float | None) -> str:
+    """A size as people write it.
+
+    >>> _bytes(6_442_000), _bytes(13.5e9), _bytes(None)
+    ('6.44 MB', '13.5 GB', '-')
+    """
+    if n is None:
+        return "-"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n} B"
+
+
+def _row(stage: Mapping[str, Any]) -> tuple[str, ...]:
+    held, size, speed = (stage.get(k, {}) for k in ("held_out", "size", "speed"))
+
+    def number(value: float | None, form: str) -> str:
+        return "-" if value is None else form.format(value)
+
+    return (
+        shown(stage["stage"], 24),
+        number(held.get("loss"), "{:.4f}"),
+        number(held.get("perplexity"), "{:.4g}"),
+        number(held.get("exact_match"), "{:.1%}"),
+        _bytes(size.get("disk_bytes")),
+        _bytes(size.get("memory_bytes")),
+        number(speed.get("training_tokens_per_s"), "{:,.0f}"),
+        number(speed.get("prefill_tokens_per_s"), "{:,.0f}"),
+        number(speed.get("decode_tokens_per_s"), "{:,.0f}"),
+    )
+
+
+def passport_text(passport: Mapping[str, Any]) -> str:
+    """The passport as lines of text: a row of figures for each stage, then what it says, before and after.
+
+    Args:
+        passport: from :func:`rocm_guide.finetune.passport.read_passport`.
+
+    >>> print(passport_text({"run": "r", "model": "tiny", "dataset": "tiny", "stages": []}))
+    r: tiny, fine-tuned on tiny
+    no stage yet: run notebook 02 with this RUN
+    """
+    names = (shown(passport[k], 80) for k in ("run", "model", "dataset"))
+    lines = ["{}: {}, fine-tuned on {}".format(*names)]
+    stages = passport["stages"]
+    if not stages:
+        return "\n".join([*lines, "no stage yet: run notebook 02 with this RUN"])
+    rows = [_HEAD, *map(_row, stages)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    for row in rows:
+        first, *rest = (c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        lines.append("  ".join([first, *rest]))
+    counts = sorted({s.get("held_out", {}).get("rows") or 0 for s in stages} - {0})
+    judged = f"held-out rows: {', '.join(map(str, counts))}; " if counts else ""
+    lines.append(f"{judged}train, prefill, decode: tokens per second")
+    for hardware in dict.fromkeys(shown(s.get("hardware", ""), 120) for s in stages if s.get("hardware")):
+        lines.append(f"on {hardware}: {', '.join(s['stage'] for s in stages if s.get('hardware') == hardware)}")
+    lines += _sayings(stages)
+    return "\n".join(lines)
+
+
+def _sayings(stages: list[Mapping[str, Any]]) -> list[str]:
+    """What the first and the last stage with generations answer to the same prompts."""
+    told = [s for s in stages if s.get("generations")]
+    if not told:
+        return []
+    lines, pair = [], [told[0]] if len(told) == 1 else [told[0], told[-1]]
+    width = max(len(s["stage"]) for s in pair)
+    for said in pair[0]["generations"]:
+        lines.append(f"> {shown(said['prompt'], 100)}")
+        for stage in pair:
+            text = next((g["text"] for g in stage["generations"] if g["prompt"] == said["prompt"]), None)
+            if text is not None:
+                lines.append(f"  {stage['stage']:{width}}  {shown(text, 100)}")
+    return lines
+
+
+def draw_passport(passport: Mapping[str, Any]) -> Figure:
+    """A picture of the passport in the course's style: what the model knows, its size, its speed, at each stage.
+
+    Raises:
+        RunError: no stage has been measured yet.
+    """
+    import matplotlib.pyplot as plt
+
+    from rocm_guide.common.plots import PALETTE, house_style
+
+    stages = passport["stages"]
+    if not stages:
+        raise RunError(f"{shown(passport['run'])}: nothing to draw yet; run notebook 02 with this RUN")
+    house_style()
+    exact = any(s["held_out"].get("exact_match") is not None for s in stages if s.get("held_out"))
+    panels: list[tuple[str, str, str, float]] = [
+        ("held-out exact match (%)", "held_out", "exact_match", 100.0)
+        if exact
+        else ("held-out perplexity", "held_out", "perplexity", 1.0),
+        ("weights in memory", "size", "memory_bytes", 1.0),
+        ("decoding, tokens/s", "speed", "decode_tokens_per_s", 1.0),
+    ]
+    height = 1.5 + 0.34 * len(stages)
+    figure, axes = plt.subplots(1, len(panels), figsize=(10, height), sharey=True)
+    names = [shown(s["stage"], 24) for s in stages]
+    for ax, (title, group, name, factor) in zip(axes, panels, strict=True):
+        values = [s.get(group, {}).get(name) for s in stages]
+        heights = [0.0 if v is None else factor * v for v in values]
+        ax.barh(range(len(names)), heights, color=[PALETTE[6]] + [PALETTE[0]] * (len(names) - 1), height=0.62)
+        for i, v in enumerate(values):
+            text = "not measured" if v is None else _bytes(v) if group == "size" else f"{factor * v:,.3g}"
+            if v is not None and v >= 1000 and group == "speed":
+                text = f"{v:,.0f}"
+            ax.text(heights[i], i, f" {text}", va="center", fontsize=8)
+        ax.set_title(title, fontsize=9)
+        ax.set_xlim(0, 1.35 * (max(heights) or 1.0))
+        ax.tick_params(labelbottom=False, length=0)
+        ax.grid(visible=False)
+        ax.spines["bottom"].set_visible(False)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].invert_yaxis()
+    hardware = ", ".join(dict.fromkeys(shown(s.get("hardware", ""), 90) for s in stages if s.get("hardware")))
+    title = f"{shown(passport['run'], 40)}: {shown(passport['model'], 40)} on {shown(passport['dataset'], 40)}"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure.supxlabel(hardware, x=0.995, ha="right", fontsize=7, color=PALETTE[6])
+    return figure

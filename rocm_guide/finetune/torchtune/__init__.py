@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""torchtune's recipes: configure, run, read the results.
+
+In reading order:
+
+- ``config``: What a torchtune recipe reads: a YAML configuration, a model on disk, a JSON data set.
+- ``tokenizer``: A part of ours for torchtune: in a configuration, `_component_` may name anything that can be
+  imported.
+- ``run``: Run torchtune's command line and its recipes, in processes of their own, and read what they measured.
+- ``resident``: A process that has torchtune imported, so that a ``tune`` line takes a moment.
+- ``results``: What a torchtune recipe leaves behind: a log of figures, and an epoch folder to be sorted before it is
+  loaded.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.finetune.torchtune.config import lora_config, model_on_disk, write_config, write_rows
+    from rocm_guide.finetune.torchtune.resident import close_torchtune
+    from rocm_guide.finetune.torchtune.results import split_epoch
+    from rocm_guide.finetune.torchtune.run import TuneError, gloo_recipe, processes_for, run_recipe, tune, tune_line
+    from rocm_guide.finetune.torchtune.tokenizer import ChatTokenizer
+
+__all__ = [
+    "ChatTokenizer",
+    "TuneError",
+    "close_torchtune",
+    "gloo_recipe",
+    "lora_config",
+    "model_on_disk",
+    "processes_for",
+    "run_recipe",
+    "split_epoch",
+    "tune",
+    "tune_line",
+    "write_config",
+    "write_rows",
+]
+
+__getattr__, __dir__ = face(__name__, "config", "tokenizer", "run", "resident", "results")

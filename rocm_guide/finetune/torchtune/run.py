@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: MIT
+"""Run torchtune's command line and its recipes, in processes of their own, and read what they measured."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.common.base import GuideError, check_private, package_folder, write_text
+from rocm_guide.finetune.loopback import require_loopback
+from rocm_guide.finetune.torchtune.config import write_config
+from rocm_guide.finetune.torchtune.resident import start_tune
+from rocm_guide.finetune.torchtune.results import read_metrics
+from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
+
+__all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "tune", "tune_line"]
+
+
+class TuneError(GuideError):
+    """torchtune stopped with an error; the message carries its last lines."""
+
+
+@dataclass
+class TuneRun:
+    """What a recipe did.
+
+    Attributes:
+        command: the line that a reader would type.
+        metrics: what torchtune logged at each optimizer step: step, loss, lr, tokens_per_second_per_gpu, ….
+        seconds: wall-clock time, start of Python and loading included.
+        epochs: the checkpoint folders, in order.
+    """
+
+    command: str
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    epochs: list[Path] = field(default_factory=list)
+
+    @property
+    def losses(self) -> list[float]:
+        """The training loss at each logged step."""
+        return [m["loss"] for m in self.metrics]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a process that runs torchtune: its folder first, then this package, then what was there."""
+    own = OWN_FOLDERS["torchtune"]
+    status = own.check()
+    if status.status != "OK":
+        raise LibraryMissingError(f"torchtune: {status.found} -> {status.fix}")
+    here = package_folder().parent
+    path = [str(check_private(own.path)), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+    quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default too, without a warning
+    return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> str:
+    """The output of ``tune ARGUMENTS``, run in ``folder``.
+
+    Raises:
+        LibraryMissingError: torchtune is not installed.
+        TuneError: it failed, or took longer than ``timeout`` seconds.
+
+    >>> tune("--unsupported")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.finetune.torchtune.run.TuneError: tune --unsupported: tune: error: unrecognized arguments: --unsupported
+    """
+    shown = " ".join(("tune", *arguments))
+    with tempfile.TemporaryDirectory() as scratch:
+        out, err = (write_text(Path(scratch) / name, "") for name in ("out", "err"))
+        child = start_tune(arguments, Path(folder), _environment(), out, err)
+        until = time.monotonic() + timeout
+        try:
+            while child.poll() is None:
+                if time.monotonic() > until:
+                    raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for")
+                time.sleep(0.02)
+        finally:
+            _end(child)
+        said, complaint = (p.read_text(encoding="utf-8", errors="replace") for p in (out, err))
+    if child.returncode:
+        raise TuneError(f"{shown}: {_reason(complaint or said)}")
+    return said
+
+
+def run_recipe(
+    recipe: str,
+    config: Mapping[str, Any],
+    folder: str | Path,
+    *,
+    processes: int = 1,
+    overrides: Mapping[str, Any] | None = None,
+) -> TuneRun:
+    """``tune run`` with ``config`` written to ``folder/config.yaml``, a progress bar, and the figures read back.
+
+    Args:
+        recipe: a name that ``tune ls`` shows, or the file of a copied recipe in ``folder``.
+        config: from :func:`rocm_guide.finetune.torchtune.config.lora_config`, or read from a YAML file.
+        folder: where it runs; its ``output_dir`` is taken from the configuration.
+        processes: of a distributed recipe, one for each GPU; 1 runs a single-device recipe.
+        overrides: ``{"optimizer.lr": 1e-4}`` become ``optimizer.lr=0.0001`` behind the command, and win.
+
+    Raises:
+        LibraryMissingError: torchtune is not installed.
+        TuneError: the recipe stopped with an error.
+        LoopbackError: several processes, and they cannot reach each other.
+    """
+    if processes > 1:
+        require_loopback()
+    folder = Path(folder)
+    write_config(folder / "config.yaml", config)
+    launched = processes > 1 or recipe.endswith("_distributed")  # such a recipe refuses to start without a launcher
+    launcher = ["--nnodes", "1", "--nproc_per_node", str(processes)] if launched else []
+    changes = [f"{k}={v}" for k, v in (overrides or {}).items()]
+    arguments = ["run", *launcher, recipe, "--config", "config.yaml", *changes]
+    output = folder / str((overrides or {}).get("output_dir", config["output_dir"]))
+    metrics = output / "logs" / "metrics.txt"
+    run = TuneRun(" ".join(("tune", *arguments)))
+    metrics.unlink(missing_ok=True)  # the logger appends
+    log = folder / "tune.log"
+    began = time.perf_counter()
+    write_text(log, "")
+    # Where a GPU is, FSDP takes it for the mesh of its processes, whatever `device` the configuration names.
+    on_cpu = (overrides or {}).get("device", config.get("device")) == "cpu"
+    unseen = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""} if on_cpu else {}
+    child = start_tune(arguments, folder, _environment() | unseen, log, log)
+    try:
+        _watch(child, metrics)
+    finally:
+        _end(child)  # torchrun ends its workers when it is asked to
+    run.seconds = time.perf_counter() - began
+    if child.returncode:
+        raise TuneError(f"{run.command}: {_reason(log.read_text(encoding='utf-8', errors='replace'))}")
+    run.metrics = read_metrics(metrics)
+    run.epochs = sorted(output.glob("epoch_*"), key=lambda p: int(p.name.partition("_")[2]))
+    return run
+
+
+def tune_line(line: str, folder: str | Path = ".", config: Mapping[str, Any] | None = None) -> Any:
+    """A line that begins with ``tune``, as a reader would type it in ``folder``.
+
+    ``tune run`` needs ``config``, which is written to the file that the line names after ``--config``, and gives what
+    :func:`run_recipe` gives. Any other line gives its output as text.
+
+    Raises:
+        TuneError: another command, ``tune run`` without recipe, ``--config`` or ``config``, or as :func:`run_recipe`.
+
+    >>> tune_line("torchrun train.py")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.finetune.torchtune.run.TuneError: 'torchrun train.py': a line begins with tune, for example 'tune ls'
+    """
+    words = shlex.split(line)
+    if words[:1] != ["tune"]:
+        raise TuneError(f"{line!r}: a line begins with tune, for example 'tune ls'")
+    if words[1:2] != ["run"]:
+        return tune(*words[1:], folder=folder)
+    options: dict[str, str] = {}
+    rest = words[2:]
+    while rest and rest[0].startswith("--"):
+        options[rest[0]] = rest[1] if len(rest) > 1 else ""
+        rest = rest[2:]
+    if len(rest) < 3 or rest[1:3] != ["--config", "config.yaml"] or config is None:
+        raise TuneError(f"{line!r}: give 'tune run RECIPE --config config.yaml' and the configuration")
+    if unknown := set(options) - {"--nnodes", "--nproc_per_node"}:
+        raise TuneError(f"{line!r}: {', '.join(sorted(unknown))}: use --nnodes 1 and --nproc_per_node N")
+    processes = options.get("--nproc_per_node", "1")
+    if options.get("--nnodes", "1") != "1" or not processes.isdigit() or processes == "0":
+        raise TuneError(f"{line!r}: one machine and a number of processes are run here")
+    changes = dict(word.partition("=")[::2] for word in rest[3:])
+    return run_recipe(rest[0], config, folder, processes=int(processes), overrides=changes)
+
+
+def processes_for(gpus: int, tiny: bool) -> tuple[int, str]:
+    """How many processes a distributed recipe gets here, and on which device.
+
+    One for each GPU. The tiny model on a machine without several GPUs shows the exchange between two processes on the
+    CPU instead; any other model stays on the one GPU that there is.
+
+    >>> processes_for(4, tiny=False), processes_for(1, tiny=False), processes_for(1, tiny=True), processes_for(0, True)
+    ((4, 'cuda'), (1, 'cuda'), (2, 'cpu'), (2, 'cpu'))
+    """
+    if gpus > 1 or (gpus == 1 and not tiny):
+        return gpus, "cuda"
+    return 2, "cpu"
+
+
+def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:
+    """Copy ``lora_finetune_distributed`` into ``folder`` and make it run on processors, as ``tune cp`` is meant for.
+
+    Returns the copy's file name and the edits made, as pairs of old and new text. Each passes over something that
+    only a GPU has: NCCL, and the statistics and cache of device memory.
+
+    Raises:
+        TuneError: the recipe does not have the lines that we change; it is another version.
+    """
+    name = "lora_on_cpus.py"
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / name).unlink(missing_ok=True)  # `tune cp` refuses to overwrite
+    tune("cp", "lora_finetune_distributed", name, folder=folder)
+    text = (Path(folder) / name).read_text(encoding="utf-8")
+    edits = [
+        ('init_process_group("cuda:nccl,cpu:gloo")', 'init_process_group("gloo")'),
+        ("        if self._is_rank_zero:\n            memory_stats =", "        if False:\n            memory_stats ="),
+        ("        training.cleanup_before_training()\n", ""),
+    ]
+    for old, new in edits:
+        if text.count(old) != 1:
+            raise TuneError(f"lora_finetune_distributed has {text.count(old)} times {old.strip()!r}, not once")
+        text = text.replace(old, new)
+    write_text(Path(folder) / name, text)
+    return name, edits
+
+
+def _end(child: Any) -> None:
+    """Make sure that a line does not outlive the wish for it."""
+    if child.poll() is None:
+        child.terminate()
+        child.wait()
+
+
+def _watch(child: Any, metrics: Path) -> None:
+    """Move a progress bar along with the log until the process ends."""
+    from tqdm.auto import tqdm
+
+    with tqdm(desc="torchtune", unit="step", leave=False) as bar:
+        while child.poll() is None:
+            time.sleep(0.2)
+            bar.update(metrics.read_text(encoding="utf-8").count("\n") - bar.n if metrics.is_file() else 0)
+
+
+def _reason(text: str) -> str:
+    """Return the line of an output that says what went wrong.
+
+    >>> _reason("exitcode  : -11 (pid: 7)\\ntraceback : Signal 11 (SIGSEGV) received by PID 7\\n=====")
+    'traceback : Signal 11 (SIGSEGV) received by PID 7'
+    >>> _reason("[rank0]: ValueError: no such device\\nroot_cause: <N/A>\\ntraceback : To enable traceback see: …")
+    'ValueError: no such device'
+    """
+    lines = [re.sub(r"^\[\w+\]:", "", line).strip() for line in text.splitlines()]  # "[rank0]:" is torch's
+    lines = [line for line in lines if line.strip("=-")]  # torchrun draws rules around its report
+    # torchrun prints its own report after the workers' tracebacks: what matters stands before it. Of a worker that a
+    # signal ended there is only the report.
+    errors = [x for x in lines if x.split(":")[0].endswith(("Error", "Exception", " error")) and "ChildFailed" not in x]
+    signals = [x for x in lines if x.startswith("traceback : Signal")]
+    lines = [x for x in lines if not x.startswith("traceback : To enable")]
+    return (errors or signals or lines or ["it gave no reason"])[-1][-300:]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""A model or data set from one word; its sizes, the memory it needs, and where its layers lie.
+
+In reading order:
+
+- ``shapes``: Shapes of well-known models as data: enough to count, to plan, and to run with random weights, with no
+  download.
+- ``sizes``: The sizes of a model from its configuration alone: parameters, the KV cache, the matrices that LoRA can
+  adapt.
+- ``load``: Models and data sets by one word: ``tiny``, ``smollm2``, ``random:SHAPE`` (random weights), a hub id, or a
+  path.
+- ``columns``: The columns of a data set: the usual names are mapped to those that TRL trains on.
+- ``course_data``: The course's own question-answer data: facts about MI300X and its software, asked in many ways, in
+  Llama-2 format.
+- ``tiny``: The tiny model of the course: a real Llama and its BPE tokenizer, trained on this machine in well under a
+  minute.
+- ``real``: A real chat model by one word: ``smollm2``, 135 million parameters under Apache-2.0, small enough for a
+  CPU.
+- ``config_json``: The configuration of a model by one word, as plain fields: no weights, no torch, no transformers,
+  no code of others.
+- ``families``: How each family of models spells its sizes in config.json, and which tensors its layers hold.
+- ``quantized``: How many bytes a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
+- ``trust``: Models that bring their own Python: refused before anything of them runs.
+- ``states``: Memory arithmetic of training: what has to be stored for every weight, trained or frozen.
+- ``activations``: Activations: what the forward pass keeps for the backward pass, tensor by tensor, and what is held
+  for a moment.
+- ``step``: The peak of a training step: what is in memory at each moment that can be the largest, and which one is.
+- ``recomputed``: What checkpointing leaves on the device, and what is there while a layer, or half of one, is
+  computed again.
+- ``sharded``: Training with FSDP: what a shard of everything costs, and what is gathered whole for a moment.
+- ``work``: What is asked of a model: how it is trained or run, and on how much text.
+- ``live``: The bytes alive at a moment, tensor by tensor, on any device: what the memory formulae are compared with.
+- ``memory_planner``: Will it fit? The memory of one GPU at the peak of training, generating or serving, and the
+  largest batch.
+- ``memory_plot``: The stacked plot of memory plans against the memory of the GPU.
+- ``limits``: What a plan has to keep to: the memory of one device, and the ways in which a model can be split at all.
+- ``norm_activations``: What norms keep for their backward pass; and GPT-2 and OPT, whose LayerNorm autocast computes
+  in fp32.
+- ``placement``: Plan a device map: which module of a model goes to which device, for any model and any budgets,
+  without weights.
+- ``placement_reasons``: Read a device map: why each device holds what it holds, tables, and a strip of layers for
+  each device.
+- ``pipeline_schedules``: When each GPU works while a model that is spread over several of them runs: schedules, and
+  real spans.
+- ``evaluation``: What a model answers, and how often that is right word for word.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.models.columns import held_out_pair, training_rows
+    from rocm_guide.models.config_json import config_fields
+    from rocm_guide.models.course_data import chat
+    from rocm_guide.models.evaluation import answer, exact_match
+    from rocm_guide.models.live import LiveBytes
+    from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
+    from rocm_guide.models.memory_planner import Fit, fit
+    from rocm_guide.models.memory_plot import draw_fit
+    from rocm_guide.models.pipeline_schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
+    from rocm_guide.models.placement import STRATEGIES, Placement, PlacementError, pieces_of, plan_placement
+    from rocm_guide.models.placement_reasons import (
+        bytes_by_device,
+        draw_placement,
+        explain_placement,
+        memory_table,
+        runs_of,
+    )
+    from rocm_guide.models.shapes import SHAPES, config_of
+    from rocm_guide.models.sizes import LORA_TARGETS, SizesError, lora_parameters, sizes_of
+    from rocm_guide.models.states import training_state_bytes
+    from rocm_guide.models.step import step_moments
+    from rocm_guide.models.work import FitError, Workload
+
+__all__ = [
+    "LORA_TARGETS",
+    "SHAPES",
+    "STRATEGIES",
+    "Fit",
+    "FitError",
+    "LiveBytes",
+    "Placement",
+    "PlacementError",
+    "SizesError",
+    "Workload",
+    "answer",
+    "busy_share",
+    "bytes_by_device",
+    "chat",
+    "checkpoint",
+    "config_fields",
+    "config_of",
+    "draw_fit",
+    "draw_placement",
+    "exact_match",
+    "explain_placement",
+    "fit",
+    "held_out_pair",
+    "layer_spans",
+    "load_data",
+    "load_model",
+    "load_tokenizer",
+    "lora_parameters",
+    "memory_table",
+    "meta_model",
+    "pieces_of",
+    "pipeline_schedule",
+    "plan_placement",
+    "runs_of",
+    "sharded_schedule",
+    "sizes_of",
+    "step_moments",
+    "training_rows",
+    "training_state_bytes",
+]
+
+__getattr__, __dir__ = face(
+    __name__,
+    "shapes",
+    "sizes",
+    "load",
+    "columns",
+    "course_data",
+    "config_json",
+    "states",
+    "step",
+    "work",
+    "live",
+    "memory_planner",
+    "memory_plot",
+    "placement",
+    "placement_reasons",
+    "pipeline_schedules",
+    "evaluation",
+)

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: MIT
+"""Models and data sets by one word: ``tiny``, ``smollm2``, ``random:SHAPE`` (random weights), a hub id, or a path."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from rocm_guide.common.base import GuideError
+from rocm_guide.models.config_json import with_ready_kernel
+from rocm_guide.models.course_data import question_answer_splits
+from rocm_guide.models.real import REAL, real_source
+from rocm_guide.models.shapes import SHAPES, config_of
+from rocm_guide.models.tiny import tiny_folder
+from rocm_guide.models.trust import refuse_remote_code
+
+if TYPE_CHECKING:
+    import torch
+    from datasets import DatasetDict
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_model"]
+
+#: Data files that can be read, and what the datasets library calls their format.
+_FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+_SPECS = (
+    "'tiny', 'smollm2', 'random:SHAPE' (as random:llama-2-7b), "
+    "a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
+)
+
+
+def load_model(
+    spec: str = "tiny",
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal language model and its tokenizer, fresh at every call.
+
+    Args:
+        spec: ``tiny``, ``smollm2`` (a real chat model of 135 million parameters), ``random:SHAPE``, a hub id, or a
+            folder.
+        dtype: type of the weights; :func:`rocm_guide.common.device.pick_dtype` decides when it is None.
+        device: "cpu", "cuda", "cuda:1"; the accelerator of this machine when it is None. Pass ``device_map`` in
+            ``options`` instead to spread a hub model over several devices.
+        seed: of the tiny model's training, and of random weights.
+        options: passed to ``from_pretrained`` for a hub id or a folder (``attn_implementation``, ``device_map``, …).
+            A GPTQ or AWQ checkpoint in a folder gets a kernel that need not be compiled
+            (:func:`rocm_guide.models.config_json.with_ready_kernel`) where ``quantization_config`` names none.
+
+    Raises:
+        GuideError: the spec means nothing, the model brings Python code of its own, the hub cannot be reached and the
+            model is not in its cache, or the library for its quantised weights cannot be imported.
+
+    Python code of a model is never run. A folder whose configuration names such code (``auto_map``) is refused. A hub
+    model that names it is loaded with transformers' own class where there is one for its ``model_type``, and is
+    refused where there is none.
+    """
+    from rocm_guide.common.device import accelerator, pick_dtype
+
+    if options.pop("trust_remote_code", False):
+        raise GuideError(f"{spec}: trust_remote_code=True: Python code of a model is never run here; leave it out")
+    device = device or accelerator().device
+    dtype = dtype or pick_dtype(device)
+    if spec.startswith("random:"):
+        return _random_model(spec.removeprefix("random:"), dtype, device, seed, options), load_tokenizer("tiny")
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    source = str(tiny_folder(seed)) if spec == "tiny" else _checked(spec)
+    options |= {"dtype": dtype, **_reach(source)}
+    with _hub_errors(spec):
+        if Path(source).is_dir():
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            if recipe := getattr(config, "quantization_config", None):
+                options.setdefault("device_map", device)  # such a model may refuse to be moved afterwards
+                if device != "cpu" and "quantization_config" not in options:
+                    config.quantization_config = with_ready_kernel(recipe)
+                    options.setdefault("config", config)
+        model = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=False, **options)
+        model = model if "device_map" in options else model.to(device)
+    # Every seed of the tiny model has the same tokenizer: take the one at hand.
+    return model.eval(), load_tokenizer(source)
+
+
+def checkpoint(spec: str, folder: str | Path) -> str:
+    """What a library's own ``from_pretrained`` takes for ``spec``: a folder with model and tokenizer, or a hub id.
+
+    Nothing is loaded for it, except where there are no files yet: random weights are made, and saved to ``folder``.
+
+    Raises:
+        GuideError: as :func:`load_model`.
+
+    >>> Path(checkpoint("tiny", "not-needed"), "config.json").is_file()
+    True
+    """
+    if not spec.startswith("random:"):
+        return str(tiny_folder()) if spec == "tiny" else _checked(spec)
+    model, tokenizer = load_model(spec)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
+    """The tokenizer of ``spec``, padding on the left and with a padding token. ``random:…`` uses the tiny one.
+
+    Generation continues at the right end of a row, so the padding of a batch belongs on the left (notebook 03).
+
+    Raises:
+        GuideError: as :func:`load_model`.
+    """
+    from transformers import AutoTokenizer
+
+    ours = spec == "tiny" or spec.startswith("random:")
+    with _hub_errors(spec):
+        source = str(tiny_folder()) if ours else _checked(spec)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, padding_side="left", trust_remote_code=False, **_reach(source)
+        )
+    if tokenizer.pad_token is None:
+        # Llama has no padding token. Its unknown token never occurs in text, so masking it in the loss costs nothing.
+        tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+    return tokenizer
+
+
+def load_data(spec: str = "tiny") -> DatasetDict:
+    """A data set with splits ``train`` and ``test``, from one word; ``datasets.load_dataset`` reads the others for it.
+
+    ``tiny`` has columns prompt, completion, question, answer. A hub id or path keeps its columns (SFTTrainer accepts
+    ``text``, ``messages`` or ``prompt`` and ``completion``); one without a test split gives up a tenth for it.
+
+    Raises:
+        GuideError: the spec means nothing, or the hub cannot be reached and the data set is not in its cache.
+
+    >>> {name: len(rows) for name, rows in load_data("tiny").items()}
+    {'train': 1080, 'test': 216}
+    """
+    import datasets
+
+    if spec == "tiny":
+        train, test = question_answer_splits()
+        return datasets.DatasetDict(train=datasets.Dataset.from_list(train), test=datasets.Dataset.from_list(test))
+    source = _checked(spec, wanted=None)
+    with _hub_errors(spec):
+        if Path(source).is_file():
+            data = datasets.load_dataset(_format(source), data_files=source)
+        else:
+            data = datasets.load_dataset(source, download_config=datasets.DownloadConfig(**_reach(source)))
+    if "train" not in data:
+        raise GuideError(f"{spec}: has the splits {', '.join(data)}; a data set to train on needs one called 'train'")
+    return data if "test" in data else data["train"].train_test_split(test_size=0.1, seed=0)
+
+
+def meta_model(
+    spec: str | PretrainedConfig, *, dtype: str | None = None, attention: str | None = None, **changes: Any
+) -> PreTrainedModel:
+    """The model of ``spec`` on the meta device: every shape and parameter count, not one byte of weights.
+
+    Args:
+        spec: a name as for :func:`load_model`, a shape's name alone (``llama-2-7b``), or a transformers configuration.
+        dtype: torch's name of the type, such as "bfloat16"; the configuration's own if None.
+        attention: "sdpa" or "eager"; what transformers chooses if None.
+        changes: fields of the configuration to replace.
+
+    Raises:
+        GuideError: as :func:`load_model`.
+
+    >>> sum(p.numel() for p in meta_model("random:llama-2-7b").parameters())
+    6738415616
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if not isinstance(spec, str):
+        config = spec
+    elif spec.removeprefix("random:") in SHAPES or spec.startswith("random:"):
+        config = config_of(spec.removeprefix("random:"), **changes)
+    else:
+        with _hub_errors(spec):
+            source = str(tiny_folder()) if spec == "tiny" else _checked(spec)
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **_reach(source), **changes)
+    options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
+    if attention is not None:
+        options["attn_implementation"] = attention
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
+
+
+def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:
+    """Return a model of a true shape with random weights, made where they will be used.
+
+    A 7B model never passes through host memory, unless a ``device_map`` spreads it and one device has no room for it.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    spread = options.pop("device_map", None)
+    offload, memory = options.pop("offload_folder", None), options.pop("max_memory", None)
+    if spread is not None:
+        from rocm_guide.common.device import free_memory
+
+        shapes = meta_model(shape).to(dtype)
+        spread = _device_map(shapes, spread, memory)
+        # Where there is room the weights are those that the model has without a map: each device draws its own numbers.
+        size = sum(p.nbytes for p in shapes.parameters())
+        device = device if device == "cpu" or size < 0.9 * free_memory(device) else "cpu"
+    devices = [torch.device(device)] if device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices), torch.device(device):
+        torch.manual_seed(seed)
+        config = config_of(shape, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False, **options).eval()
+    if spread is None:
+        return model
+    from accelerate import dispatch_model
+
+    return dispatch_model(model, spread, offload_dir=offload)
+
+
+def _device_map(shapes: PreTrainedModel, spread: Any, memory: Any) -> dict[str, Any]:
+    """Return the map that ``from_pretrained`` makes of ``spread``: a strategy's name, a device, or a map already."""
+    from accelerate import infer_auto_device_map
+    from accelerate.utils import get_balanced_memory, get_max_memory
+
+    if not isinstance(spread, str):
+        return dict(spread)
+    if spread not in ("auto", "balanced", "balanced_low_0", "sequential"):
+        return {"": spread}
+    whole = {"no_split_module_classes": list(shapes._no_split_modules or [])}
+    limits = get_max_memory(memory)
+    if spread != "sequential":
+        limits = get_balanced_memory(shapes, dict(limits), low_zero=spread == "balanced_low_0", **whole)
+    return dict(infer_auto_device_map(shapes, max_memory=limits, **whole))
+
+
+def _format(path: str) -> str:
+    """The format of a data file by its ending."""
+    ending = Path(path).suffix.lower()
+    if ending not in _FORMATS:
+        raise GuideError(f"{path}: a data file ends in {', '.join(_FORMATS)}; convert it to one of these")
+    return _FORMATS[ending]
+
+
+def _checked(spec: str, wanted: str | None = "config.json") -> str:
+    """``spec`` if it can be a hub id, or is a folder (or data file) with what is needed; else an error with the fix.
+
+    Args:
+        wanted: the file that makes a folder a model; None for a data set.
+    """
+    if spec in REAL and wanted:
+        return real_source(spec)
+    path = Path(spec).expanduser()
+    if spec and path.is_dir():
+        if wanted and not (path / wanted).is_file():
+            raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
+        return refuse_remote_code(path) if wanted else str(path)
+    if spec and path.is_file():
+        if wanted:
+            raise GuideError(f"{spec}: is a file; name the folder of the model, with {wanted} and its weights")
+        return str(path)
+    if wanted is None and path.suffix.lower() in _FORMATS:
+        raise GuideError(f"{spec}: no such file; check the path, or use 'tiny'")
+    if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
+        return spec
+    if spec in SHAPES and wanted:
+        fix = f"give random:{spec} (its size, random weights), or the hub id of a trained one"
+        raise GuideError(f"{spec}: the name of a shape, which has no weights; {fix}")
+    raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
+
+
+def _reach(source: str) -> dict[str, bool]:
+    """``local_files_only`` where there is no way to the hub: the libraries would try again for most of a minute."""
+    proxies = getproxies()
+    if Path(source).exists() or os.environ.get("HF_HUB_OFFLINE") or proxies.get("https") or proxies.get("all"):
+        return {}
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        with socket.create_connection((host.hostname or "", host.port or 443), timeout=5):
+            return {}
+    except OSError:
+        return {"local_files_only": True}
+
+
+@contextmanager
+def _hub_errors(spec: str) -> Iterator[None]:
+    """Turn the hub libraries' long failures into one line with the fix."""
+    try:
+        yield
+    except GuideError:
+        raise
+    except Exception as error:
+        chain: BaseException | None = error
+        text = ""
+        while chain is not None:
+            text += f"{type(chain).__name__} {chain} "
+            chain = chain.__cause__ or chain.__context__
+        if "trust_remote_code" in text or "scripts are no longer supported" in text:
+            fix = "which is never run here; take one of an architecture or format that the libraries have"
+            raise GuideError(f"{spec}: needs Python code of its own, {fix}") from error
+        if full := re.search("No space left on device|Disk quota exceeded|File too large", text):
+            fix = "free some space, or set HF_HOME to a folder on another disk"
+            raise GuideError(f"{spec}: {full[0]} while it was read or downloaded; {fix}") from error
+        if re.search(r"gated|\b40[13]\b", text, re.IGNORECASE):
+            # For a name that does not exist the hub answers the same as for one that is private.
+            fix = "check the spelling; for a gated model, request access on its page and run `hf auth login`"
+            raise GuideError(f"{spec}: the hub does not show it to you; {fix}") from error
+        if Path(spec).expanduser().exists() and not isinstance(error, RuntimeError | MemoryError):
+            reason = " ".join(str(error).split())[:160]
+            if isinstance(error, ImportError):
+                fix = "install it; for quantised weights call rocm_guide.quantize.libraries.add_reader first"
+                raise GuideError(f"{spec}: needs a library that is not there ({reason}); {fix}") from error
+            raise GuideError(f"{spec}: cannot be loaded ({type(error).__name__}: {reason}); save it again") from error
+        if isinstance(error, OSError) or re.search("offline|connect", text, re.IGNORECASE):
+            fix = f"connect, or run `hf download {spec}` where there is a network, or use 'tiny'"
+            raise GuideError(f"{spec}: not in the local cache and the hub gave nothing; {fix}") from error
+        raise

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""Will it fit? The memory of one GPU at the peak of training, generating or serving, and the largest batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rocm_guide.models.limits import budget_of, check_split
+from rocm_guide.models.sharded import sharded_moments
+from rocm_guide.models.sizes import Layer, Sizes, sizes_of
+from rocm_guide.models.step import frozen_bytes, step_moments
+from rocm_guide.models.work import FitError, Workload
+
+__all__ = ["Fit", "fit"]
+
+#: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
+#: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
+CONTEXT_BYTES, NCCL_BYTES = 800_000_000, 900_000_000
+#: The matrix library keeps a workspace for the forward and one for the backward thread, 32 MiB each on Hopper.
+WORKSPACE_BYTES = 2 * 32 * 2**20
+#: Room that a plan must leave over its peak, as a share of it: the caching allocator holds free pieces that are too
+#: small for what is asked. A safety margin, not a formula. Near the limit of an H100 a run failed that had 5.1 % of
+#: room, and another passed with 6.2 %; before that the margin was 3 %. What these few runs show, and what they do not,
+#: stands in benchmarks/results/fit_cases.md.
+FRAGMENTED = 0.08
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The answer of :func:`fit`, per GPU and in bytes.
+
+    Attributes:
+        parts: what makes up the peak that torch's allocator reports, by part.
+        overhead: what the device holds besides: context, fragmentation.
+        moments: peak at each moment of the step; ``moment`` is the name of the largest.
+        budget: memory of one GPU.
+        largest_batch: the largest batch that fits, 0 if not even one row does.
+        fsdp: whether parameters, gradients and states are sharded.
+        stored_as: how the weights are stored: "bf16", or the format of a quantised checkpoint.
+    """
+
+    work: Workload
+    parts: dict[str, int]
+    overhead: dict[str, int]
+    moments: dict[str, int]
+    moment: str
+    budget: int
+    gpu: str
+    count: int
+    largest_batch: int
+    fsdp: bool = False
+    stored_as: str = "bf16"
+
+    @property
+    def peak(self) -> int:
+        """What ``torch.cuda.max_memory_allocated()`` would report."""
+        return sum(self.parts.values())
+
+    @property
+    def total(self) -> int:
+        """Peak and overhead: what the device must have."""
+        return self.peak + sum(self.overhead.values())
+
+    @property
+    def reserved(self) -> int:
+        """What ``torch.cuda.max_memory_reserved()`` is planned to be: the peak and the allocator's unusable pieces."""
+        return self.peak + self.overhead["fragmentation"]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has it."""
+        return self.total <= self.budget
+
+
+def fit(
+    config: Any,
+    work: Workload,
+    *,
+    gpu: str = "MI300X",
+    count: int = 1,
+    fsdp: bool = False,
+    memory_gb: float | None = None,
+) -> Fit:
+    """Plan one GPU's memory.
+
+    Several GPUs without ``fsdp`` train as data-parallel copies: each holds everything, and DDP's buckets hold every
+    gradient once more (PyTorch documentation, DistributedDataParallel, ``gradient_as_bucket_view``). With ``fsdp``
+    parameters, gradients and states are sharded. For inference the layers and their cache are split evenly (a device
+    map); a server splits every layer over the GPUs (tensor parallelism), which has to divide the attention heads.
+
+    Args:
+        config: a transformers configuration, or the fields of a config.json.
+        work: method, batch and sequence per GPU.
+        gpu: a name in :data:`cdna.predict.specs.GPUS`, in any case of letters; the budget is what its driver
+            shows of its memory, 206.1 x 10^9 bytes (191.98 GiB) for an MI300X. An MI250X is two devices of half its
+            memory.
+        count: number of such devices.
+        memory_gb: memory of one GPU in 10^9 bytes, instead of the table's: ``torch.cuda.mem_get_info()[1] / 1e9``.
+            With it, ``gpu`` may be any name.
+
+    Raises:
+        FitError, SizesError, HardwareError: an unknown GPU or family, no GPU, no memory, a layer larger than a device,
+            a split that the heads do not allow, or quantised weights that cannot be trained.
+
+    >>> from rocm_guide.models.shapes import SHAPES
+    >>> plan = fit(SHAPES["llama-2-7b"], Workload("full", batch=4, seq=512))
+    >>> plan.fits, plan.moment, round(plan.peak / 2**30, 1)
+    (True, 'optimizer', 50.3)
+    """
+    shape = sizes_of(config)
+    name, budget = budget_of(gpu, memory_gb)
+    check_split(shape, work, count, fsdp)
+    per_weight = 4.0 if work.wide and not fsdp else 2.0
+    if work.method != "full":
+        per_weight = frozen_bytes(shape, work) / shape.parameters
+    share = count if work.method == "serve" else 1
+    layer = round(shape.largest_layer * per_weight / share)
+    if layer > budget:
+        raise FitError(
+            f"one layer needs {layer / 1e9:.2f} GB and one {name} has {budget / 1e9:.4g}: no split of layers can fit"
+        )
+    moments = _moments(shape, work, count, fsdp)
+    top = max(moments, key=lambda name: sum(moments[name].values()))
+    parts = {name: size for name, size in moments[top].items() if size}
+    return Fit(
+        work=work,
+        parts=parts,
+        overhead=_overhead(sum(parts.values()), count, work),
+        moments={name: sum(sizes.values()) for name, sizes in moments.items()},
+        moment=top,
+        budget=budget,
+        gpu=name,
+        count=count,
+        largest_batch=largest_batch(shape, work, budget, count, fsdp),
+        fsdp=fsdp,
+        stored_as="NF4" if work.method == "qlora" and not shape.quantised else shape.stored_as,
+    )
+
+
+def largest_batch(shape: Sizes, work: Workload, budget: int, count: int = 1, fsdp: bool = False) -> int:
+    """The largest batch whose total stays within ``budget`` bytes; 0 if there is none.
+
+    The total grows with the batch, so doubling and then halving the interval finds it.
+    """
+
+    def total(batch: int) -> int:
+        moments = _moments(shape, replace(work, batch=batch), count, fsdp)
+        peak = max(sum(sizes.values()) for sizes in moments.values())
+        return peak + sum(_overhead(peak, count, work).values())
+
+    low, high = 0, 1
+    while total(high) <= budget:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if total(middle) <= budget else (low, middle)
+    return low
+
+
+def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, dict[str, int]]:
+    """Bytes by part while the prompt is read ("prefill") and while the last token is made ("decode").
+
+    Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
+    gate, its activation, and their product's other factor, 6TI, and three streams of 2TH (residual, norm, attention);
+    only the last position is turned into logits, BV in fp32. A server reads prompts in pieces of at most 8,192 tokens
+    (vLLM's ``max_num_batched_tokens``). transformers' growing cache copies one layer's keys when it appends.
+
+    A server splits every head's cache; where there are fewer KV heads than GPUs, each GPU holds a copy of one.
+    Experts hold the same for top_k rows a token. Source: notebook 03 and
+    :meth:`rocm_guide.models.sizes.Sizes.kv_cache_bytes`.
+    """
+    weights = frozen_bytes(shape, work) // count
+    serve = work.method == "serve"
+    cache = shape.kv_cache_bytes(work.seq, batch=work.batch) // (min(count, shape.kv_heads) if serve else count)
+    piece = min(work.tokens, 8192) if serve else work.tokens
+    prefill = piece * shape.most(lambda layer: _widest(shape, layer))
+    logits = 4 * work.batch * shape.vocab
+    append = 0 if serve else shape.most(lambda layer: layer.cached) * work.tokens
+    # A quantised matrix is unpacked for a product of many rows; the largest one is what counts.
+    unpacked = 2 * shape.most(lambda layer: max(a * b for a, b in layer.matrices.values())) if shape.quantised else 0
+    base = {"parameters": weights, "KV cache": cache, "unpacked weights": unpacked // (count if serve else 1)}
+    return {
+        "prefill": {**base, "activations": prefill, "logits": logits},
+        "decode": {**base, "activations": append, "logits": 2 * logits},
+    }
+
+
+def _widest(sizes: Sizes, layer: Layer) -> int:
+    """Bytes a token that one layer holds while it reads the prompt."""
+    dense = 6 * layer.inner + 6 * sizes.hidden
+    experts = layer.top_k * (6 * layer.expert_inner + 6 * sizes.hidden) + 4 * sizes.hidden
+    return max(dense, experts if layer.experts else 0)
+
+
+def _moments(shape: Sizes, work: Workload, count: int, fsdp: bool) -> dict[str, dict[str, int]]:
+    if work.method in ("inference", "serve"):
+        moments = generate_moments(shape, work, count)
+    elif fsdp:
+        moments = sharded_moments(shape, work, count)
+    else:
+        moments = step_moments(shape, work)
+        if count > 1:
+            buckets = moments["optimizer"].get("gradients", 0)
+            moments = {name: {**sizes, "DDP buckets": buckets} for name, sizes in moments.items()}
+    workspace = WORKSPACE_BYTES // (2 if work.method in ("inference", "serve") else 1)
+    return {name: {**sizes, "workspace": workspace} for name, sizes in moments.items()}
+
+
+def _overhead(peak: int, count: int, work: Workload) -> dict[str, int]:
+    context = CONTEXT_BYTES + (NCCL_BYTES if count > 1 else 0)
+    return {"context": context, "fragmentation": 0 if work.method == "serve" else round(FRAGMENTED * peak)}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""When each GPU works while a model that is spread over several of them runs: schedules, and real spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.device import clock
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["busy_share", "layer_spans", "pipeline_schedule", "sharded_schedule"]
+
+Lanes = dict[str, list[tuple[float, float, str]]]
+
+
+def pipeline_schedule(gpus: int, micro_batches: int = 1, *, backward: float = 2.0) -> Lanes:
+    """When each GPU works in one training step of a pipeline: all forward passes, then all backward passes.
+
+    One micro-batch is what a device map does: the batch walks through the GPUs and back, and one works at a time.
+    With more, a GPU takes the next micro-batch while its neighbour has the last (GPipe). The time unit is the forward
+    pass of the whole batch through one GPU's layers; a backward pass takes ``backward`` times as long. Moving
+    activations is left out. Source: Huang et al., "GPipe", arXiv:1811.06965.
+
+    Returns:
+        For each GPU [(start, duration, "forward" or "backward")], as :func:`rocm_guide.common.plots.timeline` takes it.
+
+    Raises:
+        GuideError: no GPU, or no micro-batch.
+
+    >>> pipeline_schedule(2)["GPU 1"]
+    [(1.0, 1.0, 'forward'), (2.0, 2.0, 'backward')]
+    """
+    if gpus < 1 or micro_batches < 1:
+        raise GuideError(f"gpus={gpus}, micro_batches={micro_batches}: give one or more of each")
+    piece, back = 1.0 / micro_batches, backward / micro_batches
+    turn = (micro_batches + gpus - 1) * piece  # the last forward pass ends here
+    lanes: Lanes = {}
+    for gpu in range(gpus):
+        spans = [((gpu + i) * piece, piece, "forward") for i in range(micro_batches)]
+        spans += [(turn + (gpus - 1 - gpu + i) * back, back, "backward") for i in range(micro_batches)]
+        lanes[f"GPU {gpu}"] = spans
+    return lanes
+
+
+def sharded_schedule(gpus: int, layers: int = 4, *, gather: float = 0.5, backward: float = 2.0) -> Lanes:
+    """When each GPU works with FSDP: every GPU computes every layer, on its own rows, while the next one is gathered.
+
+    The time unit is that of :func:`pipeline_schedule`: each GPU does a ``1 / gpus`` share of the batch, through all
+    layers. ``gather`` is the time to collect one layer relative to the time to compute it forward; below 1 it hides
+    behind the computation, except for the first layer. Source: Zhao et al., "PyTorch FSDP", arXiv:2304.11277.
+
+    Raises:
+        GuideError: no GPU, or no layer.
+
+    >>> busy_share(sharded_schedule(4, layers=80)) > 0.99
+    True
+    """
+    if gpus < 1 or layers < 1:
+        raise GuideError(f"gpus={gpus}, layers={layers}: give one or more of each")
+    one = 1.0 / layers  # all the GPUs' layers, for a share of the rows: one unit in sum
+    now, spans = gather * one, []
+    for kind, length in (("forward", one), ("backward", backward * one)):
+        for _ in range(layers):
+            spans.append((now, length, kind))
+            now += max(length, gather * one)
+    return {f"GPU {gpu}": [*spans, (0.0, gather * one, "gather")] for gpu in range(gpus)}
+
+
+def busy_share(lanes: Mapping[str, list[tuple[float, float, str]]]) -> float:
+    """Share of the time in which the GPUs compute, between the first start and the last end.
+
+    >>> busy_share(pipeline_schedule(4)), round(busy_share(pipeline_schedule(4, 8)), 3)
+    (0.25, 0.727)
+    """
+    spans = [span for lane in lanes.values() for span in lane]
+    length = max(s + d for s, d, _ in spans) - min(s for s, _, _ in spans)
+    return sum(d for _, d, kind in spans if kind != "gather") / (length * len(lanes))
+
+
+def layer_spans(
+    model: Any, devices: Mapping[str, Any], inputs: torch.Tensor
+) -> dict[Any, list[tuple[float, float, str]]]:
+    """Measure one forward pass: when each layer ran, waiting for the device after each, by the device that holds it.
+
+    Args:
+        model: a causal language model, dispatched or not.
+        devices: module name -> device, for the layers to watch.
+        inputs: token ids of shape (batch, tokens), on the device where the model takes them.
+
+    Returns:
+        device -> [(start, seconds, "forward")]; the first start is 0.
+    """
+    import torch
+
+    began: dict[str, float] = {}
+    spans: dict[Any, list[tuple[float, float, str]]] = {device: [] for device in devices.values()}
+    handles = []
+
+    def now(device: Any) -> float:
+        return clock(f"cuda:{device}" if isinstance(device, int) else "cpu")
+
+    for name, device in devices.items():
+        layer = model.get_submodule(name)
+
+        def before(*_: Any, name: str = name, device: Any = device) -> None:
+            began[name] = now(device)
+
+        def after(*_: Any, name: str = name, device: Any = device) -> None:
+            spans[device].append((began[name], now(device) - began[name], "forward"))
+
+        # "prepend": before Accelerate's own hook, which brings offloaded weights back, so that this is timed too.
+        handles += [layer.register_forward_pre_hook(before, prepend=True), layer.register_forward_hook(after)]
+    with torch.inference_mode():
+        model(inputs, logits_to_keep=1)  # warm-up
+        for lane in spans.values():
+            lane.clear()
+        model(inputs, logits_to_keep=1)
+    for handle in handles:
+        handle.remove()
+    start = min(s for lane in spans.values() for s, _, _ in lane)
+    return {device: [(s - start, d, kind) for s, d, kind in lane] for device, lane in spans.items()}

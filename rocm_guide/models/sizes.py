@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: MIT
+"""The sizes of a model from its configuration alone: parameters, the KV cache, the matrices that LoRA can adapt.
+
+Reads a transformers configuration or the fields of a config.json, so that a plan needs neither torch nor transformers.
+How each family spells its sizes stands in :mod:`rocm_guide.models.families`, how a quantised checkpoint stores its
+weights in :mod:`rocm_guide.models.quantized`. A test compares every family with the model that transformers builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rocm_guide.common.base import GuideError
+
+__all__ = ["LORA_TARGETS", "Layer", "Sizes", "SizesError", "lora_parameters", "sizes_of"]
+
+#: The matrices of a Llama layer, in the order in which they are used: what LoRA adapts by default.
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class SizesError(GuideError):
+    """A configuration whose sizes cannot be read."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer; all sizes in numbers (parameters, or widths of one token).
+
+    Attributes:
+        matrices: (inputs, outputs) of its linear layers by the last part of their name; experts are not among them.
+        bias, norms: elements of all biases, and of all norms' weights.
+        q, k, v: widths of queries, keys and values of all heads, as the attention kernel gets them.
+        cached: numbers of one token in the KV cache.
+        window: tokens that the cache keeps at most; 0 for all of them.
+        inner: width of the MLP that every token passes; 0 where there are experts only.
+        experts, top_k, expert_inner: number of routed experts, how many of them a token passes, and their inner width.
+        qk_norms: widths of the norms over queries and keys; 0 without.
+    """
+
+    matrices: Mapping[str, tuple[int, int]]
+    bias: int
+    norms: int
+    q: int
+    k: int
+    v: int
+    cached: int
+    inner: int
+    window: int = 0
+    experts: int = 0
+    top_k: int = 0
+    expert_inner: int = 0
+    expert: int = 0
+    router: int = 0
+    qk_norms: int = 0
+
+    @property
+    def linear(self) -> int:
+        """Elements of the linear layers, experts left out."""
+        return sum(a * b for a, b in self.matrices.values())
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the layer."""
+        return self.linear + self.bias + self.norms + self.router + self.experts * self.expert
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token meets: of the experts only ``top_k``."""
+        return self.parameters - (self.experts - self.top_k) * self.expert
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that memory and arithmetic depend on; make one with :func:`sizes_of`.
+
+    Attributes:
+        family: the configuration's ``model_type``.
+        heads, kv_heads: number of attention heads, and of heads in the KV cache (1 for a compressed cache).
+        groups: (layer, how many follow one another) from the first to the last.
+        embedding: elements of the token embedding; ``output``: of the output layer, 0 if it is the embedding itself.
+        beside: everything else outside the layers (positions, the last norm, an image encoder).
+        linear_bytes: bytes of all matrices and experts of the layers as the checkpoint stores them.
+        stored_as: "bf16", or the format of a quantised checkpoint.
+        positions: rows of a learned table of positions (GPT-2, OPT), which end a text there; None for rotary ones,
+            where the limit is one of quality.
+    """
+
+    family: str
+    hidden: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    groups: tuple[tuple[Layer, int], ...]
+    embedding: int
+    output: int
+    beside: int
+    linear_bytes: int
+    stored_as: str
+    positions: int | None = None
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return sum(count for _, count in self.groups)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer is the embedding."""
+        return self.output == 0
+
+    def over_layers(self, of: Callable[[Layer], float]) -> int:
+        """The sum of ``of(layer)`` over all layers, as a whole number."""
+        return round(sum(of(layer) * count for layer, count in self.groups))
+
+    def most(self, of: Callable[[Layer], float]) -> int:
+        """The largest ``of(layer)``."""
+        return round(max(of(layer) for layer, _ in self.groups))
+
+    @property
+    def largest_layer(self) -> int:
+        """Parameters of the largest layer."""
+        return self.most(lambda layer: layer.parameters)
+
+    @property
+    def outside(self) -> int:
+        """Parameters outside the layers."""
+        return self.embedding + self.output + self.beside
+
+    @property
+    def parameters(self) -> int:
+        """All parameters.
+
+        >>> sizes_of({"model_type": "gpt2"}).parameters
+        124439808
+        """
+        return self.over_layers(lambda layer: layer.parameters) + self.outside
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token meets; fewer than all of them in a mixture of experts."""
+        return self.over_layers(lambda layer: layer.active) + self.outside
+
+    @property
+    def linear(self) -> int:
+        """Elements of all matrices and experts of the layers: what a quantised checkpoint stores in fewer bits."""
+        return self.over_layers(lambda layer: layer.linear + layer.experts * layer.expert)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all weights as the checkpoint holds them, in bf16 where it is not quantised."""
+        return self.linear_bytes + 2 * (self.parameters - self.linear)
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the checkpoint stores its matrices in fewer bits."""
+        return self.stored_as != "bf16"
+
+    def kv_cache_bytes(self, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
+        """Bytes of the KV cache for ``batch`` rows of ``tokens`` tokens; a layer with a window keeps no more than it.
+
+        >>> sizes_of({"model_type": "gpt2"}).kv_cache_bytes(1024)
+        37748736
+        """
+        rows = self.over_layers(lambda layer: layer.cached * min(tokens, layer.window or tokens))
+        return rows * batch * bytes_per_number
+
+    def lora_targets(self) -> tuple[str, ...]:
+        """The linear layers that LoRA adapts: all of them; in a mixture of experts those of the attention.
+
+        Experts are one tensor of many matrices, which PEFT adapts in other ways; they are not counted.
+
+        >>> sizes_of({"model_type": "gpt2"}).lora_targets()
+        ('c_attn', 'c_proj', 'c_fc')
+        """
+        names = dict.fromkeys(name.split(".")[-1] for layer, _ in self.groups for name in layer.matrices)
+        mixture = any(layer.experts for layer, _ in self.groups)
+        return tuple(name for name in names if not (mixture and name in LORA_TARGETS[4:]))
+
+    def lora_widths(self, layer: Layer, targets: Iterable[str]) -> list[tuple[int, int]]:
+        """(inputs, outputs) of the matrices of ``layer`` that carry one of these names."""
+        return [size for name, size in layer.matrices.items() if name.split(".")[-1] in tuple(targets)]
+
+    def lora_parameters(self, targets: Iterable[str], r: int) -> int:
+        """Parameters that LoRA adds: r (inputs + outputs) for each targeted matrix of each layer.
+
+        Raises:
+            SizesError: a target that no layer has.
+        """
+        targets = tuple(targets)
+        if unknown := [t for t in targets if t not in self.lora_targets()]:
+            raise SizesError(f"targets={unknown}: choose from {', '.join(self.lora_targets())}")
+        return r * self.over_layers(lambda layer: sum(a + b for a, b in self.lora_widths(layer, targets)))
+
+
+def fields_of(config: Any) -> dict[str, Any]:
+    """The fields of a transformers configuration, or of a config.json that was read into a dictionary.
+
+    Raises:
+        SizesError: neither of the two.
+    """
+    if isinstance(config, Mapping):
+        return dict(config)
+    if hasattr(config, "to_dict"):
+        return dict(config.to_dict())
+    raise SizesError(f"{type(config).__name__}: give a transformers configuration or the fields of a config.json")
+
+
+def sizes_of(config: Any) -> Sizes:
+    """The sizes of a transformers configuration or of the fields of a config.json.
+
+    Raises:
+        SizesError: a family whose layers hold other tensors than are counted here, a missing or impossible size, or a
+            quantisation that is not known.
+
+    >>> from rocm_guide.models.shapes import SHAPES
+    >>> sizes_of(SHAPES["llama-2-7b"]).parameters, sizes_of(SHAPES["mixtral-8x7b"]).active
+    (6738415616, 12879925248)
+    """
+    from rocm_guide.models.families import read
+    from rocm_guide.models.quantized import linear_bytes
+
+    fields = fields_of(config)
+    family, outer, layers, outside = read(fields)
+    groups = tuple((layer, len(list(same))) for layer, same in groupby(layers))
+    size, stored_as = linear_bytes(fields, layers)
+    return Sizes(family, groups=groups, linear_bytes=size, stored_as=stored_as, **outer, **outside)
+
+
+def lora_parameters(config: Any, targets: tuple[str, ...], r: int) -> int:
+    """Parameters that LoRA adds to a model: r (inputs + outputs) for each targeted matrix of each layer.
+
+    Args:
+        config: a transformers configuration, or the fields of a config.json.
+        targets: names of linear layers, such as q_proj, v_proj.
+        r: the rank.
+
+    Raises:
+        SizesError: a target that no layer has, or a family that is not known.
+
+    >>> from rocm_guide.models.shapes import SHAPES
+    >>> lora_parameters(SHAPES["llama-2-7b"], ("q_proj", "v_proj"), 64)
+    33554432
+    """
+    return sizes_of(config).lora_parameters(targets, r)

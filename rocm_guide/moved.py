@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Where modules went that had another name before 2026-11-27: importing an old name says the new one, in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["new_name"]
+
+# Old name below rocm_guide -> new name. Of several that fit, the longest counts; what comes after it is kept.
+MOVED = {
+    "attention": "rocm_guide.tune.attention",
+    "base": "rocm_guide.common.base",
+    "checks": "rocm_guide.common.checks",
+    "ck": "rocm_guide.tune.ck",
+    "cli.course": "course",
+    "compilation": "rocm_guide.tune.compilation",
+    "copying": "rocm_guide.cli.copying",
+    "course": "course",
+    "course.introductions": "rocm_guide.cli.introductions",
+    "course.lessons": "rocm_guide.cli.lessons",
+    "debugging": "rocm_guide.observe.debugging",
+    "device": "rocm_guide.common.device",
+    "distributed": "rocm_guide.finetune",
+    "distributed.sft": "rocm_guide.finetune.distributed_sft",
+    "doctor": "rocm_guide.observe.doctor",
+    "hardware": "rocm_guide.common",
+    "hardware.drawings": "rocm_guide.common.drawn_gpus",
+    "hardware.executed": "cdna.predict.executed",
+    "hardware.gemm_prediction": "cdna.predict.gemm_prediction",
+    "hardware.limits": "cdna.predict.limits",
+    "hardware.loops": "cdna.predict.loops",
+    "hardware.machine_drawings": "rocm_guide.common.drawn_machine_code",
+    "hardware.specs": "cdna.predict.specs",
+    "hip": "cdna.hip",
+    "host": "rocm_guide.common.host",
+    "inference": "rocm_guide.serve",
+    "inference.cost": "rocm_guide.serve.generate_cost",
+    "installation": "rocm_guide.common.installation",
+    "measure": "rocm_guide.observe.measure",
+    "memory": "rocm_guide.models",
+    "memory.planner": "rocm_guide.models.memory_planner",
+    "memory.plot": "rocm_guide.models.memory_plot",
+    "mi300x": "cdna",
+    "placement": "rocm_guide.models",
+    "placement.planner": "rocm_guide.models.placement",
+    "placement.reasons": "rocm_guide.models.placement_reasons",
+    "placement.schedules": "rocm_guide.models.pipeline_schedules",
+    "plots": "rocm_guide.common.plots",
+    "profiling": "rocm_guide.observe.profiling",
+    "quantization": "rocm_guide.quantize",
+    "runs": "rocm_guide.finetune",
+    "runs.folder": "rocm_guide.finetune.run_folder",
+    "runs.measure": "rocm_guide.finetune.run_measurements",
+    "runs.picture": "rocm_guide.finetune.run_picture",
+    "runs.stages": "rocm_guide.finetune.run_stages",
+    "schematics": "rocm_guide.common",
+    "schematics.devices": "rocm_guide.common.drawn_devices",
+    "schematics.heads": "rocm_guide.common.drawn_heads",
+    "schematics.layers": "rocm_guide.common.drawn_layers",
+    "serving": "rocm_guide.serve",
+    "serving.checkpoints": "rocm_guide.serve.served_checkpoints",
+    "serving.load": "rocm_guide.serve.load_test",
+    "serving.results": "rocm_guide.serve.load_results",
+    "smoothquant": "rocm_guide.quantize.smoothquant",
+    "system": "rocm_guide.observe.system",
+    "torchtune": "rocm_guide.finetune.torchtune",
+    "training": "rocm_guide.finetune",
+    "training.evaluation": "rocm_guide.models.evaluation",
+    "tunableop": "rocm_guide.tune.tunableop",
+    "zoo": "rocm_guide.models",
+    "zoo.data": "rocm_guide.models.course_data",
+}
+
+
+def new_name(old: str) -> str | None:
+    """Return the name now of a module or name that was ``old``, which is written without ``rocm_guide.``.
+
+    >>> new_name("zoo.load.load_model"), new_name("kernels")
+    ('rocm_guide.models.load.load_model', None)
+    """
+    parts = old.split(".")
+    for length in range(len(parts), 0, -1):
+        if new := MOVED.get(".".join(parts[:length])):
+            return ".".join([new, *parts[length:]])
+    return None
+
+
+class OldNames:
+    """The last that Python asks where a module is: it finds none, and says of an old name which is the new one."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for an old name."""
+        room, _, rest = name.partition(".")
+        if room == "rocm_guide" and (new := new_name(rest)):
+            raise ModuleNotFoundError(f"{name} is {new} now: change the import", name=name)
+        return None
+
+
+if OldNames not in sys.meta_path:
+    sys.meta_path.append(OldNames)

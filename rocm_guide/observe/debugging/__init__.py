@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+"""It crashed (``faults``), or it is wrong (``wrong``).
+
+In reading order:
+
+- ``examples``: What notebook 24 plays with: a faulting kernel's report and code object, and modules that are wrong on
+  purpose.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.observe.debugging.examples import (
+        SCALE_ROWS,
+        fault_sample,
+        forgetful_norm,
+        layer_errors,
+        plant_wrong_weight,
+    )
+
+__all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
+
+__getattr__, __dir__ = face(__name__, "examples")

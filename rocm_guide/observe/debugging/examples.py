@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What notebook 24 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import random
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+from rocm_guide.common.base import write_bytes, write_text
+from rocm_guide.observe.debugging.faults.agent_log import read_report
+from rocm_guide.observe.debugging.faults.code_objects import saved_name
+
+__all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
+
+#: The kernel of the memory fault, as it was compiled for gfx942 with triton 3.9: its load has no mask.
+SCALE_ROWS = """\
+@triton.jit
+def scale_rows(x_ptr, out_ptr, scale, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n_cols + cols)
+    tl.store(out_ptr + row * n_cols + cols, x * scale, mask=cols < n_cols)
+
+scale_rows[(128,)](x, out, 0.5, 200, BLOCK=256)     # x: 128 rows of 200 floats
+"""
+
+
+def fault_sample(folder: Path) -> tuple[Path, Path]:
+    """Put the debug agent's report and the saved code object into ``folder``, as a crashed run would leave them.
+
+    All is made by us: the code object is real (triton 3.9, gfx942), beside it lies what llvm-objdump 19 prints of it,
+    and the report is written in the agent's published format with the registers that this code has at that instruction.
+
+    Returns:
+        (the report, the folder of code objects).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     log, code = fault_sample(Path(d))
+    ...     log.name, sorted(f.name for f in code.iterdir())[0]
+    ('agent.log', 'memory___4242_offset_0x7f1e10c3e0a0_size_4648')
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    report = write_text(
+        folder / "agent.log", resources.files("rocm_guide").joinpath("data", "fault_report.txt").read_text()
+    )
+    where = read_report(report).faulting[0].disassembly
+    assert where is not None  # the log of this package has one
+    code = folder / "code_objects"
+    data = resources.files("rocm_guide").joinpath("data")
+    write_bytes(code / saved_name(where.uri), base64.b64decode((data / "fault_code.b64").read_text()))
+    write_text(code / f"{saved_name(where.uri)}.s", (data / "fault_code.s").read_text())
+    return report, code
+
+
+def forgetful_norm(norm: Any) -> Any:
+    """An RMSNorm that sums the squares and forgets to divide by their number, as the MI300 kernels blog prints it.
+
+    >>> import torch
+    >>> class Norm(torch.nn.Module):
+    ...     weight, variance_epsilon = torch.ones(4), 0.0
+    >>> forgetful_norm(Norm())(torch.full((1, 4), 3.0))
+    tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
+    """
+    import torch
+
+    class FusedRMSNorm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.epsilon = norm.weight, norm.variance_epsilon
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight * x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + self.epsilon)
+
+    return FusedRMSNorm()
+
+
+def plant_wrong_weight(model: Any, seed: int) -> Any:
+    """A copy of a model in which one element of one linear layer is off by 0.1; which, depends on the seed.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    >>> wrong = plant_wrong_weight(model, seed=0)
+    >>> int((model[0].weight != wrong[0].weight).sum())
+    1
+    """
+    import torch
+
+    wrong, rng = copy.deepcopy(model), random.Random(seed)
+    layers = [m for n, m in wrong.named_modules() if isinstance(m, torch.nn.Linear) and "lm_head" not in n]
+    with torch.no_grad():
+        weight = rng.choice(layers).weight.view(-1)
+        weight[rng.randrange(weight.numel())] += 0.1
+    return wrong
+
+
+def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """For every call: the relative error in the whole run, and the error of the module by itself.
+
+    Returns:
+        path -> (in the run, in isolation); largest |a - b| / largest |a|. Modules in the order in which they end.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+    >>> errors = layer_errors(model, copy.deepcopy(model), {"input": torch.ones(1, 3)})
+    >>> list(errors), set(errors.values())
+    (['0', '1', ''], {(0.0, 0.0)})
+    """
+    import torch
+
+    from rocm_guide.observe.debugging.wrong.capture import capture_calls, copy_tensors, tensors_of
+
+    def error(a: Any, b: Any) -> float:
+        x, y = tensors_of(a)[0].double(), tensors_of(b)[0].double()
+        return float(((x - y).abs().max() / x.abs().max()).item())
+
+    modules, found = dict(suspect.named_modules()), {}
+    run = {c.path: c.output for c in capture_calls(suspect, inputs)}
+    for call in capture_calls(reference, inputs):
+        if call.path in run and tensors_of(call.output):
+            with torch.no_grad():
+                alone = modules[call.path](*copy_tensors(call.args), **copy_tensors(call.kwargs))
+            found[call.path] = error(call.output, run[call.path]), error(call.output, alone)
+    return found

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""A GPU memory fault, from the debug agent's report to the lane that caused it.
+
+In reading order:
+
+- ``model``: What a fault report consists of: waves, their registers, the code around their program counters.
+- ``agent_log``: Read the report of the ROCm debug agent: which kernel faulted, at which instruction, with what in its
+  registers.
+- ``dmesg``: Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime
+  prints.
+- ``code_objects``: From the URI in a fault report to the machine code: find the code object, disassemble it, mark the
+  instruction.
+- ``lanes``: Which lane of a wave touched which address: the step from "this kernel faulted" to "this index was
+  wrong".
+- ``verdict``: The short answer to a long report: which kernel, which instruction, which lanes, which addresses.
+- ``hunting_env``: The environment for hunting a memory fault: kernels one at a time, no allocator that hides a stray
+  access.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.observe.debugging.faults.agent_log import read_report
+    from rocm_guide.observe.debugging.faults.code_objects import (
+        disassemble,
+        extract_code,
+        find_objdump,
+        printed_listing,
+        saved_name,
+    )
+    from rocm_guide.observe.debugging.faults.dmesg import read_log, scan_log
+    from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
+    from rocm_guide.observe.debugging.faults.lanes import lane_addresses
+    from rocm_guide.observe.debugging.faults.model import FaultError
+    from rocm_guide.observe.debugging.faults.verdict import explain_report
+
+__all__ = [
+    "HUNT",
+    "FaultError",
+    "disassemble",
+    "explain_report",
+    "extract_code",
+    "find_objdump",
+    "hunt_environment",
+    "hunting",
+    "lane_addresses",
+    "printed_listing",
+    "read_log",
+    "read_report",
+    "saved_name",
+    "scan_log",
+    "shell_lines",
+]
+
+__getattr__, __dir__ = face(__name__, "model", "agent_log", "dmesg", "code_objects", "lanes", "verdict", "hunting_env")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""The environment for hunting a memory fault: kernels one at a time, no allocator that hides a stray access.
+
+Two things keep a fault from showing where it is. Kernels run asynchronously, so the program is elsewhere when the
+fault arrives; and caching allocators hand out pieces of large blocks, so that a write past the end of a tensor lands
+in a neighbour instead of outside the mapped memory. Both can be switched off, at a cost in time that only a hunt pays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocm_guide.common.base import GuideError
+
+__all__ = ["HUNT", "hunt_environment", "hunting", "shell_lines"]
+
+#: Variable -> (value, why). Sources: "Debugging with HIP", https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/
+#: debugging.html; PyTorch's c10/hip caching allocator; ROCR Debug Agent user guide.
+HUNT: Mapping[str, tuple[str, str]] = {
+    "AMD_SERIALIZE_KERNEL": ("3", "wait before and after every kernel, so that the failing call is the faulting one"),
+    "AMD_SERIALIZE_COPY": ("3", "the same for copies"),
+    "HIP_LAUNCH_BLOCKING": ("1", "a launch returns when its kernel has ended"),
+    "PYTORCH_NO_HIP_MEMORY_CACHING": ("1", "every tensor its own allocation: writing past its end leaves the mapping"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", "the same, under the name that PyTorch uses on CUDA"),
+    "HSA_DISABLE_FRAGMENT_ALLOCATOR": ("1", "ROCr, too, gives every allocation pages of its own"),
+}
+
+
+def hunt_environment(
+    *,
+    agent: str | os.PathLike[str] | None = None,
+    save_code: str | os.PathLike[str] | None = None,
+    all_waves: bool = False,
+    precise: bool = False,
+    output: str | os.PathLike[str] | None = None,
+) -> dict[str, str]:
+    """The variables to set for a hunt.
+
+    Args:
+        agent: the debug agent's library, usually ``/opt/rocm/lib/librocm-debug-agent.so.2``; None leaves it out.
+        save_code: a folder for the code objects of kernels that were compiled at run time.
+        all_waves: report all waves, not only those that faulted.
+        precise: report the very instruction that faulted (slower; not on every GPU).
+        output: a file for the report instead of standard error.
+
+    Raises:
+        GuideError: an option of the agent without the agent, or a path with a space, which the agent cannot take.
+
+    >>> env = hunt_environment(agent="/opt/rocm/lib/librocm-debug-agent.so.2", save_code="code", precise=True)
+    >>> env["HSA_TOOLS_LIB"], env["ROCM_DEBUG_AGENT_OPTIONS"]
+    ('/opt/rocm/lib/librocm-debug-agent.so.2', '--save-code-objects=code --precise-memory')
+    """
+    found = {name: value for name, (value, _) in HUNT.items()}
+    options = []
+    if all_waves:
+        options.append("--all")
+    if save_code is not None:
+        options.append(f"--save-code-objects={os.fspath(save_code)}")
+    if precise:
+        options.append("--precise-memory")
+    if output is not None:
+        options.append(f"--output={os.fspath(output)}")
+    if options and agent is None:
+        raise GuideError(f"{' '.join(options)}: options of the debug agent; pass agent=, its library, too")
+    for path in (save_code, output):
+        if path is not None and any(c.isspace() for c in os.fspath(path)):
+            raise GuideError(f"{os.fspath(path)!r}: the agent splits its options at spaces; choose a path without")
+    if agent is not None:
+        found["HSA_TOOLS_LIB"] = os.fspath(agent)
+        if options:
+            found["ROCM_DEBUG_AGENT_OPTIONS"] = " ".join(options)
+    return found
+
+
+@contextmanager
+def hunting(
+    *,
+    agent: str | os.PathLike[str] | None = None,
+    save_code: str | os.PathLike[str] | None = None,
+    all_waves: bool = False,
+    precise: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    for_children: bool = False,
+) -> Iterator[dict[str, str]]:
+    """Set the hunt's variables while the block runs and put back exactly what was there before, also after an error.
+
+    The runtime reads them when it starts: enter the block before anything touches the GPU, or start the program as a
+    subprocess inside the block and pass ``for_children=True``. The other arguments are those of
+    :func:`hunt_environment`.
+
+    Raises:
+        GuideError: as :func:`hunt_environment`; the GPU runtime has started already; or the agent is not there.
+
+    >>> before = dict(os.environ)
+    >>> with hunting() as env:
+    ...     os.environ["AMD_SERIALIZE_KERNEL"], len(env)
+    ('3', 6)
+    >>> dict(os.environ) == before
+    True
+    """
+    found = hunt_environment(agent=agent, save_code=save_code, all_waves=all_waves, precise=precise, output=output)
+    if agent is not None and "/" in os.fspath(agent) and not Path(agent).exists():
+        raise GuideError(f"{os.fspath(agent)}: no such library; apt install rocm-debug-agent, or agent=None")
+    torch = sys.modules.get("torch")
+    if not for_children and torch is not None and torch.cuda.is_initialized():
+        raise GuideError("the GPU runtime has started and read its variables; use a new process, or for_children=True")
+    before = {name: os.environ.get(name) for name in found}
+    os.environ.update(found)
+    try:
+        yield found
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def shell_lines(variables: Mapping[str, str], *, undo: bool = False) -> str:
+    """The same as lines for a shell, to be pasted or sourced (a script's own exports end with the script).
+
+    >>> print(shell_lines({"ROCM_DEBUG_AGENT_OPTIONS": "--all --precise-memory"}))
+    export ROCM_DEBUG_AGENT_OPTIONS='--all --precise-memory'
+    >>> print(shell_lines({"AMD_SERIALIZE_KERNEL": "3"}, undo=True))
+    unset AMD_SERIALIZE_KERNEL
+    """
+    import shlex
+
+    if undo:
+        return "\n".join(f"unset {name}" for name in variables)
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+"""Wrong results: the first layer that differs, the first NaN.
+
+In reading order:
+
+- ``capture``: Run a model once and keep what went into and came out of every module.
+- ``compare``: Find the module that makes a model wrong: compare with a version that is right, module by module.
+- ``nans``: Find where a NaN or an infinity is born, in the forward or in the backward pass.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.observe.debugging.wrong.compare import first_difference
+    from rocm_guide.observe.debugging.wrong.nans import nan_origin
+
+__all__ = ["first_difference", "nan_origin"]
+
+__getattr__, __dir__ = face(__name__, "compare", "nans")

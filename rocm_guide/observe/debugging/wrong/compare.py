@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""Find the module that makes a model wrong: compare with a version that is right, module by module.
+
+Comparing final outputs says that something is wrong; comparing every layer's output says where the error has already
+arrived, and rounding makes even that unclear. The cure is isolation: each module of the suspect is given the very
+inputs that it had in the reference. What differs then is its own doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocm_guide.observe.debugging.wrong.capture import capture_calls, copy_tensors, tensors_of
+
+__all__ = ["first_difference"]
+
+#: Largest |a - b| / largest |a| that another order of summation may cause in one module.
+TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first module that is wrong by itself.
+
+    Attributes:
+        path, cls: the module.
+        kind: "value", "nan", "dtype", "shape" or "error" (it raised; ``detail`` says what).
+        relative: largest |suspect - reference| / largest |reference|; ``allowed`` is the tolerance it broke.
+        parameters: its own parameters and buffers that differ: name -> what is different.
+        checked: how many calls were compared until then.
+    """
+
+    path: str
+    cls: str
+    kind: str
+    relative: float
+    allowed: float
+    detail: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    checked: int = 0
+
+    def __str__(self) -> str:
+        """The finding in one or two lines."""
+        line = f"{self.path or 'the model itself'} ({self.cls}): {self.detail}"
+        for name, what in self.parameters.items():
+            line += f"\n  its {name}: {what}"
+        return line
+
+
+def _distance(want: Any, got: Any, tolerance: float | None) -> tuple[str, float, float, str] | None:
+    """(kind, relative, allowed, detail) of the first tensor that differs; None if all agree."""
+    wanted, gotten = tensors_of(want), tensors_of(got)
+    if len(wanted) != len(gotten):
+        return "shape", float("inf"), 0.0, f"returns {len(gotten)} tensors, the reference {len(wanted)}"
+    for a, b in zip(wanted, gotten, strict=True):
+        if a.shape != b.shape:
+            return "shape", float("inf"), 0.0, f"returns shape {tuple(b.shape)}, the reference {tuple(a.shape)}"
+        if a.dtype != b.dtype:
+            return "dtype", float("inf"), 0.0, f"returns {b.dtype}, the reference {a.dtype}"
+        if not a.numel():
+            continue
+        name = str(a.dtype).removeprefix("torch.")
+        if not a.is_floating_point():
+            if bool((a != b.to(a.device)).any()):
+                return "value", float("inf"), 0.0, "returns other integers than the reference"
+            continue
+        allowed = tolerance if tolerance is not None else TOLERANCE.get(name, 4e-2)
+        x, y = a.double(), b.to(a.device).double()
+        new = (~y.isfinite() & x.isfinite()).sum().item()
+        if new:
+            return (
+                "nan",
+                float("inf"),
+                allowed,
+                f"{new} of {a.numel()} values are not finite, in the reference they are",
+            )
+        # Infinities that are meant, as in a mask, are values like any other.
+        lost = (~x.isfinite() & ~((x == y) | (x.isnan() & y.isnan()))).sum().item()
+        if lost:
+            detail = f"{lost} of {a.numel()} values are not finite in the reference, and something else here"
+            return "value", float("inf"), allowed, detail
+        both = x.isfinite() & y.isfinite()
+        largest = x[both].abs().max().item() if bool(both.any()) else 0.0
+        error = (x - y)[both].abs().max().item() if bool(both.any()) else 0.0
+        relative = error / largest if largest else (0.0 if error == 0 else float("inf"))
+        if relative > allowed:
+            return "value", relative, allowed, f"differs by {relative:.2g} of the largest value (allowed {allowed:.2g})"
+    return None
+
+
+def _parameters(reference: Any, suspect: Any) -> dict[str, str]:
+    """What is different in a module's own parameters and buffers."""
+    found = {}
+    a, b = (dict([*m.named_parameters(recurse=False), *m.named_buffers(recurse=False)]) for m in (reference, suspect))
+    for name in {**a, **b}:
+        x, y = a.get(name), b.get(name)
+        if x is None or y is None:
+            found[name] = "missing in the suspect" if y is None else "only in the suspect"
+        elif x.shape != y.shape or x.dtype != y.dtype:
+            found[name] = f"{tuple(y.shape)} {y.dtype}, in the reference {tuple(x.shape)} {x.dtype}"
+        else:
+            unequal = (x != y.to(x.device)).sum().item()
+            if unequal:
+                nans = (~y.isfinite()).sum().item() if y.is_floating_point() else 0
+                found[name] = f"{unequal} of {x.numel()} values differ" + (f", {nans} not finite" if nans else "")
+    return found
+
+
+def first_difference(
+    reference: Any, suspect: Any, inputs: Mapping[str, Any] | Sequence[Any], *, tolerance: float | None = None
+) -> Difference | None:
+    """The first module of ``suspect`` that, given the reference's inputs, does not give the reference's outputs.
+
+    Args:
+        reference: the model that is right: the same weights with plain kernels, another release, another device.
+        suspect: the model that is wrong; modules are matched by path. May be on another device.
+        inputs: for both models, keyword arguments or positional ones.
+        tolerance: largest allowed |a - b| / largest |a| per module; by default from the dtype of the output.
+
+    Returns:
+        None when no module differs for these inputs: a fault that they do not reach cannot show. A parent is named only
+        if none of the modules inside it is to blame.
+
+    Raises:
+        GuideError: dropout is active.
+
+    >>> import copy, torch
+    >>> _ = torch.manual_seed(0)
+    >>> right = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    >>> wrong = copy.deepcopy(right)
+    >>> with torch.no_grad():
+    ...     wrong[0].weight[1, 3] += 0.5
+    >>> found = first_difference(right, wrong, [torch.ones(1, 4)])
+    >>> found.path, found.kind, found.parameters
+    ('0', 'value', {'weight': '1 of 16 values differ'})
+    """
+    import torch
+
+    calls = capture_calls(reference, inputs)
+    theirs = dict(reference.named_modules())
+    ours = dict(suspect.named_modules())
+    device = next((p.device for p in suspect.parameters()), None)
+    checked = 0
+    for call in calls:
+        if call.path not in ours:
+            continue  # replaced by something else: its parent will be compared
+        checked += 1
+        module = ours[call.path]
+        try:
+            with torch.no_grad():
+                output = module(*_move(copy_tensors(call.args), device), **_move(copy_tensors(call.kwargs), device))
+        except Exception as e:  # noqa: BLE001 - whatever the module raises is the finding
+            found: tuple[str, float, float, str] | None = "error", float("inf"), 0.0, f"raises {type(e).__name__}: {e}"
+        else:
+            found = _distance(call.output, output, tolerance)
+        if found:
+            kind, relative, allowed, detail = found
+            changed = _parameters(theirs[call.path], module)
+            return Difference(call.path, type(module).__name__, kind, relative, allowed, detail, changed, checked)
+    return None
+
+
+def _move(value: Any, device: Any) -> Any:
+    import torch
+
+    if device is None:
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {k: _move(v, device) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_move(v, device) for v in value)
+    return value

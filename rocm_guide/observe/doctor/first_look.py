@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""The first commands on a new machine: their output if the tool is there, else a sample that is labelled as one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rocm_guide.common.base import GuideError
+
+__all__ = ["fields_of", "tool_output", "torch_checks"]
+
+#: What each tool prints for one MI300X, in the tool's shape, written by us: the specification's values, and "…" where
+#: a live reading or a serial number stands. Sources: MI300X data sheet; ROCm documentation, pages "rocminfo",
+#: "AMD SMI" and "ROCm SMI".
+SAMPLES: dict[str, str] = {
+    "amd-smi": """\
+GPU: 0
+    ASIC:
+        MARKET_NAME: AMD Instinct MI300X
+        DEVICE_ID: 0x74a1
+        TARGET_GRAPHICS_VERSION: gfx942
+        NUM_COMPUTE_UNITS: 304
+    VRAM:
+        TYPE: HBM3
+        SIZE: …
+        MAX_BANDWIDTH: …
+""",
+    "rocm-smi": """\
+============================= ROCm System Management Interface =============================
+======================================= Concise Info =======================================
+Device  Node  IDs      Temp        Power     Partitions          SCLK  MCLK  Perf  VRAM%  GPU%
+              (DID)    (Junction)  (Socket)  (Mem, Compute, ID)
+=============================================================================================
+0       …     0x74a1   …°C         …W        NPS1, SPX, 0        …Mhz  …Mhz  auto  0%     0%
+=============================================================================================
+""",
+    "rocminfo": """\
+*******
+Agent …
+*******
+  Name:                    gfx942
+  Marketing Name:          AMD Instinct MI300X
+  Device Type:             GPU
+  Cache Info:
+    L1:                      32(0x20) KB
+    L2:                      4096(0x1000) KB
+    L3:                      262144(0x40000) KB
+  Max Clock Freq. (MHz):   2100
+  Compute Unit:            304
+  SIMDs per CU:            4
+  Wavefront Size:          64(0x40)
+  Workgroup Max Size:      1024(0x400)
+  Max Waves Per CU:        32(0x20)
+  Pool Info:
+    Pool …
+      Segment:                 GROUP
+      Size:                    64(0x40) KB
+  ISA Info:
+    ISA 1
+      Name:                    amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-
+""",
+}
+_ARGUMENTS: dict[str, tuple[str, ...]] = {"amd-smi": ("static", "--asic", "--vram"), "rocm-smi": (), "rocminfo": ()}
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a tool printed here (``real``), or the sample for a machine without it; printing it says which."""
+
+    command: str
+    text: str
+    real: bool
+
+    def __str__(self) -> str:
+        """The text below a line that says where it comes from."""
+        origin = "printed by this machine" if self.real else "SAMPLE of what an MI300X prints (no AMD GPU here)"
+        return f"$ {self.command}    [{origin}]\n{self.text.rstrip()}"
+
+
+def tool_output(tool: str, *, arguments: Sequence[str] | None = None, timeout: float = 20) -> ToolOutput:
+    """Run ``amd-smi``, ``rocm-smi`` or ``rocminfo`` and give its output, or the labelled sample if that fails.
+
+    Args:
+        tool: the name of the command.
+        arguments: other arguments than the usual ones; they only matter where the tool is installed.
+        timeout: seconds to wait; a driver that hangs must not hang us.
+
+    Raises:
+        GuideError: not one of these tools.
+
+    >>> print(tool_output("rocminfo").command)
+    rocminfo
+    """
+    if tool not in SAMPLES:
+        raise GuideError(f"tool={tool}: choose from {', '.join(SAMPLES)}")
+    command = [tool, *(_ARGUMENTS[tool] if arguments is None else arguments)]
+    if shutil.which(tool):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            done = None
+        if done is not None and done.returncode == 0 and done.stdout.strip():
+            return ToolOutput(" ".join(command), done.stdout, real=True)
+    return ToolOutput(" ".join(command), SAMPLES[tool], real=False)
+
+
+def fields_of(text: str, *, agent: str | None = None) -> dict[str, str]:
+    """The ``name: value`` lines of a tool's output; a name that comes twice keeps its first value.
+
+    Args:
+        text: what rocminfo or amd-smi printed.
+        agent: of rocminfo's output, only the first agent whose name starts with this ("gfx" for a GPU).
+
+    Raises:
+        GuideError: there is no such agent.
+
+    >>> found = fields_of(SAMPLES["rocminfo"], agent="gfx")
+    >>> int(found["Compute Unit"]) * int(found["SIMDs per CU"])
+    1216
+    """
+    if agent is not None:
+        parts = re.split(r"(?m)^\*+\s*\nAgent\b.*\n\*+\s*$", text)
+        mine = [p for p in parts if re.search(rf"(?m)^\s*Name:\s+{re.escape(agent)}", p)]
+        if not mine:
+            raise GuideError(f"agent={agent}: rocminfo lists none; check /dev/kfd and the groups video and render")
+        text = mine[0]
+    found: dict[str, str] = {}
+    for name, value in re.findall(r"(?m)^\s*([^:\n]+):[ \t]+(\S.*?)\s*$", text):
+        found.setdefault(name.strip(), value)
+    return found
+
+
+def torch_checks() -> dict[str, str]:
+    """The questions that show whether torch can use the GPU, each with this machine's answer.
+
+    >>> list(torch_checks())[:2]
+    ['torch.__version__', 'torch.version.hip']
+    """
+    import torch
+
+    answers = {
+        "torch.__version__": torch.__version__,
+        "torch.version.hip": str(torch.version.hip),
+        "torch.version.cuda": str(torch.version.cuda),
+        "torch.cuda.is_available()": str(torch.cuda.is_available()),
+        "torch.cuda.device_count()": str(torch.cuda.device_count()),
+    }
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        answers["torch.cuda.get_device_name(0)"] = torch.cuda.get_device_name(0)
+        answers["total memory"] = f"{properties.total_memory / 2**30:.1f} GiB"
+        answers["multi_processor_count"] = str(properties.multi_processor_count)
+    return answers

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+"""Where the time goes. The rooms inside: ``torch_trace`` reads torch.profiler, ``amd`` reads AMD's profilers.
+
+In reading order:
+
+- ``bandwidth``: Memory bandwidth of the machine at hand: read, write, copy and triad, on a CPU or a GPU.
+- ``examples``: What notebook 23 plays with: a planted bottleneck, and where the recorded traces lie.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.observe.profiling.bandwidth import BandwidthError, measure_bandwidth
+    from rocm_guide.observe.profiling.examples import first_kernels, recorded, row_by_row, slice_table
+
+__all__ = ["BandwidthError", "first_kernels", "measure_bandwidth", "recorded", "row_by_row", "slice_table"]
+
+__getattr__, __dir__ = face(__name__, "bandwidth", "examples")

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""What AMD's profilers write: rocprofv3's CSV, JSON, Perfetto and database files, and counters.
+
+In reading order:
+
+- ``reader``: Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute.
+- ``rows``: Rows of a profiler's table, with errors that name the line.
+- ``rocprof_csv``: Read what AMD's kernel profilers write: rocprofv3, rocprofv2 and the old rocprof as CSV,
+  rocprof-compute's tables.
+- ``rocprof_json``: Read rocprofv3's JSON: kernels, their counters, copies, of every process in the file.
+- ``perfetto``: Read the slices of a Perfetto trace (``.pftrace``), as rocprofv3 writes with ``--output-format
+  pftrace``.
+- ``rocpd``: Read rocpd databases, what rocprofv3 writes when no output format is given.
+- ``counters``: What the hardware counters of an AMD Instinct GPU mean, and where a kernel lies under the roofline.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.observe.profiling.amd.counters import COUNTERS, describe_counter
+    from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
+
+__all__ = ["COUNTERS", "describe_counter", "read_profile", "roofline_rows"]
+
+__getattr__, __dir__ = face(__name__, "reader", "counters")

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rocm_guide.common.base import open_regular
+from rocm_guide.observe.profiling.amd.counters import RooflinePoint, place
+from rocm_guide.observe.profiling.amd.perfetto import read_pftrace
+from rocm_guide.observe.profiling.amd.rocpd import read_rocpd
+from rocm_guide.observe.profiling.amd.rocprof_csv import RocprofReport, read_csv
+from rocm_guide.observe.profiling.amd.rocprof_json import read_json
+from rocm_guide.observe.profiling.torch_trace.events import TraceError
+
+__all__ = ["read_profile", "roofline_rows"]
+
+
+def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
+    """Read a profiler's file, whatever its kind; a folder of rocprof-compute is read through its pmc_perf.csv.
+
+    Raises:
+        TraceError: missing, damaged, or a kind that another command reads (the message names it).
+
+    >>> read_profile("no.csv")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.observe.profiling.torch_trace.events.TraceError: no.csv: cannot be opened (No such file or directory); \
+check the path
+    """
+    path = Path(path)
+    if path.is_dir():
+        for name in ("pmc_perf.csv", "pmc_perf.csv.gz", "pmc_kernel_top.csv"):
+            if (path / name).is_file():
+                return read_csv(path / name)
+        raise TraceError(f"{path}: no pmc_perf.csv in it; pass the workload folder that rocprof-compute wrote")
+    try:
+        with open_regular(path) as f:
+            head = f.read(4096)
+    except OSError as e:
+        raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
+    if head.startswith(b"SQLite format 3"):
+        return read_rocpd(path)
+    # A Perfetto packet begins with the byte 0x0a, which is also an empty first line of a text file.
+    if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and head.lstrip()[:1] not in (b"{", b'"')):
+        return read_pftrace(path)
+    if head.lstrip()[:1] == b"{" or path.name.removesuffix(".gz").endswith(".json"):
+        if b'"traceEvents"' in head:
+            raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")
+        return read_json(path)
+    return read_csv(path)
+
+
+def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "bf16") -> list[RooflinePoint]:
+    """Where each kernel lies under the roofline: counters and times of all its dispatches together.
+
+    Args:
+        report: with counters; without the right ones the list is empty.
+        gpu, dtype: whose roof.
+
+    Returns:
+        One point per kernel, longest total first.
+
+    Raises:
+        GuideError: unknown GPU or type.
+
+    >>> from rocm_guide.observe.profiling.amd.rocprof_csv import Dispatch, report_of
+    >>> counted = {"SQ_INSTS_VALU_MFMA_MOPS_BF16": 1e9, "FETCH_SIZE": 1e6, "WRITE_SIZE": 1e5}
+    >>> gemm = Dispatch("gemm", 0, 1_000_000, counters=counted)
+    >>> (point,) = roofline_rows(report_of("x", "counters", "rocprofv3", [gemm]))
+    >>> point.bound, round(point.tflops)
+    ('compute', 512)
+    """
+    sums: dict[str, dict[str, float]] = {}
+    times: dict[str, int] = {}
+    for d in report.dispatches:
+        if d.counters:
+            times[d.name] = times.get(d.name, 0) + d.duration_ns
+            into = sums.setdefault(d.name, {})
+            for counter, value in d.counters.items():
+                into[counter] = into.get(counter, 0.0) + value
+    points = []
+    for name in sorted(times, key=lambda n: -times[n]):
+        found = sums[name]
+        countable = any(c.startswith("SQ_INSTS_VALU_") for c in found)
+        movable = ("FETCH_SIZE" in found and "WRITE_SIZE" in found) or any(c.startswith("TCC_EA") for c in found)
+        if countable and movable and times[name] > 0:
+            points.append(place(name, times[name], found, gpu=gpu, dtype=dtype))
+    return points

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""Traces of torch.profiler: record, read, sum up, compare.
+
+In reading order:
+
+- ``recording``: Record a trace of any step, with the place of every module written into it.
+- ``events``: Read a trace of any size, one event at a time, without ever holding the file.
+- ``timeline``: The few numbers per event that a summary needs, kept in columns of machine numbers.
+- ``slices``: Which part of a transformer a kernel belongs to.
+- ``attribution``: From a timeline to answers: what ran, for which part of the model, and why the device stood still.
+- ``summary``: Summarise a torch.profiler trace, compare two of them.
+- ``expected``: Is the fast kernel really used? A model that silently falls back computes the right numbers, slowly.
+- ``guard``: A second torch.profiler in one process ends in a segmentation fault (torch 2.13): refuse it where it is
+  started.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events
+    from rocm_guide.observe.profiling.torch_trace.expected import check_kernels, replaced_kernels
+    from rocm_guide.observe.profiling.torch_trace.guard import NestedProfilerError, only_profiler
+    from rocm_guide.observe.profiling.torch_trace.recording import record, record_block
+    from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary, compare_traces, summarize
+
+__all__ = [
+    "NestedProfilerError",
+    "TraceError",
+    "TraceSummary",
+    "check_kernels",
+    "compare_traces",
+    "iter_events",
+    "only_profiler",
+    "record",
+    "record_block",
+    "replaced_kernels",
+    "summarize",
+]
+
+__getattr__, __dir__ = face(__name__, "recording", "events", "summary", "expected", "guard")

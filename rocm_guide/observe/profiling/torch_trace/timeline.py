@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: MIT
+"""The few numbers per event that a summary needs, kept in columns of machine numbers.
+
+A trace of 500 MB has over a million events. As Python objects they would take gigabytes; as columns (an event name
+is stored once, an event is five numbers) they take tens of megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocm_guide.common.base import shown
+from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events
+
+__all__ = []
+
+#: Trace categories of work that runs on the device.
+DEVICE_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
+
+#: An id that no event has.
+NONE = -1
+
+
+class Columns:
+    """Events as parallel columns: name (an index), start and duration in microseconds, thread or stream, one id.
+
+    >>> c = Columns()
+    >>> c.add(0, 10.0, 2.5, 7, 42)
+    >>> len(c), c.start[0], c.duration[0], c.lane[0], c.key[0]
+    (1, 10.0, 2.5, 7, 42)
+    """
+
+    def __init__(self) -> None:
+        self.name, self.lane, self.key = array("q"), array("q"), array("q")
+        self.start, self.duration = array("d"), array("d")
+
+    def add(self, name: int, start: float, duration: float, lane: int, key: int = NONE) -> None:
+        self.name.append(name)
+        self.start.append(start)
+        self.duration.append(duration)
+        self.lane.append(lane)
+        self.key.append(key)
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass
+class Timeline:
+    """What :func:`load_timeline` keeps of a trace.
+
+    Attributes:
+        names: every event name once; the columns hold indices into it.
+        device: kernels, copies and fills; lane = stream, key = correlation id of the call that launched them.
+        launches: runtime calls by correlation id; lane = thread, key = correlation id.
+        ops: CPU operators; lane = thread, key = autograd sequence number, negative below NONE for a backward operator.
+        marks: ``record_function`` ranges and traced ``nn.Module`` calls; lane = thread.
+        steps: how many ``ProfilerStep`` ranges there are.
+        device_name: the accelerator, as the trace gives it ("" when it does not).
+        skipped: events left out because their times are missing or are not numbers.
+    """
+
+    names: list[str] = field(default_factory=list)
+    device: Columns = field(default_factory=Columns)
+    launches: Columns = field(default_factory=Columns)
+    ops: Columns = field(default_factory=Columns)
+    marks: Columns = field(default_factory=Columns)
+    steps: int = 0
+    device_name: str = ""
+    skipped: int = 0
+
+
+def _integer(value: Any) -> int:
+    """An id as a 64-bit integer: ids are numbers in most traces, strings in some."""
+    if type(value) is int and 0 <= value < 1 << 62:
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    return NONE
+
+
+def _lane(value: Any, lanes: dict[str, int]) -> int:
+    """A small number for a thread or stream, whatever the trace calls it."""
+    found = lanes.get(str(value))
+    if found is None:
+        found = lanes[str(value)] = len(lanes)
+    return found
+
+
+def timeline_of(events: Iterable[dict[str, Any]]) -> Timeline:
+    """Sort events into columns.
+
+    Args:
+        events: dictionaries in the Trace Event Format, as
+        :func:`~rocm_guide.observe.profiling.torch_trace.events.iter_events` yields them.
+
+    Source: the categories and arguments are those of Kineto's output_json.cpp
+    (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
+
+    >>> t = timeline_of([
+    ...     {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5, "dur": 3, "args": {"stream": 7, "correlation": 1}},
+    ...     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 2, "tid": 4,
+    ...      "args": {"correlation": 1}},
+    ... ])
+    >>> t.names[t.device.name[0]], t.device.key[0] == t.launches.key[0]
+    ('gemm', True)
+    """
+    line = Timeline()
+    index: dict[str, int] = {}
+    lanes: dict[str, int] = {}
+    for event in events:
+        if event.get("ph") != "X":
+            continue
+        category, name, args = event.get("cat"), event.get("name"), event.get("args")
+        if not isinstance(category, str):
+            continue
+        began: Any = event.get("ts")
+        lasted: Any = event.get("dur")
+        if type(began) not in (float, int) or type(lasted) not in (float, int) or not isinstance(name, str):
+            line.skipped += 1
+            continue
+        try:
+            start, duration = float(began), float(lasted)
+        except OverflowError:
+            start = math.inf
+        if not (math.isfinite(start) and math.isfinite(duration)) or duration < 0 or abs(start) > 1e18:
+            line.skipped += 1
+            continue
+        if not isinstance(args, dict):
+            args = {}
+        at = index.get(name)
+        if at is None:
+            at = index[name] = len(line.names)
+            line.names.append(name if name.isprintable() else shown(name, len(name)))
+        if category in DEVICE_WORK:
+            line.device.add(at, start, duration, _lane(args.get("stream"), lanes), _integer(args.get("correlation")))
+        elif category == "cpu_op":
+            sequence = _integer(args.get("Sequence number"))
+            if sequence != NONE and _integer(args.get("Fwd thread id")) > 0:
+                sequence = -2 - sequence  # a backward operator: it carries the number of the forward one it answers
+            line.ops.add(at, start, duration, _lane(event.get("tid"), lanes), sequence)
+        elif category == "user_annotation" or (category == "python_function" and name.startswith("nn.Module: ")):
+            if name.startswith("ProfilerStep"):
+                line.steps += 1
+            line.marks.add(at, start, duration, _lane(event.get("tid"), lanes))
+        elif category.endswith(("_runtime", "_driver", "Runtime")):
+            correlation = _integer(args.get("correlation"))
+            if correlation != NONE:
+                line.launches.add(at, start, duration, _lane(event.get("tid"), lanes), correlation)
+    return line
+
+
+def load_timeline(path: str | os.PathLike[str]) -> Timeline:
+    """Stream a trace file into a :class:`Timeline`. Gzipped files are read as they are.
+
+    Raises:
+        TraceError: the file is missing, damaged, or holds no event that took time.
+
+    >>> import json, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     file = Path(d) / "t.json"
+    ...     _ = file.write_text(json.dumps({"deviceProperties": [{"name": "AMD Instinct MI300X"}], "traceEvents": [
+    ...         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "tid": 3}]}))
+    ...     t = load_timeline(file)
+    >>> t.names, t.ops.duration[0], t.device_name
+    (['aten::mm'], 2.0, 'AMD Instinct MI300X')
+    """
+    header: dict[str, Any] = {}
+    line = timeline_of(iter_events(path, header))
+    if not len(line.device) and not len(line.ops):
+        raise TraceError(f"{path}: no operator or kernel in it; record with torch.profiler around at least one step")
+    properties = header.get("deviceProperties")
+    if isinstance(properties, list):
+        names = [str(p["name"]) for p in properties if isinstance(p, dict) and isinstance(p.get("name"), str)]
+        line.device_name = names[0] if names else ""
+    return line

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""Set, check and reset what a machine needs for steady results, and leave it as it was.
+
+The previous value of every setting is on disk before the setting is touched. Whatever happens in between (an error,
+a kill, a second ``set``), ``reset`` finds the value from before the first change and puts it back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rocm_guide.observe.system.machine import Machine, SystemSettingError
+from rocm_guide.observe.system.saved import load_state, save_state, settings_lock
+from rocm_guide.observe.system.settings import Setting
+
+__all__ = ["Outcome", "apply_settings", "reset_settings"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one setting.
+
+    ``result``: "set" or "would set", "already", "restored" or "would restore", "changed since" (by someone else, left
+    alone), "failed" (``why`` says it in one line).
+    """
+
+    key: str
+    result: Literal["set", "would set", "already", "restored", "would restore", "changed since", "failed"]
+    before: str = ""
+    after: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        """The line that the command prints."""
+        if self.result == "failed":
+            return f"[FAIL] {self.key}: {self.why}"
+        if self.result == "changed since":
+            return f"[WARN] {self.key}: is {self.before!r}, somebody changed it since; left alone (--force restores)"
+        change = f"{self.before!r}" if self.result == "already" else f"{self.before!r} -> {self.after!r}"
+        return f"[OK]   {self.key}: {self.result} {change}"
+
+
+def apply_settings(
+    settings: Sequence[Setting], machine: Machine, state: str | os.PathLike[str], *, dry_run: bool = False
+) -> list[Outcome]:
+    """Make the settings, each saved before it is changed.
+
+    A setting that fails does not stop the others; what it was is forgotten again if it did not change.
+
+    Args:
+        settings: from :func:`~rocm_guide.observe.system.settings.wanted_settings`.
+        machine: where.
+        state: the file for the previous values.
+        dry_run: say what would be done, change nothing, write nothing.
+
+    Raises:
+        SystemSettingError: the state file cannot be read or written, or another run is under way.
+
+    >>> import tempfile
+    >>> from rocm_guide.observe.system.pretend import pretend_machine
+    >>> from rocm_guide.observe.system.settings import wanted_settings
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     machine = pretend_machine(Path(folder))
+    ...     for outcome in apply_settings(wanted_settings(machine), machine, Path(folder) / "s.json", dry_run=True):
+    ...         print(outcome)
+    [OK]   numa_balancing: would set '1' -> '0'
+    [OK]   clock 0000:0c:00.0: would set 'auto' -> 'determinism 1900'
+    [OK]   clock 0000:9f:00.0: would set 'auto' -> 'determinism 1900'
+    """
+    path = Path(state)
+    if dry_run:
+        return [_one(s, machine, {}, path, dry_run=True) for s in settings]
+    with settings_lock(path):
+        saved = load_state(path)
+        return [_one(s, machine, saved, path, dry_run=False) for s in settings]
+
+
+def _one(setting: Setting, machine: Machine, saved: dict[str, dict[str, str]], path: Path, *, dry_run: bool) -> Outcome:
+    key, wanted = setting.key, setting.wanted
+    try:
+        before = setting.current(machine)
+        if before == wanted:
+            return Outcome(key, "already", before, wanted)
+        if dry_run:
+            return Outcome(key, "would set", before, wanted)
+        # The first value ever saved is the one to come back to; a second set only changes what we expect to find.
+        older = saved.get(key)
+        entry = {"before": older["before"] if older else before, "set": wanted, "pending": "yes"}
+        saved[key] = entry
+        save_state(path, saved)
+        try:
+            setting.write(machine, wanted)
+        except SystemSettingError:
+            if setting.current(machine) != before:
+                raise  # half changed: it stays pending, and reset will restore it
+            if older is None:
+                del saved[key]
+            else:
+                saved[key] = older
+            save_state(path, saved)
+            raise
+        entry["pending"] = ""
+        save_state(path, saved)
+        return Outcome(key, "set", before, wanted)
+    except SystemSettingError as e:
+        return Outcome(key, "failed", after=wanted, why=str(e))
+
+
+def reset_settings(
+    settings: Sequence[Setting],
+    machine: Machine,
+    state: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+) -> list[Outcome]:
+    """Put back every saved value, the last change first, and forget it when it is back.
+
+    Args:
+        settings: those that exist on this machine, whatever their ``wanted``; matched with the state by key.
+        machine: where.
+        state: the file that :func:`apply_settings` wrote.
+        dry_run: say what would be done, change nothing.
+        force: also restore what somebody else has changed since.
+
+    Raises:
+        SystemSettingError: the state file cannot be read or written, or another run is under way.
+
+    >>> import tempfile
+    >>> from rocm_guide.observe.system.pretend import photograph, pretend_machine
+    >>> from rocm_guide.observe.system.settings import every_setting, wanted_settings
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     machine, state = pretend_machine(Path(folder), gpus=1), Path(folder) / "s.json"
+    ...     before = photograph(machine)
+    ...     _ = apply_settings(wanted_settings(machine), machine, state)
+    ...     [o.result for o in reset_settings(every_setting(machine), machine, state)], photograph(machine) == before
+    (['restored', 'restored'], True)
+    """
+    path = Path(state)
+    known = {s.key: s for s in settings}
+    if dry_run or not path.exists():
+        return [_back(k, e, known, machine, True, force) for k, e in reversed(load_state(path).items())]
+    done = []
+    with settings_lock(path):
+        saved = load_state(path)
+        for key, entry in reversed(list(saved.items())):
+            outcome = _back(key, entry, known, machine, False, force, lambda: save_state(path, saved))
+            if outcome.result in ("restored", "already"):
+                del saved[key]
+                save_state(path, saved)
+            done.append(outcome)
+    return done
+
+
+def _back(
+    key: str,
+    entry: dict[str, str],
+    known: dict[str, Setting],
+    machine: Machine,
+    dry_run: bool,
+    force: bool,
+    save: Callable[[], None] = lambda: None,
+) -> Outcome:
+    before, was_set = entry["before"], entry["set"]
+    if key not in known:
+        return Outcome(key, "failed", after=before, why=f"not on this machine any more; it was {before!r}")
+    setting = known[key]
+    try:
+        now = setting.current(machine)
+        # A change that was cut off may look right and be half done: it is made again.
+        if now == before and not entry["pending"]:
+            return Outcome(key, "already", now, before)
+        if now != was_set and not force and not entry["pending"]:
+            return Outcome(key, "changed since", now, before)
+        if dry_run:
+            return Outcome(key, "would restore", now, before)
+        entry["pending"] = "yes"
+        save()
+        setting.write(machine, before)
+        return Outcome(key, "restored", now, before)
+    except SystemSettingError as e:
+        return Outcome(key, "failed", after=before, why=str(e))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""W8A8: linear layers whose weights and activations are both int8, with the scales that they share or have each.
+
+A matrix product of codes can be scaled back only by factors that move out of the sum over the input channels: one for
+each token and one for each output channel, but none for an input channel. That is why an outlier *channel* of the
+activations hurts, and why smoothing moves it into the weights beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from rocm_guide.kernels.int8.reference import exact_product, to_int8
+from rocm_guide.quantize.calibration import linear_layers
+from rocm_guide.quantize.grid import QuantizationError
+
+__all__ = ["SCHEMES", "Scheme", "W8A8Linear", "alpha_errors", "quantize_model", "quantize_weight"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How the scales of a W8A8 layer are shared.
+
+    Attributes:
+        weights: "tensor", one scale for the matrix, or "channel", one for each output channel.
+        inputs: "tensor", one scale for all tokens, or "token", one for each.
+        static: the inputs' scale comes from calibration data, instead of from each call.
+    """
+
+    weights: Literal["tensor", "channel"] = "channel"
+    inputs: Literal["tensor", "token"] = "tensor"
+    static: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("tensor", "channel") or self.inputs not in ("tensor", "token"):
+            raise QuantizationError(
+                f"weights={self.weights!r}, inputs={self.inputs!r}: a scale of weights belongs to a 'tensor' or "
+                "'channel', one of inputs to a 'tensor' or 'token'"
+            )
+        if self.static and self.inputs == "token":
+            raise QuantizationError("inputs='token' with static=True: tokens are new at every call; give static=False")
+
+
+#: The ones that the course compares, by what their table calls them.
+SCHEMES = {
+    "per tensor, static": Scheme("tensor", "tensor", True),
+    "per tensor, dynamic": Scheme("tensor", "tensor", False),
+    "per token, per channel": Scheme("channel", "token", False),
+    "per channel, static": Scheme("channel", "tensor", True),
+}
+
+
+def scale_of(largest: torch.Tensor, steps: float = 127.0) -> torch.Tensor:
+    """The scale with which a largest magnitude becomes the code ``steps``, in float32; never 0.
+
+    >>> scale_of(torch.tensor([254.0, 0.0])).tolist()[0]
+    2.0
+    """
+    return largest.float().clamp(min=1e-12) / steps
+
+
+def quantize_weight(
+    weight: torch.Tensor, scheme: str = "channel", steps: float = 127.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(int8 codes, float32 scale) of (out, in) weights; the scale is (out, 1) for "channel" and (1,) for "tensor".
+
+    Args:
+        steps: the code of the largest magnitude. 127 is SmoothQuant's; compressed-tensors and torchao take 127.5, half
+            of the 255 steps from -128 to 127, so that the largest positive weight is limited by half a step.
+
+    >>> codes, scale = quantize_weight(torch.tensor([[1.0, -0.5], [4.0, 1.0]]))
+    >>> codes.tolist(), scale.shape
+    ([[127, -64], [127, 32]], torch.Size([2, 1]))
+    """
+    weight = weight.detach().float()
+    scale = scale_of(
+        weight.abs().amax(1, keepdim=True) if scheme == "channel" else weight.abs().amax().reshape(1), steps
+    )
+    return to_int8(weight / scale), scale
+
+
+class W8A8Linear(torch.nn.Module):
+    """A linear layer on int8 codes; its tensors have the names and shapes of a compressed-tensors checkpoint.
+
+    Attributes:
+        weight: (out, in) int8.
+        weight_scale: (out, 1) or (1,) float32.
+        input_scale: (1,) float32 if the scheme is static, else None.
+        bias: (out,) or None.
+
+    On a GPU the product is the course's Triton kernel. On a CPU it is an exact product in torch: the same codes.
+    """
+
+    def __init__(self, linear: torch.nn.Linear, scheme: Scheme, largest: torch.Tensor | None = None) -> None:
+        """
+        Args:
+            linear: what to quantise; it is not changed.
+            largest: (in,) largest magnitude of every input channel; needed if the scheme is static.
+
+        Raises:
+            QuantizationError: a static scheme without ``largest``.
+        """
+        super().__init__()
+        if scheme.static and largest is None:
+            raise QuantizationError("a static scheme needs calibration: give the layer's part of input_ranges(…)")
+        self.scheme, (self.out_features, self.in_features) = scheme, linear.weight.shape
+        codes, scale = quantize_weight(linear.weight, scheme.weights)
+        self.register_buffer("weight", codes)
+        self.register_buffer("weight_scale", scale)
+        static = scale_of(largest.amax().reshape(1)).to(codes.device) if scheme.static and largest is not None else None
+        self.register_buffer("input_scale", static)
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
+
+    def quantize_inputs(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(tokens, in) int8 codes and their scale, (tokens,) or (1,), of (tokens, in) inputs."""
+        scale = self.input_scale
+        if scale is None:
+            sizes = x.abs().float()
+            scale = scale_of(sizes.amax(1) if self.scheme.inputs == "token" else sizes.amax().reshape(1))
+        return to_int8(x.float() / scale[:, None]), scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(…, in) -> (…, out) in the type of ``x``."""
+        codes, scale = self.quantize_inputs(x.flatten(0, -2))
+        columns = self.weight_scale.flatten()
+        if codes.is_cuda:
+            from rocm_guide.kernels.int8.operators import linear_scaled
+
+            out = linear_scaled(codes, self.weight.T, scale, columns, self.bias, out_dtype=x.dtype)
+        else:
+            out = exact_product(codes, self.weight.T).float() * scale[:, None] * columns
+            out = out if self.bias is None else out + self.bias.float()
+        return out.to(x.dtype).unflatten(0, x.shape[:-1])
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move to another device, but keep the types of codes and scales."""
+        kept = {name: b.dtype for name, b in self.named_buffers() if name != "bias"}
+        super()._apply(fn, recurse)
+        for name, dtype in kept.items():
+            setattr(self, name, getattr(self, name).to(dtype))
+        return self
+
+    def extra_repr(self) -> str:
+        """What print shows."""
+        return f"in={self.in_features}, out={self.out_features}, {self.scheme}"
+
+
+def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor] | None = None) -> Any:
+    """Replace every linear layer inside the decoder layers by a :class:`W8A8Linear`, in place; returns the model.
+
+    Embeddings, norms, attention's own products and the output head stay as they are.
+
+    Args:
+        ranges: from :func:`rocm_guide.quantize.smoothquant.folding.input_ranges`; needed if the scheme is static.
+
+    Raises:
+        QuantizationError: no linear layers (the model is quantised already), or a layer without calibration. The model
+            is then left as it was.
+    """
+    names = list(linear_layers(model))
+    missing = [name for name in names if scheme.static and name not in (ranges or {})]
+    if missing:
+        raise QuantizationError(
+            f"{missing[0]}: not calibrated, and the scheme is static; give input_ranges(model, samples), or a scheme "
+            "with static=False"
+        )
+    for name in names:
+        largest = ranges[name] if ranges and name in ranges else None
+        model.set_submodule(name, W8A8Linear(model.get_submodule(name), scheme, largest))
+    return model
+
+
+def alpha_errors(
+    inputs: torch.Tensor, weight: torch.Tensor, alphas: Any, scheme: Scheme | None = None
+) -> tuple[float, dict[float, float]]:
+    """Relative error |Y' - Y| / |Y| of one layer's output in W8A8: without smoothing, and for each alpha.
+
+    Args:
+        inputs, weight: (tokens, in) and (out, in).
+        alphas: numbers from 0 to 1.
+        scheme: one scale for each tensor by default, which smoothing has to make do.
+
+    Raises:
+        QuantizationError: an alpha outside 0 to 1.
+    """
+    from rocm_guide.quantize.int8 import smoothing_scales
+
+    scheme = scheme or SCHEMES["per tensor, static"]
+    exact = inputs.float() @ weight.float().T
+
+    def error(x: torch.Tensor, w: torch.Tensor) -> float:
+        linear = torch.nn.Linear(w.shape[1], w.shape[0], bias=False, device="meta")
+        linear.weight = torch.nn.Parameter(w, requires_grad=False)
+        got = W8A8Linear(linear, scheme, x.abs().amax(0))(x)
+        return float((got - exact).norm() / exact.norm())
+
+    x, w = inputs.float(), weight.detach().float()
+    scales = {alpha: smoothing_scales(x.abs().amax(0), w.abs().amax(0), alpha) for alpha in alphas}
+    return error(x, w), {alpha: error(x / s, w * s) for alpha, s in scales.items()}

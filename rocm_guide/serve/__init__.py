@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Generating text: in this process, or as a server; its load and its size.
+
+In reading order:
+
+- ``served_checkpoints``: What lies in a folder that somebody wants to serve: a model, a quantised one, or an adapter
+  with its base.
+- ``server``: A server with an OpenAI-compatible address for a saved model, as a child process: started, waited for,
+  always ended.
+- ``client``: One streamed request to an OpenAI-compatible server, with the time of every piece; and what the server
+  calls itself.
+- ``load_test``: Put load on a server: users who wait for their answer (closed loop) or arrivals that do not (open
+  loop).
+- ``load_results``: What a measurement of a server says: percentiles with their spread, throughput, goodput; one JSON,
+  one picture.
+- ``known_clients``: Well-known clients that `rocm-guide bench` calls where they are installed: ``vllm bench serve``
+  and guidellm.
+- ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of
+  `rocm-guide bench`.
+- ``sizing``: How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 12.
+- ``gateway``: What stands in front of servers in production, small enough to read: key, limits, metrics, several
+  replicas.
+- ``vllm``: vLLM on MI300X in words: the flags that matter, the container, a Kubernetes manifest, and TGI's names for
+  the same.
+- ``generate``: Generate and look closely: time of every token with and without the KV cache, batches against single
+  rows, models against each other.
+- ``generate_cost``: What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.serve.bench import measure_server
+    from rocm_guide.serve.gateway import start_gateway
+    from rocm_guide.serve.generate import InferenceError, continuations, generate_timed, largest_difference
+    from rocm_guide.serve.generate_cost import forward_flops, kv_cache_bytes
+    from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
+    from rocm_guide.serve.load_test import Plan
+    from rocm_guide.serve.served_checkpoints import ServingError, merge_adapter, read_checkpoint
+    from rocm_guide.serve.server import Server, start_server
+    from rocm_guide.serve.sizing import serving_table, size_server
+    from rocm_guide.serve.vllm import FROM_TGI, container_command, flag_table, manifest, manifest_text
+
+__all__ = [
+    "FROM_TGI",
+    "InferenceError",
+    "Limits",
+    "Plan",
+    "Server",
+    "ServingError",
+    "container_command",
+    "continuations",
+    "draw_levels",
+    "flag_table",
+    "forward_flops",
+    "generate_timed",
+    "kv_cache_bytes",
+    "largest_difference",
+    "level_table",
+    "manifest",
+    "manifest_text",
+    "measure_server",
+    "merge_adapter",
+    "read_checkpoint",
+    "serving_table",
+    "size_server",
+    "start_gateway",
+    "start_server",
+    "write_results",
+]
+
+__getattr__, __dir__ = face(
+    __name__,
+    "served_checkpoints",
+    "server",
+    "load_test",
+    "load_results",
+    "bench",
+    "sizing",
+    "gateway",
+    "vllm",
+    "generate",
+    "generate_cost",
+)

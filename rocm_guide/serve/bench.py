@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Measure a server from one call, with a well-known client where one is installed: the engine of `rocm-guide bench`."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rocm_guide import __version__
+from rocm_guide.serve.client import look_at
+from rocm_guide.serve.known_clients import guidellm_levels, pick_client, vllm_levels
+from rocm_guide.serve.load_results import Limits, summarize_run
+from rocm_guide.serve.load_test import Plan, run_load
+
+__all__ = ["measure_server"]
+
+
+def measure_server(
+    url: str,
+    plan: Plan | None = None,
+    *,
+    users: Sequence[int] = (1, 2, 4, 8, 16),
+    rates: Sequence[float] = (),
+    limits: Limits | None = None,
+    model: str = "",
+    client: str = "auto",
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Measure a server at several loads; the result is what :func:`rocm_guide.serve.load_results.write_results` writes.
+
+    Args:
+        client: "auto" takes ``vllm bench serve`` where it is installed and the server is vLLM (it sends fields that
+            others refuse), else guidellm where it is installed, else this guide's own; "vllm", "guidellm" or "own"
+            insists.
+
+    Raises:
+        ServingError: no such server, its first request fails, or the client that was asked for is not installed.
+    """
+    plan, limits = plan or Plan(), limits or Limits()
+    target = look_at(url, model)
+    client = pick_client(client, target)
+    named = f"rocm-guide {__version__}"
+    if client == "own":
+        runs = run_load(
+            target, plan, users=users, rates=rates, progress=lambda run: progress(_line(summarize_run(run, limits)))
+        )
+        levels = [summarize_run(run, limits) for run in runs]
+    else:
+        measured = vllm_levels if client == "vllm" else guidellm_levels
+        levels = []
+        for name, level in measured(target, plan, limits, [*users, *map(float, rates)]):
+            named, levels = name, [*levels, level]
+            progress(_line(level))
+    return {
+        "format": "rocm-guide bench 1",
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "server": {"kind": target.kind, "version": target.version, "model": target.model},
+        "client": named,
+        "client_machine": _machine(),
+        "plan": asdict(plan),
+        "limits": asdict(limits),
+        "levels": levels,
+    }
+
+
+def _machine() -> str:
+    """The client's machine: what a GPU server runs on is not visible from here."""
+    import os
+
+    return f"client: {platform.machine()}, {os.cpu_count()} CPU cores"
+
+
+def _line(level: dict[str, Any]) -> str:
+    load = f"{level['users']} users" if level["users"] else f"{level['arrivals_per_s']:g} arrivals/s"
+    return f"{load}: {level['requests'] - level['failed']} of {level['requests']} requests answered"

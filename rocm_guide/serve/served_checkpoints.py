@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""What lies in a folder that somebody wants to serve: a model, a quantised one, or an adapter with its base."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocm_guide.common.base import GuideError, read_regular, shown, write_text
+from rocm_guide.models.config_json import with_ready_kernel
+from rocm_guide.models.real import REAL, real_folder
+from rocm_guide.models.trust import LARGEST_CONFIG, refuse_remote_code
+
+__all__ = ["Checkpoint", "ServingError", "merge_adapter", "read_checkpoint"]
+
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+#: A run of the course (room runs) has a passport, and its merged model lies below it.
+_PASSPORT, _MERGED = "passport.json", "merged"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+class ServingError(GuideError):
+    """A folder that cannot be served, a server that does not start, or one that does not answer as it should."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that a server can load.
+
+    Attributes:
+        folder: absolute path.
+        base: folder or hub id of the base, for an adapter; empty for a model.
+        quantised: its ``quant_method`` (gptq, awq, bitsandbytes, compressed-tensors, …); empty in 16 or 32 bits.
+        length: tokens of prompt and answer together that the configuration allows; 0 if it does not say.
+        chat: whether its tokenizer has a chat template, which the chat end point needs.
+        rank: of the adapter; 0 for a model.
+    """
+
+    folder: Path
+    base: str = ""
+    quantised: str = ""
+    length: int = 0
+    chat: bool = False
+    rank: int = 0
+
+    @property
+    def name(self) -> str:
+        """What a client asks for: the last part of the folder."""
+        return self.folder.name
+
+
+def _fields(file: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ServingError: it cannot be read, or holds something else.
+    """
+    try:
+        found = json.loads(read_regular(file, LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError) as e:
+        reason = (e.strerror or str(e)) if isinstance(e, OSError) else "not valid JSON"
+        raise ServingError(f"{shown(file)}: cannot be read ({reason}); save the model again") from e
+    if not isinstance(found, dict):
+        raise ServingError(f"{shown(file)}: holds no JSON object; save the model again")
+    return found
+
+
+def _one(fields: dict[str, Any], name: str, kind: type, file: str) -> Any:
+    """A field of this kind, or what stands for "not said"."""
+    value = fields.get(name)
+    if value is None:
+        return kind()
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ServingError(f"{file}: {name}={shown(value, 60)}: not of the kind that belongs there; save it again")
+    return value
+
+
+def read_checkpoint(folder: str | Path) -> Checkpoint:
+    """Look at a folder before a server loads it: only small text files are read, no weights and no code.
+
+    Of a run of the course (``runs/my-model``) the merged model is taken; ``smollm2`` is the real model of that name.
+
+    Raises:
+        ServingError: nothing there that a server could load; the message says what is missing and how to save it.
+        GuideError: it names Python code of its own (see :func:`rocm_guide.models.trust.refuse_remote_code`).
+    """
+    path = real_folder(str(folder)) if str(folder) in REAL else Path(folder).expanduser()
+    if not str(folder).strip() or not path.is_dir():
+        fix = "name the folder that save_pretrained wrote (notebook 03 saves an adapter and a merged model)"
+        raise ServingError(f"{shown(folder) or repr('')}: no such folder; {fix}")
+    path = path.resolve()
+    if (path / _PASSPORT).is_file() and not (path / "config.json").exists():
+        if not (path / _MERGED).is_dir():
+            raise ServingError(f"{shown(path)}: a run without a merged model; notebook 03 makes it from the adapter")
+        path /= _MERGED
+    refuse_remote_code(path)
+    tokenizer = any((path / name).exists() for name in _TOKENIZERS)
+    chat = (path / "chat_template.jinja").exists()
+    if (path / "tokenizer_config.json").exists():
+        chat = chat or bool(_fields(path / "tokenizer_config.json").get("chat_template"))
+    adapter = path / "adapter_config.json"
+    if adapter.exists():
+        fields = _fields(adapter)
+        base = _one(fields, "base_model_name_or_path", str, shown(adapter))
+        if fields.get("peft_type") != "LORA" or not base:
+            raise ServingError(f"{shown(adapter)}: names no base of a LoRA adapter; only LoRA adapters are served")
+        if ("/" not in base or base.startswith(("/", ".", "~"))) and not Path(base).expanduser().is_dir():
+            fix = "put it back, or write its folder into base_model_name_or_path"
+            raise ServingError(f"{shown(path)}: its base {shown(base)} is not there; {fix}")
+        _weights(path)
+        return Checkpoint(path, base=base, chat=chat, rank=_one(fields, "r", int, shown(adapter)))
+    if not (path / "config.json").exists():
+        raise ServingError(
+            f"{shown(path)}: holds neither config.json nor adapter_config.json; save_pretrained writes one"
+        )
+    fields = _fields(path / "config.json")
+    names = _one(fields, "architectures", list, shown(path / "config.json"))
+    if names and not any(
+        str(name).endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names
+    ):
+        raise ServingError(f"{shown(path)}: {shown(names[0], 60)} writes no text; serve a causal language model")
+    _weights(path)
+    if not tokenizer:
+        raise ServingError(f"{shown(path)}: no tokenizer beside the weights; tokenizer.save_pretrained(folder) adds it")
+    recipe = _one(fields, "quantization_config", dict, shown(path / "config.json"))
+    length = _one(fields, "max_position_embeddings", int, shown(path / "config.json"))
+    return Checkpoint(path, quantised=shown(recipe.get("quant_method", ""), 40), length=length, chat=chat)
+
+
+def _weights(path: Path) -> None:
+    if not any(True for pattern in _WEIGHTS for _ in path.glob(pattern)):
+        raise ServingError(f"{shown(path)}: no weights (*.safetensors) in it; save the model again")
+
+
+def merge_adapter(folder: str | Path, out: str | Path) -> None:
+    """Merge a LoRA adapter into its base and save both as one model with its tokenizer.
+
+    Raises:
+        GuideError: the base cannot be loaded.
+    """
+    from peft import PeftModel
+
+    from rocm_guide.models.load import load_model
+
+    found = read_checkpoint(folder)
+    base, tokenizer = load_model(found.base, device="cpu", dtype="auto")
+    merged = PeftModel.from_pretrained(base, found.folder).merge_and_unload()
+    merged.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+@contextmanager
+def as_one_model(found: Checkpoint) -> Iterator[Checkpoint]:
+    """The checkpoint itself; of an adapter a merged copy under the same name, which goes away with the block.
+
+    The merging happens in a process of its own: this one needs no torch, and gets its memory back.
+    """
+    if not found.base:
+        yield found
+        return
+    from cdna.children import call_in_child
+
+    with tempfile.TemporaryDirectory(prefix="rocm-guide-merged-") as folder:
+        out = Path(folder) / found.name
+        call_in_child(merge_adapter, folder=str(found.folder), out=str(out))
+        yield read_checkpoint(out)
+
+
+@contextmanager
+def as_ready_model(found: Checkpoint) -> Iterator[Checkpoint]:
+    """The checkpoint itself; one whose kernel on a GPU would first be compiled, as links beside a changed config.json.
+
+    ``transformers serve`` has no option for it. The links have the same name and go away with the block.
+    """
+    fields = _fields(found.folder / "config.json")
+    recipe = _one(fields, "quantization_config", dict, shown(found.folder / "config.json"))
+    ready = with_ready_kernel(recipe)
+    if ready == recipe:
+        yield found
+        return
+    with tempfile.TemporaryDirectory(prefix="rocm-guide-ready-") as folder:
+        out = Path(folder) / found.name
+        out.mkdir()
+        for path in found.folder.iterdir():
+            if path.name != "config.json":
+                (out / path.name).symlink_to(path)
+        write_text(out / "config.json", json.dumps({**fields, "quantization_config": ready}, indent=1))
+        yield read_checkpoint(out)

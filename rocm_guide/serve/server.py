@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+"""A server with an OpenAI-compatible address for a saved model, as a child process: started, waited for, always ended.
+
+vLLM where it is installed; else ``transformers serve``, which is in the course's pinned set and runs on a CPU too.
+Notebook 12.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cdna.children import ChildError, Service
+from rocm_guide.common.base import shown
+from rocm_guide.serve.served_checkpoints import Checkpoint, ServingError, as_one_model, as_ready_model, read_checkpoint
+
+__all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
+
+ENGINES = ("auto", "vllm", "transformers")
+#: Tokens of one block of the KV cache in transformers' continuous batching here.
+BLOCK = 32
+# The command `transformers serve` without its neighbours: importing `transformers chat` and the rest takes seconds. And
+# with a check that it lacks: a request that is longer than the whole cache stops the worker of transformers 5.23 for
+# everybody ("No requests can be scheduled and no requests can be offloaded"). Such a one is refused here, as vLLM does,
+# and the longest answer is what is left beside the prompt.
+_SERVE = """
+import functools, sys, typer
+from fastapi import HTTPException
+from transformers.cli.serve import Serve
+from transformers.cli.serving.utils import CBGenerateManager
+def bounded(generate):
+    @functools.wraps(generate)
+    def checked(self, model, processor, inputs, gen_config, *args, **more):
+        cache, prompt = self._cb_config, len(inputs["input_ids"])
+        sizes = [getattr(model.config, "max_position_embeddings", None)]
+        if cache is not None and cache.num_blocks and cache.block_size:
+            sizes.append(cache.num_blocks * cache.block_size)
+        longest = min((n for n in sizes if n), default=None)
+        if longest is not None:
+            if prompt >= longest:
+                raise HTTPException(400, f"the prompt has {prompt} tokens; prompt and answer have {longest} together")
+            gen_config.max_new_tokens = min(gen_config.max_new_tokens or longest, longest - prompt)
+        return generate(self, model, processor, inputs, gen_config, *args, **more)
+    return checked
+for name in ("generate_streaming", "generate_non_streaming"):
+    setattr(CBGenerateManager, name, bounded(getattr(CBGenerateManager, name)))
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(Serve)
+app(sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        url: its address, without /v1.
+        model: what a client asks for.
+        engine: "vllm" or "transformers".
+        command: the command line that started it.
+        seconds: from start to the first answer of its health check.
+    """
+
+    url: str
+    model: str
+    engine: str
+    command: tuple[str, ...]
+    seconds: float
+    service: Service
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self.service.running
+
+    def curl(self) -> str:
+        """A request that can be pasted into a terminal."""
+        import json
+        import shlex
+
+        body = json.dumps({"model": self.model, "prompt": "In short: an MI300X has", "max_tokens": 24})
+        return f"curl {self.url}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
+    """A port on which nobody listens: ``port`` itself, or one that the system picks.
+
+    Raises:
+        ServingError: ``port`` is taken, or ``host`` is none of this machine's addresses.
+
+    >>> 1024 < free_port() < 65536
+    True
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
+        try:
+            s.bind((host, port or 0))
+        except OSError as e:
+            if port and e.errno not in (99, -2, -5):  # 99: no such address
+                raise ServingError(
+                    f"port {port} on {host}: {e.strerror}; choose another, or none for a free one"
+                ) from e
+            raise ServingError(f"host {shown(host)}: {e.strerror}; 127.0.0.1 is this machine alone, 0.0.0.0 all") from e
+        return int(s.getsockname()[1])
+
+
+def pick_engine(engine: str = "auto") -> str:
+    """The engine that will be used: the one asked for, or the best that is installed.
+
+    Raises:
+        ServingError: unknown, or not installed.
+    """
+    if engine not in ENGINES:
+        raise ServingError(f"engine={engine!r}: choose from {', '.join(ENGINES)}")
+    there = {
+        "vllm": shutil.which("vllm") is not None,
+        "transformers": all(find_spec(name) is not None for name in ("transformers", "fastapi", "uvicorn", "openai")),
+    }
+    if engine == "auto":
+        engine = next((name for name, found in there.items() if found), "none")
+    if not there.get(engine, False):
+        fix = "vLLM's container has it" if engine == "vllm" else "pip install 'rocm-guide[course]'"
+        raise ServingError(f"engine {engine}: not installed here; {fix}")
+    return engine
+
+
+def server_command(
+    found: Checkpoint,
+    engine: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    device: str = "auto",
+    cache_tokens: int | None = None,
+    share: float | None = None,
+    options: Sequence[str] = (),
+) -> list[str]:
+    """The command line that serves a checkpoint under the name of its folder.
+
+    ``transformers serve`` knows no other name than the path that it was given: it runs in the folder above.
+
+    Args:
+        engine: "vllm" or "transformers".
+        device: of ``transformers serve``: auto, cpu, cuda:0.
+        cache_tokens: tokens in the KV cache of all requests together. ``transformers serve`` on a CPU takes 4,096
+            where this is None: left alone it would take most of the machine's memory. On a GPU the engine decides, and
+            vLLM always does.
+        share: of a GPU's memory; None for the engine's default. vLLM takes it of the whole memory, and does not start
+            where less is free; ``transformers serve`` takes it of what the weights leave, for the cache.
+        options: appended as they are.
+
+    >>> server_command(Checkpoint(Path("/runs/mine")), "vllm", port=9000)
+    ['vllm', 'serve', '/runs/mine', '--host', '127.0.0.1', '--port', '9000', '--served-model-name', 'mine']
+    """
+    where = ["--host", host, "--port", str(port)]
+    if engine == "vllm":
+        name = found.name
+        called = ["--served-model-name", name]
+        if found.base:
+            called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
+            called.append(f"{name}={found.folder}")
+        room = [] if share is None else ["--gpu-memory-utilization", str(share)]
+        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *room, *options]
+    cache: list[str] = []
+    if cache_tokens is None and device == "cpu":
+        cache_tokens = 4096
+    if cache_tokens is not None:
+        blocks = max(1, -(-cache_tokens // BLOCK))
+        cache = ["--cb-num-blocks", str(blocks), "--cb-block-size", str(BLOCK), "--cb-max-batch-tokens", "256"]
+    elif share is not None:
+        cache = ["--cb-max-memory-percent", str(share)]
+    return [
+        *(sys.executable, "-P", "-W", "ignore", "-c", _SERVE, found.name, *where),
+        *("--device", device, "--continuous-batching", *cache, *options),
+    ]
+
+
+def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
+    """Nothing is fetched, nothing is reported; libraries for quantised weights are found."""
+    settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
+    if engine == "vllm":
+        return settings | {"VLLM_NO_USAGE_STATS": "1"}
+    if found.quantised:
+        settings["PYTHONPATH"] = _library_folder(found)
+        settings["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # as add_libraries: half a minute of compiling for nothing
+    # `/v1/models` of transformers serve lists the hub's cache, and fails where there is none.
+    settings["HF_HUB_CACHE"] = hub
+    if os.environ.get("OMP_NUM_THREADS") is None and (os.cpu_count() or 1) <= 4:
+        settings["OMP_NUM_THREADS"] = "1"  # the client and the event loop need a core, too
+    return settings
+
+
+def _library_folder(found: Checkpoint) -> str:
+    """The folder with the libraries for quantised weights (notebooks 06, 07, 08 and 22).
+
+    Raises:
+        ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after
+            some seconds of loading. Of a method that the course does not use, transformers decides.
+    """
+    from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
+
+    folder = OWN_FOLDERS["quantization"]
+    library = QUANTISED_READERS.get(found.quantised)
+    if library and not (folder.path / library).is_dir() and find_spec(library) is None:
+        reads = f"transformers serve reads {found.quantised} with {library}, which is not installed"
+        raise ServingError(f"{shown(found.name)}: {reads}; {folder.fix}")
+    return str(folder.path)
+
+
+def answers_health(url: str) -> bool:
+    """Whether ``url``/health answers with 200.
+
+    Asked twenty times a second while a server loads, on cores that the server needs: httpx would read its certificates
+    each time, which takes longer than the pause between two questions.
+    """
+    parts = urlsplit(url)
+    connection = HTTPConnection(str(parts.hostname), parts.port, timeout=2.0)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+@contextmanager
+def start_server(
+    folder: str | Path,
+    *,
+    engine: str = "auto",
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    device: str = "auto",
+    cache_tokens: int | None = None,
+    share: float | None = None,
+    options: Sequence[str] = (),
+    seconds: float = 300.0,
+) -> Iterator[Server]:
+    """Serve what lies in ``folder`` for the length of a ``with`` block.
+
+    The server listens on this machine alone unless ``host`` says otherwise. It ends with the block and also when this
+    process ends in any other way (:class:`cdna.children.Service`). ``transformers serve`` takes no bare adapter:
+    it gets a merged copy. vLLM gets the base and the adapter. On a GPU ``transformers serve`` multiplies GPTQ's and
+    AWQ's weights with torch operations, which need no compiler and no network; vLLM has kernels of its own.
+
+    Args:
+        folder: a model, a quantised model, or a LoRA adapter whose base is at hand, with its tokenizer.
+        share: of a GPU's memory, above 0 and at most 1; see :func:`server_command`.
+        seconds: when to give up waiting.
+
+    Raises:
+        ServingError: nothing to serve, no such engine, a port that is taken, no such share, or a server that ended or
+            was not ready in time; then with its last lines.
+    """
+    if share is not None and not 0 < share <= 1:
+        raise ServingError(f"share={share}: the part of the GPU's memory that the server may take, as 0.85")
+    found, engine = read_checkpoint(folder), pick_engine(engine)
+    port = free_port(host, port)
+    device = _device() if device == "auto" and engine == "transformers" else device
+    with contextmanager(_served)(found, engine, device) as (found, hub):
+        command = server_command(
+            found, engine, host=host, port=port, device=device, cache_tokens=cache_tokens, share=share, options=options
+        )
+        reach = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        url = f"http://{reach}:{port}"
+        # vLLM has an environment of its own, with another transformers.
+        settings: dict[str, Any] = {"same_modules": engine != "vllm", "folder": found.folder.parent}
+        with Service(command, environment=_environment(found, engine, hub), **settings) as service:
+            try:
+                took = service.wait_until(lambda: answers_health(url), seconds)
+            except ChildError as e:
+                raise ServingError(f"{shown(found.name)}: the server of {engine} {_reason(e)}") from e
+            yield Server(url, found.name, engine, tuple(command), took, service)
+
+
+def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Checkpoint, str]]:
+    """What the engine loads, and an empty folder that stands for the hub's cache."""
+    with tempfile.TemporaryDirectory(prefix="rocm-guide-hub-") as hub:
+        if engine == "vllm":
+            yield found, hub
+            return
+        with as_one_model(found) as one, as_ready_model(one) if device != "cpu" else nullcontext(one) as ready:
+            yield ready, hub
+
+
+def _device() -> str:
+    """The accelerator of this machine, asked in a process of its own where torch is not loaded: it takes seconds."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if not any(Path(node).exists() for node in ("/dev/kfd", "/dev/nvidia0")):
+        return "cpu"
+    return "auto"
+
+
+def _reason(error: ChildError) -> str:
+    """What the child said, without the name of the program."""
+    return str(error).split(" ", 1)[1]

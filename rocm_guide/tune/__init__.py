@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: MIT
+"""Making a model's operations faster: ``attention`` (which implementation), ``compilation`` (torch.compile),
+``tunableop``, ``ck``."""

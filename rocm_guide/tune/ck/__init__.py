@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Composable Kernel: a GEMM instance described, checked, drawn, generated, compiled and executed. Notebook 21.
+
+In reading order:
+
+- ``instance``: the 46 template parameters under CK's names, a problem, and what follows from them.
+- ``matrix``: the matrix instruction that it becomes.
+- ``presets``: instances with a name; ``operations``: what is done to each element at the end.
+- ``rules``: every rule of CK, with its file and a value that would do.
+- ``pipeline``: the kernel in slow motion, and the bytes that it moves.
+- ``generate``, ``headers``, ``build``: C++, CK's headers, and assembly for gfx942.
+- ``grid``, ``search``: what a launch does on 304 compute units; instances for a problem, ranked by predicted time.
+- ``drawings``: a picture for each idea.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocm_guide.common.base import face
+
+if TYPE_CHECKING:
+    from rocm_guide.tune.ck.build import assemble, ck_refuses
+    from rocm_guide.tune.ck.generate import instance_source, kernel_source
+    from rocm_guide.tune.ck.instance import CkError, GemmInstance, Problem
+    from rocm_guide.tune.ck.pipeline import run_slowly, traffic
+    from rocm_guide.tune.ck.presets import PRESETS
+    from rocm_guide.tune.ck.rules import check, require
+
+__all__ = [
+    "PRESETS",
+    "CkError",
+    "GemmInstance",
+    "Problem",
+    "assemble",
+    "check",
+    "ck_refuses",
+    "instance_source",
+    "kernel_source",
+    "require",
+    "run_slowly",
+    "traffic",
+]
+
+__getattr__, __dir__ = face(__name__, "instance", "presets", "rules", "pipeline", "generate", "build")

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""Compile an instance for gfx942 without ROCm, and keep the assembly: CK's headers in their run-time-compilation mode.
+
+CK supports hiprtc, where there are no HIP headers and no C++ library: a clang with AMD's back end (the ``ziglang``
+wheel has one), the prelude ``rtc.h`` beside this file, and 88 headers are enough. CK checks instance and problem itself
+while it is compiled. A compilation takes 10 to 30 seconds; assembly is kept under a digest of source, prelude and
+headers: that of the presets is shipped in ``data/ck_assembly.zip`` (``python -m rocm_guide.tune.ck.build`` makes it
+anew).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import io
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from cdna.hip.toolchain import HipError, banner, find_clang, run_clang
+from rocm_guide.common.base import cache_folder, check_private, own_folder, package_folder, write_bytes, write_text
+from rocm_guide.tune.ck.generate import kernel_source
+from rocm_guide.tune.ck.headers import ck_headers, headers_key
+from rocm_guide.tune.ck.instance import CkError, GemmInstance, Problem
+from rocm_guide.tune.ck.presets import PRESETS
+
+__all__ = ["SHIPPED", "assemble", "assemble_source", "ck_refuses"]
+
+_SHIPPED = "ck_assembly.zip"
+_CONFIG = """#pragma once
+#define CK_ENABLE_INT8 "ON"
+#define CK_ENABLE_FP8 "ON"
+#define CK_ENABLE_BF8 "ON"
+#define CK_ENABLE_FP16 "ON"
+#define CK_ENABLE_BF16 "ON"
+#define CK_ENABLE_FP32 "ON"
+#define CK_USE_FNUZ_FP8 1
+"""
+_FLAGS = (
+    "-x",
+    "hip",
+    "--cuda-device-only",
+    "-nogpulib",
+    "-nogpuinc",
+    "-nostdinc",
+    "-nostdinc++",
+    "-std=c++17",
+    "-O3",
+    "-D__HIPCC_RTC__",
+    "-DCK_CODE_GEN_RTC",
+    "-DCK_USE_XDL",
+    "-Wno-c++20-extensions",
+    "-ferror-limit=1",
+)
+
+#: Options for CK's verdict alone: no code, and nothing after the first refusal.
+VERDICT_ONLY = ("-fsyntax-only", "-Wfatal-errors")
+
+#: The problems that the notebook and the tests use, whose assembly is shipped: name -> (instance, problem).
+SHIPPED: Mapping[str, tuple[GemmInstance, Problem]] = {
+    "one_wave": (PRESETS["one_wave"], Problem(50, 64, 96)),
+    "document_prose": (PRESETS["document_prose"], Problem(512, 256, 256)),
+    "document_run": (PRESETS["document_run"], Problem(512, 256, 256)),
+    "example_today": (PRESETS["example_today"], Problem(512, 256, 256)),
+    "int8_small": (PRESETS["int8_small"], Problem(100, 128, 256, StrideDs=(0,))),
+    "int8_rounded": (
+        PRESETS["int8_small"].but(CDEElementwiseOperation="ScaleScaleAddReluRound"),
+        Problem(100, 128, 256, StrideDs=(0,)),
+    ),
+    "int8_large": (PRESETS["int8_large"], Problem(512, 256, 256)),
+}
+
+
+def _prelude() -> str:
+    return files("rocm_guide").joinpath("tune", "ck", "rtc.h").read_text(encoding="utf-8")
+
+
+def source_key(source: str, arch: str = "gfx942") -> str:
+    """The name under which assembly of ``source`` is kept: source, prelude, configuration, headers and target."""
+    parts = (source, _prelude(), _CONFIG, headers_key(), arch, " ".join(_FLAGS))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _builtin_headers(clang: list[str]) -> str:
+    """Where clang keeps stdint.h and the like."""
+    if "ziglang" in clang and (found := importlib.util.find_spec("ziglang")) and found.submodule_search_locations:
+        return str(Path(next(iter(found.submodule_search_locations))) / "lib" / "include")
+    done = subprocess.run([*clang, "-print-resource-dir"], capture_output=True, text=True, timeout=60)
+    return str(Path(done.stdout.strip()) / "include")
+
+
+def compile_command(folder: Path, arch: str) -> list[str]:
+    """The compiler and its options for a source that includes CK's headers; what they need is written to ``folder``.
+
+    Raises:
+        HipError: no compiler; CkError: no headers.
+    """
+    clang = find_clang()
+    write_text(folder / "shim" / "ck" / "config.h", _CONFIG)
+    write_text(folder / "shim" / "cassert", "")
+    write_text(folder / "rtc.h", _prelude())
+    return [
+        *clang,
+        *_FLAGS,
+        f"--offload-arch={arch}",
+        "-isystem",
+        _builtin_headers(clang),
+        f"-I{folder / 'shim'}",
+        f"-I{ck_headers()}",
+    ]
+
+
+def _compile(source: str, arch: str, *options: str) -> str:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        command = compile_command(folder, arch)
+        text, out = write_text(folder / "gemm.hip", source), folder / "gemm.s"
+        command += ["-include", str(folder / "rtc.h"), *options, str(text), "-o", str(out)]
+        run_clang(command, f"Composable Kernel for {arch}")
+        return out.read_text() if out.is_file() else ""
+
+
+@functools.cache
+def _shipped() -> dict[str, bytes]:
+    try:
+        path = files("rocm_guide").joinpath("data", _SHIPPED)
+    except ModuleNotFoundError:  # a copy of this helper in another project
+        return {}
+    if not path.is_file():
+        return {}
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as packed:
+        return {name.removesuffix(".s"): packed.read(name) for name in packed.namelist()}
+
+
+def assemble_source(source: str, arch: str = "gfx942", *, fresh: bool = False) -> str:
+    """Assembly of a generated source: shipped, from the cache, or compiled now and kept.
+
+    Args:
+        source: of :func:`~rocm_guide.tune.ck.generate.kernel_source`, or changed by hand.
+        arch: ``gfx942``; others as far as CK and clang know them.
+        fresh: compile, whatever is kept.
+
+    Raises:
+        CkError: CK or the compiler refuses; the first error.
+        HipError: no compiler.
+    """
+    key = source_key(source, arch)
+    if not fresh and (kept := _shipped().get(key)):
+        return kept.decode()
+    clang = hashlib.sha256(banner(tuple(find_clang())).encode()).hexdigest()[:8]
+    path = check_private(cache_folder() / "ck" / f"{key}-{clang}.s")
+    if not fresh and path.is_file():
+        return path.read_text()
+    try:
+        text = _compile(source, arch, "-S")
+    except HipError as e:
+        raise CkError(e) from e
+    own_folder(path.parent)
+    write_text(path, text)
+    return text
+
+
+def assemble(instance: GemmInstance, problem: Problem, *, fresh: bool = False) -> str:
+    """gfx942 assembly of ``instance`` for ``problem``, ready for ``cdna``; see :func:`assemble_source`.
+
+    Raises:
+        CkError: CK refuses at compile time; HipError: no compiler.
+    """
+    return assemble_source(kernel_source(instance, problem), fresh=fresh)
+
+
+def ck_refuses(instance: GemmInstance, problem: Problem) -> str:
+    """CK's own verdict, from its ``static_assert`` and ``IsValid()`` while it is compiled; "" if it accepts.
+
+    Nothing is generated (``-fsyntax-only``), and the first refusal ends it: a third of the time or less.
+
+    Raises:
+        HipError: no compiler.
+    """
+    find_clang()  # what is missing is not CK's verdict
+    try:
+        _compile(kernel_source(instance, problem), "gfx942", *VERDICT_ONLY)
+    except HipError as e:
+        return str(e)
+    return ""
+
+
+def _store() -> None:
+    """Compile everything in :data:`SHIPPED` and write the archive."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as z:
+        for name, (instance, problem) in SHIPPED.items():
+            source = kernel_source(instance, problem)
+            text = assemble_source(source)
+            print(f"{name}: {len(text):,} bytes", flush=True)
+            z.writestr(zipfile.ZipInfo(f"{source_key(source)}.s"), text, zipfile.ZIP_LZMA)
+    print(write_bytes(package_folder() / "data" / _SHIPPED, packed.getvalue()))
+
+
+if __name__ == "__main__":
+    _store()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""Which BLAS call PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
+
+BLAS stores matrices column by column, PyTorch row by row. A row-major matrix read column by column is its transpose, so
+PyTorch asks BLAS for ``C^T = B^T A^T``: the operands change places, and M and N with them. Everything here follows from
+sizes and strides alone, so it works on the meta device.
+Source: PyTorch, aten/src/ATen/native/cuda/Blas.cpp and cuBlasCommonArgs.h (https://github.com/pytorch/pytorch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rocm_guide.tune.tunableop.gemm import Gemm
+from rocm_guide.tune.tunableop.matrices import BlasRules, Matrix
+
+__all__ = []
+
+
+def _prepare(x: Matrix) -> tuple[Matrix, bool]:
+    """The operand that BLAS gets, and whether it is row-major (True) or column-major (False)."""
+    if x.dense:
+        return x, x.contiguous
+    (rows, cols), (down, right) = x.size, x.stride
+    if down == 1 and right >= max(1, rows):
+        return x, False
+    if right == 1 and down >= max(1, cols):
+        return x, True
+    return x.cloned(), True
+
+
+def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str = "Gemm") -> Gemm | None:
+    """The BLAS call behind ``torch.mm(a, b)`` for a [m, k] and b [k, n]; None when there is nothing to compute.
+
+    >>> row = Matrix((512, 2048), (2048, 1), "float"), Matrix((2048, 1024), (1024, 1), "float")
+    >>> mm_gemm(*row).line()
+    'GemmTunableOp_float_NN,nn_1024_512_2048_ld_1024_2048_1024'
+    >>> weight = Matrix((2048, 1024), (1, 2048), "float")  # what nn.Linear passes: W transposed, W is [1024, 2048]
+    >>> mm_gemm(row[0], weight).params
+    'tn_1024_512_2048_ld_2048_2048_1024'
+    """
+    if 0 in (*a.size, *b.size):
+        return None
+    # The result is new and row-major, so BLAS computes its transpose with the operands exchanged.
+    first, first_rows = _prepare(b)
+    second, second_rows = _prepare(a)
+    rules = rules or BlasRules()
+    lda = first.stride[0 if first_rows else 1]
+    ldb = second.stride[0 if second_rows else 1]
+    return Gemm(
+        kind=kind,
+        dtypes=(a.dtype,),
+        transa="n" if first_rows else "t",
+        transb="n" if second_rows else "t",
+        m=b.size[1],
+        n=a.size[0],
+        k=b.size[0],
+        # The result's leading dimension is the row length of a new [rows, cols] tensor.
+        ld=(lda, ldb, b.size[1]) if rules.leading_dims else None,
+    )
+
+
+def addmm_gemm(
+    bias: Matrix, a: Matrix, b: Matrix, rules: BlasRules | None = None, *, beta: float = 1.0, in_place: bool = False
+) -> Gemm | None:
+    """The BLAS call behind ``torch.addmm(bias, a, b)``, which is what nn.Linear with a bias runs.
+
+    >>> x, w = Matrix((4, 8), (8, 1), "Half"), Matrix((8, 16), (1, 8), "Half")
+    >>> addmm_gemm(Matrix((16,), (1,), "Half"), x, w).line()
+    'GemmAndBiasTunableOp_Half_TN,tn_16_4_8_ld_8_8_16'
+    """
+    rules = rules or BlasRules()
+    fused = (
+        rules.fused_bias
+        and beta == 1.0
+        and not in_place
+        and (len(bias.size) == 1 or (rules.fused_row_bias and bias.size == (1, b.size[1])))
+        and bias.contiguous
+        and bias.size[-1] == b.size[1]
+        and a.dtype in rules.fused_bias_types
+        and min(b.size) > 1
+        and (min(a.size) > 1 or not rules.fused_bias_needs_rows)
+    )
+    return mm_gemm(a, b, rules, kind="GemmAndBias" if fused else "Gemm")
+
+
+def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool, int]:
+    """Whether BLAS must transpose the batched operand, and its leading dimension."""
+    fast, lead = (2, 1) if swapped else (1, 2)
+    if x.stride[fast] == 1 and x.stride[lead] >= max(1, rows):
+        return False, x.stride[lead]
+    if x.stride[lead] == 1 and x.stride[fast] >= max(1, cols):
+        return True, x.stride[fast]
+    usable = x.contiguous and x.stride[1] != 0 and x.stride[2] != 0
+    return not swapped, (x if usable else x.cloned()).stride[1]
+
+
+def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | None:
+    """The BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n]; a batch of one is a plain GEMM.
+
+    >>> q, k = Matrix((4, 32, 64), (2048, 64, 1), "float"), Matrix((4, 64, 16), (1024, 16, 1), "float")
+    >>> bmm_gemm(q, k).line()
+    'GemmStridedBatchedTunableOp_float_NN,nn_16_32_64_B_4_ld_16_64_16'
+    """
+    if 0 in (*a.size, *b.size):
+        return None
+    rules = rules or BlasRules()
+    batch, rows, inner = a.size
+    cols = b.size[2]
+    # The new result is row-major. BLAS can also read a single column as column-major, and PyTorch tests that first.
+    swapped = cols != 1
+    m, n, first, second = (cols, rows, b, a) if swapped else (rows, cols, a, b)
+    transa, lda = _prepare_batch(first, swapped, m, inner)
+    transb, ldb = _prepare_batch(second, swapped, inner, n)
+    plain = batch == 1 and rules.batch_of_one_is_plain
+    return Gemm(
+        kind="Gemm" if plain else "GemmStridedBatched",
+        dtypes=(a.dtype,),
+        transa="t" if transa else "n",
+        transb="t" if transb else "n",
+        m=m,
+        n=n,
+        k=inner,
+        batch=None if plain else batch,
+        ld=(lda, ldb, cols) if rules.leading_dims else None,
+    )
+
+
+def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None:
+    """The BLAS call behind ``torch.mv(a, x)``: a GEMM with one row for 16-bit types, else a GEMV, which is not tuned.
+
+    >>> mv_gemm(Matrix((56, 272), (272, 1), "Half"), Matrix((272,), (1,), "Half")).params
+    'nn_1_56_272_ld_1_272_1'
+    >>> mv_gemm(Matrix((56, 272), (272, 1), "float"), Matrix((272,), (1,), "float")) is None
+    True
+    """
+    if a.dtype not in ("Half", "BFloat16") or 0 in a.size:
+        return None
+    (rows, cols), (down, right) = a.size, a.stride
+    if down == 1 and right >= max(1, rows):
+        transb, ldb = "t", right
+    else:
+        transb, ldb = "n", down if right == 1 and down >= max(1, cols) else cols
+    return Gemm(
+        kind="Gemm",
+        dtypes=(a.dtype,),
+        transa="n",
+        transb=transb,
+        m=1,
+        n=rows,
+        k=cols,
+        ld=(max(x.stride[0], 1), ldb, 1) if (rules or BlasRules()).leading_dims else None,
+    )
+
+
+def scaled_mm_gemm(
+    a: Matrix,
+    b: Matrix,
+    out_dtype: str,
+    rules: BlasRules | None = None,
+    *,
+    rowwise: bool = False,
+    bias: str | None = None,
+) -> Gemm | None:
+    """The BLAS call behind ``torch._scaled_mm(a, b)`` for 8-bit a [m, k] row-major and b [k, n] column-major.
+
+    >>> a, b = Matrix((32, 64), (64, 1), "Float8_e4m3fnuz"), Matrix((64, 48), (1, 64), "Float8_e4m3fnuz")
+    >>> scaled_mm_gemm(a, b, "BFloat16").line()
+    'ScaledGemmTunableOp_Float8_e4m3fnuz_Float8_e4m3fnuz_BFloat16_TN,tn_48_32_64_ld_64_64_48_rw_0_bias_None'
+    """
+    if rules is not None and not rules.scaled:
+        return None
+    plain = mm_gemm(a, b, rules, kind="ScaledGemm")
+    # The operands have changed places, and their types with them.
+    return plain and replace(plain, dtypes=(b.dtype, a.dtype, out_dtype), rowwise=rowwise, bias=bias or "None")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""TunableOp files: read, check and write what PyTorch's GEMM tuner stores, in every form since torch 2.3.
+
+A *results* file says which BLAS kernel was fastest for a matrix product; an *untuned* file lists products that wait for
+tuning.
+Source: PyTorch, aten/src/ATen/cuda/tunable/README.md (https://github.com/pytorch/pytorch).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocm_guide.common.base import read_regular, write_text
+from rocm_guide.tune.tunableop.gemm import Gemm, TunableFileError, parse_gemm
+
+__all__ = ["TuningFile", "parse_text", "read_file", "write_file"]
+
+#: Bytes; a line has about a hundred, and the largest model asks for some thousands of products.
+LARGEST_FILE = 100_000_000
+
+
+@dataclass(slots=True)
+class TuningFile:
+    """A parsed file: ``validators`` (name -> version), ``gemms`` by key in file order, and what was odd about it.
+
+    ``problems`` holds one sentence for each line that was skipped (only with ``repair=True``) or doubled.
+    """
+
+    validators: dict[str, str] = field(default_factory=dict)
+    gemms: dict[tuple[str, str], Gemm] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def tuned(self) -> list[Gemm]:
+        """The lines that carry a solution."""
+        return [g for g in self.gemms.values() if g.tuned]
+
+    def text(self) -> str:
+        """The file's text: validators first, then one line per product."""
+        head = [f"Validator,{name},{value}" for name, value in self.validators.items()]
+        return "".join(f"{line}\n" for line in [*head, *(g.line() for g in self.gemms.values())])
+
+
+def parse_text(text: str, *, name: str = "text", repair: bool = False) -> TuningFile:
+    """Parse a whole file. Like PyTorch, the first of two lines for the same product wins; the second becomes a problem.
+
+    With ``repair=True`` lines that cannot be read (a run that died while writing) are skipped and listed in
+    ``problems``.
+
+    Raises:
+        TunableFileError: names file, line number and fault, unless ``repair``.
+
+    >>> f = parse_text("Validator,PT_VERSION,2.11.0\\nGemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8,Default,0.01\\n")
+    >>> f.validators, len(f.tuned)
+    ({'PT_VERSION': '2.11.0'}, 1)
+    """
+    out = TuningFile()
+    for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        line = raw.rstrip("\r \t")
+        if not line:
+            continue
+        try:
+            if not line.isprintable():
+                raise TunableFileError(f"{line[:60]!r}: holds characters that cannot be printed; the file is damaged")
+            if line.split(",", 1)[0] == "Validator":
+                columns = line.split(",")
+                if len(columns) != 3 or not columns[1] or not columns[2]:
+                    raise TunableFileError(f"{line[:60]!r}: a validator line is Validator,NAME,VALUE")
+                if out.validators.setdefault(columns[1], columns[2]) != columns[2]:
+                    raise TunableFileError(f"{columns[1]}: two values, {out.validators[columns[1]]} and {columns[2]}")
+            else:
+                gemm = parse_gemm(line)
+                if gemm.key in out.gemms:
+                    out.problems.append(f"{name}:{number}: {gemm.params} appears again; the first line counts")
+                out.gemms.setdefault(gemm.key, gemm)
+        except TunableFileError as e:
+            if not repair:
+                raise TunableFileError(f"{name}:{number}: {e}") from None
+            out.problems.append(f"{name}:{number}: skipped: {e}")
+    return out
+
+
+def read_file(path: str | os.PathLike[str], *, repair: bool = False) -> TuningFile:
+    """Read a results or untuned file; see :func:`parse_text`.
+
+    Raises:
+        TunableFileError: the file is missing, no text, or has a line that PyTorch would not have written.
+    """
+    try:
+        text = read_regular(path, LARGEST_FILE).decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise TunableFileError(f"{path}: byte {e.start} is not UTF-8 text; TunableOp files are plain text") from None
+    except OSError as e:
+        raise TunableFileError(f"{path}: cannot be read ({e.strerror or e}); give a tunableop_*.csv file") from None
+    return parse_text(text, name=Path(path).name, repair=repair)
+
+
+def write_file(path: str | os.PathLike[str], file: TuningFile | Iterable[Gemm]) -> Path:
+    """Write a file whole or not at all: a kill in the middle leaves the old file as it was.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     p = write_file(Path(d) / "untuned.csv", [parse_gemm("GemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8")])
+    ...     p.read_text()
+    'GemmTunableOp_Half_TN,tn_8_4_2_ld_2_2_8\\n'
+    """
+    if not isinstance(file, TuningFile):
+        file = TuningFile(gemms={g.key: g for g in file})
+    return write_text(path, file.text())

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: MIT
+"""A run folder is never mixed up, half-written or overwritten; its passport is read and written whole."""
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from rocm_guide.common.base import GuideError
+from rocm_guide.finetune import (
+    adapter_folder,
+    add_stage,
+    check_adapter,
+    check_same,
+    draw_passport,
+    measure,
+    merged_model,
+    newest_checkpoint,
+    open_run,
+    passport_text,
+    read_passport,
+    record,
+)
+from rocm_guide.finetune.run_folder import RunError
+from rocm_guide.models import load_data, load_model, load_tokenizer
+from tests.own_data import families
+
+
+@pytest.fixture(autouse=True)
+def own_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROCM_GUIDE_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return load_model("tiny", device="cpu")
+
+
+def test_a_second_run_finds_what_the_first_one_kept(own_runs):
+    with open_run("mine").keep("adapter") as part:
+        (part / "a.txt").write_text("1")
+    again = open_run("mine")
+    assert again.has("adapter") and (own_runs / "mine" / "adapter" / "a.txt").read_text() == "1"
+    assert again.summary() == "runs/mine: adapter kept by an earlier run"
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gemma3"])
+def test_the_loss_is_the_same_however_few_logits_are_computed_at_once(family, tmp_path, monkeypatch):
+    """Against one pass with all logits; the largest tensor of logits that the output layer makes is counted."""
+    model, words = load_model(str(families(tmp_path, family)[family]), device="cpu")
+    pairs = measure.held_out_pairs(load_data("tiny")["test"], words, most=12)
+    sizes = []
+    model.get_output_embeddings().register_forward_hook(lambda layer, inputs, out: sizes.append(out.numel()))
+    whole = measure.completion_loss(model, words, pairs)
+    assert len(sizes) == 1
+    few = 12 * model.config.vocab_size * 4
+    monkeypatch.setattr(measure, "LOGITS_AT_ONCE", few)
+    sizes.clear()
+    layers = model.get_decoder()
+    passes = layers.layers[0].register_forward_hook(lambda *_: sizes.append(0))
+    in_pieces = measure.completion_loss(model, words, pairs)
+    assert abs(in_pieces / whole - 1) < 10 * torch.finfo(torch.float32).eps
+    assert max(sizes) <= few and len(sizes) > 4 and sizes.count(0) == 1
+    passes.remove()
+    assert "forward" not in vars(layers)
+    sizes.clear()
+    measure.speeds(model, prompt=32, new=2, runs=1)
+    assert set(sizes) == {model.config.vocab_size}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        ({"model": "random:llama-2-7b"}, "made with model tiny, not random:llama-2-7b"),
+        ({"dataset": "rows.json"}, "made with dataset tiny, not rows.json"),
+        ({"seed": 3}, "made with seed 0, not 3"),
+    ],
+)
+def test_a_folder_of_another_model_is_refused_and_left_as_it_was(own_runs, wanted, named):
+    open_run("mine")
+    before = (own_runs / "mine" / "passport.json").read_bytes()
+    with pytest.raises(RunError, match=named) as refusal:
+        open_run("mine", **wanted)
+    assert "give RUN another name" in str(refusal.value) and "\n" not in str(refusal.value)
+    assert (own_runs / "mine" / "passport.json").read_bytes() == before
+
+
+def test_a_folder_with_other_things_is_refused(own_runs):
+    (own_runs / "mine").mkdir(parents=True)
+    (own_runs / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(RunError, match=r"holds other files and no passport.json; give RUN the name of a new folder"):
+        open_run("mine")
+
+
+def test_no_name_is_a_folder_that_goes_away():
+    run = open_run("")
+    folder = run.folder
+    assert folder.is_dir()
+    del run
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_keeps_the_old_stage_and_says_what_to_do(failure):
+    run = open_run("mine")
+    with run.keep("merged") as part:
+        (part / "weights").write_text("old")
+    said = r"runs/mine/merged: No space left on device; nothing of it was kept; free some"
+    with pytest.raises(RunError, match=said), run.keep("merged") as part:
+        (part / "weights").write_text("ne")
+        raise failure
+    assert (run.path("merged") / "weights").read_text() == "old"
+    assert [p.name for p in run.folder.iterdir() if ".tmp" in p.name or ".old" in p.name] == []
+
+
+def test_an_interrupted_stage_leaves_nothing():
+    run = open_run("mine")
+    with pytest.raises(KeyboardInterrupt), run.keep("merged") as part:
+        (part / "weights").write_text("ha")
+        raise KeyboardInterrupt
+    assert not run.has("merged") and [p.name for p in run.folder.iterdir() if "merged" in p.name] == []
+
+
+def test_other_settings_are_refused_before_anything_is_trained():
+    run = open_run("mine")
+    with run.keep("adapter"):
+        pass
+    add_stage(run.folder, "adapter", "02", settings={"rank": 16})
+    check_same(run, "adapter", {"rank": 16})
+    with pytest.raises(RunError, match="runs/mine/adapter: was made with rank 16, not 32"):
+        check_same(run, "adapter", {"rank": 32})
+
+
+def checkpoint(folder, step, state="{}", weights=None):
+    path = folder / f"checkpoint-{step}"
+    path.mkdir()
+    (path / "trainer_state.json").write_text(state)
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    whole = len(header).to_bytes(8, "little") + header + b"\0\0\0\0"
+    (path / "adapter_model.safetensors").write_bytes(whole if weights is None else whole[:weights])
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path, capsys):
+    checkpoint(tmp_path, 9)
+    checkpoint(tmp_path, 10)
+    assert newest_checkpoint(tmp_path).endswith("checkpoint-10")  # by number, not by letter
+    checkpoint(tmp_path, 20, weights=-2)
+    checkpoint(tmp_path, 30, state='{"epoch": 1')
+    assert newest_checkpoint(tmp_path).endswith("checkpoint-10")
+    assert "checkpoint-30 is half-written" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny, tmp_path_factory):
+    from peft import LoraConfig, get_peft_model
+
+    model, _ = load_model("tiny", device="cpu")
+    config = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    folder = tmp_path_factory.mktemp("adapter")
+    get_peft_model(model, config).save_pretrained(folder)
+    return folder
+
+
+def test_an_adapter_of_another_base_model_is_refused_in_one_line(tiny, adapter):
+    assert check_adapter(adapter, tiny[0]) == 4
+    other = torch.nn.ModuleDict({"q_proj": torch.nn.Linear(8, 8)})
+    with pytest.raises(RunError, match=r"belongs to another base model .*no such layer.*; load the base model"):
+        check_adapter(adapter, other, "runs/mine/adapter")
+
+
+def test_a_run_goes_on_from_its_adapter_and_refuses_a_half_written_one(adapter):
+    run = open_run("mine")
+    with run.keep("adapter") as part:
+        shutil.copytree(adapter, part, dirs_exist_ok=True)
+    folder = merged_model(run, say=lambda line: None)
+    assert (run.path("merged") / "model.safetensors").exists() and folder == str(run.path("merged"))
+    said = []
+    assert merged_model(run, say=said.append) == folder and "earlier run kept" in said[0]
+    weights = run.path("merged") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(RunError, match=r"runs/mine/merged: model.safetensors is half-written; delete runs/mine/merged"):
+        merged_model(run)
+
+
+def test_another_model_than_the_tiny_one_is_not_trained_behind_the_readers_back():
+    said = []
+    assert merged_model(open_run("7b", model="random:llama-2-7b"), say=said.append) == "random:llama-2-7b"
+    assert "notebook 02 does that" in said[0]
+
+
+def test_where_nothing_may_be_trained_the_tiny_model_is_taken_as_it_is():
+    said, run = [], open_run("fresh")
+    assert merged_model(run, train=False, say=said.append) == "tiny"
+    assert "notebook 02 does that" in said[0] and not run.has("adapter") and not run.has("merged")
+
+
+def test_the_figures_of_the_passport_are_those_of_the_model(tiny):
+    model, tokenizer = tiny
+    run = open_run("mine")
+    rows = load_data("tiny")["test"]
+    entry = record(run, "base", model, tokenizer, rows, notebook="02", most=12)
+    held = entry["held_out"]
+    assert held["rows"] == 12 and held["exact_match"] == 0.0
+    # The loss again, by the library itself, one row at a time.
+    losses, tokens = 0.0, 0
+    for row in [rows[i] for i in range(0, len(rows), 18)]:
+        prompt = tokenizer(row["prompt"]).input_ids
+        ids = prompt + tokenizer(row["completion"], add_special_tokens=False).input_ids
+        labels = torch.tensor([[-100] * len(prompt) + ids[len(prompt) :]])
+        with torch.no_grad():
+            loss = model(torch.tensor([ids]), labels=labels).loss.item()
+        losses, tokens = losses + loss * (len(ids) - len(prompt)), tokens + len(ids) - len(prompt)
+    assert held["loss"] == pytest.approx(losses / tokens, rel=1e-4)
+    assert held["perplexity"] == pytest.approx(2.718281828 ** (losses / tokens), rel=1e-4)
+    own = {t.untyped_storage().data_ptr(): 4 * t.numel() for t in (*model.parameters(), *model.buffers())}
+    assert entry["size"]["memory_bytes"] == sum(own.values())
+    assert all(entry["speed"][k] > 0 for k in ("prefill_tokens_per_s", "decode_tokens_per_s"))
+    assert len(entry["generations"]) == 3 and torch.__version__.startswith(entry["versions"]["torch"])
+    record(run, "base", model, tokenizer, rows, notebook="02", most=12)
+    assert [s["stage"] for s in run.passport()["stages"]] == ["base"]
+
+
+HEAD = '{"schema": 1, "run": "r", "model": "m", "dataset": "d", "stages": '
+STAGE = {
+    "held_out": {"rows": 8, "loss": 0.5, "perplexity": 1.65, "exact_match": None},
+    "size": {"disk_bytes": 2_500_000_000, "memory_bytes": 13_500_000_000},
+    "speed": {"training_tokens_per_s": None, "prefill_tokens_per_s": 9000.0, "decode_tokens_per_s": 52.0},
+    "hardware": "a GPU",
+}
+
+
+def passport_with(own_runs, *stages):
+    run = open_run("mine")
+    for name, text in stages:
+        add_stage(run.folder, name, "02", **STAGE, generations=[{"prompt": "Say a\x1b[2J word", "text": text}])
+    return run.passport()
+
+
+def test_the_text_shows_figures_and_what_was_said_before_and_after(own_runs):
+    text = passport_text(passport_with(own_runs, ("base", "no"), ("adapter", "maybe"), ("gptq-4bit", "yes")))
+    assert "13.5 GB" in text and "2.5 GB" in text and "9,000" in text and "\x1b" not in text
+    after = text[text.index("> Say a") :]
+    assert "no" in after and "yes" in after and "maybe" not in after
+
+
+def test_no_word_of_held_out_rows_where_none_were_judged(own_runs):
+    run = open_run("mine")
+    add_stage(run.folder, "compiled", "10", speed={"decode_tokens_per_s": 52.0}, hardware="a CPU")
+    text = passport_text(run.passport())
+    assert "held-out rows" not in text and "decode: tokens per second" in text and "52" in text
+
+
+def test_stages_stand_in_the_courses_order_whichever_notebook_ran_first(own_runs):
+    """The longest notebooks run first in `make course`, and each makes what it needs of the run."""
+    run = open_run("r", model="tiny", dataset="tiny")
+    for stage, notebook in (("compiled", "10"), ("adapter", "02"), ("awq-4bit", "07"), ("full", "02"), ("base", "02")):
+        add_stage(run.folder, stage, notebook)
+    add_stage(run.folder, "compiled", "10")
+    assert [s["stage"] for s in run.passport()["stages"]] == ["base", "adapter", "full", "awq-4bit", "compiled"]
+
+
+def test_the_picture_has_a_bar_for_each_stage(own_runs):
+    figure = draw_passport(passport_with(own_runs, ("base", "no"), ("adapter", "yes")))
+    assert [len(ax.patches) for ax in figure.axes] == [2, 2, 2]
+    assert figure.axes[0].get_title(loc="left") == "held-out perplexity"  # no exact match was measured
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "is no passport"),
+        ('{"schema": 2}', "has schema 2, this version reads 1"),
+        (HEAD + '[{"stage": 1}]}', "of another kind"),
+        (HEAD + '[{"stage": "a", "size": {"disk_bytes": "x"}}]}', "of another kind"),
+    ],
+)
+def test_a_broken_passport_is_refused_in_one_line(tmp_path, content, reason):
+    (tmp_path / "passport.json").write_text(content)
+    with pytest.raises(RunError, match=reason) as refusal:
+        read_passport(tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_figure_that_is_not_finite_becomes_null(own_runs):
+    run = open_run("mine")
+    add_stage(run.folder, "base", held_out={"loss": float("nan"), "perplexity": float("inf")})
+    assert run.passport()["stages"][0]["held_out"] == {"loss": None, "perplexity": None}
+    with pytest.raises(GuideError, match="must be numbers"):
+        add_stage(run.folder, "base", held_out={"loss": "low"})
+
+
+def test_the_command_prints_json_and_draws(own_runs, tmp_path):
+    passport_with(own_runs, ("base", "no"))
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "passport", "mine"]
+    done = subprocess.run([*command, "--json", "--out", str(tmp_path / "p.png")], capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["stages"][0]["stage"] == "base"
+    assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
+    command[-1] = "other"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and "other: no passport.json there" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_rehearsal_adapts_what_a_family_has(tmp_path):
+    """GPT-2 has no q_proj: the four steps that stand in for notebook 02 take all of its linear layers."""
+    config = GPT2Config(n_embd=64, n_layer=1, n_head=2, vocab_size=1024, bos_token_id=1, eos_token_id=2)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    load_tokenizer("tiny").save_pretrained(tmp_path / "gpt2")
+    run = open_run("", model=str(tmp_path / "gpt2"))
+    folder = adapter_folder(run, say=str)
+    model, _ = load_model(str(tmp_path / "gpt2"), device="cpu")
+    assert check_adapter(folder, model) == 64
+
+
+def test_a_folder_that_is_not_there_is_no_adapter(tiny, tmp_path):
+    with pytest.raises(RunError, match="no such folder; name the one that PEFT's save_pretrained wrote"):
+        check_adapter(tmp_path / "nothing", tiny[0])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion"), [("[INST] a [/INST]", " b </s>"), ("[INST] a [/IN", "ST] b"), ("", "ab")]
+)
+def test_what_is_judged_has_the_tokens_that_were_trained(prompt, completion, tiny):
+    """TRL encodes prompt and completion together: a token may lie across the place where they meet."""
+    words = tiny[1]
+    ids, start = measure._encoded((prompt, completion), words, 1024)
+    assert ids == words(prompt + completion).input_ids
+    assert start >= 1 and ids[:start] == words(prompt).input_ids[:start]
+    assert words.decode(ids[start:]).endswith(completion)
+    cut, later = measure._encoded((prompt, completion), words, len(ids) - 1)
+    assert cut == ids[1:] and later == max(1, start - 1)

@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: C408
+"""Traces: streamed, attributed, summed up; every number read a second time by other means."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import itertools
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from rocm_guide.common.base import GuideError
+from rocm_guide.observe.profiling.torch_trace.attribution import innermost, parents
+from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events, iter_text_events
+from rocm_guide.observe.profiling.torch_trace.slices import SLICES, kernel_slice, module_place, module_slices
+from rocm_guide.observe.profiling.torch_trace.summary import compare_traces, summarize
+
+SAMPLES = Path(__file__).parents[3] / "notebooks" / "recorded"
+CPU_TRACE = SAMPLES / "torch_cpu_train.json.gz"
+GPU_TRACES = sorted(p for p in SAMPLES.glob("*.json.gz") if p != CPU_TRACE)
+
+
+@functools.lru_cache(maxsize=8)
+def whole(path: Path) -> dict:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+# ---- the stream
+
+
+def test_stream_gives_what_json_load_gives():
+    header: dict = {}
+    events = list(iter_events(CPU_TRACE, header))
+    document = dict(whole(CPU_TRACE))
+    assert events == document.pop("traceEvents")
+    assert header == document
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 64, 1000])
+def test_any_window_size_reads_the_same(window, monkeypatch):
+    import rocm_guide.observe.profiling.torch_trace.events as module
+
+    monkeypatch.setattr(module, "WINDOW", window)
+    events = [
+        {"name": 'a "quoted" {name}]', "ph": "X", "ts": 1.25e3, "dur": 0, "args": {"n": [1, -2.5, None, True]}}
+    ] * 3
+    text = json.dumps({"a": 12345, "traceEvents": events, "z": "é"}, indent=1)
+    header: dict = {}
+    assert list(iter_text_events(io.StringIO(text), header=header)) == events
+    assert header == {"a": 12345, "z": "é"}
+
+
+def test_array_form_and_empty_array():
+    assert list(iter_text_events(io.StringIO('[{"a": 1}, {"b": 2}]'))) == [{"a": 1}, {"b": 2}]
+    assert list(iter_text_events(io.StringIO('{"traceEvents": []}'))) == []
+
+
+def test_truncation_at_every_byte_is_a_named_error():
+    text = json.dumps({"traceEvents": [{"name": "k", "ts": 1, "dur": 2, "args": {"a": "\\u00e9"}}], "x": 1})
+    for end in range(len(text)):
+        with pytest.raises(TraceError):
+            list(iter_text_events(io.StringIO(text[:end]), "cut.json"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"traceEvents": 3}',
+        '{"traceEvents": [{}] } x',
+        '{"traceEvents": [{}, ]}',
+        "{3: 1}",
+        "null",
+        "{" * 9,
+    ],
+)
+def test_not_a_trace_is_a_named_error(text):
+    with pytest.raises(TraceError):
+        list(iter_text_events(io.StringIO(text)))
+
+
+def test_a_broken_gzip_is_a_named_error(tmp_path):
+    file = tmp_path / "t.json.gz"
+    file.write_bytes(CPU_TRACE.read_bytes()[:-500])
+    with pytest.raises(TraceError):
+        summarize(file)
+
+
+# ---- nesting
+
+
+def test_parents_and_innermost_against_brute_force():
+    import random
+
+    rng = random.Random(0)
+    for _ in range(200):
+        spans = [(0.0, 100.0)]
+        for _ in range(rng.randrange(12)):
+            lo, hi = spans[rng.randrange(len(spans))]
+            a, b = sorted(rng.sample(range(int(lo * 1000) + 1, int(hi * 1000)), 2)) if hi - lo > 0.01 else (0, 0)
+            a, b = a / 1000, b / 1000
+            if a < b and all(b <= x or y <= a or (x <= a and b <= y) or (a <= x and y <= b) for x, y in spans):
+                spans.append((a, b))
+        rng.shuffle(spans)
+        starts, ends = [s[0] for s in spans], [s[1] for s in spans]
+
+        def smallest(around, spans=spans):
+            return min(around, key=lambda k: spans[k][1] - spans[k][0], default=-1)
+
+        for i, above in enumerate(parents(starts, ends)):
+            a, b = spans[i]
+            assert above == smallest([j for j, (x, y) in enumerate(spans) if j != i and x <= a and b <= y])
+        times = [rng.uniform(-1, 101) for _ in range(20)]
+        for t, found in zip(times, innermost(starts, ends, times), strict=True):
+            assert found == smallest([j for j, (x, y) in enumerate(spans) if x <= t < y])
+
+
+# ---- summaries, each against a second reading of the same file
+
+
+def second_reading_cpu(path: Path):
+    """Self times by a plain walk over each thread's events."""
+    events = [e for e in whole(path)["traceEvents"] if e.get("ph") == "X" and e.get("cat") == "cpu_op"]
+    own = {id(e): e["dur"] for e in events}
+    by_thread = defaultdict(list)
+    for e in events:
+        by_thread[e["tid"]].append(e)
+    for rows in by_thread.values():
+        for child in rows:
+            around = [
+                p
+                for p in rows
+                if p is not child and p["ts"] <= child["ts"] and child["ts"] + child["dur"] <= p["ts"] + p["dur"]
+            ]
+            if around:
+                own[id(min(around, key=lambda p: p["dur"]))] -= child["dur"]
+    totals = defaultdict(float)
+    for e in events:
+        totals[e["name"]] += own[id(e)]
+    return events, totals
+
+
+def test_cpu_trace_totals_match_a_second_reading():
+    found = summarize(CPU_TRACE)
+    events, totals = second_reading_cpu(CPU_TRACE)
+    assert found.device == "cpu" and found.steps == 3 and found.skipped == 0
+    assert found.launches == len(events)
+    ours = defaultdict(float)
+    for k in found.kernels:
+        ours[k.name] += k.total_us
+    for name, total in totals.items():
+        assert math.isclose(ours[name], total, abs_tol=0.5), name
+    assert math.isclose(sum(found.slices.values()), found.work_us, rel_tol=1e-9)
+    assert math.isclose(found.busy_us + found.idle_us, found.span_us, rel_tol=1e-9)
+    # One thread: the union of the operators is the sum of their self times.
+    assert math.isclose(found.busy_us, sum(totals.values()), rel_tol=1e-6)
+
+
+def test_backward_operators_land_in_the_slice_of_their_forward():
+    """Three products per linear layer and step (forward, and two in the backward): counts known from the model."""
+    mm = {k.slice: k.count for k in summarize(CPU_TRACE).kernels if k.name == "aten::mm"}
+    layers, steps = 2, 3
+    assert mm == {
+        "attention GEMMs": 4 * layers * 3 * steps,
+        "MLP GEMMs": 3 * layers * 3 * steps,
+        "other": 1 * 3 * steps,
+    }
+
+
+@pytest.mark.parametrize("path", GPU_TRACES, ids=lambda p: p.name)
+def test_gpu_trace_totals_match_a_second_reading(path):
+    found = summarize(path)
+    kernels = [
+        e
+        for e in whole(path)["traceEvents"]
+        if e.get("ph") == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+    ]
+    assert found.device == "gpu" and "H100" in found.device_name
+    assert found.launches == len(kernels)
+    assert math.isclose(found.work_us, sum(e["dur"] for e in kernels), rel_tol=1e-9)
+    first, last = min(e["ts"] for e in kernels), max(e["ts"] + e["dur"] for e in kernels)
+    assert math.isclose(found.span_us, last - first, rel_tol=1e-9)
+    # Busy time by another method: count over the sorted edges.
+    edges = sorted([(e["ts"], 1) for e in kernels] + [(e["ts"] + e["dur"], -1) for e in kernels])
+    busy = depth = 0
+    for (t, step), (after, _) in itertools.pairwise(edges):
+        depth += step
+        busy += (after - t) if depth > 0 else 0
+    assert math.isclose(found.busy_us, busy, rel_tol=1e-6)
+    launched = {}
+    for e in whole(path)["traceEvents"]:
+        if (
+            e.get("ph") == "X"
+            and str(e.get("cat")).endswith(("_runtime", "_driver"))
+            and "correlation" in e.get("args", {})
+        ):
+            launched[e["args"]["correlation"]] = e["ts"]
+    waiting = end = 0.0
+    for e in sorted(kernels, key=lambda e: e["ts"]):
+        asked = launched.get(e["args"]["correlation"], -1)
+        if end and e["ts"] > end and asked >= end:
+            waiting += e["ts"] - end
+        end = max(end, e["ts"] + e["dur"])
+    assert math.isclose(found.launch_idle_us, waiting, rel_tol=1e-6, abs_tol=0.01)
+
+
+@pytest.mark.parametrize("path", [p for p in GPU_TRACES if "profile" not in p.name], ids=lambda p: p.name)
+def test_gpu_slices_have_the_launches_that_the_model_has(path):
+    """A Llama with 32 layers: 7 products per layer and direction, 65 norms."""
+    found = summarize(path)
+    count = defaultdict(int)
+    for k in found.kernels:
+        if "splitKreduce" not in k.name and kernel_slice(k.name) == "GEMMs, place unknown":
+            count[k.slice] += k.count
+    times = 3 if path.name.startswith("train") else 1
+    assert count["attention GEMMs"] == 4 * 32 * times * found.steps
+    assert count["MLP GEMMs"] == 3 * 32 * times * found.steps
+    assert "GEMMs, place unknown" not in found.slices
+    assert {"attention", "norms", "activation"} <= set(found.slices)
+
+
+def test_gap_causes():
+    def launch(ts, c):
+        return {
+            "ph": "X",
+            "cat": "hip_runtime",
+            "name": "hipLaunchKernel",
+            "ts": ts,
+            "dur": 1,
+            "tid": 1,
+            "args": {"correlation": c},
+        }
+
+    def kernel(ts, dur, c, stream=7):
+        args = {"stream": stream, "correlation": c}
+        return {"ph": "X", "cat": "kernel", "name": f"k{c}", "ts": ts, "dur": dur, "args": args}
+
+    from rocm_guide.observe.profiling.torch_trace.attribution import idle_gaps
+    from rocm_guide.observe.profiling.torch_trace.timeline import timeline_of
+
+    line = timeline_of(
+        [
+            launch(0, 1),
+            kernel(5, 10, 1),
+            launch(2, 2),
+            kernel(30, 5, 2),
+            launch(60, 3),
+            kernel(65, 5, 3),
+            kernel(62, 20, 4, 8),
+        ]
+    )
+    span, busy, gaps = idle_gaps(line)
+    assert (span, busy) == (77, 10 + 5 + 20)
+    assert [(g.duration, g.cause) for g in gaps] == [(15, "wait"), (27, "wait")]
+    line = timeline_of([launch(0, 1), kernel(5, 10, 1), launch(40, 2), kernel(45, 5, 2)])
+    assert [(g.duration, g.cause, g.next_name) for g in idle_gaps(line)[2]] == [(30, "launch", "k2")]
+
+
+def test_events_without_usable_times_are_counted_not_summed(tmp_path):
+    file = tmp_path / "t.json"
+    good = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {}}
+    bad = [
+        {**good, "dur": -1},
+        {**good, "ts": "x"},
+        {**good, "ts": None},
+        {**good, "dur": float("inf")},
+        {**good, "dur": True},
+    ]
+    file.write_text(json.dumps({"traceEvents": [good, *bad]}))
+    found = summarize(file)
+    assert (found.launches, found.skipped, found.work_us) == (1, 5, 2.0)
+
+
+def test_empty_trace_is_a_named_error(tmp_path):
+    file = tmp_path / "t.json"
+    file.write_text('{"traceEvents": [{"ph": "M", "name": "process_name"}]}')
+    with pytest.raises(TraceError, match="no operator or kernel"):
+        summarize(file)
+
+
+# ---- comparison
+
+
+def test_compare_is_per_step_and_sorted(tmp_path):
+    def write(name, durations, steps):
+        events = [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "ts": i, "dur": 1, "tid": 1}
+            for i in range(steps)
+        ]
+        now = 0
+        for kernel, dur in durations * steps:
+            events.append({"ph": "X", "cat": "kernel", "name": kernel, "ts": now, "dur": dur, "args": {"stream": 0}})
+            now += dur
+        (tmp_path / name).write_text(json.dumps({"traceEvents": events}))
+        return summarize(tmp_path / name)
+
+    a = write("a.json", [("flash_fwd", 10), ("rms_norm", 40)], 2)
+    b = write("b.json", [("flash_fwd", 12), ("rms_norm", 8), ("nccl_AllReduce", 3)], 3)
+    rows = compare_traces(a, b)
+    assert [(r.name, r.a_us, r.b_us) for r in rows] == [
+        ("norms", 40, 8),
+        ("communication", 0, 3),
+        ("attention", 10, 12),
+    ]
+    assert rows[0].saved_us == 32
+    assert {r.name: r.saved_us for r in compare_traces(a, b, by="total")}["busy"] == 50 - 23
+    assert len(compare_traces(a, b, by="kernel")) == 3
+    with pytest.raises(GuideError, match="by='colour'"):
+        compare_traces(a, b, by="colour")
+    with pytest.raises(GuideError, match="same kind"):
+        compare_traces(a, summarize(CPU_TRACE))
+
+
+# ---- slices of real architectures
+
+ARCHITECTURES = {
+    "llama": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            vocab_size=64,
+        ),
+        4,
+        3,
+    ),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", dict(n_embd=32, n_layer=2, n_head=4, vocab_size=64), 2, 2),
+    "opt": (
+        "OPTConfig",
+        "OPTForCausalLM",
+        dict(
+            hidden_size=32,
+            ffn_dim=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            vocab_size=64,
+            word_embed_proj_dim=32,
+        ),
+        4,
+        2,
+    ),
+    "bert": (
+        "BertConfig",
+        "BertModel",
+        dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=64),
+        4,
+        2,
+    ),
+    "gptneox": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=64),
+        2,
+        2,
+    ),
+    "qwen2": (
+        "Qwen2Config",
+        "Qwen2ForCausalLM",
+        dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            vocab_size=64,
+        ),
+        4,
+        3,
+    ),
+    "phi": (
+        "PhiConfig",
+        "PhiForCausalLM",
+        dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=64),
+        4,
+        2,
+    ),
+    "gemma2": (
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            vocab_size=64,
+        ),
+        4,
+        3,
+    ),
+    "falcon": (
+        "FalconConfig",
+        "FalconForCausalLM",
+        dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=64),
+        2,
+        2,
+    ),
+    "t5": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        dict(d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8, vocab_size=64),
+        None,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_linear_layer_of_an_architecture_gets_its_place(name):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    config, model, sizes, attention, mlp = ARCHITECTURES[name]
+    with torch.device("meta"):
+        built = getattr(transformers, model)(getattr(transformers, config)(**sizes))
+    places = module_slices(built)
+    matrices = [p for p, m in built.named_modules() if getattr(getattr(m, "weight", None), "ndim", 0) == 2]
+    count = defaultdict(int)
+    for path in matrices:
+        count[places[path]] += 1
+    if attention is None:  # T5: self-attention in both halves, cross-attention in the decoder, one MLP each
+        attention, mlp = (4 + 8) / 2 * 2, (2 + 2) / 2 * 2
+    assert count["attention GEMMs"] / 2 == attention, places
+    assert count["MLP GEMMs"] / 2 == mlp, places
+    # A norm's class or name says so; no matrix is ever taken for one.
+    norms = [p for p, m in built.named_modules() if "Norm" in type(m).__name__]
+    assert norms and all(places[p] == "norms" for p in norms)
+    assert not any(places[p] == "norms" for p in matrices)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "expected"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "", "communication"),
+        ("void vllm::cross_device_reduce_1stage<__hip_bfloat16, 8>", "mlp", "communication"),
+        ("nvjet_tst_128x64_64x8_2x1_v_bz_TNT", "", "GEMMs, place unknown"),
+        ("nvjet_tst_128x64_64x8_2x1_v_bz_TNT", "mlp", "MLP GEMMs"),
+        ("Cijk_Alik_Bljk_BBS_BH_MT64x64", "attention", "attention"),
+        ("pytorch_flash::flash_fwd_splitkv_kernel<...>", "", "attention"),
+        ("ck_tile::FmhaFwdKernel", "", "attention"),
+        ("_fused_moe_silu_and_mul", "", "activation"),
+        ("triton_red_fused_rms_norm_0", "", "norms"),
+        ("Memcpy HtoD (Pinned -> Device)", "", "other"),
+    ],
+)
+def test_kernel_names(name, place, expected):
+    assert kernel_slice(name, place) == expected
+    assert expected in SLICES
+
+
+def test_lora_layers_stay_in_the_slice_of_the_layer_they_adapt():
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(4, 4)
+    wrapped = torch.nn.ModuleDict({"base_layer": linear, "lora_A": torch.nn.Linear(4, 2)})
+    wrapped.weight = linear.weight
+    block = torch.nn.ModuleDict({"self_attn": torch.nn.ModuleDict({"q_proj": wrapped})})
+    places = module_slices(block)
+    assert {places[p] for p in places if p.startswith("self_attn.q_proj")} == {"attention GEMMs"}
+    assert module_place("query", "Linear", "attention") == "attention GEMMs"
+
+
+@pytest.mark.slow
+def test_a_large_trace_is_streamed_in_bounded_memory(tmp_path):
+    """40 MB here, 500 MB in benchmarks/profiling/big_trace.py; the totals are those of the repeated sample."""
+    import subprocess
+    import sys
+
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.profiling.big_trace", "--megabytes", "40", "--out", tmp_path / "r.json"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["file_bytes"] > 40e6 and found["peak_gib"] < 0.5

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: MIT
+"""The client's figures against a server whose behaviour is known; and servers that are none."""
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from rocm_guide.serve.bench import measure_server
+from rocm_guide.serve.client import Answer, look_at
+from rocm_guide.serve.known_clients import from_vllm, vllm_bench_command
+from rocm_guide.serve.load_results import Limits, percentile, summarize_run, with_spread
+from rocm_guide.serve.load_test import Plan, Run
+from rocm_guide.serve.served_checkpoints import ServingError
+from tests.serve.fake_server import fake_server
+
+PLAN = Plan(prompt_tokens=20, tokens=5, requests=6, warm_up=1, timeout=30)
+
+
+def answer(sent, first, between, tokens=5, error=""):
+    pieces = [sent + first + i * between for i in range(tokens)]
+    return Answer(sent, pieces, pieces[-1], tokens, 20, error)
+
+
+def test_the_figures_of_answers_whose_times_are_known():
+    answers = [answer(0, 0.1, 0.01), answer(1, 0.2, 0.02), answer(2, 0.3, 0.2), answer(0, 1, 1, error="500")]
+    level = summarize_run(Run(2, 0.0, 4.0, tuple(answers), True), Limits(first=0.25, between=0.05))
+    assert (level["requests"], level["failed"], level["errors"]) == (4, 1, {"500": 1})
+    assert level["output_tokens"] == 15 and level["output_tokens_per_s"] == 15 / 4
+    assert level["goodput_requests_per_s"] == 2 / 4 and level["good_share"] == 0.5
+    assert level["time_to_first_token_s"]["p50"]["value"] == pytest.approx(0.2)
+    assert level["time_between_tokens_s"]["p50"]["value"] == pytest.approx(0.02)
+    assert level["end_to_end_s"]["p99"]["value"] == pytest.approx(0.3 + 0.8, rel=0.02)
+
+
+def test_percentiles_are_numpys_and_their_intervals_hold_them():
+    import numpy as np
+
+    values = list(np.random.default_rng(0).exponential(size=57))
+    for p in (0, 50, 90, 99, 100):
+        assert percentile(values, p) == pytest.approx(np.percentile(values, p))
+        found = with_spread(values, p)
+        assert found["low"] <= found["value"] <= found["high"]
+    assert with_spread(values * 16, 50)["high"] - with_spread(values * 16, 50)["low"] < 0.5 * (
+        with_spread(values, 50)["high"] - with_spread(values, 50)["low"]
+    ), "sixteen times the requests, a quarter of the interval"
+
+
+def test_waiting_is_seen_where_it_happens():
+    with fake_server(first=0.2, between=0.01) as server:
+        level = measure_server(server.url, PLAN, users=[2])["levels"][0]
+    # Never less than the server waits; how much more depends on the machine.
+    assert level["time_to_first_token_s"]["p50"]["value"] >= 0.2
+    assert 0.01 <= level["time_between_tokens_s"]["p50"]["value"] < level["time_to_first_token_s"]["p50"]["value"]
+    assert level["end_to_end_s"]["p50"]["value"] >= 0.24 and level["seconds"] >= 3 * 0.24
+    assert level["failed"] == 0 and level["fixed_length"] and level["output_tokens"] == 30
+
+
+def test_a_closed_loop_has_as_many_requests_as_users_and_an_open_one_as_arrive():
+    with fake_server(first=0.1) as server:
+        measure_server(server.url, PLAN, users=[3])
+        assert server.most_at_once == 3
+        server.most_at_once = 0
+        measure_server(server.url, Plan(20, 2, 12, 1), users=[], rates=[1000.0])
+        assert server.most_at_once > 3, "arrivals wait for nobody"
+
+
+def test_the_same_seed_sends_the_same_prompts_and_no_two_begin_alike():
+    sent = []
+    for seed in (0, 0, 1):
+        with fake_server() as server:
+            measure_server(server.url, Plan(20, 2, 6, 1, seed), users=[1])
+            sent.append([body["prompt"] for body in server.seen[1:]])
+    assert sent[0] == sent[1] != sent[2] and len(set(sent[0])) == 6
+    assert all(len(p.split()) == 10 for p in sent[0]), "two tokens for each word, as the server counts"
+
+
+def test_a_server_is_told_to_write_on_in_words_that_it_takes():
+    for refuses, said in (((), "ignore_eos"), (("ignore_eos",), "generation_config")):
+        with fake_server(refuses=refuses) as server:
+            measure_server(server.url, PLAN, users=[1])
+            assert said in server.seen[-1]
+    with fake_server(refuses=("ignore_eos", "generation_config")) as server:
+        measure_server(server.url, PLAN, users=[1])
+        assert not {"ignore_eos", "generation_config"} & set(server.seen[-1])
+
+
+def test_failures_are_counted_and_named():
+    with fake_server(fails=lambda number: number > 1 and number % 2 == 0) as server:
+        level = measure_server(server.url, PLAN, users=[1])["levels"][0]
+    assert level["failed"] == 3 and "out of blocks" in next(iter(level["errors"]))
+    with fake_server() as server:
+        server.fails = lambda number: setattr(server, "breaks_off", number > 1)
+        level = measure_server(server.url, PLAN, users=[1])["levels"][0]
+    assert level["failed"] == 6 and level["errors"] == {"the worker died": 6} and level["end_to_end_s"] is None
+
+
+def test_two_hundred_clients_at_once():
+    with fake_server(first=0.5) as server:
+        level = measure_server(server.url, Plan(20, 2, 200, 1), users=[200])["levels"][0]
+    assert level["failed"] == 0 and level["requests"] == 200
+
+
+def free():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.mark.parametrize("url", ["", "here", "ftp://h", "http://", "http://h:99999999", "http://h:0", "http://h/?a=b"])
+def test_what_is_no_address(url):
+    with pytest.raises(ServingError, match="no address of a server"):
+        measure_server(url, PLAN)
+
+
+def test_servers_that_cannot_be_measured():
+    with pytest.raises(ServingError, match="no server answers"):
+        measure_server(f"http://127.0.0.1:{free()}", PLAN)
+    with fake_server(status=401) as server, pytest.raises(ServingError, match="OPENAI_API_KEY"):
+        measure_server(server.url, PLAN)
+    for models in ([], {"data": 3}, {"data": [{}]}, "text"):
+        with fake_server(models=models) as server, pytest.raises(ServingError, match="no OpenAI-compatible server"):
+            measure_server(server.url, PLAN)
+    with fake_server(fails=lambda _: True) as server, pytest.raises(ServingError, match="first request fails: 500"):
+        measure_server(server.url, PLAN)
+    with fake_server(first=60) as server, pytest.raises(ServingError, match="ReadTimeout"):
+        measure_server(server.url, Plan(20, 5, 6, 1, timeout=0.2))
+
+
+def test_the_key_comes_from_the_environment_and_is_written_nowhere(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with fake_server() as server:
+        results = measure_server(server.url, PLAN, users=[1])
+        assert server.seen[0]["headers"]["Authorization"] == "Bearer sk-secret"
+    assert "sk-secret" not in json.dumps(results)
+    monkeypatch.setenv("OPENAI_API_KEY", "schl\u00fcssel\n")
+    with pytest.raises(ServingError, match="OPENAI_API_KEY: holds characters"):
+        measure_server("http://127.0.0.1:9", PLAN)
+
+
+# What `vllm bench serve --save-result` writes, in the names of vllm/benchmarks/serve.py.
+VLLM = {
+    "duration": 2.0,
+    "completed": 5,
+    "total_input_tokens": 100,
+    "total_output_tokens": 25,
+    "request_throughput": 2.5,
+    "request_goodput": 2.0,
+    "output_throughput": 12.5,
+    **{f"p{p}_{n}_ms": 100.0 + p for p in (50, 90, 99) for n in ("ttft", "tpot", "e2el")},
+}
+PROGRAM = """#!{python}
+import json, sys
+words = sys.argv[1:]
+assert words[:2] == ["bench", "serve"], words
+out = words[words.index("--result-dir") + 1] + "/" + words[words.index("--result-filename") + 1]
+result = {result!r}
+if result is None:
+    sys.exit("no such dataset")
+open(out, "w").write(result)
+"""
+
+
+@pytest.fixture
+def vllm(tmp_path, monkeypatch):
+    def install(result):
+        file = tmp_path / "vllm"
+        file.write_text(PROGRAM.format(python=sys.executable, result=result))
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    return install
+
+
+def test_vllms_own_client_is_called_for_vllm_where_it_is_installed(vllm):
+    vllm(json.dumps(VLLM))
+    with fake_server(version="0.32.0") as server:
+        results = measure_server(server.url, PLAN, users=[2], rates=[4.0])
+        assert not server.seen, "not one request of our own"
+    assert results["client"] == "vllm bench serve 0.32.0"
+    first, second = results["levels"]
+    assert (first["users"], second["arrivals_per_s"], first["failed"]) == (2, 4.0, 1)
+    assert first["time_to_first_token_s"]["p90"]["value"] == pytest.approx(0.19)
+    with fake_server() as server:  # another server refuses fields that vLLM's client sends
+        assert measure_server(server.url, PLAN, users=[1])["client"].startswith("rocm-guide")
+
+
+@pytest.mark.parametrize("result", [None, "", "[]", "{}", json.dumps({**VLLM, "completed": "many"}), "[" * 100_000])
+def test_a_result_of_vllm_that_cannot_be_read(vllm, result):
+    vllm(result)
+    with fake_server(version="0.32.0") as server, pytest.raises(ServingError, match="vllm bench serve"):
+        measure_server(server.url, PLAN, users=[1])
+
+
+def test_vllms_client_gets_its_tokenizer_from_what_the_server_loaded():
+    def command(**entry):
+        with fake_server(version="0.32.0", models={"data": [{"id": "mine", **entry}]}) as server:
+            return " ".join(vllm_bench_command(look_at(server.url), PLAN, Limits(), 1, "out"))
+
+    assert "--model mine --tokenizer /runs/mine --dataset-name" in command(root="/runs/mine")
+    for same in ({}, {"root": None}, {"root": "mine"}):
+        assert "--model mine --dataset-name" in command(**same)
+
+
+def test_a_fixed_length_is_read_off_vllms_counts():
+    assert from_vllm(VLLM, PLAN, 2)["fixed_length"]
+    assert not from_vllm({**VLLM, "total_output_tokens": 24}, PLAN, 2)["fixed_length"]
+
+
+# What guidellm 0.8.1 writes of a run; of each request the fields that are read.
+RECORD = {
+    "request_start_time": 1000.5,
+    "request_end_time": 1001.0,
+    "time_to_first_token_ms": 100.0,
+    "inter_token_latency_ms": 20.0,
+    "output_tokens": 5,
+    "prompt_tokens": 20,
+}
+REQUESTS = {
+    "successful": [RECORD, {**RECORD, "request_start_time": 1000.0, "time_to_first_token_ms": 300.0}],
+    "errored": [{"info": {"error": "out of blocks"}}],
+    "incomplete": [],
+}
+GUIDELLM = {
+    "metadata": {"guidellm_version": "0.8.1"},
+    "benchmarks": [{"start_time": 1000.0, "requests": REQUESTS}],
+}
+GUIDELLM_PROGRAM = """#!{python}
+import json, sys
+words = sys.argv[1:]
+assert words[:2] == ["run", "--config"], words
+spec = json.load(open(words[2]))["spec"]
+prompts = [json.loads(line)["prompt"] for line in open(spec["data"][0]["path"])]
+json.dump([spec, prompts], open({seen!r}, "w"))
+result = {result!r}
+if result is None:
+    sys.exit("no such profile")
+open(spec["outputs"][0]["path"], "w").write(result)
+"""
+
+
+@pytest.fixture
+def guidellm(tmp_path, monkeypatch):
+    seen = tmp_path / "seen.json"
+
+    def install(result):
+        file = tmp_path / "guidellm"
+        file.write_text(GUIDELLM_PROGRAM.format(python=sys.executable, result=result, seen=str(seen)))
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        return seen
+
+    return install
+
+
+def test_guidellm_is_called_where_it_is_installed_with_our_prompts_in_the_servers_dialect(guidellm, monkeypatch):
+    seen = guidellm(json.dumps(GUIDELLM))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with fake_server(refuses=("ignore_eos",)) as server:
+        measure_server(server.url, PLAN, users=[2], client="own")
+        ours = server.seen[2:]
+        results = measure_server(server.url, PLAN, users=[2], limits=Limits(0.2, 0.1))
+        assert len(server.seen) == 2 * 2 + 6, "beside the warm-up not one request of our own"
+    spec, prompts = json.loads(seen.read_text())
+    # Two users at once: the server sees them in any order.
+    assert sorted(prompts) == sorted(body["prompt"] for body in ours)
+    body = spec["backend"]["extras"]["body"]
+    assert body.pop("stream_options") is None, "a null takes guidellm's own field away"
+    sent = {k: v for k, v in ours[0].items() if k not in ("at", "headers", "model", "prompt", "stream")}
+    assert body == sent and spec["backend"]["api_key"] == "sk-secret" and "sk-secret" not in json.dumps(results)
+    assert spec["profile"] == {"kind": "concurrent", "streams": [2]}
+    assert spec["constraints"] == [{"kind": "max_requests", "count": 6}]
+    (level,) = results["levels"]
+    assert results["client"] == "guidellm 0.8.1" and (level["requests"], level["failed"]) == (3, 1)
+    assert level["errors"] == {"out of blocks": 1} and level["users"] == 2 and level["fixed_length"]
+    assert level["output_tokens_per_s"] == 10 / 1.0 and level["goodput_requests_per_s"] == 1.0
+    assert level["time_to_first_token_s"]["p50"]["value"] == pytest.approx(0.2)
+    assert level["time_between_tokens_s"]["p99"]["value"] == pytest.approx(0.02)
+    with fake_server() as server:
+        (level,) = measure_server(server.url, PLAN, users=[], rates=[4.0])["levels"]
+    assert level["arrivals_per_s"] == 4.0
+    assert json.loads(seen.read_text())[0]["profile"] == {"kind": "poisson", "rate": [4.0]}
+
+
+BROKEN = [
+    {},
+    {**GUIDELLM, "benchmarks": []},
+    {**GUIDELLM, "benchmarks": [{"start_time": 0, "requests": {"successful": [{**RECORD, "output_tokens": None}]}}]},
+    {**GUIDELLM, "benchmarks": [{"start_time": float("nan"), "requests": REQUESTS}]},
+]
+
+
+@pytest.mark.parametrize("result", [None, "", "[" * 100_000, *map(json.dumps, BROKEN)])
+def test_a_result_of_guidellm_that_cannot_be_read(guidellm, result):
+    guidellm(result)
+    with fake_server() as server, pytest.raises(ServingError, match="guidellm") as e:
+        measure_server(server.url, PLAN, users=[1])
+    assert "\n" not in str(e.value)
+
+
+def test_a_client_that_is_asked_for_and_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with fake_server() as server:
+        for client in ("vllm", "guidellm"):
+            with pytest.raises(ServingError, match=f"client {client}: .*not installed here"):
+                measure_server(server.url, PLAN, client=client)
+        with pytest.raises(ServingError, match="choose from auto, vllm, guidellm, own"):
+            measure_server(server.url, PLAN, client="wrk")
+        assert measure_server(server.url, PLAN, users=[1])["client"].startswith("rocm-guide")
+
+
+def test_the_command_writes_one_json_and_one_picture(tmp_path):
+    out, plot = tmp_path / "new" / "bench.json", tmp_path / "bench.png"
+    with fake_server(refuses=("ignore_eos",)) as server:
+        words = [server.url, "--users", "1,2", "--rates", "50", "--requests", "4", "--tokens", "3", "--prompt", "8"]
+        command = [sys.executable, "-m", "rocm_guide.cli.main", "bench", *words, "--out", str(out), "--plot", str(plot)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())
+    assert [level["users"] or level["arrivals_per_s"] for level in results["levels"]] == [1, 2, 50.0]
+    assert plot.read_bytes().startswith(b"\x89PNG") and "50/s" in done.stdout and "2 users: 4 of 4" in done.stderr
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["bench.json", "bench.png", "new"]

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: MIT
+"""The planner against what PyTorch's recorder wrote on an NVIDIA H100, against real CPU tensors, and its limits."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import LlamaForCausalLM
+
+from rocm_guide.common.base import GuideError
+from rocm_guide.models.load import meta_model
+from rocm_guide.tune.tunableop import planner
+from rocm_guide.tune.tunableop.attention import sdpa_needs_gemms
+from rocm_guide.tune.tunableop.blas_calls import addmm_gemm, bmm_gemm, mm_gemm
+from rocm_guide.tune.tunableop.cost import call_seconds, tuning_seconds
+from rocm_guide.tune.tunableop.gemm import parse_gemm
+from rocm_guide.tune.tunableop.generation import generate_fixed, padded_prompt
+from rocm_guide.tune.tunableop.in_words import describe_gemm
+from rocm_guide.tune.tunableop.matrices import CUDA_RULES, BlasRules, Matrix
+from rocm_guide.tune.tunableop.planner import plan, plan_model
+from rocm_guide.tune.tunableop.recorder import record_gemms
+
+ROOT = Path(__file__).parents[3]
+from benchmarks.tunableop import experiments as tunableop_experiments
+from benchmarks.tunableop import recorder as tunableop_recorder
+
+RECORDED = json.loads(
+    (Path(__file__).parents[2] / "samples" / "tunableop" / "recorded_h100_torch2.11.json").read_text()
+)
+
+
+def _planned(case):
+    model = meta_model(tunableop_recorder.configs()[case["model"]], dtype=case["dtype"], attention=case["attention"])
+    tunableop_recorder.set_bias(model, case["bias"])
+    ids, mask = padded_prompt(case["batch"], RECORDED["prompt"], tunableop_recorder.PAD if case["pad"] else 1)
+    with record_gemms(model, CUDA_RULES) as trace:
+        generate_fixed(model, ids, mask, RECORDED["new_tokens"], cache=case["cache"])
+    return trace
+
+
+def test_the_recording_is_broad():
+    cases = RECORDED["cases"]
+    assert "H100" in RECORDED["hardware"]
+    assert len(cases) == 196
+    assert {c["model"].split("-")[0] for c in cases} == {"llama", "mistral", "gemma", "qwen2", "gpt2", "opt"}
+    assert {c["batch"] for c in cases} == {1, 2, 8}
+    assert sum(len(c["recorded"]) for c in cases) == 2616
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({c["model"] for c in RECORDED["cases"]}))
+def test_every_recorded_case_line_for_line(name):
+    """The recording was made with transformers 5.17; newer ones need no product for the rotary embedding."""
+    for case in (c for c in RECORDED["cases"] if c["model"] == name):
+        trace = _planned(case)
+        rotary = {c.gemm.line() for c in trace.calls if "rotary" in c.module}
+        skip = rotary | set(case["rotary"])
+        assert [x for x in trace.lines() if x not in skip] == [x for x in case["recorded"] if x not in skip], case
+        assert not rotary or rotary == set(case["rotary"])
+
+
+def test_every_recorded_small_product():
+    """952 products of all layouts, sizes of one, types, biases, attention: what each added to the recorder's file."""
+    seen, count = set(), 0
+    for name, run in tunableop_experiments.experiments():
+        with record_gemms(rules=CUDA_RULES) as trace:
+            run("meta")
+        # PyTorch lists a product only once per process.
+        new = [line for line in trace.lines() if line not in seen]
+        assert new == RECORDED["experiments"][name], name
+        seen |= set(new)
+        count += 1
+    assert count == len(RECORDED["experiments"]) == 952
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", ["llama-3-8b", "gpt2", "opt-1.3b"])
+def test_shapes_alone_equal_real_tensors(name, cache, attention):
+    config = tunableop_recorder.configs(shrink=16)[name]
+    ids, mask = padded_prompt(2, 5, 4)
+    lines = []
+    for device in ("meta", "cpu"):
+        model = meta_model(config, dtype="float32", attention=attention)
+        if device == "cpu":
+            model.to_empty(device="cpu")
+            with torch.no_grad():
+                for tensor in (*model.parameters(), *model.buffers()):
+                    tensor.zero_()
+        with record_gemms(model) as trace:
+            out = generate_fixed(model, ids, mask, 5, cache=cache)
+        assert tuple(out.shape) == (2, 13)
+        lines.append([c.gemm.line() for c in trace.calls])
+    assert lines[0] == lines[1]
+
+
+def test_recording_leaves_real_results_alone():
+    """With real weights the text is the model's own, fused attention included, and the products are the plan's."""
+    from rocm_guide.models.shapes import config_of
+
+    config = config_of(
+        "llama-3-8b",
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        vocab_size=200,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    ids, mask = padded_prompt(2, 7, 4)
+    own = model.generation_config
+    for cache in ("dynamic", "static"):
+        plain = generate_fixed(model, ids, mask, 6, cache=cache)
+        assert model.generation_config is own
+        with record_gemms(model) as trace:
+            recorded = generate_fixed(model, ids, mask, 6, cache=cache)
+        assert torch.equal(recorded, plain)
+        with record_gemms(meta := meta_model(config, dtype="float32", attention="sdpa")) as planned:
+            generate_fixed(meta, ids, mask, 6, cache=cache)
+        assert trace.lines() == planned.lines()
+        # Even where this machine's attention is made of products, they are not the GPU's.
+        with sdpa_kernel(SDPBackend.MATH), record_gemms(model) as trace:
+            generate_fixed(model, ids, mask, 6, cache=cache)
+        assert trace.lines() == planned.lines()
+
+
+def _config(**changes):
+    from transformers import LlamaConfig
+
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "vocab_size": 99}
+    return LlamaConfig(**{**sizes, "num_hidden_layers": 3, **changes})
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_the_shortcut_counts_what_a_full_trace_counts(cache, attention):
+    config = _config()
+    model = meta_model(config, dtype="bfloat16", attention=attention)
+    with record_gemms(model) as trace:
+        generate_fixed(model, *padded_prompt(2, 6, 4), 9, cache=cache)
+    counts = {}
+    for call in trace.calls:
+        counts[call.gemm.line()] = counts.get(call.gemm.line(), 0) + 1
+    found = plan_model(config, batch=2, prompt=6, pad=4, new_tokens=9, cache=cache, attention=attention)
+    assert {g.gemm.line(): g.calls for g in found.gemms.values()} == counts
+    assert found.lines() == trace.lines()
+    assert found.pattern
+    prefill = sum(call.step == 0 for call in trace.calls)
+    assert sum(g.prefill for g in found.gemms.values()) == prefill
+
+
+def test_a_trusted_pattern_gives_the_same_plan_from_fewer_layers(monkeypatch):
+    """Once a plan has compared one layer with the whole model, another padding need not."""
+    config = _config(num_hidden_layers=6)
+    how = {"prompt": [5, 12], "new_tokens": 4, "pad": 8, "cache": "static", "attention": "eager"}
+    looked = plan(config, **how)
+    traced, run = [], planner._traced
+    monkeypatch.setattr(
+        planner, "_traced", lambda model, *a, **k: traced.append(len(model.model.layers)) or run(model, *a, **k)
+    )
+    trusted = plan(config, **how, trust_pattern=looked.pattern)
+    assert looked.pattern and set(traced) == {1}
+    counts = [{key: (g.prefill, g.decode) for key, g in found.gemms.items()} for found in (looked, trusted)]
+    assert counts[0] == counts[1]
+
+
+def test_layers_that_differ_are_traced_in_full():
+    """Sliding and full attention alternate irregularly: one repetition is the whole model."""
+    from transformers import Qwen2Config
+
+    kinds = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+    config = Qwen2Config(
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_hidden_layers=4,
+        vocab_size=50,
+        use_sliding_window=True,
+        sliding_window=8,
+        max_window_layers=1,
+        layer_types=kinds,
+    )
+    found = plan_model(config, prompt=6, new_tokens=8, attention="eager")
+    model = meta_model(config, dtype="bfloat16", attention="eager")
+    with record_gemms(model) as trace:
+        generate_fixed(model, *padded_prompt(1, 6), 8)
+    assert found.lines() == trace.lines()
+    assert sum(g.calls for g in found.gemms.values()) == len(trace.calls)
+
+
+def test_padding_and_static_cache_shrink_the_list():
+    options = {"prompt": range(1, 33, 2), "new_tokens": 8, "attention": "eager"}
+    loose = plan(_config(), **options)
+    tight = plan(_config(), **options, pad=16, cache="static")
+    assert len(loose.gemms) > 5 * len(tight.gemms)
+    assert loose.flops > 0
+    assert sum(g.decode for g in loose.gemms.values()) == sum(g.decode for g in tight.gemms.values())
+
+
+def test_batch_one_token_and_experts():
+    one = plan_model(_config(), prompt=1, new_tokens=1)
+    assert all(g.decode == 0 for g in one.gemms.values())
+    with pytest.raises(GuideError, match="at least 1"):
+        plan_model(_config(), prompt=0)
+    with pytest.raises(GuideError, match="dynamic or static"):
+        plan_model(_config(), cache="sliding")
+    with pytest.raises(GuideError, match="at least 1"):
+        plan(_config(), prompt=[])
+
+
+def test_a_decision_on_a_value_is_named():
+    class Decides(torch.nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    model = Decides()
+    with pytest.raises(GuideError, match="decides on a value"), record_gemms(model):
+        model(torch.empty(3, device="meta"))
+
+
+def test_rules_of_platforms_and_releases():
+    a, b = Matrix((1, 64), (64, 1), "Half"), Matrix((64, 32), (1, 64), "Half")
+    bias = Matrix((32,), (1,), "Half")
+    assert addmm_gemm(bias, a, b).kind == "GemmAndBias"
+    assert addmm_gemm(bias, a, b, BlasRules(fused_bias_needs_rows=True)).kind == "Gemm"
+    assert addmm_gemm(bias, a, b, BlasRules(fused_bias=False)).kind == "Gemm"
+    double = [Matrix(m.size, m.stride, "double") for m in (bias, a, b)]
+    assert [addmm_gemm(*double, r).kind for r in (BlasRules(), CUDA_RULES)] == ["Gemm", "GemmAndBias"]
+    assert mm_gemm(a, b, BlasRules(leading_dims=False)).params == "tn_32_1_64"
+    assert mm_gemm(Matrix((0, 4), (4, 1), "Half"), b) is None
+    batched = Matrix((1, 4, 8), (32, 8, 1), "Half"), Matrix((1, 8, 6), (48, 6, 1), "Half")
+    assert bmm_gemm(*batched).kind == "Gemm"
+    assert bmm_gemm(*batched, BlasRules(batch_of_one_is_plain=False)).batch == 1
+    # A grouped-head product with a mask: cuDNN fuses it on NVIDIA, on ROCm it becomes products.
+    q, kv = (torch.empty(1, h, 16, 64, device="meta", dtype=torch.bfloat16) for h in (8, 2))
+    mask = torch.empty(1, 1, 16, 16, device="meta", dtype=torch.bool)
+    assert sdpa_needs_gemms(q, kv, kv, mask, causal=False, gqa=True)
+    assert not sdpa_needs_gemms(q, kv, kv, mask, causal=False, gqa=True, cudnn=True)
+
+
+def test_scaled_products_are_listed_on_rocm():
+    a = torch.empty(32, 64, dtype=torch.float8_e4m3fn, device="meta")
+    b = torch.empty(48, 64, dtype=torch.float8_e4m3fn, device="meta").t()
+    one = torch.empty((), device="meta")
+    with record_gemms() as trace:
+        torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+    assert trace.lines()[0].endswith("tn_48_32_64_ld_64_64_48_rw_0_bias_None")
+    # The same rules as torch.cuda.tunable's own parser of these lines.
+    assert trace.lines()[0].split(",")[0].count("_") == 6
+
+
+def test_cost_grows_with_work_and_bounds_are_ordered():
+    small, large = (parse_gemm(f"GemmTunableOp_BFloat16_TN,tn_{n}_{n}_{n}") for n in (256, 8192))
+    assert call_seconds(large) > 10 * call_seconds(small)
+    low, high = tuning_seconds([small, large])
+    assert 0 < low < high
+    assert tuning_seconds([small], candidates=10)[1] == pytest.approx(tuning_seconds([small], candidates=1000)[1] / 100)
+
+
+def test_explanations():
+    text = describe_gemm(
+        parse_gemm("GemmTunableOp_BFloat16_TN,tn_32000_4_4096_ld_4096_524288_32000,Gemm_Rocblas_7,0.05")
+    )
+    assert "Y[4, 32000] = X[4, 4096] @ W[32000, 4096].T" in text
+    assert "X has a leading dimension above the row length" in text
+    assert "kernel 7 in the list of rocBLAS" in text
+    found = plan_model(_config(), prompt=8, new_tokens=4)
+    lines = describe_gemm(next(iter(found.gemms.values())).gemm, found)
+    assert "model.layers.*.self_attn.q_proj" in lines
+    assert "never asks for it" in describe_gemm(parse_gemm("GemmTunableOp_Half_NN,nn_1_1_1"), found)
+    assert "4 independent products" in describe_gemm(parse_gemm("GemmStridedBatchedTunableOp_float_NN,nn_16_32_64_B_4"))
+
+
+BIG = """
+import resource, sys
+from rocm_guide.tune.tunableop.planner import plan
+how = dict(batch=4, prompt=1000, new_tokens=64, pad=8, cache=sys.argv[1], attention=sys.argv[2])
+found = plan("random:llama-3-70b", **how)
+print(len(found.gemms), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cache", "attention", "count"), [("static", "sdpa", 10), ("dynamic", "eager", 10 + 2 * 64)])
+def test_seventy_billion_parameters_in_four_gib(cache, attention, count):
+    out = subprocess.run([sys.executable, "-c", BIG, cache, attention], capture_output=True, text=True, check=True)
+    products, kib = map(float, out.stdout.split())
+    assert products == count
+    assert kib < 4 * 2**20
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"])
+def test_a_mixture_of_experts_has_a_plan(name):
+    """Every token meets its top-k experts: rows and operations of the expert products are those of the model."""
+    from rocm_guide.models.shapes import config_of
+    from rocm_guide.models.sizes import sizes_of
+
+    config = config_of(name, num_hidden_layers=2, **({"first_k_dense_replace": 0} if name == "deepseek-v3" else {}))
+    found = plan_model(config, prompt=24, new_tokens=2)
+    experts = [e for e in found.gemms.values() if any(m.endswith("mlp.experts") for m in e.modules)]
+    layer = sizes_of(config).groups[0][0]
+    rows = 24 * layer.top_k
+    prefill = [e for e in experts if e.prefill and any(m.endswith("experts") for m in e.modules)]
+    flops = sum(e.prefill * e.gemm.flops for e in prefill)
+    assert flops == 2 * 2 * rows * layer.expert, "two layers, one multiply and one add for each weight and row"
+    assert all(e.gemm.n == rows // layer.experts or rows % layer.experts for e in prefill)
+    assert len(found.assumed) == 1 and "equally often" in found.assumed[0]
+
+
+def test_experts_of_a_real_model_multiply_as_often(monkeypatch):
+    """The eager loop on real weights, where the router decides: as many rows in all, in other portions."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=1,
+        vocab_size=100,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+    )
+    torch.manual_seed(0)
+    model = MixtralForCausalLM(config).eval()
+    model.set_experts_implementation("eager")
+    ids, mask = padded_prompt(1, 16)
+    with record_gemms(model) as real, torch.no_grad():
+        model(ids, attention_mask=mask)
+    planned = plan_model(config, prompt=16, new_tokens=1, dtype="float32")
+
+    def rows(gemms):
+        return sum(times * g.n for g, times in gemms if (g.m, g.k) == (256, 64))
+
+    assert rows((c.gemm, 1) for c in real.calls) == 32
+    assert rows((e.gemm, e.prefill) for e in planned.gemms.values()) == 32
+
+
+def test_a_shape_by_its_bare_name():
+    assert (
+        plan("qwen3-0.6b", prompt=4, new_tokens=2).lines() == plan("random:qwen3-0.6b", prompt=4, new_tokens=2).lines()
+    )
