@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Run the code cells of notebooks in plain Python, on a machine without Jupyter (a GPU machine, for example).
 
-    PYTHONPATH=. python -m benchmarks.run_cells notebooks/23_profiling.ipynb ...
+    PYTHONPATH=. python -m benchmarks.run_cells notebooks/40_profiling.ipynb ...
     PYTHONPATH=. python -m benchmarks.run_cells notebooks/02_lora_fine_tuning.ipynb MODEL=random:llama-3-8b RANK=64
 
 Words with an equals sign set parameters, in the notebooks that have them.

@@ -100,9 +100,12 @@ def run(
     from course.progress import RunDisplay
     from course.report import times_of
     from course.run import run_course
-    from rocm_guide.cli.lessons import catalogue, find_lessons
+    from rocm_guide.cli.lessons import catalogue, find_lessons, old_number
 
-    lessons = find_lessons(numbers or [], catalogue(notebooks))
+    every = catalogue(notebooks)
+    lessons = find_lessons(numbers or [], every)
+    for moved in filter(None, (old_number(n, every) for n in numbers or [])):
+        typer.echo(f"notebooks have new numbers: what was {moved}", err=True)
     given = [_pair(p) for p in parameter or []]
     if gpu_report is not None:
         _check_gpu_report(gpu_report)
@@ -144,8 +147,8 @@ def resume_line(
 ) -> str:
     """The command that goes on with exactly this run, quoted for a shell.
 
-    >>> resume_line(["01", "25"], 2, ["MODEL=my model"], Path("runs"), None)
-    "rocm-guide run 01 25 --resume --jobs 2 -p MODEL 'my model' --out runs"
+    >>> resume_line(["01", "42"], 2, ["MODEL=my model"], Path("runs"), None)
+    "rocm-guide run 01 42 --resume --jobs 2 -p MODEL 'my model' --out runs"
     """
     words = ["rocm-guide", "run", *(numbers or []), "--resume"]
     words += ["--jobs", str(jobs)] if jobs is not None else []

@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 __all__ = ["changed_since", "code_hash", "merge_gpu_report"]
 
 _LIBRARIES = ("torch", "triton", "numpy", "transformers", "trl", "peft", "gptqmodel", "bitsandbytes")
+_IMPORTS = re.compile(r"^ *from (?:rocm_guide|cdna)[\w.]* import (?:\([^)]*\)|[^\n]*)(?:\n|$)", re.M)
 _LARGEST = 20_000_000  # bytes of a table; a row has about 300
 _MEMORY = "largest sum over the notebook's processes, as the driver counts it (AMD: KFD; NVIDIA: nvidia-smi), in MiB"
 
@@ -33,7 +35,8 @@ _MEMORY = "largest sum over the notebook's processes, as the driver counts it (A
 def code_hash(nb: dict[str, Any]) -> str:
     """Return a digest of a notebook's code: the texts of its code cells in order, and the parameters' defaults.
 
-    Prose, outputs, tags and the comments beside parameters do not count.
+    Prose, outputs, tags, empty lines and the comments beside parameters do not count, nor where helpers are imported
+    from.
 
     >>> cells = [{"cell_type": "code", "source": "x = 1"}, {"cell_type": "markdown", "source": "Why."}]
     >>> code_hash({"cells": cells}) == code_hash({"cells": cells[:1]})
@@ -46,7 +49,8 @@ def code_hash(nb: dict[str, Any]) -> str:
         if "parameters" in cell.get("metadata", {}).get("tags", []):
             parts.append([[p.name, repr(p.default)] for p in parameters_of({"cells": [cell]}).values()])
         else:
-            parts.append(cell_source(cell).strip())
+            lines = _IMPORTS.sub("", cell_source(cell)).splitlines()
+            parts.append("\n".join(line for line in lines if line.strip()))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from course.pool import Job, Pool
 from course.report import hardware, versions
 from course.worker import strip_ansi
-from rocm_guide.cli.lessons import MEASURED, Lesson, catalogue, cell_source, read_notebook, source_hash
+from rocm_guide.cli.lessons import MEASURED, PARTS, Lesson, catalogue, cell_source, read_notebook, source_hash
 from rocm_guide.common.base import GuideError, write_bytes, write_text
 from rocm_guide.common.host import host_facts
 
@@ -204,10 +204,14 @@ def course_table(lessons: Sequence[Lesson]) -> str:
     >>> print(course_table([Lesson("02", "lora", "LoRA", Path("02_lora.ipynb"), stamp=stamp)]))
     | No. | Notebook | Time | Peak memory |
     |---|---|---:|---:|
+    | | **Start, fine-tune** | | |
     | 02 | [LoRA](notebooks/02_lora.ipynb) | 9 s | 800 MiB |
     """
     lines = ["| No. | Notebook | Time | Peak memory |", "|---|---|---:|---:|"]
+    part = ""
     for x in lessons:
+        if part != (part := x.number[0]):
+            lines.append(f"| | **{PARTS.get(part, 'More')}** | | |")
         told = _in_words(x.seconds, x.peak_mib).split(", ") if x.seconds and x.peak_mib else ["", ""]
         lines.append(f"| {x.number} | [{x.title}](notebooks/{x.path.name}) | {told[0]} | {told[1]} |")
     return "\n".join(lines)

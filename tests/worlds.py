@@ -25,7 +25,7 @@ WORLDS = {
     "numpy-newest": ("numpy",),
 }
 #: Those that compile for gfx942 or interpret a kernel; tests/test_worlds.py holds the list against the notebooks.
-NOTEBOOKS = ("09", "10", "13", "14", "15", "16", "17", "18", "19", "20", "22", "26", "27")
+NOTEBOOKS = ("15", "16", "20", "22", "23", "24", "30", "31", "33", "34", "14", "38", "25")
 #: Of each project by itself: cdna has its own settings.
 TESTS = (("cdna/tests",), ("tests/cdna", "tests/dojo", "tests/kernels", "tests/measure", "tests/compilation"))
 

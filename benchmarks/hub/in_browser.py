@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A class in Chromium: learners at once log in to a real hub, open notebooks, run all cells; nothing may go wrong.
 
-    python -m benchmarks.hub.in_browser [--learners 3] [--notebooks 01 16] [--pictures DIR] [--out FILE]
+    python -m benchmarks.hub.in_browser [--learners 3] [--notebooks 01 24] [--pictures DIR] [--out FILE]
 
 Needs what `make hub` and `make site-check` install, and a Chromium. The GPUs are pretended; the rest is real. A learner
 clears a notebook's outputs, saves it, runs all cells from the menu, and saves it again; what the file on disk then
@@ -211,7 +211,7 @@ def ready() -> None:
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hub.in_browser", description=__doc__)
     parser.add_argument("--learners", type=int, default=3, choices=range(1, len(NAMES) + 1), metavar="N")
-    parser.add_argument("--notebooks", nargs="+", default=["01", "16"], metavar="NN", help="default: 01 16")
+    parser.add_argument("--notebooks", nargs="+", default=["01", "24"], metavar="NN", help="default: 01 24")
     parser.add_argument("--seconds", type=float, default=1800, help="the longest wait for a step")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="keep screenshots here")
     parser.add_argument("--out", type=Path, default=RESULTS / "hub_in_browser.json")

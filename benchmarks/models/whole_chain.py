@@ -3,7 +3,7 @@
 
     python -m benchmarks.models.whole_chain --model random:tinyllama-1.1b --out DIR   # on a GPU
     python -m benchmarks.models.whole_chain --model tiny --out DIR                    # on a CPU: does all of it run?
-    python -m benchmarks.models.whole_chain --out DIR --notebooks 12                  # goes on with the run in DIR
+    python -m benchmarks.models.whole_chain --out DIR --notebooks 18                  # goes on with the run in DIR
     python -m benchmarks.models.whole_chain --out DIR --serve gptq-4bit --beside      # 12 beside the end of 06
 
 The code cells of the notebooks run in plain Python, one process each (benchmarks/run_cells.py); a notebook that fails
@@ -30,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 PARAMETERS = {
     "02": ["RANK=64", "LENGTH=1024", "BATCH=8", "EPOCHS=1"],
     "03": ["PROMPTS=4", "NEW_TOKENS=32"],
-    "06": ["SAMPLES=32", "LENGTH=1024"],
-    "12": ["USERS=[1, 8]", "REQUESTS=16", "SCALE=tiny"],  # 16 requests at each level of load, not 64
+    "10": ["SAMPLES=32", "LENGTH=1024"],
+    "18": ["USERS=[1, 8]", "REQUESTS=16", "SCALE=tiny"],  # 16 requests at each level of load, not 64
 }
 
 
@@ -69,8 +69,8 @@ def main() -> None:
 
     def in_turn(number: str, last: Future[dict[str, Any]] | None) -> dict[str, Any]:
         given = common + ([] if options.model == "tiny" else PARAMETERS[number])
-        given += [f"SERVE={options.serve}"] * (number == "12")
-        if options.beside and number == "12" and last:
+        given += [f"SERVE={options.serve}"] * (number == "18")
+        if options.beside and number == "18" and last:
             # A stage of a run is kept whole or not at all: 06 measures the checkpoint while 12 already serves it.
             while not (last.done() or (out / "run" / options.serve).exists()):
                 time.sleep(0.5)

@@ -32,8 +32,8 @@ LIBRARIES = LibraryFolder(
 PAGES = (
     "index.html",
     "notebooks/01_lora_from_scratch.html",
-    "notebooks/09_flash_attention.html",
-    "notebooks/27_inside_a_wave.html",
+    "notebooks/15_flash_attention.html",
+    "notebooks/25_inside_a_wave.html",
     "library/kernels.gemm.html",
     "docs/errata.html",
     "docs/troubleshooting.html",

@@ -10,7 +10,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "run": [
         ("rocm-guide run 01 02 --jobs 2", "two notebooks at a time"),
         ("rocm-guide run 02 -p MODEL random:llama-2-7b --out runs/7b", "with a parameter of your own"),
-        ("rocm-guide run 02 03 06 12 --jobs 1 -p MODEL random:llama-3-8b -p RUN 8b", "one model from start to server"),
+        ("rocm-guide run 02 03 10 18 --jobs 1 -p MODEL random:llama-3-8b -p RUN 8b", "one model from start to server"),
         ("rocm-guide run --resume", "only what is missing, failed or stale"),
     ],
     "lab": [("rocm-guide lab", "open the course"), ("rocm-guide lab -- --no-browser --port 9000", "on a server")],

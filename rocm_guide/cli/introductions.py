@@ -27,7 +27,7 @@ def introductions(folder: Path | None = None) -> dict[str, str]:
         folder: where the notebooks are; found by :func:`~rocm_guide.cli.lessons.notebooks_folder` if left out.
 
     Returns:
-        dotted name without ``rocm_guide.`` -> for example ``"11 (tunableop)"``.
+        dotted name without ``rocm_guide.`` -> for example ``"17 (tunableop)"``.
 
     Raises:
         GuideError: no notebooks, or one that cannot be read.
@@ -55,10 +55,10 @@ def introduced_in(helper: str, folder: Path | None = None) -> str:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as course:
     ...     cell = '{"cell_type": "code", "source": "from rocm_guide.tune.tunableop import plan"}'
-    ...     _ = Path(course, "11_tunableop.ipynb").write_text('{"cells": [' + cell + "]}")
+    ...     _ = Path(course, "17_tunableop.ipynb").write_text('{"cells": [' + cell + "]}")
     ...     helpers = "tune.tunableop.planner.plan", "common.base.write_text"
     ...     [introduced_in(helper, Path(course)) for helper in helpers]
-    ['11 (tunableop)', '']
+    ['17 (tunableop)', '']
     """
     ways = set(_ways(helper))
     word = helper.rpartition(".")[2].encode()

@@ -19,11 +19,45 @@ from typing import Any
 
 from rocm_guide.common.base import GuideError, package_folder, read_regular
 
-__all__ = ["Lesson", "catalogue", "find_lessons", "notebooks_folder"]
+__all__ = ["PARTS", "Lesson", "catalogue", "find_lessons", "notebooks_folder", "old_number"]
 
 MEASURED = re.compile(r"(<!--\s*measured\s*-->).*?(<!--\s*/measured\s*-->)", re.S)
 #: Bytes of a notebook with all its pictures; the largest of the course has about one million.
 LARGEST_NOTEBOOK = 100_000_000
+#: The parts of the course, by the first digit of a notebook's number.
+PARTS = {
+    "0": "Start, fine-tune",
+    "1": "Quantise, speed up, serve",
+    "2": "The MI300X and Triton",
+    "3": "Kernels",
+    "4": "When something is wrong",
+}
+#: Notebooks were numbered anew on 2026-11-27, in parts of ten: topic -> the number before.
+_BEFORE = {
+    "torchtune": "05",
+    "gptq": "06",
+    "awq": "07",
+    "bitsandbytes": "08",
+    "flash_attention": "09",
+    "torch_compile": "10",
+    "tunableop": "11",
+    "serving": "12",
+    "mi300x_architecture": "13",
+    "triton_tuning": "14",
+    "triton_occupancy": "15",
+    "ir_and_isa": "16",
+    "row_kernels": "17",
+    "gemm_kernels": "18",
+    "fused_fp8_kernels": "19",
+    "attention_kernels": "20",
+    "composable_kernel": "21",
+    "smoothquant_int8": "22",
+    "profiling": "23",
+    "debugging_faults": "24",
+    "system_tuning": "25",
+    "kernel_dojo": "26",
+    "inside_a_wave": "27",
+}
 _FILE = re.compile(r"(\d{2})_([a-z0-9_]+)\.ipynb")
 
 
@@ -189,6 +223,16 @@ def catalogue(folder: Path | None = None) -> list[Lesson]:
     return lessons
 
 
+def old_number(name: str, lessons: Iterable[Lesson]) -> str:
+    """Return one line about a number that meant another notebook until 2026-11-27; empty if it did not.
+
+    >>> old_number("27", [Lesson("25", "inside_a_wave", "Inside a wave", Path("25_inside_a_wave.ipynb"))])
+    '27 is now 25 (inside a wave)'
+    """
+    found = next((x for x in lessons if _BEFORE.get(x.topic) == name.zfill(2)), None)
+    return f"{name} is now {found.number} ({found.topic.replace('_', ' ')})" if found else ""
+
+
 def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesson]:
     """The lessons that ``wanted`` names by number ("2", "02") or file name; all of them if it is empty.
 
@@ -207,6 +251,7 @@ def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesso
         found = [x for x in lessons if stem.zfill(2) == x.number or stem in (x.topic, x.path.stem)]
         if not found:
             numbers = ", ".join(x.number for x in lessons)
-            raise GuideError(f"notebook {name}: there is none with that number; choose from {numbers}")
+            moved = old_number(name, lessons)
+            raise GuideError(f"notebook {name}: there is none with that number; {moved or f'choose from {numbers}'}")
         chosen += [x for x in found if x not in chosen]
     return sorted(chosen, key=lambda x: x.number) if wanted else lessons

@@ -8,6 +8,7 @@ libraries are missing fails alone, in one line. To add one: write ``cli/<module>
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import Annotated
@@ -64,10 +65,12 @@ _COMPLETE = "_ROCM_GUIDE_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
-# The same with the whole names of the modules; some are the toolkit's, or a clone's.
+# The same with the whole names of the modules; some are the toolkit's, and those of course/ are in a clone only.
+_CLONE = importlib.util.find_spec("course") is not None
 PLACES: Commands = {
     name: (module if module.startswith(("cdna.", "course.")) else f"rocm_guide.cli.{module}", words)
     for name, (module, words) in COMMANDS.items()
+    if _CLONE or not module.startswith("course.")
 }
 
 
@@ -132,12 +135,10 @@ def main() -> None:
 
     called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
 
-    def explain(error: ImportError) -> str | None:
-        if (error.name or "").partition(".")[0] == "course":
-            return f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb"
-        return missing_library(error, NEEDS.get(called, ()))
-
-    run_program(app, "rocm-guide", explain)
+    if called in COMMANDS and called not in PLACES:
+        print(f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb", file=sys.stderr)
+        sys.exit(2)
+    run_program(app, "rocm-guide", lambda error: missing_library(error, NEEDS.get(called, ())))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ Numbers = Annotated[
 
 def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     """List the notebooks: number, title, time and memory of their stored run, and whether its outputs are fresh."""
-    from rocm_guide.cli.lessons import catalogue
+    from rocm_guide.cli.lessons import PARTS, catalogue
 
     lessons = catalogue(notebooks)
     if as_json:
@@ -40,6 +40,7 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
         rows = [
             {
                 "number": x.number,
+                "part": PARTS.get(x.number[0], ""),
                 "topic": x.topic,
                 "title": x.title,
                 "path": str(x.path),
@@ -56,7 +57,10 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     from cdna.cli.output import print_table
 
     table: list[tuple[str, ...]] = [("NN", "notebook", "time", "memory", "covers", "outputs")]
+    part = ""
     for x in lessons:
+        if part != (part := x.number[0]):
+            table.append((f"{part}0", PARTS.get(part, "").upper(), "", "", "", ""))
         seconds = f"{x.seconds:.0f} s" if x.seconds else ""
         memory = f"{x.peak_mib:.0f} MiB" if x.peak_mib else ""
         words = (x.number, x.title, seconds, memory, re.sub("[*`]", "", x.covers), _state(x))

@@ -180,7 +180,7 @@ def staircase(
     marks: Mapping[str, tuple[float, float]] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """A step curve, for example waves per SIMD against registers, with named points on it. Notebook 15."""
+    """A step curve, for example waves per SIMD against registers, with named points on it. Notebook 23."""
     ax = _axes(ax, title, "")
     ax.step(xs, ys, where="post")
     for i, (label, (mx, my)) in enumerate((marks or {}).items()):

@@ -9,7 +9,7 @@ In reading order:
 - ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
 - ``catalogue``: All puzzles by name.
 - ``path``: The puzzles in the order to take them, each with its level, where it is taught, a hint and a starter.
-- ``solved``: Solutions that notebook 26 shows folded away.
+- ``solved``: Solutions that notebook 38 shows folded away.
 - ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
 - ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.
 - ``structure``: What a solution becomes on MI300X, against what the puzzle expects.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Judge a solution three ways: is it right, what does it become on MI300X, and how fast is it where a GPU is.
 
-Introduced by notebook 26.
+Introduced by notebook 38.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The puzzles as a path: in which order, how hard, where each is taught, and how to begin any of them.
 
-Introduced by notebook 26.
+Introduced by notebook 38.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def start(name: str, *, cell: bool = False) -> Starter:
         DojoError: no such puzzle.
 
     >>> print(start("decode").text.splitlines()[0])
-    # decode · attention, level 3 of 3, taught in notebook 20 · 5
+    # decode · attention, level 3 of 3, taught in notebook 34 · 5
     """
     step = PATH.find(name)
     head = f"# {name} · {step.family}, level {step.level} of 3, taught in notebook {step.taught}"

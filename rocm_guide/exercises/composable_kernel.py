@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 21 (composable_kernel)."""
+"""Checks of notebook 36 (composable_kernel)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 24_debugging_faults."""
+"""The checks of notebook 41_debugging_faults."""
 
 from __future__ import annotations
 

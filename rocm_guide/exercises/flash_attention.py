@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 09 (flash_attention): each answers with a hint, and returns whether the answer holds."""
+"""Checks of notebook 15 (flash_attention): each answers with a hint, and returns whether the answer holds."""
 
 from __future__ import annotations
 

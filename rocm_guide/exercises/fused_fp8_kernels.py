@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 19 (fused_fp8_kernels)."""
+"""Checks of notebook 33 (fused_fp8_kernels)."""
 
 from __future__ import annotations
 

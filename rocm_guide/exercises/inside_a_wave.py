@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 27 (inside_a_wave)."""
+"""Checks of notebook 25 (inside_a_wave)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 16 (ir_and_isa)."""
+"""Checks of notebook 24 (ir_and_isa)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 26: a solution of a puzzle, and three kernels that are to be repaired."""
+"""Checks of notebook 38: a solution of a puzzle, and three kernels that are to be repaired."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 13 (mi300x_architecture)."""
+"""Checks of notebook 20 (mi300x_architecture)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 23_profiling."""
+"""The checks of notebook 40_profiling."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of the exercises of notebook 17: each says what is missing, and returns whether the answer holds."""
+"""Checks of the exercises of notebook 30: each says what is missing, and returns whether the answer holds."""
 
 from __future__ import annotations
 

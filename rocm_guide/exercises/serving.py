@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 12 (serving)."""
+"""Checks of notebook 18 (serving)."""
 
 from __future__ import annotations
 

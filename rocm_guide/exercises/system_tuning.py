@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 25_system_tuning."""
+"""The checks of notebook 42_system_tuning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 10 (torch_compile)."""
+"""Checks of notebook 16 (torch_compile)."""
 
 from __future__ import annotations
 

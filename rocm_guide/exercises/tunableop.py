@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 11 (tunableop)."""
+"""Checks of notebook 17 (tunableop)."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ down_proj, or 'all-linear'
 def _check_family(kind: str, fields: Mapping[str, Any], library: str | None) -> None:
     """Refuse a family that a library cannot do, with what was seen to fail."""
     if kind in _REFUSED.get(library or "", ()):
-        fix = "its layers take two kinds of positions, and GPTQModel gives one; take GPTQ (notebook 06)"
+        fix = "its layers take two kinds of positions, and GPTQModel gives one; take GPTQ (notebook 10)"
         raise GuideError(f"MODEL: AWQ of the family {kind} is not possible: {fix}")
     if library == "torchtune":
         rope = (fields.get("rope_parameters") or {}).get("rope_theta") or fields.get("rope_theta") or 10000.0

@@ -6,7 +6,7 @@ In reading order:
 - ``grid``: Weights as small integers: the grid, rounding to it, and the error that this costs. The start of every
   method here.
 - ``formats``: The formats that need no calibration, side by side: what each does to the output of every layer.
-  Notebook 08.
+  Notebook 12.
 - ``gptq``: GPTQ: round one column of weights at a time and let the columns still to come make up for the error.
 - ``awq``: AWQ: make the important columns larger before rounding, and divide by the same factor afterwards.
 - ``int8``: LLM.int8(): products of 8-bit integers for almost everything, 16 bits for the few columns with outliers.
@@ -18,7 +18,7 @@ In reading order:
   change makes there.
 - ``held_out``: How far a changed model has moved from the one before, on held-out rows of any data set: divergence
   and perplexity.
-- ``scores``: What a quantised model costs and what it still knows: the tables at the end of notebooks 06, 07 and 08.
+- ``scores``: What a quantised model costs and what it still knows: the tables at the end of notebooks 10, 11 and 12.
 - ``budget``: What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a
   bound on speed.
 - ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The formats that need no calibration, side by side: what each does to the output of every layer. Notebook 08."""
+"""The formats that need no calibration, side by side: what each does to the output of every layer. Notebook 12."""
 
 from __future__ import annotations
 

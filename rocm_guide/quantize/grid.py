@@ -115,7 +115,7 @@ def quantize_block(block: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor,
 
 
 def round_to_nearest(weight: torch.Tensor, bits: int = 4, group: int = 128, *, symmetric: bool = False) -> Quantized:
-    """Round every weight to the nearest point of its group's grid. Needs no data; the baseline of notebooks 06 to 08.
+    """Round every weight to the nearest point of its group's grid. Needs no data; the baseline of notebooks 10 to 12.
 
     Args:
         weight: (out, in), any floating type.

@@ -52,7 +52,7 @@ class PackedLinear(torch.nn.Module):
     """A linear layer that keeps packed codes and restores its weights at every call.
 
     This is what "4-bit weights, 16-bit arithmetic" means. A real kernel restores a tile at a time, in registers; this
-    one restores the whole matrix with a handful of torch operations, and is therefore slow. Notebook 06.
+    one restores the whole matrix with a handful of torch operations, and is therefore slow. Notebook 10.
 
     Args:
         quantized: codes and grid of the layer.

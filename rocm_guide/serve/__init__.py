@@ -17,7 +17,7 @@ In reading order:
   and guidellm.
 - ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of
   `rocm-guide bench`.
-- ``sizing``: How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 12.
+- ``sizing``: How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
 - ``gateway``: What stands in front of servers in production, small enough to read: key, limits, metrics, several
   replicas.
 - ``vllm``: vLLM on MI300X in words: the flags that matter, the container, a Kubernetes manifest, and TGI's names for

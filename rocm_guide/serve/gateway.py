@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What stands in front of servers in production, small enough to read: key, limits, metrics, several replicas.
 
-Notebook 12. In production nginx, Envoy or a Kubernetes gateway does this; what each part is for is the same.
+Notebook 18. In production nginx, Envoy or a Kubernetes gateway does this; what each part is for is the same.
 """
 
 from __future__ import annotations

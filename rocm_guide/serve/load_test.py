@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Put load on a server: users who wait for their answer (closed loop) or arrivals that do not (open loop).
 
-Notebook 12. A closed loop measures what N patient users get; it slows down with the server and so hides a queue. Open
+Notebook 18. A closed loop measures what N patient users get; it slows down with the server and so hides a queue. Open
 arrivals come at their rate whether the server keeps up or not, as the public does.
 """
 

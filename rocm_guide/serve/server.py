@@ -2,7 +2,7 @@
 """A server with an OpenAI-compatible address for a saved model, as a child process: started, waited for, always ended.
 
 vLLM where it is installed; else ``transformers serve``, which is in the course's pinned set and runs on a CPU too.
-Notebook 12.
+Notebook 18.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
 
 
 def _library_folder(found: Checkpoint) -> str:
-    """The folder with the libraries for quantised weights (notebooks 06, 07, 08 and 22).
+    """The folder with the libraries for quantised weights (notebooks 10, 11, 12 and 14).
 
     Raises:
         ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after

@@ -127,7 +127,7 @@ def test_pictures_of_the_readme_come_from_the_notebooks(make_notebook, tmp_path)
     readme.write_text("<!-- picture: notebook 01, cell 4 -->\n![what it shows](docs/p.png)\n")
     update_readme(readme)
     assert (tmp_path / "docs" / "p.png").read_bytes() == b"a picture"
-    for wrong in ("notebook 01, cell 3", "notebook 01, cell 99", "notebook 07, cell 4"):
+    for wrong in ("notebook 01, cell 3", "notebook 01, cell 99", "notebook 11, cell 4"):
         readme.write_text(f"<!-- picture: {wrong} -->\n![what it shows](docs/p.png)\n")
         with pytest.raises(StoreError, match=rf"docs/p.png: {wrong} has no picture"):
             update_readme(readme)

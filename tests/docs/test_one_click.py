@@ -15,7 +15,7 @@ from docs.one_click import OneClickError, main, write_links
 from docs.site.sources import prepared
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("01_lora_from_scratch.ipynb", "20_attention_kernels.ipynb")
+NAMES = ("01_lora_from_scratch.ipynb", "34_attention_kernels.ipynb")
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from docs.site.build import LIBRARIES, SiteError, build
 from docs.site.library_pages import library_pages, names_on_pages
 from docs.site.sources import ROOT, write_sources
 
-NOTEBOOK = ROOT / "notebooks/25_system_tuning.ipynb"
-TWO = [NOTEBOOK, ROOT / "notebooks/24_debugging_faults.ipynb"]
+NOTEBOOK = ROOT / "notebooks/42_system_tuning.ipynb"
+TWO = [NOTEBOOK, ROOT / "notebooks/41_debugging_faults.ipynb"]
 NEEDS = pytest.mark.skipif(
     LIBRARIES.check().status != "OK", reason="the site's generator is not installed; make site does it"
 )
@@ -81,7 +81,7 @@ def small(tmp_path_factory):
 def test_a_small_site_is_whole(small):
     folder, said = small
     assert re.search(r"^\d+ pages, \d+ links .* 0 findings$", said)
-    page = (folder / "site/notebooks/24_debugging_faults.html").read_text()
+    page = (folder / "site/notebooks/41_debugging_faults.html").read_text()
     assert 'alt="Line chart: Isolation names the module.' in page
     assert page.count('class="hide above-input') + page.count("<summary") >= 3, "solutions are open"
     assert not re.search(r"<script[^>]*(mathjax|require)", page, re.I)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The exercises of notebook 20 accept the solution and refuse the obvious wrong answers, each with its own hint."""
+"""The exercises of notebook 34 accept the solution and refuse the obvious wrong answers, each with its own hint."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The judges of notebook 21: right answers pass, likely wrong ones get a hint of their own."""
+"""The judges of notebook 36: right answers pass, likely wrong ones get a hint of their own."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 09 accept the solutions and answer the obvious wrong ones with a hint."""
+"""The checks of notebook 15 accept the solutions and answer the obvious wrong ones with a hint."""
 
 from __future__ import annotations
 

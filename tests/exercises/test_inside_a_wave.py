@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 27 accept the right answer and answer the usual wrong ones with a hint."""
+"""The checks of notebook 25 accept the right answer and answer the usual wrong ones with a hint."""
 
 import pytest
 

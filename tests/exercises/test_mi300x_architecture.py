@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 13 accept the right answer and answer the usual wrong ones with a hint."""
+"""The checks of notebook 20 accept the right answer and answer the usual wrong ones with a hint."""
 
 from __future__ import annotations
 

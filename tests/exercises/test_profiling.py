@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The exercises of notebooks 23, 24 and 25 accept the solution and refuse the obvious wrong answers."""
+"""The exercises of notebooks 40, 41 and 42 accept the solution and refuse the obvious wrong answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 17 accept the solution and name what is wrong with other answers."""
+"""The checks of notebook 30 accept the solution and name what is wrong with other answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Notebook 12: its checks accept the solution and answer wrong ones with a hint."""
+"""Notebook 18: its checks accept the solution and answer wrong ones with a hint."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Exercises of notebook 22: the solutions pass, the obvious wrong answers are met with the right hint."""
+"""Exercises of notebook 14: the solutions pass, the obvious wrong answers are met with the right hint."""
 
 from __future__ import annotations
 

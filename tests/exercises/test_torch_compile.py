@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Notebook 10: its checks accept the solution and answer wrong ones with a hint."""
+"""Notebook 16: its checks accept the solution and answer wrong ones with a hint."""
 
 from __future__ import annotations
 

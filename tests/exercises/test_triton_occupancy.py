@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Exercises of notebook 15: the solutions pass, the obvious wrong answers are met with the right hint."""
+"""Exercises of notebook 23: the solutions pass, the obvious wrong answers are met with the right hint."""
 
 import pytest
 

@@ -257,7 +257,7 @@ def test_the_text_shows_figures_and_what_was_said_before_and_after(own_runs):
 
 def test_no_word_of_held_out_rows_where_none_were_judged(own_runs):
     run = open_run("mine")
-    add_stage(run.folder, "compiled", "10", speed={"decode_tokens_per_s": 52.0}, hardware="a CPU")
+    add_stage(run.folder, "compiled", "16", speed={"decode_tokens_per_s": 52.0}, hardware="a CPU")
     text = passport_text(run.passport())
     assert "held-out rows" not in text and "decode: tokens per second" in text and "52" in text
 
@@ -265,9 +265,9 @@ def test_no_word_of_held_out_rows_where_none_were_judged(own_runs):
 def test_stages_stand_in_the_courses_order_whichever_notebook_ran_first(own_runs):
     """The longest notebooks run first in `make course`, and each makes what it needs of the run."""
     run = open_run("r", model="tiny", dataset="tiny")
-    for stage, notebook in (("compiled", "10"), ("adapter", "02"), ("awq-4bit", "07"), ("full", "02"), ("base", "02")):
+    for stage, notebook in (("compiled", "16"), ("adapter", "02"), ("awq-4bit", "11"), ("full", "02"), ("base", "02")):
         add_stage(run.folder, stage, notebook)
-    add_stage(run.folder, "compiled", "10")
+    add_stage(run.folder, "compiled", "16")
     assert [s["stage"] for s in run.passport()["stages"]] == ["base", "adapter", "full", "awq-4bit", "compiled"]
 
 

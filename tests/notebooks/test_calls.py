@@ -15,13 +15,13 @@ CALLS = {
     "02_lora_fine_tuning": ("SFTTrainer(", "SFTConfig(", "print_trainable_parameters("),
     "03_inference": ("PeftModel.from_pretrained(", "merge_and_unload(", "pipeline("),
     "04_device_maps": ("from_pretrained(", 'device_map="auto"', "infer_auto_device_map(", "hf_device_map"),
-    "05_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
-    "06_gptq": ("GPTQConfig(",),
-    "07_awq": ("QuantizeConfig(",),
-    "08_bitsandbytes": ("BitsAndBytesConfig(",),
-    "09_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
-    "10_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
-    "11_tunableop": (
+    "06_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
+    "10_gptq": ("GPTQConfig(",),
+    "11_awq": ("QuantizeConfig(",),
+    "12_bitsandbytes": ("BitsAndBytesConfig(",),
+    "15_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
+    "16_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
+    "17_tunableop": (
         '"PYTORCH_TUNABLEOP_ENABLED": "1"',
         "torch.cuda.tunable.",
         '"matmul.py"',
@@ -58,13 +58,13 @@ def test_the_library_is_called_by_its_own_name(notebook):
 
 def test_the_gpu_of_the_tunableop_blog_has_no_name():
     """Its results file says gfx90a, which is the target of three products; no figure of it is one product's."""
-    cells = json.loads((FOLDER / "11_tunableop.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((FOLDER / "17_tunableop.ipynb").read_text(encoding="utf-8"))["cells"]
     lines = "\n".join(c["source"] if isinstance(c["source"], str) else "".join(c["source"]) for c in cells)
     named = [line for line in lines.splitlines() if "MI250" in line or "MI210" in line]
     assert all("MI210, MI250 and MI250X" in line for line in named), named
 
 
-@pytest.mark.parametrize("notebook", ["06_gptq", "08_bitsandbytes", "09_flash_attention"])
+@pytest.mark.parametrize("notebook", ["10_gptq", "12_bitsandbytes", "15_flash_attention"])
 def test_the_memory_of_an_mi300x_is_that_of_the_table(notebook):
     """192 GiB are 206 GB; a line drawn at 192 in a plot of GB is in the wrong place."""
     cells = json.loads((FOLDER / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]

@@ -29,30 +29,30 @@ SMALL = {
     "": {"RUN": "mine", "STEPS": "4", "BATCH": "2", "LENGTH": "64", "SCALE": "tiny"},
     "02": {"LENGTH": "64"},
     "03": {"PROMPTS": "8", "NEW_TOKENS": "16"},
-    "05": {"STEPS": "12", "SCALE": "tiny"},
-    "06": {"SAMPLES": "4"},
-    "07": {"SAMPLES": "4"},
-    "09": {"LENGTHS": "[64, 1024]", "BATCHES": "[1, 2]"},
-    "10": {"NEW_TOKENS": "12"},
-    "12": {"REQUESTS": "16", "LONGEST": "12", "TURNS": "1", "USERS": "[1, 2]", "LOAD": "4"},
+    "06": {"STEPS": "12", "SCALE": "tiny"},
+    "10": {"SAMPLES": "4"},
+    "11": {"SAMPLES": "4"},
+    "15": {"LENGTHS": "[64, 1024]", "BATCHES": "[1, 2]"},
+    "16": {"NEW_TOKENS": "12"},
+    "18": {"REQUESTS": "16", "LONGEST": "12", "TURNS": "1", "USERS": "[1, 2]", "LOAD": "4"},
 }
 #: (notebook, family) -> what its check says of a family that its library cannot do, before any work.
-REFUSED = {("07", "gemma3"): "AWQ of the family gemma3_text is not possible"} | {
-    ("05", family): "torchtune cannot train this one" for family in (*FAMILIES, "smollm2")
+REFUSED = {("11", "gemma3"): "AWQ of the family gemma3_text is not possible"} | {
+    ("06", family): "torchtune cannot train this one" for family in (*FAMILIES, "smollm2")
 }
 LESSONS = {
     lesson.number: lesson
     for lesson in catalogue(ROOT / "notebooks")
     if "MODEL" in parameters_of(read_notebook(lesson.path))
 }
-SMOLLM2 = [number for number in LESSONS if "01" <= number <= "12" or number == "22"]
+SMOLLM2 = [number for number in LESSONS if "01" <= number <= "18"]
 
 
 def cases() -> list[list[tuple[str, str, str]]]:
     """The cases (notebook, family, layout) by turns; a notebook without data has one case for each family."""
     turns: list[list[tuple[str, str, str]]] = [[] for _ in LAYOUTS]
     for i, (number, lesson) in enumerate(LESSONS.items()):
-        own = ("llama2",) if number == "05" else FAMILIES
+        own = ("llama2",) if number == "06" else FAMILIES
         data = "DATASET" in parameters_of(read_notebook(lesson.path))
         for j, chosen in enumerate(turns, start=i):
             layout = LAYOUTS[j % len(LAYOUTS)]
@@ -69,11 +69,11 @@ SMOLLM2_TODAY = SMOLLM2 if everything() else [SMOLLM2[turn(len(SMOLLM2))]]
 def test_the_turns_leave_nothing_out():
     seen = set(EVERY)
     for number in LESSONS:
-        own = {"llama2"} if number == "05" else set(FAMILIES)
+        own = {"llama2"} if number == "06" else set(FAMILIES)
         assert {family for n, family, _ in seen if n == number} == own
         assert {layout for n, _, layout in seen if n == number} in (set(LAYOUTS), {""})
     assert all({number for number, *_ in chosen} == set(LESSONS) for chosen in TURNS)
-    assert {"00", "12", "22"} <= set(LESSONS) and "13" not in LESSONS
+    assert {"00", "14", "18"} <= set(LESSONS) and "20" not in LESSONS
 
 
 def test_what_is_left_out_today():
@@ -150,7 +150,7 @@ def test_a_notebook_with_a_readers_model_and_data(case, own, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_torchtune_cannot_do_is_said_before_any_work(family, own, tmp_path):
-    judge(execute("05", {"MODEL": str(own[family])}, tmp_path), "05", family)
+    judge(execute("06", {"MODEL": str(own[family])}, tmp_path), "06", family)
 
 
 @pytest.mark.slow
@@ -168,15 +168,15 @@ def test_a_notebook_with_a_real_model(number, own, tmp_path):
 
 
 def test_the_model_is_gone_before_the_server_takes_its_share(own, tmp_path):
-    """vLLM does not start where less than its share is free: notebook 12 up to the server, then none is left."""
-    nb = read_notebook(LESSONS["12"].path)
+    """vLLM does not start where less than its share is free: notebook 18 up to the server, then none is left."""
+    nb = read_notebook(LESSONS["18"].path)
     server = next(i for i, cell in enumerate(nb["cells"]) if "start_server(folder" in "".join(cell["source"]))
     look = "import gc, transformers\nkind = transformers.PreTrainedModel\n"
     look += "assert not [x for x in gc.get_objects() if isinstance(x, kind)], 'a model is left'"
     last = {"cell_type": "code", "source": look, "metadata": {}}
     start = tmp_path / "start.ipynb"
     start.write_text(json.dumps({**nb, "cells": [*nb["cells"][:server], last]}))
-    judge(execute("12", {"MODEL": str(own["llama2"])}, tmp_path, start), "12", "llama2")
+    judge(execute("18", {"MODEL": str(own["llama2"])}, tmp_path, start), "18", "llama2")
 
 
 def test_the_cell_that_fails_is_named():

@@ -124,7 +124,7 @@ def test_a_tensor_of_the_gpu_is_no_array(gpu):
 
 
 def test_a_tolerance_of_fp32_is_met_by_bfloat16(gpu):
-    """What notebooks 03 and 22 asserted: a model is in bfloat16 there, and its error is that of the type."""
+    """What notebooks 03 and 14 asserted: a model is in bfloat16 there, and its error is that of the type."""
     torch.manual_seed(0)
     x, w = (torch.randn(64, 64, device="cuda", dtype=pick_dtype()) for _ in range(2))
     exact = x.double() @ w.double()

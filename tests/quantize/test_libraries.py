@@ -298,7 +298,7 @@ def test_what_the_library_cannot_do_is_one_line_and_this_process_lives_on(tuned,
 
 
 def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monkeypatch):
-    """In a process that has asked for no library yet, as a reader's who measures or serves what notebook 06 left."""
+    """In a process that has asked for no library yet, as a reader's who measures or serves what notebook 10 left."""
     folder, _, tokenizer, samples, rows = tuned
     gptqmodel_quantize(folder, tmp_path / "g", samples[:4], group=GROUP, dtype=torch.float32)
     command = [sys.executable, "-c", READ, str(tmp_path / "g"), rows[0]["prompt"]]
@@ -342,15 +342,15 @@ def test_what_is_declared_for_rocm():
     add_libraries()
     assert "TorchLinear" in kernels("gptq", "rocm") and "ExllamaV2Linear" not in kernels("gptq", "rocm")
     assert "AwqGEMMLinear" in kernels("awq", "rocm") and "MarlinLinear" in kernels("gptq", "cuda")
-    assert list(kernels("gptq", "rocm")) == ["TorchLinear"], "notebook 06 says that there is no other"
+    assert list(kernels("gptq", "rocm")) == ["TorchLinear"], "notebook 10 says that there is no other"
     import bitsandbytes
     import gptqmodel
 
-    # What notebook 07 says of the kernels that are declared for ROCm: NVIDIA's assembly, and nothing else.
+    # What notebook 11 says of the kernels that are declared for ROCm: NVIDIA's assembly, and nothing else.
     folder = Path(gptqmodel.__file__).parents[1] / "gptqmodel_ext/awq"
     sources = [p.read_text() for p in folder.rglob("*") if p.suffix in (".cu", ".cuh", ".cpp", ".h")]
     assert any("mma.sync" in s for s in sources) and not any("__HIP" in s or "USE_ROCM" in s for s in sources)
-    # What notebook 08 says of bitsandbytes there.
+    # What notebook 12 says of bitsandbytes there.
     rules = (Path(bitsandbytes.__file__).parent / "backends/cuda/ops.py").read_text()
     assert "calibrated on MI308X (gfx942): bf16/fp16 win through M<=4" in rules
     assert "seen on MI300X for some small-n int8 gemms" in rules

@@ -279,7 +279,7 @@ def test_where_two_codes_are_right_they_are_neighbours():
         apart = book[ours] != theirs.float()
         assert not (apart & ~both).any()
         found[name] = int(both.sum()) / len(w), int(apart.sum())
-    assert 1e-3 < found["fp4"][0] < 4e-3 and found["fp4"][1] > 100, "about one in 500, as notebook 08 says"
+    assert 1e-3 < found["fp4"][0] < 4e-3 and found["fp4"][1] > 100, "about one in 500, as notebook 12 says"
     assert found["nf4"][0] < 1e-5
 
 

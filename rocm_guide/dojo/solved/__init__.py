@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Solutions of the puzzles that notebook 26 does not solve in a cell of its own; the notebook shows and grades them.
+"""Solutions of the puzzles that notebook 38 does not solve in a cell of its own; the notebook shows and grades them.
 
 They are written as a reader would write them: short, right in every case of the puzzle, and good code for MI300X. What
 the course's own kernels do beyond that stands in ``rocm_guide.kernels``. In reading order:

@@ -65,7 +65,7 @@ def show_solution(name: str) -> Shown:
     """The kernels and the wrapper that solve a puzzle, as one would write them in a cell.
 
     Raises:
-        DojoError: none is kept here; notebook 26 solves the other puzzles in its cells.
+        DojoError: none is kept here; notebook 38 solves the other puzzles in its cells.
 
     >>> print(show_solution("pair_sums").text.splitlines()[1])
     def pairs_kernel(x, y, m, BLOCK: tl.constexpr):

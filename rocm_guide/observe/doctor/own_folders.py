@@ -170,14 +170,14 @@ OWN_FOLDERS = {
             name="quantization",
             listed=files("rocm_guide").joinpath("data", "quantization.txt").read_text("utf-8"),
             shown=("gptqmodel", "bitsandbytes"),
-            needed_by="notebooks 06 to 08 and 22",
+            needed_by="notebooks 10 to 12 and 14",
             in_cache=False,
         ),
         LibraryFolder(
             name="torchtune",
             listed=files("rocm_guide").joinpath("data", "torchtune.txt").read_text("utf-8"),
             shown=("torchtune", "torchao"),
-            needed_by="notebook 05",
+            needed_by="notebook 06",
             in_cache=True,
         ),
     )

@@ -136,13 +136,13 @@ def _all() -> Iterator[Case]:
     n = 1 << 27
     for kind, moved in (("read", 1), ("write", 1), ("copy", 2), ("triad", 3)):
         flops = {"read": n, "triad": 2 * n}.get(kind, 0)
-        yield Case(f"stream {kind} 512 MiB", "13", partial(_stream, kind, n), 4 * n * moved, flops, "fp32")
+        yield Case(f"stream {kind} 512 MiB", "20", partial(_stream, kind, n), 4 * n * moved, flops, "fp32")
     rows, columns = 32768, 8192
     for kind, each in (("softmax", 5), ("rms_norm", 4), ("layer_norm", 7)):
         nbytes = 4 * rows * columns
         yield Case(
             f"{kind} bf16 32768 x 8192",
-            "17",
+            "30",
             partial(_rows, kind, rows, columns),
             nbytes,
             each * rows * columns,
@@ -151,15 +151,15 @@ def _all() -> Iterator[Case]:
     m = 4096
     for index, name in enumerate(_RUNGS):
         unit = "fp32" if index < 2 else "fp16"
-        yield Case(f"ladder {name} fp16 4096", "18", partial(_rung, index, m), 6 * m * m, 2 * m**3, unit)
+        yield Case(f"ladder {name} fp16 4096", "31", partial(_rung, index, m), 6 * m * m, 2 * m**3, unit)
     for dtype, unit, side in (("bfloat16", "bf16", 4096), ("bfloat16", "bf16", 8192), ("int8", "int8", 8192)):
         size = 1 if dtype == "int8" else 2
         nbytes = (2 * size + (4 if dtype == "int8" else 2)) * side * side
-        yield Case(f"gemm {unit} {side}", "18", partial(_gemm, dtype, side), nbytes, 2 * side**3, unit)
+        yield Case(f"gemm {unit} {side}", "31", partial(_gemm, dtype, side), nbytes, 2 * side**3, unit)
     m, k, n = 4864, 8192, 4096
     yield Case(
         "stream-K bf16 4864 x 4096 x 8192",
-        "18",
+        "31",
         partial(_stream_k, m, n, k),
         2 * (m * k + k * n + m * n),
         2 * m * n * k,
@@ -168,7 +168,7 @@ def _all() -> Iterator[Case]:
     for rows, (n, k) in ((16, (2304, 16384)), (16, (13312, 16384))):
         yield Case(
             f"skinny fp8 {rows} x {n} x {k}",
-            "18",
+            "31",
             partial(_skinny, rows, n, k),
             n * k + rows * (k + 2 * n),
             2 * rows * n * k,
@@ -179,12 +179,12 @@ def _all() -> Iterator[Case]:
         flops = 4 * heads * tokens * tokens * size // (2 if causal else 1)
         name = f"attention {'causal ' if causal else ''}bf16 32 x 4096 x 128"
         yield Case(
-            name, "20", partial(_attention, causal, heads, tokens, size), 8 * heads * tokens * size, flops, "bf16"
+            name, "34", partial(_attention, causal, heads, tokens, size), 8 * heads * tokens * size, flops, "bf16"
         )
     batch, kv = 16, 8
     yield Case(
         "decode bf16 16 x 32/8 heads x 8192 x 128",
-        "20",
+        "34",
         partial(_decode, batch, heads, kv, 8192, size),
         4 * batch * kv * 8192 * size,
         4 * batch * heads * 8192 * size,

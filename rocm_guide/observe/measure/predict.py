@@ -6,7 +6,7 @@ workgroups (several, where they have unequal work) is executed and laid out on a
 fit (:mod:`cdna.step.timeline`): instructions issued, waits, LDS, matrix cores. The grid takes as many
 rounds as it needs, the last one with as many workgroups as are left. Beside that stand the bytes that the workgroups
 ask of the L2 caches, and the bytes that must come from memory or go there. The longest of the three is the prediction.
-The rungs of the ladder have the model of notebook 18, :func:`cdna.predict.gemm_prediction.predict_product`.
+The rungs of the ladder have the model of notebook 31, :func:`cdna.predict.gemm_prediction.predict_product`.
 What only the last workgroup of a split sum does is left out.
 A launch itself is charged nothing beyond the start and the end of its workgroups: AMD publishes no figure for it.
 Source of the L2's rate, 2,048 bytes a cycle for each XCD: "AMD CDNA 3 Architecture", AMD, white paper, 2023.
@@ -181,7 +181,7 @@ def _predict_launch(
 
 @cache
 def _rung_time(index: int, size: int) -> tuple[ProductTime, Launched]:
-    """The model of notebook 18, from the compiled kernel of the case."""
+    """The model of notebook 31, from the compiled kernel of the case."""
     rung: Rung = RUNGS[index]
     case = next(c for c in CASES.values() if c.name.startswith(f"ladder {rung.name} "))
     ((compiled, _, _, _),) = _launches(case)

@@ -4,7 +4,7 @@
 In reading order:
 
 - ``bandwidth``: Memory bandwidth of the machine at hand: read, write, copy and triad, on a CPU or a GPU.
-- ``examples``: What notebook 23 plays with: a planted bottleneck, and where the recorded traces lie.
+- ``examples``: What notebook 40 plays with: a planted bottleneck, and where the recorded traces lie.
 """
 
 from typing import TYPE_CHECKING

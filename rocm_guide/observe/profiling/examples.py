@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 23 plays with: a planted bottleneck, and where the recorded traces lie."""
+"""What notebook 40 plays with: a planted bottleneck, and where the recorded traces lie."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""SmoothQuant: weights and activations in 8 bits, and a model on INT8 products. Notebook 22.
+"""SmoothQuant: weights and activations in 8 bits, and a model on INT8 products. Notebook 14.
 
 In reading order:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Composable Kernel: a GEMM instance described, checked, drawn, generated, compiled and executed. Notebook 21.
+"""Composable Kernel: a GEMM instance described, checked, drawn, generated, compiled and executed. Notebook 36.
 
 In reading order:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A picture for each idea of an instance, drawn from its parameters: tiles, loads, LDS, the epilogue. Notebook 21."""
+"""A picture for each idea of an instance, drawn from its parameters: tiles, loads, LDS, the epilogue. Notebook 36."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 E = CDEElementwiseOperation(A x B, D0, D1, …). What follows from the parameters (waves, LDS, accumulators, the matrix
 instruction) is computed here with CK's own formulas; which values are allowed is in ``rules.py``.
 Source: CK 1.2.0, include/ck/tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp and
-grid/gridwise_gemm_multiple_d_xdl_cshuffle.hpp. Introduced by notebook 21.
+grid/gridwise_gemm_multiple_d_xdl_cshuffle.hpp. Introduced by notebook 36.
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
 def test_the_command_names_the_new_path_and_the_notebook():
     done = CliRunner().invoke(app, ["copy", "tune.tunableop.plan"])
     assert done.exit_code == 0 and done.stderr == "tune.tunableop.plan is tune.tunableop.planner.plan\n"
-    assert "# Introduced in notebook 11 (tunableop).\n" in done.stdout
+    assert "# Introduced in notebook 17 (tunableop).\n" in done.stdout
     listed = CliRunner().invoke(app, ["copy", "--list"]).stdout.splitlines()
     assert "tunableop.planner.plan\tnotebook 11 (tunableop)" in listed and len(listed) == len(HELPERS)
 

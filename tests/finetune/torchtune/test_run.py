@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""torchtune's folder, configurations, parts, recipes and results (notebook 05)."""
+"""torchtune's folder, configurations, parts, recipes and results (notebook 06)."""
 
 import importlib.util
 import json
@@ -285,7 +285,7 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_on_a_cpu_saving_merged_weights_changes_the_run(folder):
-    """The defect that notebook 05 shows, and its way around: equal up to the first checkpoint, apart after it."""
+    """The defect that notebook 06 shows, and its way around: equal up to the first checkpoint, apart after it."""
     config = lora_config(tiny_folder(), "rows.json", "a", epochs=2, learning_rate=2e-2)
     merged = run_recipe("lora_finetune_single_device", config, folder)
     alone = {"save_adapter_weights_only": True, "output_dir": "b"}

@@ -44,7 +44,7 @@ def test_bad_input_is_named(bad):
 @pytest.mark.gpu
 @pytest.mark.skipif(
     not torch.cuda.is_available(),
-    reason="needs a CUDA or ROCm GPU; notebook 13 measures the same there",
+    reason="needs a CUDA or ROCm GPU; notebook 20 measures the same there",
 )
 def test_on_a_gpu_both_engines_stay_below_the_specified_bandwidth():
     for engine in ("torch", "triton"):
