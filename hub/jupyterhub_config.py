@@ -23,12 +23,12 @@ from urllib.parse import urlsplit
 CLONE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(CLONE), str(CLONE / "cdna")]
 
+from hub.assign import Assignments  # noqa: E402
+from hub.devices import list_devices  # noqa: E402
+from hub.kernel import write_kernel  # noqa: E402
+from hub.proxy import proxy_command  # noqa: E402
+from hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
 from rocm_guide.common.base import GuideError, cache_folder, own_folder, write_text  # noqa: E402
-from rocm_guide.hub.assign import Assignments  # noqa: E402
-from rocm_guide.hub.devices import list_devices  # noqa: E402
-from rocm_guide.hub.kernel import write_kernel  # noqa: E402
-from rocm_guide.hub.proxy import proxy_command  # noqa: E402
-from rocm_guide.hub.spawning import folder_of, limits, running_servers, with_device  # noqa: E402
 from rocm_guide.observe.system.machine import Machine  # noqa: E402
 
 
@@ -87,7 +87,7 @@ c.ConfigurableHTTPProxy.auth_token = token.read_text().strip()
 c.JupyterHub.cleanup_servers = False
 
 # Learners' servers.
-command = [sys.executable, "-m", "rocm_guide.hub.start_server", "--course", str(CLONE / "notebooks")]
+command = [sys.executable, "-m", "hub.start_server", "--course", str(CLONE / "notebooks")]
 command += ["--models", setting("MODELS", str(cache_folder()))]
 c.Spawner.cmd = [*command, "--", sys.executable, "-P", str(CLONE / "hub/singleuser/server.py")]
 c.Spawner.default_url = "/lab/tree/rocm-llm-guide"

@@ -36,6 +36,7 @@ MOVED = {
     "hardware.machine_drawings": "rocm_guide.common.drawn_machine_code",
     "hardware.specs": "cdna.predict.specs",
     "hip": "cdna.hip",
+    "hub": "hub",
     "host": "rocm_guide.common.host",
     "inference": "rocm_guide.serve",
     "inference.cost": "rocm_guide.serve.generate_cost",

@@ -7,8 +7,8 @@ import importlib.metadata
 import os
 from typing import Any
 
+from hub.proxy import proxy_version
 from rocm_guide.common.host import describe_cpu, host_facts, memory_available
-from rocm_guide.hub.proxy import proxy_version
 from tests.hub.running_hub import ROOT
 
 MIB = 2**20

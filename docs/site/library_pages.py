@@ -11,24 +11,22 @@ __all__ = ["library_pages"]
 
 _PACKAGE = Path(__file__).parents[2] / "rocm_guide"
 #: Commands say what they do by ``--help``, and README has them in a table.
-_LEFT_OUT = {"cli"}
+_LEFT_OUT = {"cli", "moved"}
 
 
 def library_pages(package: Path = _PACKAGE) -> dict[str, str]:
     """File name -> reStructuredText, ``index.rst`` among them.
 
     >>> sorted(library_pages())[:2]
-    ['attention.rst', 'beside.rst']
+    ['common.rst', 'dojo.rst']
     """
     pages: dict[str, str] = {}
     for face in sorted(package.rglob("__init__.py")):
         room = ".".join(face.parent.relative_to(package).parts)
         if room and room.split(".")[0] not in _LEFT_OUT and not face.parent.is_symlink():
             pages[f"{room}.rst"] = _page(f"rocm_guide.{room}", face, _modules(face.parent))
-    beside = [m for m in _modules(package) if public_names(m)]
-    pages["beside.rst"] = _title("Beside the rooms") + "".join(_section(f"rocm_guide.{m.stem}", m) for m in beside)
-    rooms = [name.removesuffix(".rst") for name in pages if name != "beside.rst"]
-    names = "\n".join(["   Beside the rooms <beside>", *(f"   {room} <{room}>" for room in rooms)])
+    rooms = [name.removesuffix(".rst") for name in pages]
+    names = "\n".join(f"   {room} <{room}>" for room in rooms)
     pages["index.rst"] = (
         _title("Library reference")
         + "What the notebooks import, room by room: a room is a folder of ``rocm_guide``, and :doc:`/docs/house` is\n"

@@ -74,6 +74,7 @@ def _start_page(readme: str, notebooks: list[Path], pages: list[str]) -> str:
     text = re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
     lists = (
         *((title, [f"notebooks/{p.stem}" for p in notebooks if p.name[0] == part]) for part, title in PARTS.items()),
+        ("More notebooks", [f"notebooks/{p.stem}" for p in notebooks if p.name[0] not in PARTS]),
         ("Help", [d.removesuffix(".md") for d in _DOCUMENTS]),
         ("Library", ["library/index"] if "index.rst" in pages else [f"library/{Path(p).stem}" for p in pages]),
     )

@@ -21,8 +21,8 @@ from pathlib import Path
 CLONE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(CLONE), str(CLONE / "cdna")]
 
+from hub.proxy import proxy_command  # noqa: E402
 from rocm_guide.common.base import GuideError  # noqa: E402
-from rocm_guide.hub.proxy import proxy_command  # noqa: E402
 
 course = Path(os.environ.get("ROCM_GUIDE_SLURM_COURSE") or CLONE)
 
@@ -69,5 +69,5 @@ c.SlurmSpawner.batch_script = f"""#!/bin/bash
 #SBATCH --export={{{{keepvars}}}}
 set -eu
 export OMP_NUM_THREADS={{{{nprocs}}}} PYTHONPATH={course}:{course}/cdna JUPYTER_CONFIG_PATH={course}/hub/singleuser
-exec {python} -m rocm_guide.hub.start_server --course {course}/notebooks -- {{{{cmd}}}}
+exec {python} -m hub.start_server --course {course}/notebooks -- {{{{cmd}}}}
 """

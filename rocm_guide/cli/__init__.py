@@ -14,8 +14,7 @@ In reading order:
   cost.
 - ``notebooks``, ``lessons``, ``introductions``: `rocm-guide list` and `lab`: which notebooks there are, and which
   helper each introduces.
-- ``system``: `rocm-guide system check | set | reset | class`: settings of an MI300X machine, and whether it can take a
-  class.
+- ``system``: `rocm-guide system check | set | reset`: what the guide's env_check.sh set out to do.
 - ``trace``: `rocm-guide trace record | summary | compare | kernels | counters`: profile a script, read what a profiler
   wrote.
 

@@ -107,10 +107,5 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "system": [("rocm-guide system check", "needs no root")],
     "system check": [("rocm-guide system check --json", "for a program")],
     "system set": [("rocm-guide system set --clock 2100 --dry-run", "what would be done")],
-    "system class": [
-        ("rocm-guide system class", "GPUs, groups, homes, memory, disk, and how many learners fit"),
-        ("rocm-guide system class --running 4 --homes /srv/homes", "learners with larger models, on another disk"),
-        ("rocm-guide system class --modes", "SPX, DPX, QPX, CPX and NPS of an MI300X"),
-    ],
     "system reset": [("rocm-guide system reset", "put back what set has saved")],
 }

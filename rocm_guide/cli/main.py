@@ -45,7 +45,7 @@ GROUPS = {
     },
     "The machine": {
         "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
-        "system": ("system", "System settings of an MI300X machine: check, set, reset; ready for a class?"),
+        "system": ("system", "System settings of an MI300X machine: check, set, reset."),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -55,7 +55,7 @@ FORMER = {
     "step": "cdna step",
     "kernels": "python -m course table",
     "profile": "rocm-guide trace record",
-    "hub": "rocm-guide system class",
+    "hub": "python -m hub",
     "store": "python -m course store",
 }
 

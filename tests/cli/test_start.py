@@ -36,7 +36,6 @@ LIGHT = [
     "trace counters",
     "system check",
     f"tunable merge {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}",
-    "system class --modes",
     "fit --help",
     "--show-completion bash",
 ]
@@ -228,7 +227,6 @@ def test_an_unknown_shell_is_refused():
         ["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
         ["tunable", "merge", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
         ["tunable", "missing", *2 * [str(SAMPLES / "tunableop/untuned_torch2.11.csv")], "--json"],
-        ["system", "class", "--json"],
         ["system", "check", "--json"],
     ],
     ids=" ".join,

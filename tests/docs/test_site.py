@@ -54,10 +54,10 @@ def test_the_generator_needs_nothing_that_only_jupyterlab_brings():
 
 
 def test_sources_that_did_not_change_keep_their_date_and_old_ones_go(tmp_path):
-    files = write_sources(tmp_path, [NOTEBOOK], ["system"])
+    files = write_sources(tmp_path, [NOTEBOOK], ["observe.system"])
     dates = {p: p.stat().st_mtime_ns for p in files}
     (tmp_path / "notebooks/99_gone.ipynb").touch()
-    assert write_sources(tmp_path, [NOTEBOOK], ["system"]) == files
+    assert write_sources(tmp_path, [NOTEBOOK], ["observe.system"]) == files
     assert dates == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
 
 
@@ -73,7 +73,7 @@ def small(tmp_path_factory):
     (folder / "99_formulae.ipynb").write_text(
         json.dumps({"cells": [formulae], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     )
-    said = build(folder / "site", folder / "sources", [*TWO, folder / "99_formulae.ipynb"], rooms=["system"])
+    said = build(folder / "site", folder / "sources", [*TWO, folder / "99_formulae.ipynb"], rooms=["observe.system"])
     return folder, said
 
 
@@ -87,7 +87,7 @@ def test_a_small_site_is_whole(small):
     assert not re.search(r"<script[^>]*(mathjax|require)", page, re.I)
     page = (folder / "site/notebooks/99_formulae.html").read_text()
     assert page.count("<math ") == 2 and "<msup><mi>x</mi><mn>2</mn></msup>" in page and "costs $5 or $6" in page
-    page = (folder / "site/library/system.html").read_text()
+    page = (folder / "site/library/observe.system.html").read_text()
     assert "<h2>audit" in page and "rocm_guide.observe.system.audit" in page, "short headings, whole addresses"
     assert "static/site.js" in page and 'data-default-mode="auto"' in page
 
@@ -101,7 +101,7 @@ def test_a_broken_link_fails_the_build(small):
             folder / "site",
             folder / "sources",
             TWO,
-            rooms=["system"],
+            rooms=["observe.system"],
         )
 
 

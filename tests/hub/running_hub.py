@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from rocm_guide.hub.pretend import pretend_hub_machine
-from rocm_guide.hub.spawning import folder_of
+from hub.pretend import pretend_hub_machine
+from hub.spawning import folder_of
 from tests.hub.learner import Learner
 
 ROOT = Path(__file__).parents[2]

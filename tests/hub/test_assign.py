@@ -8,12 +8,12 @@ import sqlite3
 
 import pytest
 
+from hub.assign import PATIENCE, Assignments, HubError
+from hub.devices import list_devices
+from hub.partitions import partition_of
+from hub.pretend import pretend_hub_machine
+from hub.spawning import NoDeviceFree, folder_of, limits, running_servers, with_device
 from rocm_guide.common.base import GuideError
-from rocm_guide.hub.assign import PATIENCE, Assignments, HubError
-from rocm_guide.hub.devices import list_devices
-from rocm_guide.hub.partitions import partition_of
-from rocm_guide.hub.pretend import pretend_hub_machine
-from rocm_guide.hub.spawning import NoDeviceFree, folder_of, limits, running_servers, with_device
 
 
 @pytest.mark.parametrize("high_bits", [False, True])
@@ -99,7 +99,7 @@ def test_a_full_disk_hands_out_nothing(tmp_path, monkeypatch):
     def full(path, text):
         raise GuideError(f"{path}: cannot be written (No space left on device); choose another")
 
-    monkeypatch.setattr("rocm_guide.hub.assign.write_text", full)
+    monkeypatch.setattr("hub.assign.write_text", full)
     with pytest.raises(HubError, match=r"No space left.*free some space"):
         t.give_back("ann")
     bob = with_device(Spawner, t)("bob")

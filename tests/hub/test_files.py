@@ -124,7 +124,7 @@ def test_slurms_script_is_one_that_bash_reads(monkeypatch):
     config = slurm(monkeypatch, GRES="gpu:mi300x:1", COURSE="/shared/course").SlurmSpawner
     assert config.req_gres == "gpu:mi300x:1"
     script = re.sub(r"\{\{(\w+)\}\}", r"\1", config.batch_script)
-    assert "{" not in script and "exec /shared/course/.venv-hub/bin/python -m rocm_guide.hub.start_server" in script
+    assert "{" not in script and "exec /shared/course/.venv-hub/bin/python -m hub.start_server" in script
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from hub import handout
+from hub.capacity import check_hub, hub_as_dict, learners_that_fit
+from hub.handout import hand_out
+from hub.models import copy_models
+from hub.pretend import pretend_hub_machine
+from hub.proxy import install_proxy, proxy_command
 from rocm_guide.common.base import GuideError, package_folder
-from rocm_guide.hub import handout
-from rocm_guide.hub.capacity import check_hub, hub_as_dict, learners_that_fit
-from rocm_guide.hub.handout import hand_out
-from rocm_guide.hub.models import copy_models
-from rocm_guide.hub.pretend import pretend_hub_machine
-from rocm_guide.hub.proxy import install_proxy, proxy_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,7 +159,7 @@ def test_on_a_disk_that_is_full_nothing_is_half_written_and_later_it_goes_on(tmp
 def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_same(tmp_path):
     with pytest.raises(GuideError, match="cannot be read"):
         hand_out(tmp_path / "nosuch", tmp_path / "home")
-    command = [sys.executable, "-S", "-m", "rocm_guide.hub.start_server", "--course", str(tmp_path / "nosuch"), "--"]
+    command = [sys.executable, "-S", "-m", "hub.start_server", "--course", str(tmp_path / "nosuch"), "--"]
     env = {
         "HOME": str(tmp_path),
         "PYTHONPATH": f"{package_folder().parent}:{package_folder().parent}/cdna",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.hub.kernel import write_kernel
+from hub.kernel import write_kernel
 from tests.hub.running_hub import MISSING, ROOT, Hub, free_ports, hub_is_installed
 
 # sbatch, squeue and scancel as the spawner calls them. A job gets only the variables that --export names, as in Slurm.

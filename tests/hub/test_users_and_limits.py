@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
-from rocm_guide.hub.pretend import pretend_hub_machine
+from hub.pretend import pretend_hub_machine
 from tests.hub.learner import Learner
 from tests.hub.running_hub import MISSING, PYTHON, ROOT, Hub, hub_is_installed
 
@@ -129,7 +129,7 @@ def test_a_provider_says_who_it_is_and_systemd_what_they_may_take(hub, monkeypat
     asked = set((hub.systemd / "asked").read_text().splitlines())
     limits = {f"MemoryMax={3 * 2**30}", "CPUQuota=150%", "PrivateTmp=yes", "NoNewPrivileges=yes"}
     assert {f"--property={limit}" for limit in limits} <= asked
-    assert f"--uid={pwd.getpwnam(MEMBER).pw_uid}" in asked and "rocm_guide.hub.start_server" in asked
+    assert f"--uid={pwd.getpwnam(MEMBER).pw_uid}" in asked and "hub.start_server" in asked
     assert "--KernelManager.transport=ipc" in asked
 
 

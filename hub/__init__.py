@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import face
 
 if TYPE_CHECKING:
-    from rocm_guide.hub.assign import Assignments, HubError
-    from rocm_guide.hub.capacity import check_hub, learners_that_fit
-    from rocm_guide.hub.devices import Device, list_devices
-    from rocm_guide.hub.handout import hand_out
-    from rocm_guide.hub.partitions import partition_of, partition_table
+    from hub.assign import Assignments, HubError
+    from hub.capacity import check_hub, learners_that_fit
+    from hub.devices import Device, list_devices
+    from hub.handout import hand_out
+    from hub.partitions import partition_of, partition_table
 
 __all__ = [
     "Assignments",

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hub.devices import Device
 from rocm_guide.common.base import GuideError, own_folder, read_regular, shown, write_text
-from rocm_guide.hub.devices import Device
 
 __all__ = ["Answer", "Assignments", "HubError"]
 
@@ -31,7 +31,7 @@ class HubError(GuideError):
     >>> raise HubError("state.json: cannot be written (disk full); free some space")
     Traceback (most recent call last):
         ...
-    rocm_guide.hub.assign.HubError: state.json: cannot be written (disk full); free some space
+    hub.assign.HubError: state.json: cannot be written (disk full); free some space
     """
 
     @property

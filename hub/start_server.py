@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The command that a spawner starts in place of jupyterhub-singleuser: ``python -m rocm_guide.hub.start_server``.
+"""The command that a spawner starts in place of jupyterhub-singleuser: ``python -m hub.start_server``.
 
 It runs as the learner: hands out the notebooks and the tiny models, closes the home to others, and becomes the server.
 """
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hub.handout import hand_out
+from hub.models import copy_models
 from rocm_guide.common.base import GuideError, cache_folder
-from rocm_guide.hub.handout import hand_out
-from rocm_guide.hub.models import copy_models
 
 __all__ = ["main"]
 
@@ -42,7 +42,7 @@ def prepare(course: Path, home: Path, *, private: bool) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prepare the home, then replace this process by the command that follows ``--``."""
-    parser = argparse.ArgumentParser(prog="python -m rocm_guide.hub.start_server", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m hub.start_server", description=main.__doc__)
     parser.add_argument("--course", type=Path, required=True, metavar="FOLDER", help="the notebooks to hand out")
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="a cache whose tiny models the learner gets")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND WORDS")

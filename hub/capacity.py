@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hub.devices import Device, list_devices
+from hub.proxy import proxy_version
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.common.checks import Check
 from rocm_guide.common.host import cores, memory_available
-from rocm_guide.hub.devices import Device, list_devices
-from rocm_guide.hub.proxy import proxy_version
 from rocm_guide.observe.system.machine import Machine
 
 __all__ = ["Fit", "check_hub", "hub_libraries", "learners_that_fit"]

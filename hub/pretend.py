@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocm_guide.hub.partitions import partition_of
+from hub.partitions import partition_of
 from rocm_guide.observe.system.machine import Machine
 
 __all__ = ["pretend_hub_machine"]
@@ -23,7 +23,7 @@ def pretend_hub_machine(
         high_bits: a partition's number lies in the highest bits of the location, as newer kernels put it.
 
     >>> import tempfile
-    >>> from rocm_guide.hub.devices import list_devices
+    >>> from hub.devices import list_devices
     >>> with tempfile.TemporaryDirectory() as d:
     ...     found = list_devices(pretend_hub_machine(Path(d), compute="CPX", memory="NPS4"))
     >>> len(found), found[9].name, found[9].units, found[9].mode

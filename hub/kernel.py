@@ -44,4 +44,4 @@ if __name__ == "__main__":
     try:
         print(write_kernel(Path(sys.argv[1]), Path(sys.argv[2])))
     except (GuideError, IndexError) as e:
-        sys.exit(f"python -m rocm_guide.hub.kernel HUB_ENVIRONMENT COURSE_PYTHON: {e}")
+        sys.exit(f"python -m hub.kernel HUB_ENVIRONMENT COURSE_PYTHON: {e}")

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from hub.assign import Assignments, HubError
+from hub.devices import Device
 from rocm_guide.common.base import GuideError
-from rocm_guide.hub.assign import Assignments, HubError
-from rocm_guide.hub.devices import Device
 
 __all__ = ["NoDeviceFree", "environment_of", "folder_of", "limits", "running_servers", "with_device"]
 

@@ -80,4 +80,4 @@ if __name__ == "__main__":
     try:
         install_proxy(Path(sys.argv[1]), Path(sys.argv[2]))
     except (GuideError, OSError, IndexError) as e:
-        sys.exit(f"python -m rocm_guide.hub.proxy HUB_ENVIRONMENT FOLDER_OF_PACKAGE_JSON: {e}")
+        sys.exit(f"python -m hub.proxy HUB_ENVIRONMENT FOLDER_OF_PACKAGE_JSON: {e}")
