@@ -67,7 +67,7 @@ FLOORS = {
 
 
 def cpu_seconds(words: list[str], folder: Path) -> float:
-    """User and system time of one call, its children included. Exit code 1 is an answer, not a failure."""
+    """Return the user and system time of one call, its children included. Exit code 1 is an answer, not a failure."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *words]
     # As in any installation, Python keeps what it compiled of the package's text.

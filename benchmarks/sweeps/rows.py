@@ -22,7 +22,9 @@ BF16 = torch.bfloat16
 
 
 def maker(op, rows, cols, tile):
-    """Makes make(i) for time_graph from a number of copies; and bytes moved, bytes read (weights aside)."""
+    """Return a function that makes make(i) for time_graph from a number of copies;
+    and bytes moved, bytes read (weights aside).
+    """
     size = rows * cols * 2
 
     def build(copies):
@@ -44,7 +46,7 @@ def maker(op, rows, cols, tile):
 
 
 def configurations(op, rows, cols):
-    """What is worth trying: 4 to 64 elements per thread of 32-lane warps."""
+    """Return what is worth trying: 4 to 64 elements per thread of 32-lane warps."""
     tile = {"softmax": softmax, "rms_norm": rms_norm, "layer_norm": layer_norm}[op.removesuffix("_bwd")].Tile
     loops = op in ("rms_norm_bwd", "layer_norm_bwd")
     for tile_rows in (1, 2, 4):

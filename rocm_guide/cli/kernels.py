@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="The Triton k
 
 @app.callback()
 def _group() -> None:
-    """The Triton kernels of the course."""
+    """Compile the Triton kernels of the course and show what they need."""
 
 
 @app.command("table")
@@ -73,7 +73,9 @@ def table(
 
 
 def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]:
-    """With a bar on stderr while something has to be compiled; a line before and after where there is no terminal."""
+    """Measure with a bar on stderr while something has to be compiled;
+    a line before and after where there is no terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -25,6 +25,6 @@ class Check:
     fix: str = ""
 
     def __str__(self) -> str:
-        """The line as it is printed."""
+        """Return the line as it is printed."""
         line = f"{'[' + self.status + ']':<6} {self.name:<12} {self.found}"
         return f"{line} -> {self.fix}" if self.fix else line

@@ -7,7 +7,7 @@ __all__ = ["first_line", "say"]
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, on one line; its name if it says nothing, as ``raise NotImplementedError`` does.
+    """Return what an error says, on one line; its name if it says nothing, as ``raise NotImplementedError`` does.
 
     >>> first_line(NotImplementedError())
     'NotImplementedError'

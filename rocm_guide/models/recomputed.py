@@ -18,7 +18,7 @@ IN_FLIGHT = 5
 
 
 def kept_streams(sizes: Sizes, work: Workload) -> int:
-    """How many tensors of (tokens, hidden) are kept on the device from the forward to the backward pass.
+    """Return how many tensors of (tokens, hidden) are kept on the device from the forward to the backward pass.
 
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of
@@ -32,7 +32,7 @@ def kept_streams(sizes: Sizes, work: Workload) -> int:
 
 
 def largest_half(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Bytes at the largest moment of one layer's backward pass by halves, the kept streams not counted.
+    """Return the bytes at the largest moment of one layer's backward pass by halves, the kept streams not counted.
 
     The MLP: the gradients of its result and of its input, whole, and for one tile what it keeps and holds. Attention:
     what it keeps, the gradient of its result, and those of the output projection's input or of queries, keys and

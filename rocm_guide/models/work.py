@@ -24,7 +24,7 @@ class FitError(GuideError):
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked of the model, per GPU; sizes in rows and tokens.
+    """The work asked of the model, per GPU; sizes in rows and tokens.
 
     Attributes:
         method: "full", "lora", "qlora", "inference" or "serve".

@@ -16,7 +16,7 @@ _COUNTS = (2, 4, 8, 16, 32, 64)
 
 
 def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
-    """The changes that make one row fit, as options of the command.
+    """Return the changes that make one row fit, as options of the command.
 
     First what needs nothing more: recomputing activations, sharding over the GPUs at hand, then both. Then adapters
     instead of all weights, and more GPUs. Every change is tried as it is written.
@@ -64,5 +64,5 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
 
 
 def _here(options: list[str]) -> bool:
-    """Whether one of the changes keeps the method and the number of GPUs: then more GPUs are no news."""
+    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
     return any(option.startswith(("--checkpointing", "--fsdp")) for option in options)

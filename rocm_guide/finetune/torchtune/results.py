@@ -13,7 +13,7 @@ __all__ = ["split_epoch"]
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """The lines of torchtune's ``DiskLogger`` as dictionaries: ``step``, ``loss``, ``lr``, ….
+    """Read the lines of torchtune's ``DiskLogger`` as dictionaries: ``step``, ``loss``, ``lr``, ….
 
     A last line that is still being written is left out.
 

@@ -226,7 +226,7 @@ def _pipeline(i: GemmInstance) -> Iterator[Refusal]:
 
 
 def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusal]:
-    """Every rule that ``instance``, or ``problem`` for it, breaks; an empty list when CK would accept it.
+    """Return every rule that ``instance``, or ``problem`` for it, breaks; an empty list when CK would accept it.
 
     Takes well below a millisecond. Rules that need numbers which are themselves impossible are left out.
 
@@ -252,7 +252,7 @@ def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusa
 
 
 def require(instance: GemmInstance, problem: Problem | None = None) -> None:
-    """Nothing if :func:`check` finds nothing.
+    """Raise the first refusal of :func:`check`, if there is one.
 
     Raises:
         CkError: its first refusal.

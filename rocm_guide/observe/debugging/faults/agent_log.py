@@ -160,7 +160,7 @@ def parse_report(lines: Iterable[str], name: str = "report") -> AgentReport:
 
 
 def read_report(path: str | os.PathLike[str]) -> AgentReport:
-    """:func:`parse_report` of a file.
+    """Read a report from a file; see :func:`parse_report`.
 
     Raises:
         FaultError: missing, or not a report.

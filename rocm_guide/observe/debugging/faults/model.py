@@ -92,8 +92,9 @@ class Wave:
 
 @dataclass
 class AgentReport:
-    """What :func:`~rocm_guide.observe.debugging.faults.agent_log.read_report` found: the events that triggered it, the
-    page that was touched, the waves."""
+    """The result of :func:`~rocm_guide.observe.debugging.faults.agent_log.read_report`: the events that triggered it,
+    the page that was touched, the waves.
+    """
 
     events: list[str] = field(default_factory=list)
     page: int | None = None
