@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much CPU time does each command of `rocm-guide` take to start and do its smallest work?
+"""Measure the CPU time that each command of `rocm-guide` takes to start and do its smallest work.
 
     python -m benchmarks.command_start [--runs 5] [NAME ...]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether processes got the processor when they asked for it: on a busy machine everything takes longer."""
+"""CPU time, and the time that processes waited for it: on a busy machine everything takes longer."""
 
 from __future__ import annotations
 

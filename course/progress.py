@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a run looks like in the terminal: one bar per notebook, or plain lines where there is no terminal."""
+"""The progress of a run in the terminal: one bar per notebook, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E501 (one row of the table to a line)
-"""What `fit` says about the cases that cases.py measured: the text of fit_cases.md and its picture. Needs no GPU."""
+"""Compare `fit` with the cases that cases.py measured: the text of fit_cases.md and its picture. Needs no GPU."""
 
 import statistics
 

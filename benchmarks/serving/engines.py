@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What 1 to 64 users get of one model, in bf16, fp8 and int4: vLLM and `transformers serve` under the same client.
+"""Measure what 1 to 64 users get of one model, in bf16, fp8 and int4: vLLM and `transformers serve` under one client.
 
     python -m benchmarks.serving.engines                    # random:llama-3-8b; a GPU, vLLM on the PATH; 8 minutes
     python -m benchmarks.serving.engines --only "vLLM, bf16" --shape qwen3-0.6b

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a notebook's plots show, in words: read from the code that drew them, for readers who do not see them."""
+"""Alt texts of a notebook's plots: read from the code that drew them, for readers who do not see them."""
 
 from __future__ import annotations
 

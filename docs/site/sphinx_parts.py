@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the site needs of Sphinx beyond its settings: formulae as MathML, and pages that ask nothing of the network."""
+"""Parts of the site that Sphinx has no setting for: formulae as MathML, and pages that ask nothing of the network."""
 
 from __future__ import annotations
 

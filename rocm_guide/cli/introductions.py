@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which notebook introduces a helper: the first one, in reading order, whose code cells import it."""
+"""The notebook that introduces a helper: the first one, in reading order, whose code cells import it."""
 
 from __future__ import annotations
 

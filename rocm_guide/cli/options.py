@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the shell completes: numbers of notebooks, names of helpers, kernels and models, found at no cost."""
+"""Completion in the shell: numbers of notebooks, names of helpers, kernels and models, found at no cost."""
 
 from __future__ import annotations
 

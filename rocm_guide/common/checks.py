@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a check says: how it stands, what was found, and the fix. The doctor, the system and the profiler print it."""
+"""A check's result: how it stands, what was found, and the fix. The doctor, the system and the profiler print it."""
 
 from __future__ import annotations
 

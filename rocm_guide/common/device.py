@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which accelerator this is, and how to time, measure memory and seed on it. The same calls work on CPU, CUDA, ROCm."""
+"""The accelerator of this machine: its time, memory and seed. The same calls work on CPU, CUDA, ROCm."""
 
 from __future__ import annotations
 

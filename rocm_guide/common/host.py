@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every stamp and report says about the machine itself: CPU model, cores, operating system, C library.
+"""The machine itself, as every stamp and report names it: CPU model, cores, operating system, C library.
 
 A figure that was measured on a CPU means nothing without the CPU's name, and a fault that one instruction set or one
 C library has cannot be explained without them. Needs nothing but Python and starts no process.

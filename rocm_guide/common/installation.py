@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to type when a library is missing: in a clone of the course, and where only the package is installed.
+"""The command to type when a library is missing: in a clone of the course, and where only the package is installed.
 
 The advice never names this project as something to fetch from a package index: it is not published on one, so that a
 stranger could take its name there.

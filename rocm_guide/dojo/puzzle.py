@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a puzzle is: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and what the
+"""A puzzle: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and what the
 compiled code is to look like.
 """
 

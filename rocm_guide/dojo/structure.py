@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a solution becomes on MI300X, against what its puzzle expects: one check for each property."""
+"""Checks of a solution's code for MI300X against what its puzzle expects: one check for each property."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How every check of an exercise answers: one line, and True or False."""
+"""The answer that every check of an exercise gives: one line, and True or False."""
 
 from __future__ import annotations
 

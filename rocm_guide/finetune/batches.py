@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which samples an optimizer step sees: a function of the seed and the step, whatever the number of processes is."""
+"""The samples that an optimizer step sees: a function of the seed and the step, whatever the number of processes is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether a model, a data set and the knobs fit together and into this machine, said before anything is loaded."""
+"""Check that a model, a data set and the knobs fit together and into this machine, before anything is loaded."""
 
 from __future__ import annotations
 

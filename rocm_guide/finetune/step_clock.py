@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""When training began, was warm, and ended: the clock behind :func:`rocm_guide.finetune.sft.fine_tune`."""
+"""The moments when training began, was warm, and ended: the clock behind :func:`rocm_guide.finetune.sft.fine_tune`."""
 
 from __future__ import annotations
 

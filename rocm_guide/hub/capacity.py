@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many learners fit on this machine, and what is missing for a hub: the doctor for classes."""
+"""The number of learners that fit on this machine, and what is missing for a hub: the doctor for classes."""
 
 from __future__ import annotations
 

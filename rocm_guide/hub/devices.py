@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What there is to hand out: AMD GPUs and their partitions, as the kernel lists them.
+"""The devices to hand out: AMD GPUs and their partitions, as the kernel lists them.
 
 The runtime numbers its devices in the order of the kernel's topology, so the number that ``ROCR_VISIBLE_DEVICES`` takes
 is read off it, and no library has to be asked: a hub needs no ROCm of its own.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What JupyterHub's spawners do before a server starts and after it has stopped: a device comes and goes.
+"""Hooks of JupyterHub's spawners before a server starts and after it has stopped: a device comes and goes.
 
 :func:`with_device` adds it to any spawner class (local processes, systemd, Docker, Slurm); nothing here imports
 JupyterHub, so that the course's environment needs none.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a model answers, and how often that is right word for word."""
+"""A model's answers, and how often they are right word for word."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How each family of models spells its sizes in config.json, and which tensors its layers hold.
+"""The sizes of each family of models as config.json spells them, and the tensors that its layers hold.
 
 Sources: the configuration and model files of transformers 5 (``configuration_*.py`` for the defaults that a config.json
 leaves out, ``modeling_*.py`` for the tensors). A test builds a small model of every family on the meta device and

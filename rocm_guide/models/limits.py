@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a plan has to keep to: the memory of one device, and the ways in which a model can be split at all."""
+"""The limits of a plan: the memory of one device, and the ways in which a model can be split at all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What norms keep for their backward pass; and GPT-2 and OPT, whose LayerNorm autocast computes in fp32."""
+"""Activations that norms keep for the backward pass; and GPT-2 and OPT, whose LayerNorm autocast computes in fp32."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""When each GPU works while a model that is spread over several of them runs: schedules, and real spans."""
+"""Schedules of the GPUs over which a model is spread: computed ones, and real spans."""
 
 from __future__ import annotations
 

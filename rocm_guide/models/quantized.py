@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many bytes a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
+"""The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
 
 Counted are GPTQ, AWQ, bitsandbytes, compressed-tensors, FP8 (DeepSeek's blocks and FBGEMM's rows) and MXFP4: the codes,
 and the scales and zeros beside them. Sources: the layers that GPTQModel, AutoAWQ, bitsandbytes and compressed-tensors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What checkpointing leaves on the device, and what is there while a layer, or half of one, is computed again."""
+"""Activations that checkpointing leaves on the device, and those while a layer, or half of one, is computed again."""
 
 from __future__ import annotations
 

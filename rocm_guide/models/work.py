@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is asked of a model: how it is trained or run, and on how much text."""
+"""The work asked of a model: how it is trained or run, and on how much text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a bound on speed.
+"""The memory of a quantised model, computed from its shape: weights, embeddings, KV cache, and a bound on speed.
 
 Everything here is arithmetic; nothing is measured.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How far a changed model has moved from the one before, on held-out rows of any data set: divergence and perplexity.
+"""The distance of a changed model from the one before, on held-out rows of any data set: divergence and perplexity.
 
 Both need no right answers, and see a change long before an answer flips.
 """

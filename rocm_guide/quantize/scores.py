@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a quantised model costs and what it still knows: the tables at the end of notebooks 10, 11 and 12."""
+"""The cost of a quantised model, and what it still knows: the tables at the end of notebooks 10, 11 and 12."""
 
 from __future__ import annotations
 

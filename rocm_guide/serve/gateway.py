@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What stands in front of servers in production, small enough to read: key, limits, metrics, several replicas.
+"""A gateway in front of servers, as in production, small enough to read: key, limits, metrics, several replicas.
 
 Notebook 18. In production nginx, Envoy or a Kubernetes gateway does this; what each part is for is the same.
 """

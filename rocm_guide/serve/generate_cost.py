@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache."""
+"""The cost of generation by arithmetic: FLOPs of a forward pass, bytes of the KV cache."""
 
 from __future__ import annotations
 

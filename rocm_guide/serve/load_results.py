@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a measurement of a server says: percentiles with their spread, throughput, goodput; one JSON, one picture."""
+"""The results of a server's measurement: percentiles with their spread, throughput, goodput; one JSON, one picture."""
 
 from __future__ import annotations
 

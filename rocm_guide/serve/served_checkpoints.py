@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What lies in a folder that somebody wants to serve: a model, a quantised one, or an adapter with its base."""
+"""The content of a folder that somebody wants to serve: a model, a quantised one, or an adapter with its base."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
+"""The users that a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
 
 The arithmetic of memory is that of `rocm-guide fit`; this file rounds it to blocks, as a server hands them out.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What would fit instead of a plan that does not: each change was computed, the cheapest comes first."""
+"""Advice on what would fit instead of a plan that does not: each change was computed, the cheapest comes first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a TunableOp file holds, as JSON or as the file's own text."""
+"""The contents of a TunableOp file, as JSON or as the file's own text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the commands of `rocm-guide tunable` share: options that describe a workload, its plan, times in words."""
+"""The shared parts of `rocm-guide tunable`'s commands: options that describe a workload, its plan, times in words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a torchtune recipe reads: a YAML configuration, a model on disk, a JSON data set."""
+"""The input of a torchtune recipe: a YAML configuration, a model on disk, a JSON data set."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a torchtune recipe leaves behind: a log of figures, and an epoch folder to be sorted before it is loaded."""
+"""The output of a torchtune recipe: a log of figures, and an epoch folder to be sorted before it is loaded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 41 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose."""
+"""Examples for notebook 41: a faulting kernel's report and code object, and modules that are wrong on purpose."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the doctor says about the machine itself: memory, disk, cache folder."""
+"""The doctor's checks of the machine itself: memory, disk, cache folder."""
 
 from __future__ import annotations
 

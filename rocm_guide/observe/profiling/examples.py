@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 40 plays with: a planted bottleneck, and where the recorded traces lie."""
+"""Examples for notebook 40: a planted bottleneck, and where the recorded traces lie."""
 
 from __future__ import annotations
 

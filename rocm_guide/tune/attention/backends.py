@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which attention implementations work on this machine, why the others do not, and what each one costs."""
+"""The attention implementations that work on this machine, why the others do not, and what each one costs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check them."""
+"""The cost of attention: operations, bytes moved by the standard and by the tiled way, and a counter to check them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a launch does on the compute units of an MI300X, and a prediction of its time. Nothing here was measured."""
+"""A launch on the compute units of an MI300X, and a prediction of its time. Nothing here was measured."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an instance must obey: every rule of Composable Kernel for this struct, with its file, and what it forgets.
+"""The rules of an instance: every one of Composable Kernel for this struct, with its file, and what it forgets.
 
 CK says "wrong!" at compile time, or answers false at run time. :func:`check` names the parameter, the rule, the file in
 CK, and a value that would do. Some rules are ours: CK lets an instance through that no MI300X can launch, one that

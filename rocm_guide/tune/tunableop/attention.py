@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which back end attention takes: a fused kernel, which asks BLAS for nothing, or matrix products."""
+"""The back end that attention takes: a fused kernel, which asks BLAS for nothing, or matrix products."""
 
 from __future__ import annotations
 

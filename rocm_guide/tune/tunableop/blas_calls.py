@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which BLAS call PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
+"""The BLAS call that PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
 
 BLAS stores matrices column by column, PyTorch row by row. A row-major matrix read column by column is its transpose, so
 PyTorch asks BLAS for ``C^T = B^T A^T``: the operands change places, and M and N with them. Everything here follows from

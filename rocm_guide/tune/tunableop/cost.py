@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How long a tuning takes, from what TunableOp does with each candidate."""
+"""The time that a tuning takes, from what TunableOp does with each candidate."""
 
 from __future__ import annotations
 

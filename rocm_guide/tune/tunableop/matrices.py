@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What decides how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and release."""
+"""Facts that decide how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and release."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which lane of a wave touched which address: the step from "this kernel faulted" to "this index was wrong".
+"""The addresses that each lane of a wave touched: the step from "this kernel faulted" to "this index was wrong".
 
 A memory instruction names registers, the report holds their values; together they give the address of every lane.
 """

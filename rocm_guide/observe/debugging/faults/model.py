@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a fault report consists of: waves, their registers, the code around their program counters."""
+"""The parts of a fault report: waves, their registers, the code around their program counters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the hardware counters of an AMD Instinct GPU mean, and where a kernel lies under the roofline.
+"""The meaning of an AMD Instinct GPU's hardware counters, and where a kernel lies under the roofline.
 
 A counter is a number without a sentence. The table gives the sentence; :func:`place` turns counters into the three
 figures that decide what to try next: FLOPs, bytes of memory traffic, and the share of what the hardware could do.

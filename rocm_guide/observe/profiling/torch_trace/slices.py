@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which part of a transformer a kernel belongs to.
+"""The part of a transformer that a kernel belongs to.
 
 "The GEMMs take 60 %" does not say what to fix; "the MLP GEMMs take 40 %, attention's take 15 %" does. A kernel's name
 alone cannot tell the two apart, so :func:`~rocm_guide.observe.profiling.torch_trace.recording.mark_modules` writes the
