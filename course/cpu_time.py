@@ -29,7 +29,7 @@ class CpuTime:
 
     @property
     def share(self) -> float:
-        """What it got of the processor time that it asked for; 1 where nothing is known."""
+        """Return the part that it got of the processor time that it asked for; 1 where nothing is known."""
         return self.ran / (self.ran + self.waited) if self.ran else 1.0
 
 

@@ -161,7 +161,7 @@ def _short_folder(scratch: Path) -> Path | None:
 
 
 class Pool:
-    """Executes jobs, at most ``jobs`` at a time, and yields their events as they come.
+    """A pool that executes jobs, at most ``jobs`` at a time, and yields their events as they come.
 
     Leaving :meth:`run` early, by an exception or by closing the iterator, kills every process that was started for
     this pool, kernels and their children included, and does not return before they are gone.

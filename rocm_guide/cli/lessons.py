@@ -86,7 +86,7 @@ class Lesson:
 
     @property
     def seconds(self) -> float | None:
-        """How long the stored run took."""
+        """Return how long the stored run took."""
         return self.stamp.get("seconds")
 
     @property

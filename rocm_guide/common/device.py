@@ -55,7 +55,7 @@ class Accelerator:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is a GPU."""
+        """Return whether this is a GPU."""
         return self.kind != "cpu"
 
     def label(self) -> str:
@@ -209,7 +209,7 @@ def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, devi
 
 @dataclass
 class PeakMemory:
-    """Filled in when :func:`peak_memory` ends: the highest use inside the block, and what it is a measure of."""
+    """The highest memory use inside a :func:`peak_memory` block, filled in at its end, and what it is a measure of."""
 
     bytes: int = 0
     what: str = ""

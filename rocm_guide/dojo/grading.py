@@ -34,7 +34,7 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Return whether nothing failed."""
         return not any(c.status == "FAIL" for c in self.checks)
 
     def __str__(self) -> str:

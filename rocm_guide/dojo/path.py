@@ -39,7 +39,7 @@ class Step:
 
     @property
     def task(self) -> str:
-        """What is asked for."""
+        """Return what is asked for."""
         return _find(self.puzzle).task
 
 

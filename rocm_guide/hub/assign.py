@@ -36,7 +36,7 @@ class HubError(GuideError):
 
     @property
     def jupyterhub_message(self) -> str:
-        """What JupyterHub shows on the learner's page in place of "the error message was not provided"."""
+        """Return what JupyterHub shows on the learner's page in place of "the error message was not provided"."""
         return str(self)
 
 

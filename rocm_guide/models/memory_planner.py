@@ -54,7 +54,7 @@ class Fit:
 
     @property
     def peak(self) -> int:
-        """What ``torch.cuda.max_memory_allocated()`` would report."""
+        """Return what ``torch.cuda.max_memory_allocated()`` would report."""
         return sum(self.parts.values())
 
     @property
@@ -64,12 +64,12 @@ class Fit:
 
     @property
     def reserved(self) -> int:
-        """What ``torch.cuda.max_memory_reserved()`` is planned to be: the peak and the allocator's unusable pieces."""
+        """Return what ``torch.cuda.max_memory_reserved()`` will report: the peak, and pieces that nobody can use."""
         return self.peak + self.overhead["fragmentation"]
 
     @property
     def fits(self) -> bool:
-        """Whether the device has it."""
+        """Return whether the device has it."""
         return self.total <= self.budget
 
 

@@ -59,7 +59,7 @@ class Placement:
 
     @property
     def moves(self) -> int:
-        """How often a forward pass goes from one device to another."""
+        """Return how often a forward pass goes from one device to another."""
         devices = [device for _, size, device in self.pieces if size]
         return sum(a != b for a, b in itertools.pairwise(devices))
 

@@ -108,7 +108,7 @@ class Sizes:
 
     @property
     def tied(self) -> bool:
-        """Whether the output layer is the embedding."""
+        """Return whether the output layer is the embedding."""
         return self.output == 0
 
     def over_layers(self, of: Callable[[Layer], float]) -> int:
@@ -155,7 +155,7 @@ class Sizes:
 
     @property
     def quantised(self) -> bool:
-        """Whether the checkpoint stores its matrices in fewer bits."""
+        """Return whether the checkpoint stores its matrices in fewer bits."""
         return self.stored_as != "bf16"
 
     def kv_cache_bytes(self, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:

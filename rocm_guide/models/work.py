@@ -83,5 +83,5 @@ class Workload:
 
     @property
     def wide(self) -> bool:
-        """Whether the weights, and with them the residual stream, are fp32."""
+        """Return whether the weights, and with them the residual stream, are fp32."""
         return self.method == "full" and self.precision == "mixed"

@@ -50,7 +50,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """What a client asks for: the last part of the folder."""
+        """Return what a client asks for: the last part of the folder."""
         return self.folder.name
 
 

@@ -82,7 +82,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return self.service.running
 
     def curl(self) -> str:

@@ -31,12 +31,12 @@ class Imported:
 
     @property
     def inside(self) -> bool:
-        """Whether it comes from the course or the toolkit."""
+        """Return whether it comes from the course or the toolkit."""
         return self.module.partition(".")[0] in (PACKAGE, TOOLKIT)
 
     @property
     def stands_for(self) -> str:
-        """What the bound name means: ``import a.b`` and ``import a.c`` both bind the package ``a``."""
+        """Return what the bound name means: ``import a.b`` and ``import a.c`` both bind the package ``a``."""
         whole = self.module if self.name or self.bound != self.module.split(".")[0] else self.bound
         return f"{whole} {self.name}"
 

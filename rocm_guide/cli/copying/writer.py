@@ -37,7 +37,7 @@ class CopyError(GuideError):
 
 
 class _Closure:
-    """Collects the statements and imports that a helper needs."""
+    """The statements and imports that a helper needs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -86,7 +86,7 @@ class LibraryFolder:
 
     @property
     def fix(self) -> str:
-        """What to type when it is missing."""
+        """Return what to type when it is missing."""
         return (
             "run "
             + "make course, or " * bool(clone_folder())

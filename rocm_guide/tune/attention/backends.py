@@ -43,7 +43,7 @@ class Backend:
 
     @property
     def available(self) -> bool:
-        """Whether it ran on this machine."""
+        """Return whether it ran on this machine."""
         return self.run is not None
 
 

@@ -104,7 +104,7 @@ class Prediction:
 
     @property
     def limit(self) -> str:
-        """Which of the five decides."""
+        """Return which of the five decides."""
         parts = {n: getattr(self, n) for n in ("matrix", "lds", "l1", "turns", "memory")}
         return max(parts, key=lambda n: parts[n])
 

@@ -179,7 +179,7 @@ class GemmInstance:
 
     @cached_property
     def NXdlPerWave64(self) -> int:
-        """What CK uses instead of NXdlPerWave: it follows from the other parameters; 0 where there is none.
+        """Return what CK uses instead of NXdlPerWave: it follows from the other parameters; 0 where there is none.
 
         Source: CK, device/device_base.hpp, GetNXdlPerWave2.
         """
@@ -209,7 +209,7 @@ class GemmInstance:
 
     @property
     def k_lanes(self) -> int:
-        """How many lanes share the depth of one matrix instruction (CK's K0PerXdlops)."""
+        """Return how many lanes share the depth of one matrix instruction (CK's K0PerXdlops)."""
         return self.mfma.k // self.mfma.k_per_blk if self.mfma else 1
 
     @property
@@ -242,7 +242,7 @@ class GemmInstance:
 
     @property
     def shuffles(self) -> int:
-        """How many such slices a tile has."""
+        """Return how many such slices a tile has."""
         rows, columns = self.shuffle_slice
         return self.MPerBlock * self.NPerBlock // (rows * columns)
 

@@ -96,7 +96,7 @@ class Gemm:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What PyTorch looks a product up by: operator and parameters."""
+        """Return what PyTorch looks a product up by: operator and parameters."""
         return self.op, self.params
 
     @property

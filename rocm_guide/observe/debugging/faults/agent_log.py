@@ -40,7 +40,7 @@ def _hex(text: str, line: int, name: str) -> int:
 
 
 class _Reader:
-    """Goes over the lines once; ``part`` says which table the current line can belong to."""
+    """A reader that goes over the lines once; ``part`` says which table the current line can belong to."""
 
     def __init__(self, name: str) -> None:
         self.name, self.report, self.part = name, AgentReport(), ""

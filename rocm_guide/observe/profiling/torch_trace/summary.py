@@ -73,7 +73,7 @@ class TraceSummary:
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the device mostly waits for the CPU: idle for a quarter of the span or more, mostly unasked."""
+        """Return whether the device mostly waits for the CPU: idle a quarter of the span or more, mostly unasked."""
         return self.device == "gpu" and self.idle_share >= 0.25 and self.launch_idle_us > self.idle_us / 2
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Change:
 
     @property
     def saved_us(self) -> float:
-        """How much less B takes; negative when it takes more."""
+        """Return how much less B takes; negative when it takes more."""
         return self.a_us - self.b_us
 
 
