@@ -62,11 +62,11 @@ def introduced_in(helper: str, folder: Path | None = None) -> str:
     ...     [introduced_in(helper, Path(course)) for helper in helpers]
     ['17 (tunableop)', '']
     """
-    ways = set(_ways(helper))
+    import_names = set(_import_names(helper))
     word = helper.rpartition(".")[2].encode()
     for path in sorted((folder or notebooks_folder()).glob("[0-9]*.ipynb")):
         match = _NUMBER.fullmatch(path.name)
-        if match and word in path.read_bytes() and not ways.isdisjoint(_imported(path)):
+        if match and word in path.read_bytes() and not import_names.isdisjoint(_imported(path)):
             return f"{match[1]} ({match[2]})"
     return ""
 
@@ -75,10 +75,10 @@ def notebook_of(helper: str, found: dict[str, str]) -> str:
     """Return the notebook among ``found`` (of :func:`introductions`) that introduces ``helper``;
     empty if there is none.
     """
-    return min((found[way] for way in _ways(helper) if way in found), default="")
+    return min((found[n] for n in _import_names(helper) if n in found), default="")
 
 
-def _ways(helper: str) -> Iterator[str]:
+def _import_names(helper: str) -> Iterator[str]:
     """Yield the names under which ``helper`` can be imported: from its module, or from the face of a room around it."""
     *rooms, name = helper.removeprefix(_PACKAGE).split(".")
     return (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
