@@ -36,12 +36,12 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
             return False
 
     again = {"checkpointing": True}
-    ways: list[tuple[str, dict[str, Any]]] = [("", {})]
+    changes: list[tuple[str, dict[str, Any]]] = [("", {})]
     if training and not work.checkpointing:
-        ways.append((" --checkpointing", again))
-    options = [text.strip() for text, change in ways if change and fits(**change)]
+        changes.append((" --checkpointing", again))
+    options = [text.strip() for text, change in changes if change and fits(**change)]
     if not options and training and plan.count > 1 and not plan.fsdp:
-        options = [f"--fsdp{text}" for text, change in ways if fits(fsdp=True, **change)][:1]
+        options = [f"--fsdp{text}" for text, change in changes if fits(fsdp=True, **change)][:1]
     for method in ("lora", "qlora") if training else ():
         adapter: dict[str, Any] = {
             "method": method,
@@ -49,11 +49,11 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
             "adapter_fp32": method == "lora",
             "targets": (),
         }
-        texts = [f"--method {method}{text}" for text, change in ways if fits(**adapter, **change)]
+        texts = [f"--method {method}{text}" for text, change in changes if fits(**adapter, **change)]
         options += texts[:1] if method != work.method else []
     shards = " --fsdp" if training else ""
     for count in [c for c in _COUNTS if c > plan.count] if not _here(options) else ():
-        found = [text for text, change in ways if fits(count=count, fsdp=bool(shards), **change)]
+        found = [text for text, change in changes if fits(count=count, fsdp=bool(shards), **change)]
         if found:
             options.append(f"--count {count}{shards}{found[0]}")
             break
