@@ -149,7 +149,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
             continue
         ended = row["outcome"] == "ran"
         peak = row["peak"] if ended else plan.peak
-        (ran if ended else failed)[name] = room = 100 * (could / peak - 1)
+        (ran if ended else failed)[name] = margin = 100 * (could / peak - 1)
         held = f"{100 * (row['reserved'] / peak - 1):.1f} %" if ended else "all of it"
         most = plan.largest_batch
         there = "none"
@@ -158,7 +158,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
             best = fit(fields_of_case(case), replace(plan.work, batch=most), **same)
             there = f"{100 * (could / best.peak - 1):.1f} %, {'this case' if most == case['batch'] else 'not run'}"
         lines.append(
-            f"| {name} | {case['batch']} | {row['outcome']} | {peak / 1e9:.2f} | {could / 1e9:.2f} | {room:.1f} % | {held} | {most} | {there} |"
+            f"| {name} | {case['batch']} | {row['outcome']} | {peak / 1e9:.2f} | {could / 1e9:.2f} | {margin:.1f} % | {held} | {most} | {there} |"
         )
     if not (ran and failed):
         return ["No two cases, one that ran and one that did not, came within 10 % of the memory of their GPU."]

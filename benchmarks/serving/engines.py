@@ -122,7 +122,7 @@ def levels(server: Server, users: list[int], given: argparse.Namespace, client: 
         keep(results)
 
 
-def room(server: Server, config: dict[str, Any], options: tuple[str, ...], longest: int) -> dict[str, Any]:
+def cache_sizes(server: Server, config: dict[str, Any], options: tuple[str, ...], longest: int) -> dict[str, Any]:
     """Return the tokens that vLLM says its cache holds, and what size_server computes from the configuration alone."""
     if "--quantization" in options:  # made while loading: the checkpoint's own configuration knows nothing of it
         config = config | {"quantization_config": {"quant_method": options[options.index("--quantization") + 1]}}
@@ -205,7 +205,7 @@ def main() -> int:
                     for client in clients:
                         levels(server, users, given, client, partial(keep, name, row, client))
                     if engine == "vllm":
-                        row["room"] = room(server, config, tuple(options), longest)
+                        row["room"] = cache_sizes(server, config, tuple(options), longest)
                         say(str(row["room"]))
             except Exception as error:  # noqa: BLE001 - a row that fails is a result; the others are wanted
                 row["error"] = str(error)[-1500:]

@@ -48,8 +48,8 @@ def check_fits(models: Iterable[str], memory_gib: float | None = None) -> bool:
     for name, size in WEIGHTS_GB.items():
         fits = size <= 0.75 * memory
         if fits and name not in given:
-            room = f"{memory:.0f} GB ({gib:g} GiB)"
-            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {room}")
+            total = f"{memory:.0f} GB ({gib:g} GiB)"
+            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {total}")
         if not fits and name in given:
             return say(False, f"{name} is too much: 2 bytes for each parameter make {size:.0f} GB")
     fit = [name for name, size in WEIGHTS_GB.items() if size <= 0.75 * memory]

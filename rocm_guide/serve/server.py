@@ -172,8 +172,8 @@ def server_command(
         if found.base:
             called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
             called.append(f"{name}={found.folder}")
-        room = [] if share is None else ["--gpu-memory-utilization", str(share)]
-        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *room, *options]
+        memory = [] if share is None else ["--gpu-memory-utilization", str(share)]
+        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *memory, *options]
     cache: list[str] = []
     if cache_tokens is None and device == "cpu":
         cache_tokens = 4096
