@@ -133,8 +133,8 @@ def copy_bandwidth(nbytes: int = 1 << 30) -> float:
     n = max(nbytes // 4, 1024)
     copies = copies_past_cache(4 * n)
     x, y = (torch.zeros((copies, n), dtype=torch.float32, device="cuda") for _ in range(2))
-    ways = (lambda i: lambda: y[i].copy_(x[i]), lambda i: lambda: stream("copy", y[i], x[i]))
-    return max(time_graph(way, 4 * n).gb_s(8 * n) for way in ways)
+    contenders = (lambda i: lambda: y[i].copy_(x[i]), lambda i: lambda: stream("copy", y[i], x[i]))
+    return max(time_graph(make, 4 * n).gb_s(8 * n) for make in contenders)
 
 
 def matmul_ceiling(dtype: torch.dtype = torch.bfloat16, n: int = 8192) -> float:

@@ -23,8 +23,8 @@ def kept_streams(sizes: Sizes, work: Workload) -> int:
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of
     >>> sizes = sizes_of(SHAPES["llama-2-7b"])
-    >>> ways = [{}, {"offloading": True}, {"tiles": 4}, {"tiles": 4, "offloading": True}]
-    >>> [kept_streams(sizes, Workload("lora", checkpointing=True, **way)) for way in ways]
+    >>> changes = [{}, {"offloading": True}, {"tiles": 4}, {"tiles": 4, "offloading": True}]
+    >>> [kept_streams(sizes, Workload("lora", checkpointing=True, **c)) for c in changes]
     [32, 5, 64, 5]
     """
     streams = sizes.layers * (2 if work.tiles else 1)
