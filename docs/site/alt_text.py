@@ -165,7 +165,9 @@ def _of_call(call: ast.Call, name: str, strings: dict[str, str], imports: dict[s
     if name in _KINDS or name == "set":
         one.axes += [given[a] for a in _AXES if given.get(a)]
     if name in imports and not one.titles and re.match(r"(draw|plot|show)_", name):
-        one.titles.append(_first_sentence(imports[name]))
+        # "Draw one wave: ..." says of the picture: "One wave: ...".
+        said = _first_sentence(imports[name])
+        one.titles.append(re.sub("^(?:Draw|Plot|Show) (.)", lambda m: m[1].upper(), said))
     one.titles = [t for t in one.titles if t.strip("… ")]
     return one
 
