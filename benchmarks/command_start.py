@@ -54,9 +54,6 @@ COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "fit": (["fit", "llama-3-8b"], 0.4),
     "doctor": (["doctor"], 1.0),
     "tunable check": (["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv")], None),
-    "inspect, Python": (["inspect", "kernel.py"], 2.0),
-    "inspect, assembly": (["inspect", "kernel.s"], 0.5),
-    "kernels table, cached": (["kernels", "table"], 10.0),
 }
 # What no command can do without, measured in the same run: a busy machine or a slow disk shows here first.
 FLOORS = {
@@ -102,7 +99,7 @@ def main() -> None:
         print(f"{'command':<24}{'CPU s':>8}{'spread':>8}{'aim':>8}")
         names = given.names or list(COMMANDS)
         # The longest of the floors is that of the one command which imports torch.
-        floors = [name for name in FLOORS if "torch" not in name or "inspect, Python" in names]
+        floors = [name for name in FLOORS if "torch" not in name]
         for name in [*floors, *names]:
             words, aim = COMMANDS.get(name, ([], None))
             line = ["-m", "rocm_guide.cli.main", *words] if words else ["-c", FLOORS[name]]

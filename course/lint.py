@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The rules of a notebook, checked without running it: `python -m course.lint notebooks/*.ipynb`.
 
-The same check serves pre-commit, the tests and `rocm-guide store`. An error fails; a warning asks the author to look.
+The same check serves pre-commit, the tests and `python -m course store`. An error fails; a warning asks the author to
+look.
 """
 
 from __future__ import annotations
@@ -191,9 +192,9 @@ def _outputs(nb: dict[str, Any]) -> Found:
             continue
         count += 1
         if cell.get("execution_count") != count:
-            yield "error", i, "not executed in order; run: rocm-guide store"
+            yield "error", i, "not executed in order; run: python -m course store"
         if "solution" in _tags(cell) and not cell["metadata"].get("jupyter", {}).get("source_hidden"):
-            yield "error", i, "a solution that is not collapsed; run: rocm-guide store"
+            yield "error", i, "a solution that is not collapsed; run: python -m course store"
         for output in cell.get("outputs", []):
             if output["output_type"] == "error":
                 yield "error", i, f"a stored exception ({output.get('ename')})"
@@ -207,9 +208,9 @@ def _outputs(nb: dict[str, Any]) -> Found:
 def _stamp(nb: dict[str, Any]) -> Found:
     stamp = nb.get("metadata", {}).get("rocm_guide", {})
     if not stamp:
-        yield "error", 0, "was never stored; run: rocm-guide store"
+        yield "error", 0, "was never stored; run: python -m course store"
     elif stamp.get("source") != source_hash(nb):
-        yield "error", 0, "its outputs are stale; run: rocm-guide store"
+        yield "error", 0, "its outputs are stale; run: python -m course store"
 
 
 def lint_notebook(path: Path) -> list[Finding]:

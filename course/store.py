@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide store`: execute notebooks cleanly on the CPU and keep their outputs in the repository, stamped.
+"""`python -m course store`: execute notebooks cleanly on the CPU and keep their outputs in the repository, stamped.
 
 What is kept must be the same for everybody: no time stamps, no machine paths, no progress bars, no memory addresses.
 A warning is not cleaned away but refused, because a reader would meet it too.

@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GuideError as e:
         print(e, file=sys.stderr)
         return 2
-    print(f"{len(changed)} files changed; rocm-guide store executes the notebooks again")
+    print(f"{len(changed)} files changed; python -m course store executes the notebooks again")
     return 0
 
 

@@ -55,7 +55,7 @@ def test_a_script_that_profiles_itself_is_refused_in_one_line(tmp_path):
     script.write_text(
         "import torch\nwith torch.profiler.profile():\n    torch.ones(8, 8) @ torch.ones(8, 8)\nprint('went on')\n"
     )
-    command = [sys.executable, "-m", "rocm_guide.cli.main", "profile", "--out", str(out), str(script)]
+    command = [sys.executable, "-m", "rocm_guide.cli.main", "trace", "record", "--out", str(out), str(script)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "went on" not in done.stdout
     assert done.stderr.count("\n") == 1 and "starts a torch profiler itself" in done.stderr and not out.exists()
@@ -75,7 +75,7 @@ def test_profile_runs_a_module_as_python_does(tmp_path):
 
     clone = Path(host.__file__).parents[1]
     env = dict(os.environ, PYTHONPATH=f"{clone}:{clone}/cdna")
-    command = [sys.executable, "-c", code, "profile", "-o", "t.json", "-m", "pack.train", "--steps", "3"]
+    command = [sys.executable, "-c", code, "trace", "record", "-o", "t.json", "-m", "pack.train", "--steps", "3"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert "pack ['--steps', '3']" in done.stdout and "aten::mm" in done.stdout

@@ -327,7 +327,6 @@ def test_markup_in_a_title_is_text(make_notebook):
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 READERS = (
-    ["inspect"],
     ["faults", "log"],
     ["faults", "read"],
     ["trace", "summary"],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.site.library_pages import library_pages
+from rocm_guide.cli.lessons import PARTS
 
 __all__ = ["write_sources"]
 
@@ -76,7 +77,7 @@ def _start_page(readme: str, notebooks: list[Path], pages: list[str]) -> str:
 
     text = re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
     lists = (
-        ("Notebooks", [f"notebooks/{p.stem}" for p in notebooks]),
+        *((title, [f"notebooks/{p.stem}" for p in notebooks if p.name[0] == part]) for part, title in PARTS.items()),
         ("Help", [d.removesuffix(".md") for d in _DOCUMENTS]),
         ("Library", ["library/index"] if "index.rst" in pages else [f"library/{Path(p).stem}" for p in pages]),
     )

@@ -7,20 +7,18 @@ In reading order:
 - ``doctor``: `rocm-guide doctor`: is this machine ready for the course?
 - ``examples``: The examples at the end of every `--help`: command path -> (command line, what it is for).
 - ``faults``: `rocm-guide faults read | log | code | env`: from a crash to the instruction.
-- ``hub``: `rocm-guide hub`: is this machine ready for a class, and for how many learners?
-- ``kernels``: `rocm-guide kernels table`: what every kernel of the course takes on MI300X, compiled here.
 - ``launch``: `rocm-guide launch`: files that start one training run on several machines.
 - ``main``: The command `rocm-guide`: finds its commands by name, and turns a GuideError into one line and exit code
   2.
 - ``options``: Options that several commands share: checked before any work is done, and completed by the shell at no
   cost.
-- ``output``: Where the text that a command makes goes.
-- ``plain_values``: Words of the command line that are plainly what their option wants, read without typer's general
-  machinery.
-- ``profile``: `rocm-guide profile SCRIPT` records a trace; `rocm-guide trace summary | compare | kernels | counters`
-  read one.
-- ``system``: `rocm-guide system check | set | reset`: what the guide's env_check.sh set out to do.
+- ``notebooks``, ``lessons``, ``introductions``: `rocm-guide list` and `lab`: which notebooks there are, and which
+  helper each introduces.
+- ``system``: `rocm-guide system check | set | reset | class`: settings of an MI300X machine, and whether it can take a
+  class.
+- ``trace``: `rocm-guide trace record | summary | compare | kernels | counters`: profile a script, read what a profiler
+  wrote.
 
-Commands of several files have folders: ``course`` (`list`, `run`, `lab`, `store`), ``fit``, ``inspect``, ``measure``,
-``serving`` (`serve`, `bench`, `passport`), ``step`` and ``tunable``.
+Commands of several files have folders: ``copying``, ``fit``, ``measure``, ``serving`` (`serve`, `bench`, `passport`)
+and ``tunable``. `rocm-guide run` is in ``course`` beside this package.
 """

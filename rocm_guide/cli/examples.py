@@ -14,14 +14,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide run --resume", "only what is missing, failed or stale"),
     ],
     "lab": [("rocm-guide lab", "open the course"), ("rocm-guide lab -- --no-browser --port 9000", "on a server")],
-    "store": [("rocm-guide store 01", "execute notebook 01 and keep its outputs")],
     "doctor": [("rocm-guide doctor", "each finding with its fix"), ("rocm-guide doctor --json", "for a program")],
-    "hub": [
-        ("rocm-guide hub", "GPUs, groups, homes, memory, disk, and how many learners fit"),
-        ("rocm-guide hub --running 4 --homes /srv/homes", "learners with larger models, on another disk"),
-        ("rocm-guide hub --modes", "SPX, DPX, QPX, CPX and NPS of an MI300X"),
-        ("rocm-guide hub --json", "for a program"),
-    ],
     "copy": [
         ("rocm-guide copy finetune.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
         ("rocm-guide copy --list", "all names"),
@@ -73,11 +66,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide ck source int8_small 128x4096x4096", "C++ for gfx942"),
         ("rocm-guide ck source int8_small 128x4096x4096 --torch-extension --out gemm.cpp", "a torch operator"),
     ],
-    "kernels": [("rocm-guide kernels table softmax", "one module")],
-    "kernels table": [
-        ("rocm-guide kernels table softmax gemm", "two modules"),
-        ("rocm-guide kernels table --check", "compare everything with the committed table"),
-    ],
     "tunable": [("rocm-guide tunable plan random:llama-3-8b --batch 8", "what to tune")],
     "tunable plan": [
         ("rocm-guide tunable plan random:llama-3-70b --batch 8 --prompt 1:256 --out untuned.csv", "a file to tune"),
@@ -94,11 +82,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide tunable compare before.csv after.csv --model random:llama-2-7b", "weighted by calls")
     ],
     "tunable tune": [("rocm-guide tunable tune untuned.csv results.csv --gpus 8", "on eight GPUs")],
-    "profile": [
-        ("rocm-guide profile --out step.json.gz train.py --steps 3", "a script and its arguments"),
-        ("rocm-guide profile -m package.train --steps 3", "a module"),
-    ],
     "trace": [("rocm-guide trace summary trace.json.gz", "where the time went")],
+    "trace record": [
+        ("rocm-guide trace record --out step.json.gz train.py --steps 3", "a script and its arguments"),
+        ("rocm-guide trace record -m package.train --steps 3", "a module"),
+    ],
     "trace summary": [
         ("rocm-guide trace summary trace.json.gz --top 20", "slices, kernels, idle gaps"),
         ("rocm-guide trace summary trace.json.gz --json", "for a program"),
@@ -119,5 +107,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "system": [("rocm-guide system check", "needs no root")],
     "system check": [("rocm-guide system check --json", "for a program")],
     "system set": [("rocm-guide system set --clock 2100 --dry-run", "what would be done")],
+    "system class": [
+        ("rocm-guide system class", "GPUs, groups, homes, memory, disk, and how many learners fit"),
+        ("rocm-guide system class --running 4 --homes /srv/homes", "learners with larger models, on another disk"),
+        ("rocm-guide system class --modes", "SPX, DPX, QPX, CPX and NPS of an MI300X"),
+    ],
     "system reset": [("rocm-guide system reset", "put back what set has saved")],
 }

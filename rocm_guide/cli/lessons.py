@@ -2,8 +2,8 @@
 """The catalogue of notebooks: which there are, what they say about themselves, and whether their outputs are fresh.
 
 A notebook describes itself. Its file name gives number and topic, its first cell the title and the document sections
-it covers, and its stored stamp (``metadata.rocm_guide``, written by ``rocm-guide store``) the time and memory of the
-run whose outputs it carries. Nothing is kept in a second place.
+it covers, and its stored stamp (``metadata.rocm_guide``, written by ``python -m course store``) the time and memory of
+the run whose outputs it carries. Nothing is kept in a second place.
 """
 
 from __future__ import annotations

@@ -21,30 +21,42 @@ from rocm_guide.common.base import GuideError
 
 __all__ = ["COMMANDS", "NEEDS", "PLACES", "app", "examples", "main"]
 
-# name -> (module in this folder, what it does)
-COMMANDS = {
-    "list": ("notebooks", "The notebooks, with measured time and memory."),
-    "run": ("course.command", "Execute notebooks and write them with a report."),
-    "lab": ("notebooks", "Open the notebooks in JupyterLab."),
-    "store": ("course.command", "Re-execute notebooks and keep their outputs in the repository."),
-    "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
-    "copy": ("copy", "Print one helper as a file that works on its own."),
-    "fit": ("fit.command", "Will this model fit on these GPUs?"),
-    "passport": ("serving.passport", "What a model of yours learnt, its size and its speed."),
-    "serve": ("serving.serve", "A server for a saved model, until Ctrl-C."),
-    "bench": ("serving.bench", "What users of a server get, at several loads."),
-    "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
-    "inspect": ("cdna.cli.inspect.command", "What a Triton kernel becomes on MI300X, without one."),
-    "step": ("cdna.cli.step.command", "Step through a wave of a kernel's MI300X code, without one."),
-    "ck": ("ck", "Composable Kernel: search, check and write instances."),
-    "kernels": ("kernels", "Triton kernels of the course, compiled for MI300X."),
-    "measure": ("measure.command", "Time the course's kernels on this GPU; predicted against measured."),
-    "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
-    "profile": ("profile", "Profile a script, on any machine."),
-    "trace": ("profile", "Read a profiler trace."),
-    "faults": ("faults", "Read GPU fault reports and debug-agent logs."),
-    "hub": ("hub", "Is this machine ready for a class, and for how many learners?"),
-    "system": ("system", "System settings of an MI300X machine: check, set, reset."),
+# name -> (module in this folder, what it does), by the parts that the help shows
+GROUPS = {
+    "The course": {
+        "list": ("notebooks", "The notebooks by parts, with measured time and memory."),
+        "run": ("course.command", "Execute notebooks and write them with a report."),
+        "lab": ("notebooks", "Open the notebooks in JupyterLab."),
+        "copy": ("copy", "Print one helper as a file that works on its own."),
+    },
+    "Models": {
+        "fit": ("fit.command", "Will this model fit on these GPUs?"),
+        "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
+        "passport": ("serving.passport", "What a model of yours learnt, its size and its speed."),
+        "serve": ("serving.serve", "A server for a saved model, until Ctrl-C."),
+        "bench": ("serving.bench", "What users of a server get, at several loads."),
+        "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
+    },
+    "Kernels, traces and faults": {
+        "ck": ("ck", "Composable Kernel: search, check and write instances."),
+        "measure": ("measure.command", "Time the course's kernels on this GPU; predicted against measured."),
+        "trace": ("trace", "Profile a script; read what a profiler wrote."),
+        "faults": ("faults", "Read GPU fault reports and debug-agent logs."),
+    },
+    "The machine": {
+        "doctor": ("doctor", "Check this machine, with a fix for what is wrong."),
+        "system": ("system", "System settings of an MI300X machine: check, set, reset; ready for a class?"),
+    },
+}
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+# Commands that are called otherwise since 2026-11-27.
+FORMER = {
+    "inspect": "cdna inspect",
+    "step": "cdna step",
+    "kernels": "python -m course table",
+    "profile": "rocm-guide trace record",
+    "hub": "rocm-guide system class",
+    "store": "python -m course store",
 }
 
 # What a command needs beside the bare package: if one of them is missing, the others are looked for in the same breath.
@@ -52,23 +64,20 @@ NEEDS = {
     "fit": ("torch", "transformers"),
     "serve": ("httpx", "transformers"),
     "bench": ("httpx",),
-    "inspect": ("triton",),
-    "step": ("numpy", "triton"),
     "ck": ("numpy",),
-    "kernels": ("torch", "triton"),
     "measure": ("matplotlib", "torch", "triton"),
     "tunable": ("torch", "transformers"),
-    "profile": ("torch",),
+    "trace": ("torch",),
 }
 
 _COMPLETE = "_ROCM_GUIDE_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
-# The same with the whole names of the modules; some are the toolkit's, and those of course/ are in a clone only.
+# The same with the whole names of the modules; those of course/ are in a clone only.
 _CLONE = importlib.util.find_spec("course") is not None
 PLACES: Commands = {
-    name: (module if module.startswith(("cdna.", "course.")) else f"rocm_guide.cli.{module}", words)
+    name: (module if module.startswith("course.") else f"rocm_guide.cli.{module}", words)
     for name, (module, words) in COMMANDS.items()
     if _CLONE or not module.startswith("course.")
 }
@@ -76,14 +85,13 @@ PLACES: Commands = {
 
 def examples() -> Examples:
     """Return the examples of every command's help."""
-    from cdna.cli.main import EXAMPLES as OF_CDNA
     from rocm_guide.cli.examples import EXAMPLES
 
-    return {**EXAMPLES, **OF_CDNA}
+    return EXAMPLES
 
 
 app = typer.Typer(
-    cls=lazy_group(PLACES, examples),
+    cls=lazy_group(PLACES, examples, {name: title for title, group in GROUPS.items() for name in group}),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -125,6 +133,11 @@ def _completion(shell: str, *, install: bool) -> None:
         typer.echo(completion.get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=shell))
 
 
+def _refused(line: str) -> int:
+    print(line, file=sys.stderr)
+    return 2
+
+
 def main() -> None:
     """Run `rocm-guide`: its entry point."""
     if _COMPLETE in os.environ:
@@ -135,9 +148,11 @@ def main() -> None:
 
     called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
 
+    first = next((w for w in sys.argv[1:] if not w.startswith("-")), "")
+    if first in FORMER:
+        sys.exit(_refused(f"rocm-guide {first}: is called {FORMER[first]} now"))
     if called in COMMANDS and called not in PLACES:
-        print(f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_refused(f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb"))
     run_program(app, "rocm-guide", lambda error: missing_library(error, NEEDS.get(called, ())))
 
 

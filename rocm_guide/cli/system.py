@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide system check | set | reset`: what the guide's env_check.sh set out to do."""
+"""`rocm-guide system check | set | reset | class`: settings of an MI300X machine, and whether it can take a class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="System settings of an MI300X machine: check, set, reset."
+    no_args_is_help=True,
+    add_completion=False,
+    help="System settings of an MI300X machine; is it ready for a class?",
 )
 
 _STATE = typer.Option(
@@ -121,3 +123,48 @@ def _show(outcomes: Sequence[Outcome], as_json: bool, nothing: str) -> None:
         if not outcomes:
             say(nothing)
     raise typer.Exit(1 if any(o.result in ("failed", "changed since") for o in outcomes) else 0)
+
+
+@app.command("class")
+def class_(
+    as_json: JSON = False,
+    running: Annotated[
+        float, typer.Option(help="GiB of memory for a learner who computes.", callback=between(0.01, 10_000))
+    ] = 0.9,
+    idle: Annotated[
+        float, typer.Option(help="GiB of memory for a learner who reads.", callback=between(0.01, 10_000))
+    ] = 0.2,
+    homes: Annotated[Path, typer.Option(help="Folder of the learners' homes.")] = Path("/home"),
+    modes: Annotated[bool, typer.Option("--modes", help="Only explain the modes of an MI300X.")] = False,
+    root: Annotated[
+        Path, typer.Option(help="Folder that holds proc, sys and dev, for trying it out.", callback=existing_folder)
+    ] = Path("/"),
+) -> None:
+    """Check a class's machine: GPUs and partitions, groups, homes, versions, memory, disk; how many learners fit.
+
+    Exit code 1 if anything is [FAIL], else 0.
+    """
+    from rocm_guide.common.installation import clone_folder
+    from rocm_guide.hub.capacity import check_hub, hub_as_dict, hub_libraries
+    from rocm_guide.hub.partitions import partition_table
+    from rocm_guide.observe.system.machine import Machine
+
+    if modes:
+        table = partition_table()
+        if as_json:
+            keys = ("mode", "devices", "compute_units", "gib")
+            typer.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in table], indent=1))
+            return
+        for mode, count, units, gib in table:
+            say(f"{mode}: eight MI300X are {count} devices of {units} compute units with {gib:g} GiB each")
+        say("NPS1: the devices of a GPU share its memory. NPS4 with CPX: two devices share a quarter of it.")
+        return
+    rows, fit, found = check_hub(
+        Machine(root), homes=homes, libraries=hub_libraries(clone_folder()), running=running, idle=idle
+    )
+    if as_json:
+        typer.echo(json.dumps(hub_as_dict(rows, fit, found), indent=1))
+    else:
+        for row in rows:
+            say(str(row))
+    raise typer.Exit(1 if any(r.status == "FAIL" for r in rows) else 0)

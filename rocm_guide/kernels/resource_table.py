@@ -2,7 +2,7 @@
 """The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one line per launch.
 
 The table is committed (``rocm_guide/data/gfx942_kernels.tsv``). A change to a kernel, a configuration or the compiler
-shows up as a difference. ``rocm-guide kernels table`` prints it, ``--check`` compares.
+shows up as a difference. ``python -m course table`` prints it, ``--check`` compares.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
         text = resources.files("rocm_guide").joinpath("data/gfx942_kernels.tsv").read_text() if path is None else ""
         head, names, *lines = (text or source.read_text()).splitlines()
     except (OSError, ValueError) as e:
-        raise TableError(f"{source}: cannot be read ({e}); write it with rocm-guide kernels table --write") from e
+        raise TableError(f"{source}: cannot be read ({e}); write it with python -m course table --write") from e
     if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
-        raise TableError(f"{source}: not a table of kernels; write it with rocm-guide kernels table --write")
+        raise TableError(f"{source}: not a table of kernels; write it with python -m course table --write")
     rows = []
     kinds = [str(f.type) for f in fields(KernelRow)]
     for number, line in enumerate(lines, 3):

@@ -13,7 +13,7 @@ import typer
 import rocm_guide
 from cdna.cli.options import between, out_file, out_folder
 from course.command import prepare, resume_line
-from rocm_guide.cli.main import COMMANDS
+from rocm_guide.cli.main import COMMANDS, FORMER, main
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
@@ -35,9 +35,9 @@ BAD = [
     ("store 77", "notebook 77"),
     ("store 01 --jobs 0", "0: give a number"),
     ("lab --notebooks nowhere", "nowhere"),
-    ("hub --running 0", "0.0: give a number"),
-    ("hub --running 1 --idle 2", "idle=2"),
-    ("hub --root nosuch", "no such folder"),
+    ("system class --running 0", "0.0: give a number"),
+    ("system class --running 1 --idle 2", "idle=2"),
+    ("system class --root nosuch", "no such folder"),
     ("doctor --timeout 0", "0.0: give a number"),
     ("doctor --timeout nan", "nan: give a number"),
     ("copy", "no helper named"),
@@ -91,8 +91,8 @@ BAD = [
     ("inspect kernel.py --arg x=fp32[4] --arg y=fp32[4] --lds 64", "--lds 64"),
     ("inspect file.txt --lds -5", "-5: give a number"),
     ("inspect file.txt --arg n=4 --stages 2", "--arg, --stages: for a .py file"),
-    ("kernels table nosuch", "nosuch"),
-    ("kernels table softmax --jobs 0", "0: give a number"),
+    ("table nosuch", "nosuch"),
+    ("table softmax --jobs 0", "0: give a number"),
     ("tunable plan random:llama-2-7b --dtype int8", "'int8'"),
     ("tunable plan llama-2-7b --batch 0", "0: give a number"),
     ("tunable plan llama-2-7b --batch 99999999999999", "99,999,999,999,999: give a number"),
@@ -117,11 +117,11 @@ BAD = [
     ("tunable tune nowhere.csv out.csv", "nowhere.csv"),
     (f"tunable tune {RESULTS} folder", "folder is a folder"),
     (f"tunable tune {RESULTS} out.csv --gpus 0", "0: give a number"),
-    ("profile nowhere.py", "nowhere.py"),
-    ("profile -m no.such.module", "no.such.module"),
-    ("profile --out folder script.py", "folder is a folder"),
-    ("profile --out '' script.py", "no file named"),
-    ("profile --frobnicate script.py", "--frobnicate"),
+    ("trace record nowhere.py", "nowhere.py"),
+    ("trace record -m no.such.module", "no.such.module"),
+    ("trace record --out folder script.py", "folder is a folder"),
+    ("trace record --out '' script.py", "no file named"),
+    ("trace record --frobnicate script.py", "--frobnicate"),
     ("trace summary nowhere.json", "nowhere.json"),
     (f"trace summary {TRACE} --top 0", "0: give a number"),
     (f"trace compare {TRACE} {TRACE} --by colour", "'colour'"),
@@ -205,10 +205,13 @@ def example():
 # All in one process: starting one for each takes a minute.
 RUN = """
 import contextlib, io, json, shlex, sys
-from rocm_guide.cli.main import main
+from cdna.cli.main import main as cdna
+from course.__main__ import main as course
+from rocm_guide.cli.main import main as guide
 found = []
 for words in json.loads(sys.stdin.read()):
     sys.argv = ["rocm-guide", *shlex.split(words)]
+    main = {"inspect": cdna, "step": cdna, "store": course, "table": course}.get(sys.argv[1], guide)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -254,7 +257,15 @@ def test_nothing_was_written(refusals):
 
 
 def test_every_command_has_a_bad_option_in_the_table():
-    assert {b[0].split()[0] for b in BAD} == set(COMMANDS)
+    assert {b[0].split()[0] for b in BAD} == {*COMMANDS, "inspect", "step", "store", "table"}
+
+
+@pytest.mark.parametrize("old", FORMER)
+def test_a_former_command_says_the_new_one(old, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["rocm-guide", old, "--help"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2 and capsys.readouterr().err == f"rocm-guide {old}: is called {FORMER[old]} now\n"
 
 
 def test_a_number_or_path_in_order_goes_through(tmp_path):

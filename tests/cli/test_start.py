@@ -36,7 +36,7 @@ LIGHT = [
     "trace counters",
     "system check",
     f"tunable merge {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}",
-    "kernels table nosuch",
+    "system class --modes",
     "fit --help",
     "--show-completion bash",
 ]
@@ -94,7 +94,7 @@ def test_light_commands_import_no_heavy_library():
 
 def test_doctor_and_check_import_no_torch_where_there_is_no_gpu():
     commands = ["doctor", f"tunable check {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}"]
-    without = "from rocm_guide import host\nfrom rocm_guide.observe.doctor import software\n"
+    without = "from rocm_guide.common import host\nfrom rocm_guide.observe.doctor import software\n"
     without += "host.gpu_possible = software.gpu_possible = lambda: False\n"
     for words, code, err, heavy in in_one_process(commands, ROOT, without):
         assert not {"torch", "pydantic", "rich"} & {*heavy} and isinstance(code, int), (words, code, err)
@@ -105,17 +105,14 @@ def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
     untuned = SAMPLES / "tunableop/untuned_torch2.11.csv"
     needing = {
         "fit llama-2-7b": None,
-        "kernels table bandwidth --fresh": "triton",
         "tunable plan random:llama-2-7b": "torch",
         f"tunable explain {untuned} --model random:llama-2-7b": "torch",
-        "profile work.py": "torch",
-        "inspect work.py": "triton",
+        "trace record work.py": "torch",
         "run 01": "papermill",
-        "store 01": "papermill",
         "lab": "jupyterlab",
     }
     folder = f" --notebooks {ROOT / 'notebooks'}"
-    commands = [w + (folder if w.split()[0] in ("run", "store", "lab") else "") for w in needing]
+    commands = [w + (folder if w.split()[0] in ("run", "lab") else "") for w in needing]
     results = in_one_process(commands, tmp_path, BARE)
     for (words, code, err, _), named in zip(results, needing.values(), strict=True):
         if named is None and code in (0, 1):
@@ -168,9 +165,7 @@ def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeyp
         assert "Examples:" in paths[path].epilog
         for line, _ in lines:
             words = shlex.split(line)
-            assert (
-                words[0] == ("cdna" if path in ("inspect", "step") else "rocm-guide") and words[1] == path.split()[0]
-            ), line
+            assert words[:2] == ["rocm-guide", path.split()[0]], line
             # An example of a group shows one of its commands.
             own = next(p for p in sorted(paths, key=len, reverse=True) if words[1:][: len(p.split())] == p.split())
             rest = words[1 + len(own.split()) :]
@@ -233,7 +228,7 @@ def test_an_unknown_shell_is_refused():
         ["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
         ["tunable", "merge", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
         ["tunable", "missing", *2 * [str(SAMPLES / "tunableop/untuned_torch2.11.csv")], "--json"],
-        ["kernels", "table", "bandwidth", "--json"],
+        ["system", "class", "--json"],
         ["system", "check", "--json"],
     ],
     ids=" ".join,
@@ -289,7 +284,7 @@ def test_inspect_json_is_not_mixed_with_what_the_file_prints(tmp_path):
         "def one(x, B: tl.constexpr):\n    tl.store(x + tl.arange(0, B), 1.0)\n\n\n"
         "def example():\n    print('in example')\n    one[(1,)](torch.empty(64), 64)\n"
     )
-    command = [sys.executable, "-m", "rocm_guide.cli.main", "inspect", str(file), "--json"]
+    command = [sys.executable, "-m", "cdna.cli.main", "inspect", str(file), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=ENV, cwd=tmp_path)
     assert json.loads(done.stdout)[0]["name"] == "one", done.stderr[-500:]
     assert "at import" in done.stderr and "in example" in done.stderr

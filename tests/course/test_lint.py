@@ -164,9 +164,9 @@ def test_knobs_without_effect_are_a_warning(tmp_path):
 def test_stale_and_missing_stamps(tmp_path):
     nb = good()
     append(4, " More.")(nb)
-    assert errors(nb, tmp_path, stamp=False) == ["its outputs are stale; run: rocm-guide store"]
+    assert errors(nb, tmp_path, stamp=False) == ["its outputs are stale; run: python -m course store"]
     nb["metadata"].clear()
-    assert errors(nb, tmp_path, stamp=False) == ["was never stored; run: rocm-guide store"]
+    assert errors(nb, tmp_path, stamp=False) == ["was never stored; run: python -m course store"]
 
 
 def test_file_names(tmp_path):

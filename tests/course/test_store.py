@@ -148,7 +148,7 @@ def test_a_notebook_without_a_place_for_the_measurement_is_refused(make_notebook
 def test_the_command_names_what_it_could_not_store(make_notebook):
     path = make_notebook("01_bad", "1 / 0")
     before = path.read_bytes()
-    command = [sys.executable, "-m", "rocm_guide.cli.main", "store", "--notebooks", str(path.parent)]
+    command = [sys.executable, "-m", "course", "store", "--notebooks", str(path.parent)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "01_bad.ipynb, cell 4: ZeroDivisionError" in done.stderr
     assert path.read_bytes() == before and json.loads(before)

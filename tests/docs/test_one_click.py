@@ -49,12 +49,12 @@ def test_links_are_written_once_and_can_be_changed(course):
 
 
 def test_the_rules_of_a_notebook_hold_with_the_cell_for_colab(course):
-    """Its outputs are stale until `rocm-guide store` has run; no other rule minds it."""
+    """Its outputs are stale until `python -m course store` has run; no other rule minds it."""
     path = course / "notebooks" / NAMES[1]
     before = {str(f) for f in lint_notebook(path) if f.level == "error"}
     write_links("someone/course", course)
     new = {str(f) for f in lint_notebook(path) if f.level == "error"} - before
-    assert new and all("rocm-guide store" in f for f in new)
+    assert new and all("python -m course store" in f for f in new)
 
 
 def test_the_cell_for_colab_does_nothing_where_the_course_is(course, tmp_path):

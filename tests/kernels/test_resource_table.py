@@ -12,7 +12,7 @@ import triton
 from typer.testing import CliRunner
 
 from cdna.dry_run.driver import dry_run
-from rocm_guide.cli.main import app
+from course.__main__ import app
 from rocm_guide.kernels.resource_table import (
     TableError,
     compare_rows,
@@ -41,7 +41,7 @@ def test_the_table_is_up_to_date(module):
     chosen = {c for c, source in sources.items() if kept.get(c) != source or int(source, 16) % 8 == 0}
     chosen |= set(kept) - set(sources)
     changes = compare_rows([r for r in ROWS if r.case in chosen], measure_module(module, cases=chosen))
-    fix = "if that is what you want: rocm-guide kernels table --write " + module
+    fix = "if that is what you want: python -m course table --write " + module
     assert not changes, "\n".join(["the kernels for gfx942 changed:", *changes, fix])
 
 
@@ -120,7 +120,7 @@ def test_the_file_goes_round_and_damage_is_named(tmp_path):
 
 @same_compiler
 def test_the_command_checks_and_prints():
-    run = CliRunner().invoke(app, ["kernels", "table", "bandwidth", "--check"])
+    run = CliRunner().invoke(app, ["table", "bandwidth", "--check"])
     assert run.exit_code == 0 and "8 launches agree" in run.output, run.output
-    run = CliRunner().invoke(app, ["kernels", "table", "bandwidth", "--json"])
+    run = CliRunner().invoke(app, ["table", "bandwidth", "--json"])
     assert run.exit_code == 0 and '"kernel": "stream_copy"' in run.output

@@ -36,15 +36,15 @@ def test_readme_shows_the_measured_table():
     text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     place = TABLE.search(text)
     assert place, "README.md has no <!-- course-table --><!-- /course-table -->"
-    assert course_table(LESSONS) in place[0], "stale; run: rocm-guide store"
-    assert machines(LESSONS) in place[0], "stale; run: rocm-guide store"
+    assert course_table(LESSONS) in place[0], "stale; run: python -m course store"
+    assert machines(LESSONS) in place[0], "stale; run: python -m course store"
 
 
 def test_readme_shows_pictures_of_the_course():
     found = pictures((FOLDER.parent / "README.md").read_text(encoding="utf-8"), LESSONS)
     assert found, "README.md shows no picture that a notebook made"
     for file, data in found.items():
-        assert (FOLDER.parent / file).read_bytes() == data, f"{file} is stale; run: rocm-guide store"
+        assert (FOLDER.parent / file).read_bytes() == data, f"{file} is stale; run: python -m course store"
 
 
 def test_the_thread_is_stored_as_one_run():
@@ -59,7 +59,7 @@ def test_the_thread_is_stored_as_one_run():
                     shown[lesson.number] = {row.split()[0]: row.split()[1:] for row in table}
     assert list(shown) == ["02", "03", "10", "11", "12", "16", "17", "18"]
     for (earlier, before), (later, now) in pairwise(shown.items()):
-        fix = "store them in one call: rocm-guide store 02 03 10 11 12 16 17 18"
+        fix = "store them in one call: python -m course store 02 03 10 11 12 16 17 18"
         assert before == {stage: now.get(stage) for stage in before}, (
             f"{later} does not go on with the run of {earlier}; {fix}"
         )

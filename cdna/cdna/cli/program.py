@@ -32,12 +32,15 @@ Commands = Mapping[str, tuple[str, str]]
 Examples = Mapping[str, Sequence[tuple[str, str]]]
 
 
-def lazy_group(commands: Commands, examples: Callable[[], Examples]) -> type[TyperGroup]:
+def lazy_group(
+    commands: Commands, examples: Callable[[], Examples], panels: Mapping[str, str] | None = None
+) -> type[TyperGroup]:
     """Make the class of a group that knows its commands by name and help line, and imports the one that is called.
 
     Args:
         commands: in the order of the help.
         examples: gives what stands at the end of a command's help; called when a command is.
+        panels: name of a command -> the heading under which the help shows it.
     """
 
     class LazyGroup(TyperGroup):
@@ -55,7 +58,8 @@ def lazy_group(commands: Commands, examples: Callable[[], Examples]) -> type[Typ
             """A stand-in that carries the name and the help line; enough to print the help."""
             if cmd_name not in self.list_commands(ctx):
                 return None
-            return TyperCommand(cmd_name, help=commands[cmd_name][1])
+            panel = (panels or {}).get(cmd_name)
+            return TyperCommand(cmd_name, help=commands[cmd_name][1], rich_help_panel=panel)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             """The real command, imported now."""

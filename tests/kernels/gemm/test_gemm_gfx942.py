@@ -21,7 +21,7 @@ ROWS = read_rows()[1]
 
 def rows_of(name):
     rows = [r for r in ROWS if r.case.split(":")[0] == f"gemm.{name}"]
-    assert rows, f"{name} is not in the table: rocm-guide kernels table --write {name}"
+    assert rows, f"{name} is not in the table: python -m course table --write {name}"
     return rows
 
 

@@ -34,7 +34,7 @@ def only_profiler(what: str) -> Iterator[None]:
         ...
     rocm_guide.observe.profiling.torch_trace.guard.NestedProfilerError: train.py starts a torch profiler itself, and a \
 process can have \
-only one: run it without rocm-guide profile, then rocm-guide trace summary on the file that it writes
+only one: run it without rocm-guide trace record, then rocm-guide trace summary on the file that it writes
     """
     from torch.autograd import profiler
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide profile SCRIPT` records a trace; `rocm-guide trace summary | compare | kernels | counters` read one."""
+"""`rocm-guide trace record SCRIPT` records a trace; `trace summary | compare | kernels | counters` read one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
-trace = typer.Typer(no_args_is_help=True, add_completion=False, help="Read what a profiler wrote.")
-app.add_typer(trace, name="trace")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Profile a script; read what a profiler wrote.")
 
 
-@app.command("profile", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
-def profile(
+@app.command("record", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+def record(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python script; with -m the name of a module.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
     module: Annotated[bool, typer.Option("--module", "-m", help="Run a module, as python -m does.")] = False,
@@ -33,7 +31,7 @@ def profile(
         Path, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Where to write the trace.")
     ] = Path("trace.json.gz"),
 ) -> None:
-    """Run a script or module under torch.profiler and summarise its trace; options of profile go before the script.
+    """Run a script or module under torch.profiler and summarise its trace; options of record go before the script.
 
     The exit code is the script's own; a script that fails is summarised up to there. One that starts torch.profiler
     itself is refused: a process can have only one.
@@ -83,7 +81,7 @@ def _script_file(script: str) -> str:
 
     if not Path(script).is_file():
         module = ".".join(Path(script).with_suffix("").parts)
-        hint = f"; for a module: rocm-guide profile -m {module}" if not script.endswith(".py") else ""
+        hint = f"; for a module: rocm-guide trace record -m {module}" if not script.endswith(".py") else ""
         raise GuideError(f"{script}: no such script{hint}")
     return script
 
@@ -118,7 +116,7 @@ def _show_failure(error: Exception, script: str) -> int:
     return 1
 
 
-@trace.command()
+@app.command()
 def summary(
     file: Annotated[Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of any size.")],
     top: Top = 10,
@@ -151,7 +149,7 @@ def _summary(s: TraceSummary, top: int) -> None:
         say(f"{s.skipped:,} events without usable times were left out")
 
 
-@trace.command()
+@app.command()
 def compare(
     a: Annotated[Path, typer.Argument(help="Profile A, the one before.")],
     b: Annotated[Path, typer.Argument(help="Profile B, the one after.")],
@@ -182,7 +180,7 @@ def _check_roofline(name: str, dtype: str) -> None:
     gpu(name).peak_tflops(dtype)
 
 
-@trace.command()
+@app.command()
 def kernels(
     file: Annotated[Path, typer.Argument(help="rocprofv3 CSV, JSON or .pftrace; rocprof or rocprof-compute CSV.")],
     top: Top = 10,
@@ -221,7 +219,7 @@ def _counter_names(incomplete: str) -> list[str]:
     return [name for name in COUNTERS if name.startswith(incomplete)]
 
 
-@trace.command()
+@app.command()
 def counters(
     names: Annotated[
         list[str] | None, typer.Argument(help="Counters; all when none is given.", autocompletion=_counter_names)

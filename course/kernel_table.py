@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide kernels table`: what every kernel of the course takes on MI300X, compiled here."""
+"""`python -m course table`: what every kernel of the course takes on MI300X, compiled here."""
 
 from __future__ import annotations
 
@@ -13,17 +13,9 @@ from rocm_guide.cli.options import kernel_names
 if TYPE_CHECKING:
     from rocm_guide.kernels.resource_table import KernelRow
 
-__all__ = ["app"]
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="The Triton kernels of the course.")
+__all__ = ["table"]
 
 
-@app.callback()
-def _group() -> None:
-    """Compile the Triton kernels of the course and show what they need."""
-
-
-@app.command("table")
 def table(
     modules: Annotated[
         list[str] | None,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands profile, trace and faults: their text, JSON alone with --json, one line and exit code 2 on bad input."""
+"""The commands trace and faults: their text, JSON alone with --json, one line and exit code 2 on bad input."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def test_profile_runs_a_script_with_its_arguments(tmp_path):
         "import sys, torch\nassert sys.argv[1:] == ['--size', '64']\ntorch.ones(64, 64) @ torch.ones(64, 64)\n"
     )
     out = tmp_path / "trace.json.gz"
-    text = run("profile", "--out", out, script, "--size", "64")
+    text = run("trace", "record", "--out", out, script, "--size", "64")
     assert "aten::mm" in text and "perfetto" in text
     assert any(k.name == "aten::mm" for k in summarize(out).kernels)
-    assert "no such script" in run("profile", tmp_path / "none.py", code=2)
+    assert "no such script" in run("trace", "record", tmp_path / "none.py", code=2)
 
 
 def test_profile_of_a_script_that_exits_or_fails(tmp_path):
@@ -100,7 +100,8 @@ def test_profile_of_a_script_that_exits_or_fails(tmp_path):
             sys.executable,
             "-c",
             "from rocm_guide.cli.main import main; main()",
-            "profile",
+            "trace",
+            "record",
             "--out",
             out,
             script,
