@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much CPU time does each command of `rocm-guide` take to start and do its smallest work?
+"""Measure the CPU time that each command of `rocm-guide` takes to start and do its smallest work.
 
     python -m benchmarks.command_start [--runs 5] [NAME ...]
 
@@ -64,7 +64,7 @@ FLOORS = {
 
 
 def cpu_seconds(words: list[str], folder: Path) -> float:
-    """User and system time of one call, its children included. Exit code 1 is an answer, not a failure."""
+    """Return the user and system time of one call, its children included. Exit code 1 is an answer, not a failure."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *words]
     # As in any installation, Python keeps what it compiled of the package's text.

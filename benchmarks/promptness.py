@@ -31,7 +31,7 @@ kernel_report(compile_kernel(matmul, args, {"BM": 128, "BN": 128, "BK": 64}, num
 
 
 def seconds(function, *arguments):
-    """Median processor time of a call, children included."""
+    """Return the median processor time of a call, children included."""
     took = []
     for _ in range(5):
         before = os.times()

@@ -40,22 +40,22 @@ class Time:
     calls: int
 
     def gb_s(self, nbytes: float) -> float:
-        """Gigabytes (10^9) per second when one call must move ``nbytes``."""
+        """Return gigabytes (10^9) per second when one call must move ``nbytes``."""
         return nbytes / self.us / 1e3
 
     def tflops(self, flops: float) -> float:
-        """TFLOPS when one call does ``flops``."""
+        """Return the TFLOPS when one call does ``flops``."""
         return flops / self.us / 1e6
 
 
 def last_cache_bytes() -> int:
-    """The last cache of the GPU: L2, and on MI300X the 256 MiB Infinity Cache behind it."""
+    """Return the bytes of the last cache of the GPU: L2, and on MI300X the 256 MiB Infinity Cache behind it."""
     props = torch.cuda.get_device_properties(0)
     return max(int(props.L2_cache_size), 256 << 20 if torch.version.hip else 0)
 
 
 def copies_past_cache(bytes_per_call: float) -> int:
-    """How many copies of what one call reads exceed the last cache 1.5 times; at least 3.
+    """Return how many copies of what one call reads exceed the last cache 1.5 times; at least 3.
 
     Count what is read only. Outputs written past the cache would make room for inputs in it, and inputs that fit would
     be found there again on the next round.
@@ -116,7 +116,7 @@ def time_graph(
 
 
 def tensors(shape: Sequence[int], dtype: torch.dtype, copies: int, seed: int = 0) -> torch.Tensor:
-    """``copies`` random tensors of ``shape`` as one (copies, …) tensor on the GPU; 8-bit types through float."""
+    """Return ``copies`` random tensors of ``shape`` as one (copies, …) tensor on the GPU; 8-bit types through float."""
     g = torch.Generator("cuda").manual_seed(seed)
     if dtype == torch.int8:
         return torch.randint(-128, 128, (copies, *shape), generator=g, device="cuda", dtype=dtype)
@@ -125,24 +125,26 @@ def tensors(shape: Sequence[int], dtype: torch.dtype, copies: int, seed: int = 0
 
 
 def copy_bandwidth(nbytes: int = 1 << 30) -> float:
-    """GB/s (10^9; read plus written) of copying ``nbytes``: the better of torch's copy and the course's copy kernel."""
+    """Measure the GB/s (10^9; read plus written) of copying ``nbytes``:
+    the better of torch's copy and the course's copy kernel.
+    """
     from rocm_guide.kernels.bandwidth import stream
 
     n = max(nbytes // 4, 1024)
     copies = copies_past_cache(4 * n)
     x, y = (torch.zeros((copies, n), dtype=torch.float32, device="cuda") for _ in range(2))
-    ways = (lambda i: lambda: y[i].copy_(x[i]), lambda i: lambda: stream("copy", y[i], x[i]))
-    return max(time_graph(way, 4 * n).gb_s(8 * n) for way in ways)
+    contenders = (lambda i: lambda: y[i].copy_(x[i]), lambda i: lambda: stream("copy", y[i], x[i]))
+    return max(time_graph(make, 4 * n).gb_s(8 * n) for make in contenders)
 
 
 def matmul_ceiling(dtype: torch.dtype = torch.bfloat16, n: int = 8192) -> float:
-    """TFLOPS of torch's own n x n x n matmul in ``dtype`` (fp16, bf16 or fp32)."""
+    """Measure the TFLOPS of torch's own n x n x n matmul in ``dtype`` (fp16, bf16 or fp32)."""
     a, b = tensors((n, n), dtype, 2)
     return time_graph(lambda i: lambda: a @ b, 4 * n * n * dtype.itemsize, at_least_us=1).tflops(2 * n**3)
 
 
 def stamp() -> dict[str, object]:
-    """Hardware, machine and versions, to stand in every result."""
+    """Return hardware, machine and versions, to stand in every result."""
     import triton
 
     from rocm_guide.common.device import accelerator
@@ -192,7 +194,8 @@ def plot_by_size(
     log_y: bool = False,
     columns: int = 3,
 ):
-    """One panel per entry of ``panels`` (title -> {contender: a figure per size}), ours last so that it lies on top.
+    """Draw one panel per entry of ``panels`` (title -> {contender: a figure per size}),
+    ours last so that it lies on top.
 
     ``ceiling`` maps a label to a level drawn as a dashed line in each panel.
     """

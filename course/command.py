@@ -23,7 +23,7 @@ __all__ = ["resume_line", "run", "store"]
 
 
 def prepare(arguments: list[str]) -> list[str]:
-    """``-p NAME VALUE`` as the option parser can take it repeatedly: ``-p NAME=VALUE``.
+    """Return ``-p NAME VALUE`` as the option parser can take it repeatedly: ``-p NAME=VALUE``.
 
     >>> prepare(["02", "-p", "RANK", "8", "--resume"])
     ['02', '-p', 'RANK=8', '--resume']
@@ -145,7 +145,7 @@ def resume_line(
     notebooks: Path | None,
     gpu_report: Path | None = None,
 ) -> str:
-    """The command that goes on with exactly this run, quoted for a shell.
+    """Return the command that goes on with exactly this run, quoted for a shell.
 
     >>> resume_line(["01", "42"], 2, ["MODEL=my model"], Path("runs"), None)
     "rocm-guide run 01 42 --resume --jobs 2 -p MODEL 'my model' --out runs"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether processes got the processor when they asked for it: on a busy machine everything takes longer."""
+"""CPU time, and the time that processes waited for it: on a busy machine everything takes longer."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class CpuTime:
     waited: float = 0.0
 
     def __add__(self, other: CpuTime) -> CpuTime:
-        """Both together."""
         return CpuTime(self.ran + other.ran, self.waited + other.waited)
 
     @property
     def share(self) -> float:
-        """What it got of the processor time that it asked for; 1 where nothing is known."""
+        """Return the part that it got of the processor time that it asked for; 1 where nothing is known."""
         return self.ran / (self.ran + self.waited) if self.ran else 1.0
 
 
 def cpu_time(pid: int | str = "self", root: Path = Path("/proc")) -> CpuTime:
-    """The time of a process's main thread, in which notebooks and tests do their work; zeros where Linux does not say.
+    """Return the time of a process's main thread, in which notebooks and tests do their work;
+    zeros where Linux does not say.
 
     Source: Documentation/scheduler/sched-stats.rst of Linux: ``/proc/<pid>/schedstat`` holds nanoseconds on the CPU,
     nanoseconds in the queue of those that are ready to run, and time slices.
@@ -51,7 +51,7 @@ def cpu_time(pid: int | str = "self", root: Path = Path("/proc")) -> CpuTime:
 
 
 def busy_note(total: CpuTime, what: str = "notebooks") -> str:
-    """One line when ``what`` was starved of processor time; otherwise nothing.
+    """Return one line when ``what`` was starved of processor time; otherwise nothing.
 
     >>> busy_note(CpuTime(60, 140))
     'the machine was busy: the notebooks got 30 % of the processor time that they asked for; they were slowed down'

@@ -55,7 +55,7 @@ def code_hash(nb: dict[str, Any]) -> str:
 
 
 def _driver() -> str:
-    """The version of the GPU's driver; "unknown" where none says it."""
+    """Return the version of the GPU's driver; "unknown" where none says it."""
     try:
         return "amdgpu " + Path("/sys/module/amdgpu/version").read_text().strip()
     except OSError:

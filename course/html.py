@@ -33,7 +33,7 @@ for (const cell of document.querySelectorAll(".celltag_solution")) {
 
 
 def math_to_markup(text: str) -> str:
-    """LaTeX between dollars in Markdown -> MathML. What cannot be converted stays as it is, readable.
+    """Convert LaTeX between dollars in Markdown to MathML. What cannot be converted stays as it is, readable.
 
     >>> math_to_markup("`$HOME` costs $5 or $6")
     '`$HOME` costs $5 or $6'
@@ -55,7 +55,9 @@ def math_to_markup(text: str) -> str:
 
 
 def to_html(nb: Any, title: str) -> str:
-    """A page of its own for a notebook (an nbformat node, left as it is); cells tagged solution open on a click."""
+    """Return a page of its own for a notebook (an nbformat node, left as it is);
+    cells tagged solution open on a click.
+    """
     from nbconvert import HTMLExporter
 
     nb, formulae = copy.deepcopy(nb), []

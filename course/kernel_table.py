@@ -65,7 +65,9 @@ def table(
 
 
 def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]:
-    """With a bar on stderr while something has to be compiled; a line before and after where there is no terminal."""
+    """Measure with a bar on stderr while something has to be compiled;
+    a line before and after where there is no terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

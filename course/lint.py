@@ -52,13 +52,13 @@ class Finding:
     message: str
 
     def __str__(self) -> str:
-        """One line, for the terminal."""
+        """Return one line, for the terminal."""
         where = f", cell {self.cell}" if self.cell else ""
         return f"{self.notebook}{where}: {self.level}: {self.message}"
 
 
 def machine_paths(text: str) -> list[str]:
-    """Paths in ``text`` that exist only on the machine that wrote it.
+    """Return the paths in ``text`` that exist only on the machine that wrote it.
 
     >>> machine_paths("saved to /tmp/abc/x.csv and /opt/rocm/bin, ./here/tmp/y")
     ['/tmp/abc/x.csv']
@@ -117,7 +117,7 @@ def _shape(nb: dict[str, Any]) -> Found:
 
 
 def _predictions(nb: dict[str, Any]) -> Found:
-    """Every "**Predict" has a place for a guess, and the last code cell shows how many were right."""
+    """Check that every "**Predict" has a place for a guess, and that the last code cell shows how many were right."""
     asked = sum(cell_source(c).count("**Predict") for c in nb["cells"] if c["cell_type"] == "markdown")
     code = [cell_source(c) for c in nb["cells"] if c["cell_type"] == "code"]
     lines = (line.split("=")[0] for source in code for line in source.splitlines() if _GUESS.match(line))
@@ -144,7 +144,9 @@ def _parameters(nb: dict[str, Any]) -> Found:
 
 
 def _wide_lines(source: str) -> list[str]:
-    """Lines of more than 100 characters, but for those inside a text of several lines, which is what it is."""
+    """Return the lines of more than 100 characters, but for those inside a text of several lines,
+    which is what it is.
+    """
     inside: set[int] = set()
     opened: list[int] = []
     try:
@@ -212,7 +214,7 @@ def _stamp(nb: dict[str, Any]) -> Found:
 
 
 def lint_notebook(path: Path) -> list[Finding]:
-    """Every finding about one notebook file, in the order of its cells.
+    """Return every finding about one notebook file, in the order of its cells.
 
     Raises:
         GuideError: the file cannot be read or is not a notebook.

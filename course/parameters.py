@@ -32,7 +32,7 @@ class Parameter:
     least: float | None = None
 
     def check(self, value: Any) -> str:
-        """What is accepted instead of ``value``; empty if it is fine.
+        """Return what is accepted instead of ``value``; empty if it is fine.
 
         >>> Parameter("RANK", 16, least=1).check(0)
         'at least 1'
@@ -47,7 +47,7 @@ class Parameter:
 
 
 def parameters_of(nb: dict[str, Any]) -> dict[str, Parameter]:
-    """The assignments in the cell tagged ``parameters``.
+    """Return the assignments in the cell tagged ``parameters``.
 
     A comment ``# one of: A, B`` on the line of an assignment limits the values, ``# at least N`` sets the least. Where
     neither stands, a whole number that is positive stays positive, one that is 0 does not become negative, and SCALE
@@ -84,7 +84,7 @@ def parameters_of(nb: dict[str, Any]) -> dict[str, Parameter]:
 
 
 def _limits(name: str, default: Any, comment: str) -> tuple[tuple[Any, ...], float | None]:
-    """The accepted values and the least value of a knob, from its comment and its default."""
+    """Return the accepted values and the least value of a knob, from its comment and its default."""
     if listed := re.match(r"one of:?\s*(.+)", comment):
         words = [w.strip(" \"'.") for w in re.split(r",\s*|\s+or\s+", listed.group(1))]
         return tuple(parse_value(name, w, default) for w in words if w), None
@@ -135,7 +135,7 @@ def parse_value(name: str, text: str, default: Any) -> Any:
 
 
 def parameters_for(lessons: Iterable[Lesson], given: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """For each lesson (by number) the parsed parameters that it takes.
+    """Return the parsed parameters that each lesson (by number) takes.
 
     A parameter goes to the notebooks that have it.
 

@@ -50,7 +50,8 @@ Event = tuple[str, dict[str, Any]]
 
 
 def default_jobs(notebooks: int) -> int:
-    """How many notebooks to run at once: one per core, or one in all where they would share a GPU that they time.
+    """Return how many notebooks to run at once:
+    one per core, or one in all where they would share a GPU that they time.
 
     >>> default_jobs(1)
     1
@@ -62,7 +63,7 @@ def default_jobs(notebooks: int) -> int:
 def child_environment(
     scratch: Path, mark: str, *, one_thread: bool, fresh: bool = False, models: Path | None = None
 ) -> dict[str, str]:
-    """The environment of one notebook's processes.
+    """Return the environment of one notebook's processes.
 
     Its temporary files, Jupyter's connection files and IPython's history all go below ``scratch``, which is deleted
     afterwards, so that even a killed notebook leaves nothing behind. ``fresh``: as on a CPU machine that has run
@@ -98,12 +99,13 @@ def child_environment(
 
 
 def _inductor_name() -> str:
-    """What torch calls inductor's folder below TMPDIR."""
+    # torch calls inductor's folder below TMPDIR so.
     return f"torchinductor_{re.sub(_NOT_IN_NAMES, '_', getpass.getuser())}"
 
 
 def inductor_folder() -> Path | None:
-    """Where torch.compile keeps its results for all notebooks; its own choice is TMPDIR, which goes away with each.
+    """Return where torch.compile keeps its results for all notebooks;
+    its own choice is TMPDIR, which goes away with each.
 
     Triton and zig keep theirs in the user's folder anyway, by a digest of source, target and compiler; all three write
     to a temporary file and rename it, so notebooks may share them while they run. Inductor compiles C++ for the
@@ -145,7 +147,8 @@ def _share_headers(kept: Path, temporary: Path) -> None:
 
 
 def _short_folder(scratch: Path) -> Path | None:
-    """A folder for the kernels' sockets where ``scratch`` lies too deep: a socket's name has room for 107 characters.
+    """Return a folder for the kernels' sockets where ``scratch`` lies too deep:
+    a socket's name has room for 107 characters.
 
     None where it does not, or where no shorter place can be written to; the kernels then talk over loopback.
     """
@@ -158,7 +161,7 @@ def _short_folder(scratch: Path) -> Path | None:
 
 
 class Pool:
-    """Executes jobs, at most ``jobs`` at a time, and yields their events as they come.
+    """A pool that executes jobs, at most ``jobs`` at a time, and yields their events as they come.
 
     Leaving :meth:`run` early, by an exception or by closing the iterator, kills every process that was started for
     this pool, kernels and their children included, and does not return before they are gone.
@@ -282,7 +285,9 @@ class Pool:
         self._workers.clear()
 
     def _marked(self) -> list[Any]:
-        """Living processes of this pool. The mark is inherited, so it also finds those whose parent has died."""
+        """Return the living processes of this pool.
+        The mark is inherited, so it also finds those whose parent has died.
+        """
         import psutil
 
         found = []
@@ -294,7 +299,7 @@ class Pool:
 
 
 def _gone_is_fine() -> AbstractContextManager[None]:
-    """Processes end while we look at them, and other users' processes do not let us look."""
+    """Pass over processes that end while we look at them, and those of other users, which do not let us look."""
     import psutil
 
     return suppress(psutil.Error, OSError)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a run looks like in the terminal: one bar per notebook, or plain lines where there is no terminal."""
+"""The progress of a run in the terminal: one bar per notebook, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARKS = {"ok": "[green]ok[/]", "failed": "[red]failed[/]", "refused": "[red]ref
 
 
 class RunDisplay:
-    """Shows events of :func:`course.run.run_course`; call it with (number, event)."""
+    """A display of the events of :func:`course.run.run_course`; call it with (number, event)."""
 
     def __init__(self, lessons: Sequence[Lesson], console: Console) -> None:
         self.console = console

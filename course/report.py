@@ -32,7 +32,7 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem}dt{color:#
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the course's libraries as installed here.
+    """Return the versions of Python and of the course's libraries as installed here.
 
     >>> "python" in versions()
     True
@@ -47,7 +47,8 @@ def versions() -> dict[str, str]:
 
 
 def hardware(*, cpu_only: bool = False) -> str:
-    """What the notebooks run on, in words: ``CPU, AMD EPYC 9654 Processor, 2 cores`` or ``1 x AMD Instinct MI300X``.
+    """Return what the notebooks run on, in words:
+    ``CPU, AMD EPYC 9654 Processor, 2 cores`` or ``1 x AMD Instinct MI300X``.
 
     >>> hardware(cpu_only=True).startswith("CPU, ")
     True
@@ -64,7 +65,7 @@ def hardware(*, cpu_only: bool = False) -> str:
 
 
 def package_digest(folder: Path | None = None) -> str:
-    """A digest of the helper library's own source: a result made by another version of it is stale."""
+    """Return a digest of the helper library's own source: a result made by another version of it is stale."""
     digest = hashlib.sha256()
     folder = folder or package_folder()
     for path in sorted(p for p in folder.rglob("*.py") if "cli" not in p.relative_to(folder).parts):
@@ -73,7 +74,7 @@ def package_digest(folder: Path | None = None) -> str:
 
 
 def load_report(out: Path) -> dict[str, Any]:
-    """The report of an earlier run in ``out``; an empty one if there is none or it cannot be read."""
+    """Read the report of an earlier run in ``out``; an empty one if there is none or it cannot be read."""
     try:
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         return report if isinstance(report.get("notebooks"), dict) else {"notebooks": {}}
@@ -82,7 +83,9 @@ def load_report(out: Path) -> dict[str, Any]:
 
 
 def is_current(entry: dict[str, Any] | None, wanted: dict[str, Any], out: Path) -> bool:
-    """Whether an earlier result still stands: it succeeded, its files are there, and nothing it came from changed."""
+    """Return whether an earlier result still stands:
+    it succeeded, its files are there, and nothing it came from changed.
+    """
     if not entry or entry.get("status") != "ok":
         return False
     files = [out / entry[key] for key in ("notebook", "html")]
@@ -117,7 +120,7 @@ def _row(entry: dict[str, Any], longest: float) -> str:
 
 
 def render(report: dict[str, Any]) -> str:
-    """The report as one HTML page that needs nothing else."""
+    """Render the report as one HTML page that needs nothing else."""
     entries = [report["notebooks"][n] for n in sorted(report["notebooks"])]
     longest = max((e.get("seconds") or 0 for e in entries), default=0) or 1
     counts = _count(e["status"] for e in entries)
@@ -143,7 +146,7 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _machine(host: dict[str, Any]) -> str:
-    """CPU, operating system and C library in words; a report of an earlier release has none."""
+    """Return the CPU, operating system and C library in words; a report of an earlier release has none."""
     words = [host.get(k) for k in ("cpu", "os", "libc")]
     return ", ".join(str(w) for w in (*words, *host.get("features", [])) if w)
 
@@ -153,7 +156,7 @@ def _tenth(entry: dict[str, Any], key: str) -> str:
 
 
 def times_of(report: dict[str, Any]) -> str:
-    """Where the time of a run went, in words, with a note if the machine was busy with other things.
+    """Say in words where the time of a run went, with a note if the machine was busy with other things.
 
     >>> entry = {"cpu_seconds": 50.0, "waited_seconds": 10.0}
     >>> times_of({"installed_in": 95.0, "ran_in": 61.0, "notebooks": {"01": entry}})

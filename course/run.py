@@ -60,7 +60,7 @@ def check_runnable() -> None:
 
 @contextmanager
 def refuse_interrupts() -> Iterator[None]:
-    """A second Ctrl-C must not cut off the clearing up after the first one."""
+    """Let no second Ctrl-C cut off the clearing up after the first one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,7 +73,7 @@ def refuse_interrupts() -> Iterator[None]:
 
 
 def _wanted(nb: dict[str, Any], parameters: dict[str, Any], found: dict[str, str], digest: str) -> dict[str, Any]:
-    """What a result must have come from to count as current."""
+    # What a result must have come from to count as current.
     return {"source": source_hash(nb), "parameters": parameters, "versions": found, "package": digest}
 
 
@@ -144,7 +144,7 @@ def run_course(
 
 
 def _installed_in() -> float | None:
-    """The seconds that `make course` spent on the installation just now; None if all was there."""
+    """Return the seconds that `make course` spent on the installation just now; None if all was there."""
     try:
         return float(os.environ.get("ROCM_GUIDE_INSTALLED_IN", ""))
     except ValueError:

@@ -40,7 +40,7 @@ class StoreError(GuideError):
 
 
 def normalise(text: str, folders: Sequence[tuple[str, str]]) -> str:
-    """Text with machine-bound parts taken out: the given folders, memory addresses, terminal colours.
+    """Return the text with machine-bound parts taken out: the given folders, memory addresses, terminal colours.
 
     >>> normalise("<Axes at 0x7f00aa> in /home/me/x", [("/home/me", "~")])
     '<Axes at 0x…> in ~/x'
@@ -51,12 +51,12 @@ def normalise(text: str, folders: Sequence[tuple[str, str]]) -> str:
 
 
 def _last_of_each_line(text: str) -> str:
-    """What a terminal shows after carriage returns."""
+    # A terminal shows what stands behind the last carriage return.
     return "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
 
 
 def _joined(outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Outputs with neighbouring pieces of one stream put together: how it was cut depends on timing."""
+    """Return outputs with neighbouring pieces of one stream put together: how it was cut depends on timing."""
     result: list[dict[str, Any]] = []
     for output in outputs:
         if output["output_type"] == "stream":
@@ -98,7 +98,7 @@ def _clean_output(output: dict[str, Any], where: str, folders: Sequence[tuple[st
 
 
 def clean_notebook(nb: dict[str, Any], name: str, folders: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """An executed notebook as it may be kept: outputs normalised, metadata reduced to what is needed.
+    """Return an executed notebook as it may be kept: outputs normalised, metadata reduced to what is needed.
 
     Args:
         nb: the executed notebook.
@@ -198,7 +198,7 @@ def _write_back(lesson: Lesson, executed: Path, event: dict[str, Any], found: di
 
 
 def course_table(lessons: Sequence[Lesson]) -> str:
-    """The table of notebooks for README.md: number, title, measured time and memory.
+    """Return the table of notebooks for README.md: number, title, measured time and memory.
 
     >>> stamp = {"seconds": 9, "peak_mib": 800}
     >>> print(course_table([Lesson("02", "lora", "LoRA", Path("02_lora.ipynb"), stamp=stamp)]))
@@ -218,7 +218,7 @@ def course_table(lessons: Sequence[Lesson]) -> str:
 
 
 def machines(lessons: Sequence[Lesson]) -> str:
-    """A line that says on what the stored runs were measured, and which, where it was not one machine for all.
+    """Return a line that says on what the stored runs were measured, and which, where it was not one machine for all.
 
     >>> from pathlib import Path
     >>> one, two = (Lesson(n, "", "", Path(), stamp={"hardware": f"CPU {n}"}) for n in ("01", "02"))
@@ -235,7 +235,8 @@ def machines(lessons: Sequence[Lesson]) -> str:
 
 
 def pictures(text: str, lessons: Sequence[Lesson]) -> dict[str, bytes]:
-    """The files that a README shows below ``<!-- picture: notebook NN, cell N -->``, as the notebooks have them now.
+    """Return the files that a README shows below ``<!-- picture: notebook NN, cell N -->``,
+    as the notebooks have them now.
 
     Raises:
         StoreError: the cell has no picture.

@@ -36,7 +36,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 def strip_ansi(text: str) -> str:
-    r"""Text without terminal colours.
+    r"""Return the text without terminal colours.
 
     >>> strip_ansi("\x1b[31mred\x1b[0m")
     'red'
@@ -45,7 +45,7 @@ def strip_ansi(text: str) -> str:
 
 
 def headings(nb: dict[str, Any]) -> list[str]:
-    """For each cell, the nearest markdown heading at or above it.
+    """Return for each cell the nearest markdown heading at or above it.
 
     >>> headings({"cells": [{"cell_type": "markdown", "source": "## One"}, {"cell_type": "code", "source": "1"}]})
     ['One', 'One']
@@ -85,7 +85,7 @@ def guide_error_names(folder: Path | None = None) -> set[str]:
 
 
 def failure_of(nb: dict[str, Any]) -> dict[str, Any] | None:
-    """The first cell that failed: its number (from 1), heading, source, and the exception with its traceback.
+    """Return the first cell that failed: its number (from 1), heading, source, and the exception with its traceback.
 
     The number is that of the notebook as its author wrote it: the cell that papermill puts in for parameters has none.
     """
@@ -162,7 +162,8 @@ def execute(
 
 
 def _connection() -> dict[str, str]:
-    """How to talk to the kernel: by files where that is possible, since they work without any network, loopback too.
+    """Return how to talk to the kernel: by files where that is possible, since they work without any network,
+    loopback too.
 
     The address of a Unix socket has room for 107 characters.
     """
@@ -201,7 +202,7 @@ def _run(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
 
 
 def _is_refusal(failure: dict[str, Any]) -> bool:
-    """Whether bad input or a full disk stopped the notebook, rather than a defect of its own."""
+    """Return whether bad input or a full disk stopped the notebook, rather than a defect of its own."""
     # Python's own message, or that of a library written in Rust (safetensors, tokenizers).
     full = re.search(r"^\[Errno (\d+)\]|\(os error (\d+)\)", failure["message"])
     if full and int(full[1] or full[2]) in _DISK_FULL:

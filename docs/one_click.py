@@ -41,7 +41,7 @@ class OneClickError(GuideError):
 
 
 def _row(address: str, notebook: str) -> str:
-    """The links of one notebook, between marks, in one line."""
+    """Return the links of one notebook, between marks, in one line."""
     path = f"notebooks/{notebook}"
     links = (
         f"[Open in Colab](https://colab.research.google.com/github/{address}/blob/HEAD/{path})",
@@ -52,7 +52,7 @@ def _row(address: str, notebook: str) -> str:
 
 
 def badges(address: str) -> str:
-    """README's row: pictures that lie in the repository, so that reading README asks no one else.
+    """Return README's row: pictures that lie in the repository, so that reading README asks no one else.
 
     >>> badges("someone/course").count("](docs/badges/")
     3

@@ -3,16 +3,16 @@
 
 In reading order:
 
-- ``devices``: What there is to hand out: AMD GPUs and their partitions, as the kernel lists them.
+- ``devices``: The devices to hand out: AMD GPUs and their partitions, as the kernel lists them.
 - ``partitions``: The modes in which an MI300X is one device or several, and what each of them gets.
 - ``assign``: Who has which device and who waits, in a file that survives the hub.
 - ``handout``: The notebooks in a learner's home: fresh ones come, changed ones stay.
 - ``models``: The tiny models in a learner's cache, so that a class does not pretrain them once for each.
-- ``spawning``: What JupyterHub's spawners do before a server starts and after it has stopped.
+- ``spawning``: Hooks of JupyterHub's spawners before a server starts and after it has stopped.
 - ``start_server``: The command that a spawner starts in place of jupyterhub-singleuser, as the learner.
 - ``kernel``: The hub's environment has no torch: its Python kernel is the course's Python.
 - ``proxy``: The program that listens for browsers and sends each to its server, with the Node.js that runs it.
-- ``capacity``: How many learners fit on this machine, and what is missing for a hub.
+- ``capacity``: The number of learners that fit on this machine, and what is missing for a hub.
 - ``pretend``: A pretended machine with partitioned GPUs, for trying and testing.
 """
 

@@ -36,13 +36,13 @@ class HubError(GuideError):
 
     @property
     def jupyterhub_message(self) -> str:
-        """What JupyterHub shows on the learner's page in place of "the error message was not provided"."""
+        """Return what JupyterHub shows on the learner's page in place of "the error message was not provided"."""
         return str(self)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server gets that asked for a device: the device, or None and its place in the queue, from 1."""
+    """The answer to a server that asked for a device: the device, or None and its place in the queue, from 1."""
 
     device: Device | None
     place: int = 0
@@ -50,7 +50,9 @@ class Answer:
 
 @dataclass
 class _Table:
-    """What the file holds: server -> name of its device; server -> when it last asked, in the order of the queue."""
+    """The content of the file: server -> name of its device;
+    server -> when it last asked, in the order of the queue.
+    """
 
     held: dict[str, str] = field(default_factory=dict)
     waiting: dict[str, float] = field(default_factory=dict)
@@ -88,7 +90,7 @@ class Assignments:
         self.file = self.folder / "devices.json"
 
     def ask(self, server: str) -> Answer:
-        """A device for ``server``: the one that it has, a free one, or its place in the queue.
+        """Return a device for ``server``: the one that it has, a free one, or its place in the queue.
 
         Nobody overtakes: a free device goes to who waits first.
 
@@ -110,14 +112,15 @@ class Assignments:
             return Answer(None, place - len(free) + 1)
 
     def give_back(self, server: str, *, place: bool = True) -> None:
-        """``server`` has stopped: its device is free again; with ``place`` its place in the queue is, too."""
+        """Free the device of ``server``, which has stopped; with ``place`` its place in the queue, too."""
         with self._table() as table:
             table.held.pop(server, None)
             if place:
                 table.waiting.pop(server, None)
 
     def recover(self, running: Mapping[str, str]) -> list[str]:
-        """After a restart of the hub: only what runs holds a device. One line for each thing that had to be mended.
+        """Take devices back after a restart of the hub: only what runs holds one.
+        Return one line for each thing that had to be mended.
 
         Args:
             running: server -> name of the device that its spawner remembers; every server that runs is in it.
@@ -138,18 +141,18 @@ class Assignments:
         return said
 
     def held(self) -> dict[str, str]:
-        """Server -> name of its device, of every server that has one."""
+        """Return server -> name of its device, of every server that has one."""
         with self._table(change=False) as table:
             return dict(table.held)
 
     def waiting(self) -> list[str]:
-        """The servers that wait, the first one first."""
+        """Return the servers that wait, the first one first."""
         with self._table(change=False) as table:
             return list(table.waiting)
 
     @contextlib.contextmanager
     def _table(self, *, change: bool = True) -> Iterator[_Table]:
-        """The table under the lock; written back when the block ends well."""
+        """Give the table under the lock; it is written back when the block ends well."""
         descriptor = os.open(self.folder / "devices.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many learners fit on this machine, and what is missing for a hub: the doctor for classes."""
+"""The number of learners that fit on this machine, and what is missing for a hub: the doctor for classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ HOME = 2.0
 
 @dataclass(frozen=True)
 class Fit:
-    """How many learners fit: all of them computing at once, or most of them reading; and what sets the limit."""
+    """The number of learners that fit: all of them computing at once, or most of them reading;
+    and what sets the limit.
+    """
 
     running: int
     mixed: int
@@ -41,7 +43,7 @@ class Fit:
     limit: str
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         gpu = f"; {self.with_device} of them with a GPU device of their own" if self.with_device else ""
         return (
             f"{self.mixed} learners if one in four computes at a time, {self.running} if all do{gpu} "
@@ -52,7 +54,7 @@ class Fit:
 def learners_that_fit(
     memory: int, disk: int, gpus: int, *, running: float = RUNNING, idle: float = IDLE, home: float = HOME
 ) -> Fit:
-    """Learners that fit into ``memory`` and ``disk`` bytes; ``gpus`` devices bound only those who want one.
+    """Return the learners that fit into ``memory`` and ``disk`` bytes; ``gpus`` devices bound only those who want one.
 
     With M GiB left for learners, r for one who computes and i for one who reads, n learners of whom a quarter
     computes need n * (r + 3 * i) / 4.
@@ -114,7 +116,7 @@ def _groups(m: Machine, found: Sequence[Device]) -> list[Check]:
 
 
 def _homes(m: Machine) -> list[Check]:
-    """Homes that others can enter, and whether others see the arguments of a learner's processes."""
+    """Check whether others can enter homes, and whether they see the arguments of a learner's processes."""
     rows = []
     accounts = (line.split(":") for line in (m.read("etc/passwd") or "").splitlines())
     learners = [a for a in accounts if len(a) > 6 and a[2].isdigit() and 1000 <= int(a[2]) < 60_000]
@@ -132,7 +134,9 @@ def _homes(m: Machine) -> list[Check]:
 
 
 def hub_libraries(clone: Path | None) -> Path | None:
-    """Where `make hub` has put the hub's libraries: the ``site-packages`` of its own environment; None before that."""
+    """Return where `make hub` has put the hub's libraries: the ``site-packages`` of its own environment;
+    None before that.
+    """
     return next(iter(sorted((clone / ".venv-hub/lib").glob("python3*/site-packages"))), None) if clone else None
 
 
@@ -161,7 +165,7 @@ def check_hub(
     running: float = RUNNING,
     idle: float = IDLE,
 ) -> tuple[list[Check], Fit, list[Device]]:
-    """Every check of a hub's machine, how many learners fit, and the devices to hand out.
+    """Run every check of a hub's machine; return the results, how many learners fit, and the devices to hand out.
 
     Args:
         machine: the real one by default.
@@ -200,7 +204,7 @@ def check_hub(
 
 
 def hub_as_dict(rows: Sequence[Check], fit: Fit, found: Sequence[Device]) -> dict[str, object]:
-    """All of it as plain data, for ``--json``."""
+    """Return all of it as plain data, for ``--json``."""
     worst = max((r.status for r in rows), key=("OK", "WARN", "FAIL").index)
     return {
         "status": worst,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What there is to hand out: AMD GPUs and their partitions, as the kernel lists them.
+"""The devices to hand out: AMD GPUs and their partitions, as the kernel lists them.
 
 The runtime numbers its devices in the order of the kernel's topology, so the number that ``ROCR_VISIBLE_DEVICES`` takes
 is read off it, and no library has to be asked: a hub needs no ROCm of its own.
@@ -58,19 +58,19 @@ class Device:
 
 
 def _numbers(text: str | None) -> dict[str, int]:
-    """The ``name value`` lines of a file in the kernel's topology."""
+    # The ``name value`` lines of a file in the kernel's topology.
     return {k: int(v) for k, v in re.findall(r"^(\w+) (\d+)$", text or "", re.M)}
 
 
 def _memory(m: Machine, node: str) -> int:
-    """Bytes of the banks of frame buffer (types 1 and 2) of a node."""
+    """Return the bytes of the banks of frame buffer (types 1 and 2) of a node."""
     banks = (m.root / _NODES / node / "mem_banks").glob("*/properties")
     found = (_numbers(m.read(str(b.relative_to(m.root)))) for b in banks)
     return sum(b.get("size_in_bytes", 0) for b in found if b.get("heap_type") in (1, 2))
 
 
 def list_devices(machine: Machine | None = None) -> list[Device]:
-    """The AMD devices of this machine in the order of their numbers; nodes that may not be read are left out.
+    """Return the AMD devices of this machine in the order of their numbers; nodes that may not be read are left out.
 
     In a container, the kernel hides the nodes of devices that the container was not given, as the runtime does.
 

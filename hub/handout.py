@@ -28,7 +28,9 @@ _SKIPPED = {".ipynb_checkpoints", "__pycache__", "runs"}
 
 @dataclass
 class HandedOut:
-    """What :func:`hand_out` did, by the names of the files; ``problem`` is the one line about what it could not do."""
+    """The result of :func:`hand_out`, by the names of the files;
+    ``problem`` is the one line about what it could not do.
+    """
 
     new: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
@@ -37,7 +39,7 @@ class HandedOut:
     problem: str = ""
 
     def __str__(self) -> str:
-        """One line that says what happened.
+        """Return one line that says what happened.
 
         >>> print(HandedOut(new=["01_lora.ipynb"], beside=["02_b.course.ipynb"], kept=["02_b.ipynb", "03_c.ipynb"]))
         notebooks: 1 new; 2 of yours kept as you left them; the course's new version lies beside: 02_b.course.ipynb
@@ -56,7 +58,7 @@ def _digest(data: bytes) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The regular files below a folder, without what a running notebook leaves there; links are not followed."""
+    """Yield the regular files below a folder, without what a running notebook leaves there; links are not followed."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or path.name in _SKIPPED:
             continue
@@ -67,7 +69,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _known(target: Path) -> dict[str, str]:
-    """Name -> digest of what was handed out; empty when there is no list that can be read: then everything is kept."""
+    """Return name -> digest of what was handed out;
+    empty when there is no list that can be read: then everything is kept.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         data = json.loads(read_regular(target / LIST, 10_000_000))
         return {str(k): str(v) for k, v in data.items()}
@@ -75,7 +79,7 @@ def _known(target: Path) -> dict[str, str]:
 
 
 def _place_beside(path: Path, digest: str) -> Path | None:
-    """A free name beside ``path`` for the course's version; None when that version lies there already."""
+    """Return a free name beside ``path`` for the course's version; None when that version lies there already."""
     for n in range(1, 1000):
         name = path.with_name(f"{path.stem}.course{'' if n == 1 else n}{path.suffix}")
         if not os.path.lexists(name):
@@ -134,7 +138,7 @@ def hand_out(course: Path, target: Path) -> HandedOut:
 
 
 def _hand_out_one(path: Path, data: bytes, before: str, name: str, done: HandedOut) -> str:
-    """One file of the course; gives the digest that the list is to hold for it."""
+    """Hand out one file of the course; return the digest that the list is to hold for it."""
     new = _digest(data)
     if not os.path.lexists(path):
         write_bytes(path, data)

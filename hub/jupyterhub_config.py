@@ -44,7 +44,7 @@ def number(name: str, default: str) -> float:
 
 
 def password(state: Path) -> str:
-    """The trial's one password: made once, kept where only the hub's user can read it."""
+    """Return the trial's one password, made once and kept where only the hub's user can read it."""
     file = state / "password"
     if not file.exists():
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -108,7 +108,7 @@ if users == "trial":
     from jupyterhub.spawner import SimpleLocalProcessSpawner
 
     class InFolders(SimpleLocalProcessSpawner):
-        """Homes are folders of the hub's own user: good for trying, no wall between learners."""
+        """A spawner whose homes are folders of the hub's own user: good for trying, no wall between learners."""
 
         def _home_dir_default(self) -> str:
             return str(state / "homes" / folder_of(self.user.name))

@@ -18,7 +18,9 @@ _DIES, _UNITS, _GIB = 8, 304, 192  # eight stacks of 24 GiB: 206 GB
 
 @dataclass(frozen=True)
 class Partition:
-    """What one device of an MI300X has in a mode: dies, compute units, and GiB of its own (its share, if shared)."""
+    """The resources of one device of an MI300X in a mode:
+    dies, compute units, and GiB of its own (its share, if shared).
+    """
 
     compute: str
     memory: str
@@ -30,7 +32,7 @@ class Partition:
 
 
 def partition_of(compute: str, memory: str = "NPS1") -> Partition:
-    """What a device of an MI300X has when the chip is set to ``compute`` and ``memory``.
+    """Return what a device of an MI300X has when the chip is set to ``compute`` and ``memory``.
 
     A compute device lives in one piece of the memory, so there may not be more pieces than devices. Which of the modes
     that this leaves a machine takes is the driver's to say: ``available_compute_partition`` and
@@ -67,7 +69,7 @@ def partition_of(compute: str, memory: str = "NPS1") -> Partition:
 
 
 def partition_table(cards: int = 8) -> list[tuple[str, int, int, float]]:
-    """For a machine with ``cards`` MI300X: (compute mode, devices in all, compute units each, GiB each).
+    """Return, for a machine with ``cards`` MI300X, (compute mode, devices in all, compute units each, GiB each).
 
     >>> partition_table()[-1]
     ('CPX', 64, 38, 24.0)

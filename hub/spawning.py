@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What JupyterHub's spawners do before a server starts and after it has stopped: a device comes and goes.
+"""Hooks of JupyterHub's spawners before a server starts and after it has stopped: a device comes and goes.
 
 :func:`with_device` adds it to any spawner class (local processes, systemd, Docker, Slurm); nothing here imports
 JupyterHub, so that the course's environment needs none.
@@ -44,7 +44,7 @@ def _people(count: int) -> str:
 
 
 def folder_of(user: str) -> str:
-    """A name for a user's folder: plain letters and digits stay, everything else is written as numbers.
+    """Return a name for a user's folder: plain letters and digits stay, everything else is written as numbers.
 
     No two users get the same one, and none leads out of the folder that they lie in.
 
@@ -55,7 +55,7 @@ def folder_of(user: str) -> str:
 
 
 def environment_of(device: Device | None, total: int) -> dict[str, str]:
-    """The variables of a server: the one device it may use, or none at all where the hub has some.
+    """Return the variables of a server: the one device it may use, or none at all where the hub has some.
 
     >>> environment_of(None, 8)["ROCR_VISIBLE_DEVICES"]
     ''
@@ -70,7 +70,7 @@ def environment_of(device: Device | None, total: int) -> dict[str, str]:
 
 
 def server_of(spawner: Any) -> str:
-    """The key of a server in the table: its user, and its name if it is not the user's main one."""
+    """Return the key of a server in the table: its user, and its name if it is not the user's main one."""
     return f"{spawner.user.name}/{spawner.name}" if spawner.name else str(spawner.user.name)
 
 
@@ -81,7 +81,7 @@ async def finished(result: Any) -> None:
 
 
 def with_device(base: type[Any], table: Assignments, *, wait: float = 600.0, every: float = 2.0) -> type[Any]:
-    """A spawner class like ``base`` whose servers each get a device of ``table``, in turn.
+    """Return a spawner class like ``base`` whose servers each get a device of ``table``, in turn.
 
     While a learner waits, the page that JupyterHub shows says how many are before them. The device is remembered in
     the spawner's state too, so that a hub which lost its table can rebuild it.
@@ -153,7 +153,7 @@ def with_device(base: type[Any], table: Assignments, *, wait: float = 600.0, eve
 
 
 def use_device(spawner: Any, device: Device) -> None:
-    """Where the spawner can close the other devices to the learner, let it: a variable is no lock."""
+    """Let the spawner close the other devices to the learner where it can: a variable is no lock."""
     files = ["/dev/kfd", device.file]
     if hasattr(spawner, "extra_host_config"):  # DockerSpawner
         given = dict(spawner.extra_host_config)
@@ -179,7 +179,7 @@ def limits(memory: str, cores: float) -> tuple[str, float]:
 
 
 def running_servers(database: Path) -> dict[str, str]:
-    """Server -> name of its device, of every server that ran when the hub last wrote its database.
+    """Return server -> name of its device, of every server that ran when the hub last wrote its database.
 
     A file that is not there, or that no hub has filled yet, has none.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where modules went that had another name before 2026-11-27: importing an old name says the new one, in one line."""
+"""The new names of modules that had another one before 2026-11-27: importing an old name says the new one in a line."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ ROOMY = Problem(64, 64, 128)
 
 
 def split(source: str) -> tuple[str, str, str, str]:
-    """A source in four: CK's header and names for its types, our names, the operation's struct, instance and kernel."""
+    """Return a source in four parts: CK's header and names for its types, our names, the operation's struct,
+    instance and kernel.
+    """
     head, using, rest = source.partition("using PassThrough")
     line, _, rest = rest.partition("\n")
     names, before, kernel = rest.partition("using Instance")
@@ -68,7 +70,7 @@ class Judge:
         run_clang([*self._command, "-fsyntax-only", *front_end, str(header)], "the bases, which CK accepts")
 
     def refuses(self, instance: GemmInstance, problem: Problem) -> str:
-        """CK's first refusal, or "" if it accepts."""
+        """Return CK's first refusal, or "" if it accepts."""
         _, names, struct, kernel = split(kernel_source(instance, problem))
         write_text(self._source, names + ("" if struct in self._structs else struct) + kernel)
         shared = ("-Xclang", "-include-pch", "-Xclang", str(self._shared))
@@ -80,13 +82,15 @@ class Judge:
 
 
 def cpu_seconds() -> float:
-    """Of all child processes so far."""
+    """Return the CPU seconds of all child processes so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def earlier(keys: Sequence[str]) -> tuple[dict[int, dict[str, object]], float]:
-    """Verdicts that are stored and still hold (same source, headers and options), and the CPU seconds they took."""
+    """Return verdicts that are stored and still hold (same source, headers and options),
+    and the CPU seconds they took.
+    """
     if not RESULT.is_file():
         return {}, 0.0
     found = json.loads(RESULT.read_text())

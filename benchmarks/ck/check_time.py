@@ -28,7 +28,7 @@ RUNS = 20
 
 
 def microseconds(instance: GemmInstance, problem: Problem) -> float:
-    """Of one call, on a fresh instance each time."""
+    """Return the microseconds of one call, on a fresh instance each time."""
     least = float("inf")
     for _ in range(RUNS):
         fresh = instance.but()

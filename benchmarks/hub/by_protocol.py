@@ -34,7 +34,7 @@ _LEFT = 2 * 2**30
 
 
 def start(hub: Hub, name: str) -> dict[str, Any]:
-    """Log in and wait for JupyterLab; seconds, and CPU seconds of the learner's processes."""
+    """Log in and wait for JupyterLab; return the seconds, and the CPU seconds of the learner's processes."""
     learner = hub.learner(name)
     learner.log_in()
     began = time.monotonic()

@@ -39,7 +39,7 @@ _SAVED_EVERY = 10.0
 
 @dataclass
 class Visit:
-    """What one learner saw: seconds and memory of each step, and what was wrong."""
+    """The record of one learner's visit: seconds and memory of each step, and what was wrong."""
 
     name: str
     start_s: float = 0.0
@@ -51,7 +51,7 @@ class Visit:
 
 
 def cells_of(file: Path) -> list[dict[str, Any]]:
-    """The code cells of a notebook that have something in them; none while it is being written."""
+    """Return the code cells of a notebook that have something in them; none while it is being written."""
     try:
         cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
     except (OSError, ValueError):
@@ -60,7 +60,7 @@ def cells_of(file: Path) -> list[dict[str, Any]]:
 
 
 def errors_of(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each cell that shows an error."""
+    """Return a line for each cell that shows an error."""
     found = []
     for n, cell in enumerate(cells, 1):
         errors = (o for o in cell["outputs"] if o["output_type"] == "error")
@@ -70,7 +70,7 @@ def errors_of(cells: Sequence[dict[str, Any]]) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def peak_memory(hub: Hub, name: str) -> AsyncIterator[list[int]]:
-    """The largest memory of a learner's processes while the block runs, looked at every two seconds."""
+    """Watch the largest memory of a learner's processes while the block runs, every two seconds."""
     peak = [0]
 
     async def watch() -> None:
@@ -86,13 +86,13 @@ async def peak_memory(hub: Hub, name: str) -> AsyncIterator[list[int]]:
 
 
 async def choose(tab: Any, menu: str, entry: str) -> None:
-    """An entry of JupyterLab's menu, by mouse."""
+    """Choose an entry of JupyterLab's menu, by mouse."""
     await tab.locator(".lm-MenuBar-item", has_text=menu).first.click()
     await tab.locator(".lm-Menu-item", has_text=entry).first.click()
 
 
 async def log_in(tab: Any, hub: Hub, visit: Visit) -> None:
-    """From the login page to a JupyterLab that shows the course's folder."""
+    """Go from the login page to a JupyterLab that shows the course's folder."""
     await tab.goto(f"{hub.url}/hub/login?next=%2Fhub%2Fspawn")
     await tab.fill("#username_input", visit.name)
     await tab.fill("#password_input", hub.password)
@@ -157,7 +157,7 @@ async def run_all(tab: Any, hub: Hub, visit: Visit, notebook: str, seconds: floa
 
 
 async def visit_class(browser: Any, hub: Hub, name: str, notebooks: Sequence[str], given: argparse.Namespace) -> Visit:
-    """Everything that one learner does, in a browser profile of their own."""
+    """Do everything that one learner does, in a browser profile of their own."""
     from playwright.async_api import Error
 
     visit = Visit(name)
@@ -184,7 +184,7 @@ async def visit_class(browser: Any, hub: Hub, name: str, notebooks: Sequence[str
 async def hold_class(
     hub: Hub, names: Sequence[str], notebooks: Sequence[str], given: argparse.Namespace
 ) -> list[Visit]:
-    """All learners at once, in one Chromium."""
+    """Let all learners work at once, in one Chromium."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as play:

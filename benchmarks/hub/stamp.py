@@ -16,7 +16,7 @@ _HUB = ("jupyterhub", "jupyterlab", "jupyter-server", "jupyter-resource-usage")
 
 
 def stamp() -> dict[str, Any]:
-    """Hardware, its load before the measurement began, and versions."""
+    """Return the hardware, its load before the measurement began, and versions."""
     libraries = next((ROOT / ".venv-hub/lib").glob("python3*/site-packages"))
     have = {
         d.metadata["Name"].lower().replace("_", "-"): d.version

@@ -227,7 +227,7 @@ def chosen(only: str, gpus: int, group: str) -> list[str]:
 
 
 def dry(only: str, group: str, timeout: float) -> int:
-    """Every step of `measure` but the GPU: small models of the same families, one after the other; how many failed."""
+    """Run every step of `measure` but the GPU: small models of the same families, in turn; return how many failed."""
     from benchmarks.memory.report import predict
 
     failed = 0
@@ -258,7 +258,7 @@ def measure(out: Path, only: str, gpus: int, ahead: int, timeout: float, group: 
 
 
 def read(out: Path) -> dict[str, dict]:
-    """The newest row of each case that ran or ran out of memory, in the order of CASES."""
+    """Read the newest row of each case that ran or ran out of memory, in the order of CASES."""
     rows = {r["name"]: r for r in map(json.loads, (out / "fit_measured.jsonl").read_text().splitlines())}
     return {n: rows[n] for n in CASES if n in rows and rows[n]["outcome"] != "failed"}
 

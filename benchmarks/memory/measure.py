@@ -20,7 +20,7 @@ STEPS = 3  # the optimizer's state exists from the second step on
 
 
 def small_tokenizer():
-    """A tokenizer of 1,000 words, made here: the lengths of the rows matter, their words do not."""
+    """Make a tokenizer of 1,000 words: the lengths of the rows matter, their words do not."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -32,7 +32,9 @@ def small_tokenizer():
 
 
 def text_rows(rows: int, length: int):
-    """``rows`` texts that are all a little longer than ``length`` tokens, so that each is cut to exactly that."""
+    """Return ``rows`` texts that are all a little longer than ``length`` tokens,
+    so that each is cut to exactly that.
+    """
     import datasets
 
     texts = [" ".join(f"w{(7 * r + 13 * i) % 1000}" for i in range(length + 8)) for r in range(rows)]
@@ -60,7 +62,7 @@ DRY = {
 
 
 def config_for(case: dict):
-    """The configuration of a case: a shape, with fewer layers if it says so, in miniature for a dry run."""
+    """Return the configuration of a case: a shape, with fewer layers if it says so, in miniature for a dry run."""
     from rocm_guide.models.shapes import SHAPES, config_of
 
     changes = {"num_hidden_layers": case["layers"]} if "layers" in case else {}
@@ -86,7 +88,7 @@ class Gpu:
 
 
 def int8_linears(model):
-    """Every linear layer of the layers as int8 with an fp32 scale a row, unpacked to bf16 for each product."""
+    """Make every linear layer of the layers int8 with an fp32 scale a row, unpacked to bf16 for each product."""
     import torch
 
     class Int8(torch.nn.Module):
@@ -108,7 +110,9 @@ def int8_linears(model):
 
 
 def random_model(case: dict, dtype):
-    """The shape with random weights on the GPU; for QLoRA its linear layers as NF4 with double quantisation."""
+    """Make a model of the shape with random weights on the GPU;
+    for QLoRA its linear layers as NF4 with double quantisation.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -164,7 +168,7 @@ def random_model(case: dict, dtype):
 
 
 def phases(gpu):
-    """A callback that notes allocated and peak bytes at each step's three moments."""
+    """Return a callback that notes allocated and peak bytes at each step's three moments."""
     from transformers import TrainerCallback
 
     class Phases(TrainerCallback):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: E501 (one row of the table to a line)
-"""What `fit` says about the cases that cases.py measured: the text of fit_cases.md and its picture. Needs no GPU."""
+"""Compare `fit` with the cases that cases.py measured: the text of fit_cases.md and its picture. Needs no GPU."""
 
 import statistics
 
@@ -18,7 +18,7 @@ LATER = (
 
 
 def predict(row: dict):
-    """What `fit` says about a measured case, on a GPU with as much memory as the one that ran it had."""
+    """Return what `fit` says about a measured case, on a GPU with as much memory as the one that ran it had."""
     from rocm_guide.models.memory_planner import fit
     from rocm_guide.models.work import Workload
 
@@ -43,7 +43,7 @@ def predict(row: dict):
 
 
 def fields_of_case(case: dict) -> dict:
-    """The configuration that a case runs: a shape, perhaps with fewer layers or quantised."""
+    """Return the configuration that a case runs: a shape, perhaps with fewer layers or quantised."""
     from rocm_guide.models.shapes import SHAPES
 
     fields = dict(SHAPES[case["model"]])
@@ -57,7 +57,7 @@ def fields_of_case(case: dict) -> dict:
 
 
 def report(rows: dict[str, dict]) -> tuple[str, list[str]]:
-    """The text of fit_cases.md, and the targets of the project that these rows miss."""
+    """Return the text of fit_cases.md, and the targets of the project that these rows miss."""
     head = "| case | model | method | batch x tokens | what else | measured GB | computed GB | error | peak at | reserved GB | outside torch GB | fit says |"
     lines = [head, "|" + " --- |" * 12]
     plans = {name: predict(row) for name, row in rows.items()}
@@ -102,7 +102,7 @@ def report(rows: dict[str, dict]) -> tuple[str, list[str]]:
 
 
 def _what(case: dict) -> str:
-    """What else is special about a case, in words."""
+    """Return what else is special about a case, in words."""
     said = {
         "checkpointing": case.get("checkpointing"),
         "torch kernels": not case.get("liger", True),
@@ -117,7 +117,7 @@ def _what(case: dict) -> str:
 
 
 def _spread(errors) -> tuple[float, float]:
-    """Median and worst of the errors' sizes."""
+    """Return the median and worst of the errors' sizes."""
     sizes = sorted(map(abs, errors))
     return statistics.median(sizes), sizes[-1]
 
@@ -133,7 +133,7 @@ def _history(rows: int, later: int, strict: list[float]) -> list[str]:
 
 
 def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
-    """What the cases near the card's memory say about the margin for fragmentation."""
+    """Return what the cases near the card's memory say about the margin for fragmentation."""
     from dataclasses import replace
 
     from rocm_guide.models.memory_planner import FRAGMENTED, fit
@@ -149,7 +149,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
             continue
         ended = row["outcome"] == "ran"
         peak = row["peak"] if ended else plan.peak
-        (ran if ended else failed)[name] = room = 100 * (could / peak - 1)
+        (ran if ended else failed)[name] = margin = 100 * (could / peak - 1)
         held = f"{100 * (row['reserved'] / peak - 1):.1f} %" if ended else "all of it"
         most = plan.largest_batch
         there = "none"
@@ -158,7 +158,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
             best = fit(fields_of_case(case), replace(plan.work, batch=most), **same)
             there = f"{100 * (could / best.peak - 1):.1f} %, {'this case' if most == case['batch'] else 'not run'}"
         lines.append(
-            f"| {name} | {case['batch']} | {row['outcome']} | {peak / 1e9:.2f} | {could / 1e9:.2f} | {room:.1f} % | {held} | {most} | {there} |"
+            f"| {name} | {case['batch']} | {row['outcome']} | {peak / 1e9:.2f} | {could / 1e9:.2f} | {margin:.1f} % | {held} | {most} | {there} |"
         )
     if not (ran and failed):
         return ["No two cases, one that ran and one that did not, came within 10 % of the memory of their GPU."]
@@ -183,7 +183,7 @@ def _at_the_limit(rows: dict[str, dict], plans: dict) -> list[str]:
 
 
 def picture(rows: dict[str, dict]) -> bytes:
-    """Computed against measured peaks, and the errors by case, as PNG."""
+    """Draw computed against measured peaks, and the errors by case, as PNG."""
     import io
 
     import matplotlib

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(layers: int, dry: bool, device: str, dtype):
-    """A Llama of Llama-2-7B's width with random weights, drawn on the device."""
+    """Build a Llama of Llama-2-7B's width with random weights, drawn on the device."""
     import torch
     from transformers import LlamaConfig
 
@@ -57,7 +57,7 @@ def build(layers: int, dry: bool, device: str, dtype):
 
 
 def decoding(args, report: dict) -> None:
-    """Tokens per second of each way to decode."""
+    """Measure the tokens per second of each way to decode."""
     import torch
 
     from rocm_guide.tune.compilation.decoder import Decoder, decode_speed
@@ -117,7 +117,7 @@ def decoding(args, report: dict) -> None:
 
 
 def same_tokens_fp32(args, report: dict) -> None:
-    """The same question where rounding cannot decide: float32, four layers of the same width."""
+    """Ask the same question where rounding cannot decide: float32, four layers of the same width."""
     import torch
 
     from rocm_guide.tune.compilation.decoder import Decoder
@@ -136,7 +136,7 @@ def same_tokens_fp32(args, report: dict) -> None:
 
 
 def knobs(args, report: dict) -> None:
-    """Each inductor knob alone, on one decoding step of two layers of full width."""
+    """Measure each inductor knob alone, on one decoding step of two layers of full width."""
     import torch
     from transformers import StaticCache
 
@@ -168,7 +168,7 @@ def knobs(args, report: dict) -> None:
 
 
 def kernels(args, report: dict) -> None:
-    """The Triton sources that inductor wrote for one decoding step of one layer."""
+    """Write the Triton sources that inductor wrote for one decoding step of one layer."""
     import torch
     from torch._inductor.utils import run_and_get_code
     from transformers import StaticCache
@@ -199,7 +199,7 @@ def kernels(args, report: dict) -> None:
 
 
 def tunableop(args, report: dict) -> None:
-    """TunableOp off and on, each in a process of its own: one product, then a small language model."""
+    """Measure with TunableOp off and on, each in a process of its own: one product, then a small language model."""
     from rocm_guide.tune.tunableop.experiments import compare_matmul, compare_model
 
     size = (64, 128, 256) if args.dry else (512, 1024, 2048)
@@ -215,7 +215,7 @@ def tunableop(args, report: dict) -> None:
 
 
 def offline(args, report: dict) -> None:
-    """The plan of a model as an untuned file: does PyTorch's offline tuner take every line of it?"""
+    """Check that PyTorch's offline tuner takes every line of a model's plan, written as an untuned file."""
     import torch
     from transformers import LlamaConfig
 
@@ -250,7 +250,9 @@ def offline(args, report: dict) -> None:
 
 
 def plot() -> None:
-    """Tokens per second of each way to decode on every GPU with a stored result, and the share of the roofline."""
+    """Plot the tokens per second of each way to decode on every GPU with a stored result,
+    and the share of the roofline.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

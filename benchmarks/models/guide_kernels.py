@@ -28,7 +28,7 @@ LAYERS, TOKENS, PROMPT, NEW, ROUNDS = 8, 4096, 512, 48, 9
 
 
 def new_model(shape: str) -> Any:
-    """A model with random weights on the GPU, the same each time."""
+    """Make a model with random weights on the GPU, the same each time."""
     from transformers import AutoModelForCausalLM
 
     from rocm_guide.models.shapes import config_of
@@ -40,7 +40,7 @@ def new_model(shape: str) -> Any:
 
 
 def rate(tokens: int, call: Callable[[], object], repeats: int = 7) -> dict[str, float]:
-    """Tokens per second, median and half the interquartile range in per cent, and the peak memory in GB."""
+    """Return the tokens per second, median and half the interquartile range in per cent, and the peak memory in GB."""
     for _ in range(2):
         call()
     torch.cuda.synchronize()
@@ -60,7 +60,7 @@ def rate(tokens: int, call: Callable[[], object], repeats: int = 7) -> dict[str,
 
 
 def train(model: Any, step: Any) -> dict[str, float]:
-    """Forward and backward."""
+    """Return the rate of forward and backward passes."""
     ids = torch.arange(TOKENS, device="cuda")[None] % 30000
 
     def once() -> None:
@@ -71,7 +71,9 @@ def train(model: Any, step: Any) -> dict[str, float]:
 
 
 def decode_once(model: Any, step: Any, static: bool) -> float:
-    """Tokens per second of NEW tokens one by one, each by ``step``; the prompt is read by ``model`` and not timed."""
+    """Return the tokens per second of NEW tokens one by one, each by ``step``;
+    the prompt is read by ``model`` and not timed.
+    """
     from transformers import DynamicCache, StaticCache
 
     ids, config = torch.arange(PROMPT, device="cuda")[None] % 30000, model.config
@@ -88,7 +90,8 @@ def decode_once(model: Any, step: Any, static: bool) -> float:
 
 
 def decoding(model: Any, ways: dict[str, Callable[[], Any]], static: bool) -> dict[str, dict[str, float]]:
-    """Each way in turns with the others, so that what slows the host slows all of them; the first round warms up.
+    """Measure each way in turns with the others, so that what slows the host slows all of them;
+    the first round warms up.
 
     A way is entered with ``with``, which gives what is called for a token.
     """
@@ -106,7 +109,7 @@ def decoding(model: Any, ways: dict[str, Callable[[], Any]], static: bool) -> di
 
 @contextlib.contextmanager
 def swapped(model: Any) -> Iterator[Any]:
-    """The model with our kernels, and afterwards as it was."""
+    """Give the model our kernels while the block runs."""
     from rocm_guide.tune.attention.in_models import use_guide_kernels
 
     with use_guide_kernels(model):
@@ -114,13 +117,13 @@ def swapped(model: Any) -> Iterator[Any]:
 
 
 def logits_of(model: Any) -> torch.Tensor:
-    """The logits of a short text."""
+    """Return the logits of a short text."""
     with torch.inference_mode():
         return model(input_ids=torch.arange(300, device="cuda")[None]).logits.float()
 
 
 def prepared(way: str, model: Any) -> Any:
-    """What is called for ``way``; the model itself may be changed."""
+    """Return what is called for ``way``; the model itself may be changed."""
     if way.startswith("ours"):
         from rocm_guide.tune.attention.in_models import use_guide_kernels
 

@@ -14,7 +14,7 @@ from rocm_guide.models.course_data import facts
 
 
 def rows(count: int) -> list[dict[str, str]]:
-    """``count`` rows with instruction, input and output; about 600 characters each."""
+    """Return ``count`` rows with instruction, input and output; about 600 characters each."""
     known, found = facts(), []
     for i in range(count):
         part = [known[(7 * i + 13 * k) % len(known)] for k in range(6)]

@@ -46,12 +46,12 @@ PATIENCE = 150
 
 
 def sizes(dry: bool) -> tuple[int, int, int]:
-    """(rows of a batch, tokens of a row, optimizer steps)."""
+    """Return (rows of a batch, tokens of a row, optimizer steps)."""
     return (2, 32, 3) if dry else (BATCH, LENGTH, STEPS)
 
 
 def common_settings(dry: bool, recompute: bool) -> dict[str, Any]:
-    """Fields of ``SFTConfig`` that all ways share."""
+    """Return fields of ``SFTConfig`` that all ways share."""
     from trl import SFTConfig
 
     batch, length, steps = sizes(dry)
@@ -74,7 +74,7 @@ def wait_for_turn() -> None:
 
 
 def row_of(method: str, way: str, speed: float, peak: int, losses: list[float]) -> dict[str, Any]:
-    """One row of the results."""
+    """Return one row of the results."""
     from rocm_guide.common.device import accelerator
 
     modules = [sys.modules[name] for name in ("torch", "transformers", "trl", "peft", "unsloth") if name in sys.modules]
@@ -91,7 +91,7 @@ def row_of(method: str, way: str, speed: float, peak: int, losses: list[float]) 
 
 
 def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any]:
-    """One row without Unsloth, in this process."""
+    """Measure one row without Unsloth, in this process."""
     import torch
     from peft import LoraConfig
     from trl import SFTTrainer
@@ -130,7 +130,9 @@ def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any
 
 
 def write_weights(folder: Path, model_shape: str, dry: bool) -> dict[str, Any]:
-    """The weights with which the LoRA rows begin, in bf16, and the tokenizer, as a folder that anybody can load."""
+    """Write the weights with which the LoRA rows begin, in bf16, and the tokenizer,
+    as a folder that anybody can load.
+    """
     import torch
 
     from benchmarks.memory.measure import random_model, small_tokenizer
@@ -144,7 +146,7 @@ def write_weights(folder: Path, model_shape: str, dry: bool) -> dict[str, Any]:
 
 
 def measure_unsloth(method: str, folder: Path, dry: bool) -> dict[str, Any]:
-    """One row with Unsloth, in this process; ``folder`` is what :func:`write_weights` wrote."""
+    """Measure one row with Unsloth, in this process; ``folder`` is what :func:`write_weights` wrote."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "UNSLOTH_DISABLE_STATISTICS"):
         os.environ[name] = "1"
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", str(folder / "compiled"))
@@ -199,7 +201,7 @@ def measure_unsloth(method: str, folder: Path, dry: bool) -> dict[str, Any]:
 
 
 def measure_here(first: str, second: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What one process is for: a method and a way, or :data:`WRITER`."""
+    """Do the work of one process: a method and a way, or :data:`WRITER`."""
     if (first, second) == WRITER:
         return write_weights(options.folder, options.model, options.dry)
     if second == "unsloth":
@@ -208,7 +210,7 @@ def measure_here(first: str, second: str, options: argparse.Namespace) -> dict[s
 
 
 def in_turn(jobs: list[tuple[str, str]], options: argparse.Namespace) -> Any:
-    """(method, way, result or None, what was printed) of each job; the next one imports while one measures.
+    """Yield (method, way, result or None, what was printed) of each job; the next one imports while one measures.
 
     A child waits for a line on its standard input before it touches the GPU.
     """

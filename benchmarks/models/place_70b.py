@@ -45,7 +45,7 @@ def materialise(model, plan, kind: str) -> None:
 
 
 def timeline(model, plan, ids, kind: str) -> list[tuple[int, float, float]]:
-    """(device, start, seconds) of each layer during one forward pass, waiting for the device after each."""
+    """Return (device, start, seconds) of each layer during one forward pass, waiting for the device after each."""
     spans, began = [], dict[int, float]()
     where = {name: device for name, _, device in plan.pieces}
     handles = []

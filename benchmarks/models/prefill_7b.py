@@ -26,7 +26,7 @@ WAYS = ("eager", "sdpa")
 
 
 def milliseconds(call: Callable[[], Any], device: str) -> float:
-    """One call, from its first kernel to its last."""
+    """Time one call, from its first kernel to its last."""
     import torch
 
     if not device.startswith("cuda"):
@@ -42,12 +42,12 @@ def milliseconds(call: Callable[[], Any], device: str) -> float:
 
 
 def first_token(model: Any, ids: Any) -> Any:
-    """Prefill as a server does it: the whole prompt, a fresh cache, the logits of the last position only."""
+    """Prefill as a server does: the whole prompt, a fresh cache, the logits of the last position only."""
     return model(ids, use_cache=True, logits_to_keep=1).logits[:, -1].argmax(-1)
 
 
 def measure(model: Any, batch: int, length: int, runs: int, device: str) -> dict[str, Any]:
-    """Milliseconds of each way, in turn, and the peak memory above the weights."""
+    """Measure the milliseconds of each way, in turn, and the peak memory above the weights."""
     import torch
 
     ids = torch.randint(4, model.config.vocab_size, (batch, length), generator=torch.Generator().manual_seed(length))

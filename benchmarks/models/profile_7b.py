@@ -42,7 +42,7 @@ def shrink(source: Path, target: Path) -> None:
 
 
 def short(summary) -> dict:
-    """The part of a summary that goes into the result file: times of one step in microseconds."""
+    """Return the part of a summary that goes into the result file: times of one step in microseconds."""
     n = max(1, summary.steps)
     return {
         "device": summary.device_name,
@@ -59,7 +59,7 @@ def short(summary) -> dict:
 
 
 def wall(step, sync, runs: int = 10) -> list[float]:
-    """Milliseconds of single steps: [median, 10th percentile, 90th percentile]."""
+    """Return milliseconds of single steps: [median, 10th percentile, 90th percentile]."""
     for _ in range(3):
         step()
     times = []
@@ -183,7 +183,7 @@ def main() -> None:
 
 
 def graph_decode(model, config, context, ids, raw, out, static_cache, sync) -> dict:
-    """Profile B: the same decode step replayed from one CUDA (HIP) graph, so that no kernel waits for Python."""
+    """Record profile B: the same decode step replayed from one CUDA (HIP) graph, so that no kernel waits for Python."""
     import torch
 
     # Both profiles use the same static cache, so that only the launching differs.
@@ -229,7 +229,7 @@ def graph_decode(model, config, context, ids, raw, out, static_cache, sync) -> d
 
 
 def cross_check(model, prompt, raw) -> dict:
-    """Our totals against torch's own table of the same run: two readings of one measurement."""
+    """Compare our totals with torch's own table of the same run: two readings of one measurement."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

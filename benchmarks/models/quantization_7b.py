@@ -64,7 +64,7 @@ def configuration(shape: str):
 
 
 def plain_checkpoint(folder: Path, shape: str, device: str) -> None:
-    """16-bit random weights as save_pretrained writes them."""
+    """Write 16-bit random weights as save_pretrained writes them."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -75,7 +75,7 @@ def plain_checkpoint(folder: Path, shape: str, device: str) -> None:
 
 
 def packed_checkpoint(folder: Path, shape: str, method: str, device: str, group: int = 128) -> None:
-    """Random 4-bit codes in the layout that GPTQModel saves; scales that keep the activations finite."""
+    """Write random 4-bit codes in the layout that GPTQModel saves; scales that keep the activations finite."""
     import torch
     from safetensors.torch import save_file
 
@@ -135,7 +135,7 @@ def packed_checkpoint(folder: Path, shape: str, method: str, device: str, group:
 
 
 def load(kind: str, option, root: Path, device: str):
-    """The model of one case, and the seconds that loading (for bitsandbytes: and quantising) took."""
+    """Load the model of one case; return it and the seconds that loading (for bitsandbytes: and quantising) took."""
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -158,7 +158,7 @@ def load(kind: str, option, root: Path, device: str):
 
 
 def figures(model, device: str, tokens: int, prompt: int) -> dict:
-    """Prefill and decoding, one row and sixteen, each the median of the runs."""
+    """Measure prefill and decoding, one row and sixteen, each the median of the runs."""
     import torch
 
     from rocm_guide.serve.generate import generate_timed
@@ -178,7 +178,7 @@ def figures(model, device: str, tokens: int, prompt: int) -> dict:
 
 
 def plot(report: dict, folder: Path) -> None:
-    """Memory and tokens per second of the measured cases, as quantization_7b.png and .svg in ``folder``."""
+    """Plot the memory and tokens per second of the measured cases, as quantization_7b.png and .svg in ``folder``."""
     import matplotlib
 
     matplotlib.use("Agg")

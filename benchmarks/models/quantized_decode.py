@@ -48,7 +48,7 @@ class SkinnyLinear(nn.Module):
         self.scale = nn.Parameter(scale, requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The prompt's many rows go to torch's GEMM, up to 32 to the skinny one."""
+        """Multiply by torch's GEMM for a prompt's many rows, by the skinny one for up to 32."""
         from rocm_guide.kernels.gemm.skinny import gemm_skinny
 
         rows = x.reshape(-1, x.shape[-1])
@@ -63,7 +63,7 @@ class SkinnyLinear(nn.Module):
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> None:
-    """Every linear layer but the output one becomes ``make(layer)``, one at a time."""
+    """Replace every linear layer but the output one by ``make(layer)``, one at a time."""
     for name, layer in list(model.named_modules()):
         if isinstance(layer, nn.Linear) and "lm_head" not in name:
             parent, _, child = name.rpartition(".")
@@ -71,7 +71,7 @@ def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) ->
 
 
 def nf4(model: nn.Module) -> None:
-    """bitsandbytes: codes of 4 bits, a scale for every 64."""
+    """Quantise by bitsandbytes: codes of 4 bits, a scale for every 64."""
     import bitsandbytes as bnb
 
     def make(layer: nn.Linear) -> nn.Module:
@@ -86,7 +86,7 @@ def nf4(model: nn.Module) -> None:
 
 
 def torchao(kind: str) -> Callable[[nn.Module], None]:
-    """One of torchao's formats for weights alone."""
+    """Return one of torchao's formats for weights alone."""
 
     def change(model: nn.Module) -> None:
         from torchao.quantization import Float8WeightOnlyConfig, Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
@@ -102,7 +102,7 @@ def torchao(kind: str) -> Callable[[nn.Module], None]:
 
 
 def skinny(model: nn.Module) -> None:
-    """rocm_guide's skinny GEMM in fp8."""
+    """Replace the linear layers by rocm_guide's skinny GEMM in fp8."""
     dtype = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
     replace_linears(model, lambda layer: SkinnyLinear(layer, dtype))
 
@@ -118,12 +118,12 @@ WAYS: dict[str, Callable[[nn.Module], None]] = {
 
 
 def reason(error: Exception) -> str:
-    """One line of why a way cannot run."""
+    """Say in one line why a way cannot run."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
 
 
 def one_way(change: Callable[[nn.Module], None], dry: bool, reference: torch.Tensor | None) -> dict[str, Any]:
-    """Memory, logits, and tokens per second eager and compiled of one format."""
+    """Measure memory, logits, and tokens per second eager and compiled of one format."""
     from rocm_guide.tune.compilation.decoder import Decoder, decode_speed
 
     device = "cpu" if dry else "cuda"
@@ -158,7 +158,7 @@ def one_way(change: Callable[[nn.Module], None], dry: bool, reference: torch.Ten
 
 
 def measure(dry: bool, only: list[str]) -> dict[str, Any]:
-    """All formats, what there is kept after each one."""
+    """Measure all formats; keep what there is after each one."""
     from rocm_guide.common.device import accelerator
     from rocm_guide.common.host import host_facts
     from rocm_guide.quantize.libraries import add_libraries
@@ -194,7 +194,7 @@ def measure(dry: bool, only: list[str]) -> dict[str, Any]:
 
 
 def plot(report: dict[str, Any]) -> Any:
-    """Tokens per second, eager beside compiled."""
+    """Plot the tokens per second, eager beside compiled."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How long and how much memory a summary of a 500 MB trace takes.
+"""Measure the time and memory that a summary of a 500 MB trace takes.
 
     python -m benchmarks.profiling.big_trace --out benchmarks/results/big_trace.json
 

@@ -41,7 +41,7 @@ MEASURES = ("time_to_first_token_s", "time_between_tokens_s", "end_to_end_s")
 
 
 def plain_loop(url: str, model: str, plan: Plan, users: int) -> dict[str, float]:
-    """Medians over the requests, and tokens per second, by a plain loop around the openai package."""
+    """Return the medians over the requests, and tokens per second, by a plain loop around the openai package."""
     import openai
 
     words, extra = find_dialect(look_at(url, model), plan)
@@ -70,7 +70,7 @@ def plain_loop(url: str, model: str, plan: Plan, users: int) -> dict[str, float]
 
 
 def figures(results: dict[str, Any]) -> dict[str, float]:
-    """The same figures of one level of :func:`measure_server`."""
+    """Return the same figures of one level of :func:`measure_server`."""
     (level,) = results["levels"]
     if level["failed"] or not level["fixed_length"]:
         sys.exit(f"{results['client']}: {level['failed']} failed, fixed length: {level['fixed_length']}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What 1 to 64 users get of one model, in bf16, fp8 and int4: vLLM and `transformers serve` under the same client.
+"""Measure what 1 to 64 users get of one model, in bf16, fp8 and int4: vLLM and `transformers serve` under one client.
 
     python -m benchmarks.serving.engines                    # random:llama-3-8b; a GPU, vLLM on the PATH; 8 minutes
     python -m benchmarks.serving.engines --only "vLLM, bf16" --shape qwen3-0.6b
@@ -61,7 +61,9 @@ def say(text: str) -> None:
 
 
 def four_bits(source: Path, folder: Path, group: int = 128) -> None:
-    """The checkpoint with its decoder's linear layers in GPTQ's files: 8 codes of 4 bits in a word, scales, zeros."""
+    """Write the checkpoint with its decoder's linear layers in GPTQ's files:
+    8 codes of 4 bits in a word, scales, zeros.
+    """
     import shutil
 
     import torch
@@ -102,7 +104,9 @@ def four_bits(source: Path, folder: Path, group: int = 128) -> None:
 
 
 def levels(server: Server, users: list[int], given: argparse.Namespace, client: str, keep: Keep) -> None:
-    """Results of all levels in one table, kept after each of them; a level that fails is named and left out."""
+    """Collect the results of all levels in one table, kept after each of them;
+    a level that fails is named and left out.
+    """
     results: dict[str, Any] = {}
     for n in users:
         plan = Plan(given.prompt, given.tokens, requests=max(8, 4 * n), warm_up=2, seed=n)
@@ -118,8 +122,8 @@ def levels(server: Server, users: list[int], given: argparse.Namespace, client: 
         keep(results)
 
 
-def room(server: Server, config: dict[str, Any], options: tuple[str, ...], longest: int) -> dict[str, Any]:
-    """Tokens for which vLLM says that it has room, and what size_server computes from the configuration alone."""
+def cache_sizes(server: Server, config: dict[str, Any], options: tuple[str, ...], longest: int) -> dict[str, Any]:
+    """Return the tokens that vLLM says its cache holds, and what size_server computes from the configuration alone."""
     if "--quantization" in options:  # made while loading: the checkpoint's own configuration knows nothing of it
         config = config | {"quantization_config": {"quant_method": options[options.index("--quantization") + 1]}}
     log = server.service.last_lines(4000)
@@ -137,7 +141,7 @@ def room(server: Server, config: dict[str, Any], options: tuple[str, ...], longe
 
 
 def kept(path: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Rows of an earlier run of the same question on the same kind of machine with the same versions."""
+    """Return rows of an earlier run of the same question on the same kind of machine with the same versions."""
     before = json.loads(path.read_text()) if path.exists() else {}
     same = all(before.get(key) == results[key] for key in ("format", "shape", "hardware", "versions", "plan"))
     return dict(before["rows"]) if same else {}
@@ -201,7 +205,7 @@ def main() -> int:
                     for client in clients:
                         levels(server, users, given, client, partial(keep, name, row, client))
                     if engine == "vllm":
-                        row["room"] = room(server, config, tuple(options), longest)
+                        row["room"] = cache_sizes(server, config, tuple(options), longest)
                         say(str(row["room"]))
             except Exception as error:  # noqa: BLE001 - a row that fails is a result; the others are wanted
                 row["error"] = str(error)[-1500:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What 1 to 64 users of a large model get: `transformers serve` (or vLLM, where installed) under our own client.
+"""Measure what 1 to 64 users of a large model get: `transformers serve` (or vLLM, where installed) under our client.
 
     python -m benchmarks.serving.users                      # random:llama-3-8b in bf16; made for under 3 minutes
     python -m benchmarks.serving.users --shape qwen3-0.6b --users 1,8

@@ -21,8 +21,10 @@ from rocm_guide.kernels import layer_norm, rms_norm, softmax
 BF16 = torch.bfloat16
 
 
-def maker(op, rows, cols, tile):
-    """Makes make(i) for time_graph from a number of copies; and bytes moved, bytes read (weights aside)."""
+def calls_of(op, rows, cols, tile):
+    """Return a function that makes make(i) for time_graph from a number of copies;
+    and bytes moved, bytes read (weights aside).
+    """
     size = rows * cols * 2
 
     def build(copies):
@@ -44,7 +46,7 @@ def maker(op, rows, cols, tile):
 
 
 def configurations(op, rows, cols):
-    """What is worth trying: 4 to 64 elements per thread of 32-lane warps."""
+    """Return what is worth trying: 4 to 64 elements per thread of 32-lane warps."""
     tile = {"softmax": softmax, "rms_norm": rms_norm, "layer_norm": layer_norm}[op.removesuffix("_bwd")].Tile
     loops = op in ("rms_norm_bwd", "layer_norm_bwd")
     for tile_rows in (1, 2, 4):
@@ -71,7 +73,7 @@ def configurations(op, rows, cols):
 def compile_one(job):
     op, rows, cols, tile = job
     try:
-        build, *_ = maker(op, rows, cols, tile)
+        build, *_ = calls_of(op, rows, cols, tile)
         build(1)(0)()
         torch.cuda.synchronize()
     except Exception as e:  # noqa: BLE001 - a sweep goes on
@@ -103,7 +105,7 @@ def main():
             if (r, c) != (rows, cols):
                 continue
             try:
-                build, moved, read = maker(op, rows, cols, tile)
+                build, moved, read = calls_of(op, rows, cols, tile)
                 t = time_graph(build(copies_past_cache(read)), read, replays=9, at_least_us=300)
             except Exception as e:  # noqa: BLE001 - a sweep goes on
                 print(f"{op:<15} {tile}: {type(e).__name__} {str(e)[:120]}", flush=True)

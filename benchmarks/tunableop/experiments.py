@@ -28,7 +28,7 @@ class Sizes:
         return [8 * (2 + i % 16), 8 * (18 + i // 16 % 16), 8 * (34 + i // 256)]
 
     def with_ones(self, ones: tuple[int, int, int]) -> list[int]:
-        """Size 1 where ``ones`` says so; the rest is new as a pair, or as a single number."""
+        """Return size 1 where ``ones`` says so; the rest is new as a pair, or as a single number."""
         if sum(ones) > 1:
             self.singles += 1
             rest = [8 * (200 + self.singles)] * 2
@@ -40,7 +40,7 @@ class Sizes:
 
 
 def matrix(rows: int, cols: int, layout: str, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """A [rows, cols] tensor in one of LAYOUTS."""
+    """Return a [rows, cols] tensor in one of LAYOUTS."""
     if layout == "row":
         return torch.zeros(rows, cols, dtype=dtype, device=device)
     if layout == "col":
@@ -57,7 +57,7 @@ def matrix(rows: int, cols: int, layout: str, dtype: torch.dtype, device: str) -
 
 
 def batched(b: int, rows: int, cols: int, layout: str, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """A [b, rows, cols] tensor: the layouts of attention and of broadcast weights."""
+    """Return a [b, rows, cols] tensor: the layouts of attention and of broadcast weights."""
     z = {"dtype": dtype, "device": device}
     if layout == "row":
         return torch.zeros(b, rows, cols, **z)
@@ -81,7 +81,7 @@ def batched(b: int, rows: int, cols: int, layout: str, dtype: torch.dtype, devic
 
 
 def experiments() -> Iterator[tuple[str, Callable[[str], object]]]:
-    """(name, function of the device) pairs; each function makes its tensors and runs one operation."""
+    """Yield (name, function of the device) pairs; each function makes its tensors and runs one operation."""
     sizes = Sizes()
     half, bf16, f32 = torch.float16, torch.bfloat16, torch.float32
     for la, lb in itertools.product(LAYOUTS, LAYOUTS):
@@ -171,7 +171,7 @@ def experiments() -> Iterator[tuple[str, Callable[[str], object]]]:
 
 
 def linear_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], object]]]:
-    """nn.Linear with inputs of two to four dimensions, slices, one token, one feature, and its backward pass."""
+    """Yield nn.Linear with inputs of two to four dimensions, slices, one token, one feature, and its backward pass."""
     shapes = {"2d": 2, "3d": 3, "4d": 4, "3d last token": 3, "3d one token": 3, "3d batch one": 3, "3d transposed": 3}
     for (what, _), bias, dtype in itertools.product(shapes.items(), (True, False), (torch.bfloat16, torch.float32)):
         t, (_, n, k) = 24, sizes.with_ones((1, 0, 0))
@@ -211,7 +211,7 @@ def linear_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], obje
 
 
 def batched_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], object]]]:
-    """bmm, baddbmm, matmul with broadcasting, einsum, matrix-vector."""
+    """Yield bmm, baddbmm, matmul with broadcasting, einsum, matrix-vector."""
     layouts = ("row", "col", "row_pad", "col_pad", "heads", "heads_t", "gaps", "batch0", "expand1", "expand2")
     half = torch.float16
     for la, lb in itertools.product(layouts, layouts):
@@ -293,7 +293,7 @@ def batched_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], obj
 
 
 def attention_experiments(sizes: Sizes) -> Iterator[tuple[str, Callable[[str], object]]]:
-    """When does scaled_dot_product_attention ask BLAS for products?"""
+    """Yield the cases that show when scaled_dot_product_attention asks BLAS for products."""
     for dtype, mask, gqa, causal, head in itertools.product(
         (torch.bfloat16, torch.float32), (None, "bool", "float"), (False, True), (False, True), (64, 100, 128, 256, 264)
     ):

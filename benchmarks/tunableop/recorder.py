@@ -33,7 +33,7 @@ PAD = 8
 
 
 def configs(shrink: int = 1) -> dict[str, object]:
-    """Published sizes with two layers: every distinct product of the full model occurs in them."""
+    """Return published sizes with two layers: every distinct product of the full model occurs in them."""
     import transformers as t
 
     def s(n: int) -> int:
@@ -97,13 +97,13 @@ def set_bias(model, bias: bool) -> None:
 
 
 def recorded(path: Path) -> list[str]:
-    """The lines of the untuned file of device 0 (PyTorch puts the ordinal before .csv)."""
+    """Return the lines of the untuned file of device 0 (PyTorch puts the ordinal before .csv)."""
     real = path.with_name(path.stem + "0.csv")
     return real.read_text().splitlines() if real.exists() else []
 
 
 def run_case(case: dict, args) -> dict:
-    """One case: the planner's lines, then the recorded ones."""
+    """Run one case: the planner's lines, then the recorded ones."""
     import torch
 
     from rocm_guide.models.load import meta_model
@@ -141,7 +141,7 @@ def run_case(case: dict, args) -> dict:
 
 
 def run_experiments(args) -> dict:
-    """All small products in one process; the lines that each adds to the file."""
+    """Run all small products in one process; return the lines that each adds to the file."""
     import torch
 
     from benchmarks.tunableop.experiments import experiments
@@ -199,7 +199,7 @@ def work(name: str, cases: list[dict], args, folder: Path) -> None:
 
 
 def run_all(names: list[str], cases: list[dict], args, folder: Path, fork: bool) -> dict[str, dict]:
-    """Each job in a process of its own, because PyTorch lists a product only once per process.
+    """Run each job in a process of its own, because PyTorch lists a product only once per process.
 
     Forking imports torch once; where the GPU's driver does not survive a fork, fresh interpreters do it (slower).
     """
@@ -238,7 +238,7 @@ def run_all(names: list[str], cases: list[dict], args, folder: Path, fork: bool)
 
 
 def make_cases(only: str) -> list[dict]:
-    """All combinations; float16 and float32 for one combination per model."""
+    """Return all combinations; float16 and float32 for one combination per model."""
     names = [n for n in configs() if not only or n in only.split(",")]
     cases = [
         {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a notebook's plots show, in words: read from the code that drew them, for readers who do not see them."""
+"""Alt texts of a notebook's plots: read from the code that drew them, for readers who do not see them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def alt_texts(nb: dict[str, Any]) -> dict[str, str]:
-    """A sentence or two for every stored picture of a notebook.
+    """Return a sentence or two for every stored picture of a notebook.
 
     The kind of plot, its titles and its axes come from the calls in the cell. A drawing made by a function of the
     library is described by the first sentence of that function's docstring. Where neither says anything, the
@@ -77,7 +77,7 @@ def alt_texts(nb: dict[str, Any]) -> dict[str, str]:
 
 
 def _remember(tree: ast.Module, strings: dict[str, str], imports: dict[str, str]) -> None:
-    """Names that stand for a text, and names that come from the library, for this cell and those after it."""
+    """Note the names that stand for a text and those that come from the library, for this cell and those after it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if text := _text(node.value, strings):
@@ -87,7 +87,7 @@ def _remember(tree: ast.Module, strings: dict[str, str], imports: dict[str, str]
 
 
 def _text(node: ast.expr | None, strings: dict[str, str]) -> str:
-    """The text of an expression as far as it is known without running it; ``…`` for what is not.
+    """Return the text of an expression as far as it is known without running it; ``…`` for what is not.
 
     >>> _text(ast.parse('f"{name}: {n} rows"', mode="eval").body, {"name": "tiny"})
     'tiny: … rows'
@@ -104,7 +104,7 @@ def _text(node: ast.expr | None, strings: dict[str, str]) -> str:
 
 @dataclass
 class _Figure:
-    """What the calls for one figure say."""
+    """The words of the calls for one figure."""
 
     kinds: list[str] = field(default_factory=list)
     titles: list[str] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _Figure:
 
 
 def _describe(tree: ast.Module, count: int, strings: dict[str, str], imports: dict[str, str]) -> list[str]:
-    """One text for each of the ``count`` figures of a cell."""
+    """Return one text for each of the ``count`` figures of a cell."""
     units, shown = [_Figure()], [_Figure()]
     for call in _calls(tree):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
@@ -144,7 +144,7 @@ def _describe(tree: ast.Module, count: int, strings: dict[str, str], imports: di
 
 
 def _calls(tree: ast.Module) -> Iterator[ast.Call]:
-    """Calls in the order in which they stand."""
+    """Yield the calls in the order in which they stand."""
     found = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
     yield from sorted(found, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
 
@@ -165,14 +165,16 @@ def _of_call(call: ast.Call, name: str, strings: dict[str, str], imports: dict[s
     if name in _KINDS or name == "set":
         one.axes += [given[a] for a in _AXES if given.get(a)]
     if name in imports and not one.titles and re.match(r"(draw|plot|show)_", name):
-        one.titles.append(_first_sentence(imports[name]))
+        # "Draw one wave: ..." says of the picture: "One wave: ...".
+        said = _first_sentence(imports[name])
+        one.titles.append(re.sub("^(?:Draw|Plot|Show) (.)", lambda m: m[1].upper(), said))
     one.titles = [t for t in one.titles if t.strip("… ")]
     return one
 
 
 @cache
 def _first_sentence(dotted: str) -> str:
-    """The first sentence of a library function's docstring, found in the sources without importing them.
+    """Return the first sentence of a library function's docstring, found in the sources without importing them.
 
     >>> _first_sentence("rocm_guide.common.plots.house_style")
     "Set matplotlib's defaults for the course: readable at notebook width, same look everywhere."

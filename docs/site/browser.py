@@ -62,7 +62,7 @@ class BrowserMissingError(GuideError):
 
 
 def find_chromium() -> str:
-    """Path of the Chromium to use: ``CHROMIUM``, else the usual names.
+    """Return the path of the Chromium to use: ``CHROMIUM``, else the usual names.
 
     Raises:
         BrowserMissingError: there is none.
@@ -76,7 +76,7 @@ def find_chromium() -> str:
 
 @contextmanager
 def _opened(site: Path, look: str, dark: bool) -> Iterator[tuple[Any, list[str]]]:
-    """A tab of its own without a network, and what it complains about so far."""
+    """Open a tab of its own without a network; give it, and what it complains about so far."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -162,7 +162,7 @@ def _by_keyboard(tab: Any) -> list[str]:
 
 
 def search_finds(site: Path, word: str) -> tuple[int, list[str]]:
-    """Number of results that the search page shows for ``word``, and what is wrong with it."""
+    """Return the number of results that the search page shows for ``word``, and what is wrong with it."""
     with _opened(site, "desktop", False) as (tab, said):
         tab.goto(f"{(site / 'search.html').resolve().as_uri()}?q={word}")
         tab.wait_for_selector("#search-results li", timeout=120_000)

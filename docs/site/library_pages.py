@@ -15,7 +15,7 @@ _LEFT_OUT = {"cli", "moved"}
 
 
 def library_pages(package: Path = _PACKAGE) -> dict[str, str]:
-    """File name -> reStructuredText, ``index.rst`` among them.
+    """Return file name -> reStructuredText, ``index.rst`` among them.
 
     >>> sorted(library_pages())[:2]
     ['common.rst', 'dojo.rst']
@@ -38,7 +38,7 @@ def library_pages(package: Path = _PACKAGE) -> dict[str, str]:
 
 
 def public_names(module: Path) -> list[str]:
-    """The names in ``__all__`` of a module, without importing it.
+    """Return the names in ``__all__`` of a module, without importing it.
 
     >>> public_names(_PACKAGE / "common/plots.py")[:2]
     ['PALETTE', 'bars']
@@ -61,7 +61,7 @@ def _title(text: str, line: str = "=") -> str:
 
 
 def _page(dotted: str, face: Path, modules: list[Path]) -> str:
-    """A room: what its docstring says, then each module that offers something."""
+    """Return the page of a room: what its docstring says, then each module that offers something."""
     parts = [_title(dotted), f".. automodule:: {dotted}\n   :no-members:\n\n"]
     parts += (_section(f"{dotted}.{m.stem}", m) for m in modules if public_names(m))
     return "".join(parts)
@@ -74,7 +74,7 @@ def _section(dotted: str, module: Path) -> str:
 
 
 def names_on_pages(package: Path = _PACKAGE) -> Iterator[str]:
-    """Every dotted name that the reference should have an entry for."""
+    """Yield every dotted name that the reference should have an entry for."""
     for module in sorted(package.rglob("*.py")):
         parts = module.relative_to(package).with_suffix("").parts
         if module.name != "__init__.py" and parts[0] not in _LEFT_OUT and not module.name.startswith("_"):

@@ -41,7 +41,7 @@ class _Page(HTMLParser):
         self.titled = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Called by the parser for every element."""
+        """Note what an element names, links to, fetches or shows; the parser calls this for every element."""
         given = dict(attrs)
         self.anchors |= {a for a in (given.get("id"), given.get("name")) if a}
         self.titled = self.titled or tag == "h1"
@@ -57,7 +57,7 @@ class _Page(HTMLParser):
 
 @dataclass
 class Findings:
-    """What was looked at, and what is wrong with it, a line each."""
+    """The number of things looked at, and what is wrong with them, a line each."""
 
     pages: int = 0
     links: int = 0
@@ -66,7 +66,7 @@ class Findings:
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """One line for the terminal."""
+        """Return one line for the terminal."""
         looked = f"{self.pages} pages, {self.links} links within the site, {self.pictures} pictures with their words"
         return f"{looked}, {self.formulae} formulae; {len(self.wrong)} findings"
 
@@ -116,7 +116,9 @@ def check_pages(site: Path) -> Findings:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m docs.site.links FOLDER`: 0 if all is well, 1 with a line for each finding, 2 if there is no site."""
+    """Run `python -m docs.site.links FOLDER`: 0 if all is well, 1 with a line for each finding,
+    2 if there is no site.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     try:
         found = check_pages(Path(given[0] if given else "build/site"))

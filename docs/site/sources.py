@@ -50,7 +50,9 @@ def write_sources(to: Path, notebooks: Iterable[Path], rooms: Iterable[str] | No
 
 
 def prepared(nb: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a notebook as the site shows it: solutions open on a click, and what only Colab needs is left out."""
+    """Return a copy of a notebook as the site shows it:
+    solutions open on a click, and what only Colab needs is left out.
+    """
     nb = json.loads(json.dumps(nb))
     nb["cells"] = [c for c in nb["cells"] if "colab" not in c.get("metadata", {}).get("tags", [])]
     for cell in nb["cells"]:
@@ -62,7 +64,9 @@ def prepared(nb: dict[str, Any]) -> dict[str, Any]:
 
 
 def _start_page(readme: str, notebooks: list[Path], pages: list[str]) -> str:
-    """README with the site's contents behind it; addresses in the repository lead to pages, or are only named."""
+    """Return README with the site's contents behind it;
+    addresses in the repository lead to pages, or are only named.
+    """
     text = re.sub(r"<!-- one-click -->.*?<!-- /one-click -->\n*", "", readme, flags=re.S)
     shown = {f"notebooks/{p.name}" for p in notebooks} | set(_DOCUMENTS)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the site needs of Sphinx beyond its settings: formulae as MathML, and pages that ask nothing of the network."""
+"""Parts of the site that Sphinx has no setting for: formulae as MathML, and pages that ask nothing of the network."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def _display(self: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def _leave(self: HTML5Translator, node: nodes.Element) -> None:
-    """Both of the above skip it."""
+    """Do nothing at a formula's end: both of the above skip it."""
 
 
 def _describe_plots(app: Sphinx, doctree: nodes.document) -> None:
-    """Alt texts for a notebook's pictures, which myst-nb names by the hash of their bytes."""
+    """Give alt texts to a notebook's pictures, which myst-nb names by the hash of their bytes."""
     source = Path(app.srcdir, f"{app.env.docname}.ipynb")
     if not source.is_file():
         return
@@ -53,7 +53,9 @@ def _describe_plots(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def _plain_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are written for people: `code` is code, a bar is a bar, and a table in Markdown stays as it is."""
+    """Turn a docstring written for people into reStructuredText:
+    `code` is code, a bar is a bar, and a table in Markdown stays as it is.
+    """
     found: list[str] = []
     for line in lines:
         if re.match(r"\s*\|.*\|\s*$", line):
@@ -77,10 +79,12 @@ def _plain_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, 
 
 
 class _OneTarget(PythonDomain):
-    """Names in a signature are short: of several classes of one name, the one that lives nearest is meant, or none."""
+    """A domain of Python that takes one target, the nearest,
+    where several classes bear the short name in a signature.
+    """
 
     def find_obj(self, env: Any, modname: Any, *arguments: Any, **options: Any) -> list[tuple[str, Any]]:
-        """As the base class does it, but never more than one."""
+        """Find as the base class does, but never more than one."""
         found = super().find_obj(env, modname, *arguments, **options)
         if len(found) < 2:
             return found
@@ -92,7 +96,7 @@ class _OneTarget(PythonDomain):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx, which finds this module in conf.py."""
+    """Connect the parts of this module to Sphinx, which finds it in conf.py."""
     app.add_html_math_renderer("mathml", (_inline, _leave), (_display, _leave))
     app.add_domain(_OneTarget, override=True)
     app.connect("doctree-read", _describe_plots)

@@ -28,7 +28,7 @@ course = Path(os.environ.get("ROCM_GUIDE_SLURM_COURSE") or CLONE)
 
 
 def word(name: str, default: str) -> str:
-    """A setting that goes into a job script: nothing in it may be read as shell."""
+    """Return a setting that goes into a job script: nothing in it may be read as shell."""
     value = os.environ.get(f"ROCM_GUIDE_SLURM_{name}") or default
     if not re.fullmatch(r"[\w.:,=-]+", value):
         raise ValueError(f"ROCM_GUIDE_SLURM_{name}={value!r}: letters, digits and . : , = - only")

@@ -118,7 +118,7 @@ def table(name: str, header: str, rows: list[list[Any]], quote: bool = True) -> 
 
 
 def database(path: Path, rows: list[dict[str, Any]]) -> None:
-    """The tables of a rocpd database that hold dispatches and counters (schema version 3, one process)."""
+    """Write the tables of a rocpd database that hold dispatches and counters (schema version 3, one process)."""
     import sqlite3
 
     path.unlink(missing_ok=True)

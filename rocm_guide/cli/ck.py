@@ -71,7 +71,7 @@ def search_command(
     top: Top = 10,
     as_json: JSON = False,
 ) -> None:
-    """Generated instances that CK would take for this problem, ranked by a predicted time on an MI300X.
+    """List generated instances that CK would take for this problem, ranked by a predicted time on an MI300X.
 
     Nothing is measured or compiled: the model and its assumptions are in rocm_guide.tune.ck.grid.
     """
@@ -112,7 +112,7 @@ def check_command(
     problem: Annotated[str, _PROBLEM],
     change: _Set = [],
 ) -> None:
-    """Whether CK takes this instance and problem; every broken rule, with its file and a value that would do."""
+    """Check whether CK takes this instance and problem; name every broken rule, its file, and a value that would do."""
     from rocm_guide.tune.ck.grid import launch
     from rocm_guide.tune.ck.rules import check
 
@@ -134,7 +134,7 @@ def source_command(
     ] = False,
     out: OutFile = None,
 ) -> None:
-    """The C++ of an instance, with a kernel for this problem."""
+    """Write the C++ of an instance, with a kernel for this problem."""
     from cdna.cli.output import write_or_print
     from rocm_guide.tune.ck.generate import extension_source, kernel_source
     from rocm_guide.tune.ck.rules import require

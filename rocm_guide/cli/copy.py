@@ -48,7 +48,7 @@ def copy(
 
 
 def _if_readable(ask: Callable[[], T], otherwise: T) -> T:
-    """What the notebooks say; ``otherwise`` where the package was installed without them, or one is damaged."""
+    """Return what the notebooks say; ``otherwise`` where the package was installed without them, or one is damaged."""
     from rocm_guide.common.base import GuideError
 
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which notebook introduces a helper: the first one, in reading order, whose code cells import it."""
+"""The notebook that introduces a helper: the first one, in reading order, whose code cells import it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _PACKAGE, _TOOLKIT = "rocm_guide.", "cdna."
 
 
 def introductions(folder: Path | None = None) -> dict[str, str]:
-    """What the notebooks import from the course and from cdna, each with the number and topic of the first that does.
+    """Return what the notebooks import from the course and from cdna,
+    each with the number and topic of the first that does.
 
     A name stands as the cell writes it: ``tune.tunableop.plan`` if it comes from the room's face,
     ``tune.tunableop.planner.plan`` if from the module.
@@ -43,7 +44,8 @@ def introductions(folder: Path | None = None) -> dict[str, str]:
 
 
 def introduced_in(helper: str, folder: Path | None = None) -> str:
-    """The notebook that introduces ``helper``, or an empty string if none does: only those that name it are parsed.
+    """Return the notebook that introduces ``helper``, or an empty string if none does:
+    only those that name it are parsed.
 
     Args:
         helper: for example ``tune.tunableop.planner.plan``.
@@ -60,28 +62,32 @@ def introduced_in(helper: str, folder: Path | None = None) -> str:
     ...     [introduced_in(helper, Path(course)) for helper in helpers]
     ['17 (tunableop)', '']
     """
-    ways = set(_ways(helper))
+    import_names = set(_import_names(helper))
     word = helper.rpartition(".")[2].encode()
     for path in sorted((folder or notebooks_folder()).glob("[0-9]*.ipynb")):
         match = _NUMBER.fullmatch(path.name)
-        if match and word in path.read_bytes() and not ways.isdisjoint(_imported(path)):
+        if match and word in path.read_bytes() and not import_names.isdisjoint(_imported(path)):
             return f"{match[1]} ({match[2]})"
     return ""
 
 
 def notebook_of(helper: str, found: dict[str, str]) -> str:
-    """The notebook among ``found`` (of :func:`introductions`) that introduces ``helper``; empty if there is none."""
-    return min((found[way] for way in _ways(helper) if way in found), default="")
+    """Return the notebook among ``found`` (of :func:`introductions`) that introduces ``helper``;
+    empty if there is none.
+    """
+    return min((found[n] for n in _import_names(helper) if n in found), default="")
 
 
-def _ways(helper: str) -> Iterator[str]:
-    """The names under which ``helper`` can be imported: from its module, or from the face of a room around it."""
+def _import_names(helper: str) -> Iterator[str]:
+    """Yield the names under which ``helper`` can be imported: from its module, or from the face of a room around it."""
     *rooms, name = helper.removeprefix(_PACKAGE).split(".")
     return (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Names that a notebook's code cells import from this package, and attributes of modules that they import."""
+    """Yield the names that a notebook's code cells import from this package,
+    and attributes of modules that they import.
+    """
     aliases: dict[str, str] = {}
     for cell in read_notebook(path)["cells"]:
         source = cell_source(cell)

@@ -86,7 +86,7 @@ class Lesson:
 
     @property
     def seconds(self) -> float | None:
-        """How long the stored run took."""
+        """Return how long the stored run took."""
         return self.stamp.get("seconds")
 
     @property
@@ -96,7 +96,7 @@ class Lesson:
 
 
 def cell_source(cell: dict[str, Any]) -> str:
-    """The text of a cell, whichever of its two forms (string or list of lines) the file uses.
+    """Return the text of a cell, whichever of its two forms (string or list of lines) the file uses.
 
     >>> cell_source({"source": ["a = 1\\n", "b = 2"]})
     'a = 1\\nb = 2'
@@ -125,7 +125,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 
 def _well_formed(nb: dict[str, Any]) -> bool:
-    """Whether what this module reads has the types of the notebook format."""
+    """Return whether what this module reads has the types of the notebook format."""
     stamp = nb.get("metadata", {}).get("rocm_guide", {}) if isinstance(nb.get("metadata", {}), dict) else None
     if not isinstance(stamp, dict) or any(
         not isinstance(stamp.get(key), int | float | None) for key in ("seconds", "peak_mib")
@@ -142,7 +142,7 @@ def _well_formed(nb: dict[str, Any]) -> bool:
 
 
 def source_hash(nb: dict[str, Any]) -> str:
-    """A digest of what the author wrote: cell types, texts and tags in order.
+    """Return a digest of what the author wrote: cell types, texts and tags in order.
 
     Outputs do not count, nor does the text between the ``measured`` marks, which the store command fills in.
 
@@ -159,7 +159,7 @@ def source_hash(nb: dict[str, Any]) -> str:
 
 
 def row_of_first_cell(text: str, label: str) -> str:
-    """The second column of the table row that starts with ``label``, or an empty string.
+    """Return the second column of the table row that starts with ``label``, or an empty string.
 
     >>> row_of_first_cell("| **Covers** | S0 setup |", "Covers")
     'S0 setup'
@@ -185,7 +185,8 @@ def _read_lesson(path: Path) -> Lesson:
 
 
 def notebooks_folder(start: Path | None = None) -> Path:
-    """The course's ``notebooks`` folder: seen from the current folder upward, else that of the installed package.
+    """Return the course's ``notebooks`` folder:
+    seen from the current folder upward, else that of the installed package.
 
     A clone has it beside the package, a wheel has a copy of it inside.
 
@@ -203,7 +204,7 @@ def notebooks_folder(start: Path | None = None) -> Path:
 
 
 def catalogue(folder: Path | None = None) -> list[Lesson]:
-    """All notebooks in reading order.
+    """Return all notebooks in reading order.
 
     Args:
         folder: where the notebooks are; found by :func:`notebooks_folder` if left out.
@@ -234,7 +235,7 @@ def old_number(name: str, lessons: Iterable[Lesson]) -> str:
 
 
 def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesson]:
-    """The lessons that ``wanted`` names by number ("2", "02") or file name; all of them if it is empty.
+    """Return the lessons that ``wanted`` names by number ("2", "02") or file name; all of them if it is empty.
 
     Raises:
         GuideError: a name that no notebook has.

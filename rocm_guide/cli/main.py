@@ -121,7 +121,7 @@ def _top(
 
 
 def _completion(shell: str, *, install: bool) -> None:
-    """Typer's own scripts; the shell is named, because a guess by parent process is wrong inside make and CI."""
+    """Print Typer's own scripts; the shell is named, because a guess by parent process is wrong inside make and CI."""
     from typer import completion
 
     if shell not in _SHELLS:
@@ -139,7 +139,7 @@ def _refused(line: str) -> int:
 
 
 def main() -> None:
-    """Entry point of `rocm-guide`."""
+    """Run `rocm-guide`: its entry point."""
     if _COMPLETE in os.environ:
         from typer.completion import completion_init
 

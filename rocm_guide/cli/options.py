@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the shell completes: numbers of notebooks, names of helpers, kernels and models, found at no cost."""
+"""Completion in the shell: numbers of notebooks, names of helpers, kernels and models, found at no cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["helper_names", "kernel_names", "model_names", "notebook_numbers"]
 
 
 def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
-    """Numbers of the notebooks, with their topics; from the names of the files alone."""
+    """Return the numbers of the notebooks, with their topics; from the names of the files alone."""
     from rocm_guide.cli.lessons import notebooks_folder
     from rocm_guide.common.base import GuideError
 
@@ -21,7 +21,9 @@ def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
 
 
 def helper_names(incomplete: str) -> list[str]:
-    """Names that `rocm-guide copy` takes. Modules until one is chosen, then its names: one file is read, not all."""
+    """Return the names that `rocm-guide copy` takes.
+    Modules until one is chosen, then its names: one file is read, not all.
+    """
     from rocm_guide.cli.copying.scan import TOOLKIT, toolkit_folder
     from rocm_guide.common.base import package_folder
 
@@ -32,7 +34,7 @@ def helper_names(incomplete: str) -> list[str]:
 
 
 def _names_in(root: Path, incomplete: str) -> list[str]:
-    """Those of the package in ``root``."""
+    """Return the names of the package in ``root``."""
     module, dot, _ = incomplete.rpartition(".")
     found: list[str] = []
     if dot:
@@ -48,7 +50,7 @@ def _names_in(root: Path, incomplete: str) -> list[str]:
 
 
 def _public_names(file: Path, module: str) -> list[str]:
-    """``module.name`` for each word of ``__all__`` in ``file``, which is read and not imported."""
+    """Return ``module.name`` for each word of ``__all__`` in ``file``, which is read and not imported."""
     import ast
 
     try:
@@ -62,14 +64,16 @@ def _public_names(file: Path, module: str) -> list[str]:
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Shapes that ship with the guide, with and without ``random:``; a folder or a hub id is typed by hand."""
+    """Return the shapes that ship with the guide, with and without ``random:``;
+    a folder or a hub id is typed by hand.
+    """
     from rocm_guide.models.shapes import SHAPES
 
     return [n for s in SHAPES for n in (s, f"random:{s}") if n.startswith(incomplete)]
 
 
 def kernel_names(incomplete: str) -> list[str]:
-    """Modules of kernels that are in the table; from the committed table, so that none is imported."""
+    """Return the modules of kernels that are in the table; from the committed table, so that none is imported."""
     from rocm_guide.kernels.resource_table import read_rows
 
     modules = {r.case.split(":")[0] for r in read_rows()[1]}

@@ -87,7 +87,7 @@ def _script_file(script: str) -> str:
 
 
 def _module_file(name: str) -> str:
-    """The file that ``python -m name`` runs."""
+    """Return the file that ``python -m name`` runs."""
     from importlib.util import find_spec
 
     from rocm_guide.common.base import GuideError
@@ -122,7 +122,7 @@ def summary(
     top: Top = 10,
     as_json: JSON = False,
 ) -> None:
-    """Where the time went: slices, kernels, idle gaps, and whether the CPU is the bottleneck."""
+    """Say where the time went: slices, kernels, idle gaps, and whether the CPU is the bottleneck."""
     from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     with working(f"reading {file.name}"):
@@ -159,7 +159,7 @@ def compare(
     top: Top = 15,
     as_json: JSON = False,
 ) -> None:
-    """Profile A against profile B, per step, the largest difference first."""
+    """Compare profile A with profile B, per step, the largest difference first."""
     from rocm_guide.observe.profiling.torch_trace.summary import compare_traces as difference
     from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
@@ -174,7 +174,7 @@ def compare(
 
 
 def _check_roofline(name: str, dtype: str) -> None:
-    """Before a large file is read: is there such a GPU, and has it a unit for this type?"""
+    """Check, before a large file is read, that there is such a GPU and that it has a unit for this type."""
     from cdna.predict.specs import gpu
 
     gpu(name).peak_tflops(dtype)
@@ -188,7 +188,7 @@ def kernels(
     dtype: Annotated[str, typer.Option(help="Whose peak.")] = "bf16",
     as_json: JSON = False,
 ) -> None:
-    """The longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
+    """List the longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
     from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
 
     _check_roofline(gpu, dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every room uses: errors in one line, this machine's device and its one clock, plots, drawings.
+"""The base of every room: errors in one line, this machine's device and its one clock, plots, drawings.
 
 In reading order:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a check says: how it stands, what was found, and the fix. The doctor, the system and the profiler print it."""
+"""A check's result: how it stands, what was found, and the fix. The doctor, the system and the profiler print it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class Check:
     fix: str = ""
 
     def __str__(self) -> str:
-        """The line as it is printed."""
+        """Return the line as it is printed."""
         line = f"{'[' + self.status + ']':<6} {self.name:<12} {self.found}"
         return f"{line} -> {self.fix}" if self.fix else line

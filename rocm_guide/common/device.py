@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which accelerator this is, and how to time, measure memory and seed on it. The same calls work on CPU, CUDA, ROCm."""
+"""The accelerator of this machine: its time, memory and seed. The same calls work on CPU, CUDA, ROCm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What the cells of a notebook run on.
+    """The device that the cells of a notebook run on.
 
     Attributes:
         kind: "cpu", "cuda" (NVIDIA) or "rocm" (AMD; torch still calls its devices "cuda").
@@ -55,11 +55,11 @@ class Accelerator:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is a GPU."""
+        """Return whether this is a GPU."""
         return self.kind != "cpu"
 
     def label(self) -> str:
-        """One line for plots and reports, for example ``CPU AMD EPYC 9654 Processor, 2 cores, torch 2.13.0``."""
+        """Return one line for plots and reports, for example ``CPU AMD EPYC 9654 Processor, 2 cores, torch 2.13.0``."""
         import torch
 
         version = torch.__version__.split("+")[0]
@@ -70,7 +70,7 @@ class Accelerator:
 
 
 def accelerator() -> Accelerator:
-    """The best device of this machine: a ROCm or CUDA GPU if torch sees one, else the CPU.
+    """Return the best device of this machine: a ROCm or CUDA GPU if torch sees one, else the CPU.
 
     >>> accelerator().kind in {"cpu", "cuda", "rocm"}
     True
@@ -104,7 +104,7 @@ def free_memory(device: str | None = None) -> int:
 
 
 def pick_dtype(device: str | None = None) -> torch.dtype:
-    """bfloat16 where the device computes it fast, else float16 on older GPUs and float32 on a CPU.
+    """Return bfloat16 where the device computes it fast, else float16 on older GPUs and float32 on a CPU.
 
     bfloat16 keeps float32's range, so training needs no loss scaling. On a CPU without matrix units for it, bfloat16
     is several times slower than float32.
@@ -140,7 +140,7 @@ class Timing:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Timing:
-        """Median and spread of measured values, seconds or a rate; one value has no spread.
+        """Return the median and spread of measured values, seconds or a rate; one value has no spread.
 
         >>> Timing.of([3.0, 1.0, 2.0, 5.0, 4.0])
         Timing(median=3.0, spread=1.5, runs=5)
@@ -149,12 +149,11 @@ class Timing:
         return cls(statistics.median(values), (quartiles[2] - quartiles[0]) / 2, len(values))
 
     def __str__(self) -> str:
-        """Milliseconds, for reading."""
         return f"{self.median * 1e3:.3f} ms ± {self.spread * 1e3:.3f} (median of {self.runs})"
 
 
 def clock(device: str | None = None) -> float:
-    """Seconds of a clock that never goes back, read when all work queued on the device is done.
+    """Return the seconds of a clock that never goes back, read when all work queued on the device is done.
 
     A GPU answers before it has computed; a clock read without waiting measures how fast Python asks.
 
@@ -210,7 +209,7 @@ def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, devi
 
 @dataclass
 class PeakMemory:
-    """Filled in when :func:`peak_memory` ends: the highest use inside the block, and what it is a measure of."""
+    """The highest memory use inside a :func:`peak_memory` block, filled in at its end, and what it is a measure of."""
 
     bytes: int = 0
     what: str = ""
@@ -253,7 +252,7 @@ def peak_memory(device: str | None = None) -> Iterator[PeakMemory]:
 
 
 def _resident_peak() -> int:
-    """Peak resident bytes of this process: VmHWM on Linux, getrusage elsewhere."""
+    """Return the peak resident bytes of this process: VmHWM on Linux, getrusage elsewhere."""
     try:
         with open("/proc/self/status") as f:
             for line in f:

@@ -15,7 +15,7 @@ __all__ = ["arrow", "box", "canvas", "grid"]
 
 
 def canvas(ax: Axes | None, width: float, height: float, title: str) -> Axes:
-    """``ax`` without axes; when it is None, a new figure of ``width`` x ``height`` inches."""
+    """Return ``ax`` without axes; when it is None, a new figure of ``width`` x ``height`` inches."""
     import matplotlib.pyplot as plt
 
     if ax is None:
@@ -27,7 +27,7 @@ def canvas(ax: Axes | None, width: float, height: float, title: str) -> Axes:
 
 
 def box(ax: Axes, x: float, y: float, w: float, h: float, text: str, colour: str, size: float = 8.5) -> None:
-    """A tinted rectangle with its lower left corner at (x, y), in data coordinates, and text in its middle."""
+    """Draw a tinted rectangle with its lower left corner at (x, y), in data coordinates, and text in its middle."""
     from matplotlib.patches import Rectangle
 
     ax.add_patch(Rectangle((x, y), w, h, facecolor=colour + "33", edgecolor=colour, linewidth=1.1))
@@ -35,7 +35,7 @@ def box(ax: Axes, x: float, y: float, w: float, h: float, text: str, colour: str
 
 
 def arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], text: str = "", size: float = 8.5) -> None:
-    """An arrow from ``start`` to ``end``, with text above its middle (beside it, when it is upright)."""
+    """Draw an arrow from ``start`` to ``end``, with text above its middle (beside it, when it is upright)."""
     style = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.2, "shrinkA": 1, "shrinkB": 1}
     ax.annotate("", xy=end, xytext=start, arrowprops=style)
     if text:
@@ -49,7 +49,8 @@ def arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], text: 
 def grid(
     ax: Axes, x: float, y: float, w: float, h: float, rows: int, columns: int, colour_of: Callable[[int, int], str]
 ) -> None:
-    """A rectangle cut into ``rows`` x ``columns`` cells; ``colour_of(row, column)`` gives a colour, or "" for white.
+    """Draw a rectangle cut into ``rows`` x ``columns`` cells;
+    ``colour_of(row, column)`` gives a colour, or "" for white.
 
     Row 0 is the upper one.
     """

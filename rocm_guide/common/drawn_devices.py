@@ -17,7 +17,7 @@ __all__ = ["draw_stages"]
 
 
 def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str, ax: Axes | None = None) -> Axes:
-    """One box for each device with what it holds, in the order of the forward pass. Notebook 04.
+    """Draw one box for each device with what it holds, in the order of the forward pass. Notebook 04.
 
     Args:
         held: device -> the names of its pieces, as :func:`rocm_guide.models.placement_reasons.runs_of` gives them;

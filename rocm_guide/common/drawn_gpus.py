@@ -20,7 +20,9 @@ __all__ = ["draw_compute_unit", "draw_gpu", "draw_owners", "draw_wave"]
 
 
 def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
-    """One wave: its lanes side by side, vector registers below each lane, and the scalar registers that all share."""
+    """Draw one wave: its lanes side by side, vector registers below each lane,
+    and the scalar registers that all share.
+    """
     most = 512 if spec.arch.startswith("gfx9") else 255
     ax = canvas(ax, 7.2, 3.0, f"One wave of {spec.name}: {spec.lanes} lanes, one instruction at a time")
     shown = 16
@@ -48,7 +50,7 @@ def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
 
 
 def draw_compute_unit(spec: GpuSpec, ax: Axes | None = None) -> Axes:
-    """One compute unit: its SIMDs with their wave slots and registers, and the LDS and L1 that they share."""
+    """Draw one compute unit: its SIMDs with their wave slots and registers, and the LDS and L1 that they share."""
     ax = canvas(ax, 7.2, 3.6, f"One compute unit of {spec.name}: {spec.simds} SIMDs x {spec.max_waves} wave slots")
     for simd in range(spec.simds):
         x = simd * 3
@@ -67,7 +69,7 @@ def draw_compute_unit(spec: GpuSpec, ax: Axes | None = None) -> Axes:
 
 
 def draw_gpu(spec: GpuSpec, ax: Axes | None = None) -> Axes:
-    """The whole GPU: dies with their compute units and L2, the last cache, and the memory."""
+    """Draw the whole GPU: dies with their compute units and L2, the last cache, and the memory."""
     ax = canvas(ax, 7.2, 4.2, f"{spec.name}: {spec.dies} dies x {spec.units // spec.dies} compute units = {spec.units}")
     columns = -(-spec.dies // 2) if spec.dies > 2 else spec.dies
     per_die = spec.units // spec.dies
@@ -96,7 +98,7 @@ def _square(ax: Axes, x: float, y: float) -> None:
 
 
 def draw_owners(owners: list[list[int]], *, title: str, what: str, ax: Axes | None = None) -> Axes:
-    """A tile coloured by which wave (or die, or lane) holds each element: ``owners[row][column]``.
+    """Draw a tile coloured by which wave (or die, or lane) holds each element: ``owners[row][column]``.
 
     ``what`` names the owner in the legend, for example ``"wave"``.
     """

@@ -27,7 +27,7 @@ def _in_row(colour: str, wanted: int, row: int, _column: int) -> str:
 
 
 def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axes:
-    """One causal head: queries times keys make a score for each pair, a softmax turns rows into weights of V."""
+    """Draw one causal head: queries times keys make a score for each pair, a softmax turns rows into weights of V."""
     ax = canvas(ax, 7.2, 2.6, "One head: every token is compared with itself and those before it")
 
     def tall(x: float, name: str, colour: str) -> None:
@@ -56,7 +56,7 @@ def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axe
 
 
 def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128, ax: Axes | None = None) -> Axes:
-    """Multi-head, grouped-query and multi-query attention: which query heads read which keys and values.
+    """Draw multi-head, grouped-query and multi-query attention: which query heads read which keys and values.
 
     Raises:
         GuideError: the groups do not divide the query heads.
@@ -86,7 +86,8 @@ def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128, ax: Axes | 
 
 
 def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1, ax: Axes | None = None) -> Axes:
-    """One workgroup of flash attention: its tiles of Q, K and V come from HBM; its tile of scores never goes there.
+    """Draw one workgroup of flash attention: its tiles of Q, K and V come from HBM;
+    its tile of scores never goes there.
 
     Args:
         tiles: rows and columns of tiles in the causal matrix of scores.

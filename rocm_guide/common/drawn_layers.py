@@ -15,7 +15,7 @@ __all__ = ["draw_linear", "draw_lora"]
 
 
 def draw_lora(inputs: int, outputs: int, rank: int, ax: Axes | None = None) -> Axes:
-    """A frozen matrix of ``outputs`` x ``inputs`` numbers, and the two thin ones that LoRA trains. Notebook 01."""
+    """Draw a frozen matrix of ``outputs`` x ``inputs`` numbers, and the two thin ones that LoRA trains. Notebook 01."""
     share = rank * (inputs + outputs) / (inputs * outputs)
     title = f"LoRA trains {rank * (inputs + outputs):,} numbers beside {inputs * outputs:,} ({share:.1%})"
     ax = canvas(ax, 7.2, 3.0, title)
@@ -37,7 +37,7 @@ def draw_lora(inputs: int, outputs: int, rank: int, ax: Axes | None = None) -> A
 
 
 def draw_linear(tokens: int, inputs: int, outputs: int, ax: Axes | None = None) -> Axes:
-    """``Y = X @ W.T`` of a linear layer: one row and one column make one number. The letters are those of BLAS."""
+    """Draw ``Y = X @ W.T`` of a linear layer: one row and one column make one number. The letters are those of BLAS."""
     ax = canvas(ax, 7.2, 3.3, f"A linear layer is a GEMM: M = {outputs:,}, N = {tokens:,}, K = {inputs:,}")
     high, wide, deep = 1.5, 2.8, 2.2  # of X, of Y, of K
     y = 0.35

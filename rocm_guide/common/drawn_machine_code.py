@@ -30,7 +30,7 @@ def _axes(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def draw_lane_map(op: str, operand: str = "D", *, block: int = 0, ax: Axes | None = None) -> Axes:
-    """A matrix operand: the number in each element is the lane that holds it, the colour says in which register.
+    """Draw a matrix operand: the number in each element is the lane that holds it, the colour says in which register.
 
     Raises:
         MapError: no such instruction, operand or block.
@@ -63,7 +63,7 @@ def draw_lane_map(op: str, operand: str = "D", *, block: int = 0, ax: Axes | Non
 
 
 def draw_banks(access: BankAccess, *, title: str = "", ax: Axes | None = None) -> Axes:
-    """An LDS access: one row for each group of lanes that go together, one column for each bank.
+    """Draw an LDS access: one row for each group of lanes that go together, one column for each bank.
 
     A box holds the number of different words that the group wants from the bank, each of which takes a cycle; where
     it is one, the lane.
@@ -89,7 +89,7 @@ def draw_banks(access: BankAccess, *, title: str = "", ax: Axes | None = None) -
 
 
 def draw_budget(budget: LoopBudget, *, title: str, ax: Axes | None = None) -> Axes:
-    """The cycles that one turn of a loop keeps each unit busy; the longest bar is the limit."""
+    """Draw the cycles that one turn of a loop keeps each unit busy; the longest bar is the limit."""
     ordered = dict(sorted(budget.parts.items(), key=lambda x: -x[1]))
     return bars(
         ordered,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every stamp and report says about the machine itself: CPU model, cores, operating system, C library.
+"""The machine itself, as every stamp and report names it: CPU model, cores, operating system, C library.
 
 A figure that was measured on a CPU means nothing without the CPU's name, and a fault that one instruction set or one
 C library has cannot be explained without them. Needs nothing but Python and starts no process.
@@ -21,7 +21,7 @@ _DECORATION = re.compile(r"\((?:R|TM|r|tm)\)|\bCPU\b|\s@.*$|\b\d+-Core\b|\bw/.*$
 
 
 def cores() -> int:
-    """How many CPU cores this process may use: a container or ``taskset`` may leave it fewer than there are.
+    """Return how many CPU cores this process may use: a container or ``taskset`` may leave it fewer than there are.
 
     >>> cores() >= 1
     True
@@ -30,7 +30,8 @@ def cores() -> int:
 
 
 def memory_available() -> tuple[int, int]:
-    """Bytes of memory (available, total) for this process, container limits included; (0, 0) where nobody knows.
+    """Return the bytes of memory (available, total) for this process, container limits included;
+    (0, 0) where nobody knows.
 
     >>> available, total = memory_available()
     >>> 0 <= available <= total
@@ -55,7 +56,7 @@ def memory_available() -> tuple[int, int]:
 
 
 def gpu_possible() -> bool:
-    """Whether this machine may have a GPU that torch can use: False only where Linux shows no driver for one.
+    """Return whether this machine may have a GPU that torch can use: False only where Linux shows no driver for one.
 
     It costs a look at three files, where importing torch to ask it takes seconds.
 
@@ -67,7 +68,7 @@ def gpu_possible() -> bool:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """The first processor of ``/proc/cpuinfo``; empty where there is no such file."""
+    """Return the first processor of ``/proc/cpuinfo``; empty where there is no such file."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -77,7 +78,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def tidy_name(name: str) -> str:
-    """A CPU's name without trade marks, clock and number of cores.
+    """Return a CPU's name without trade marks, clock and number of cores.
 
     >>> tidy_name("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"), tidy_name("AMD EPYC 9654 96-Core Processor")
     ('Intel Xeon Platinum 8481C', 'AMD EPYC 9654 Processor')
@@ -86,7 +87,8 @@ def tidy_name(name: str) -> str:
 
 
 def cpu_model() -> str:
-    """The CPU's product name; where the system hides it (some virtual machines, ARM), also the numbers that it gives.
+    """Return the CPU's product name; where the system hides it (some virtual machines, ARM),
+    also the numbers that it gives.
 
     >>> bool(cpu_model())
     True
@@ -103,7 +105,7 @@ def cpu_model() -> str:
 
 
 def os_name() -> str:
-    """The operating system: its distribution and kernel on Linux.
+    """Return the operating system: its distribution and kernel on Linux.
 
     >>> bool(os_name())
     True
@@ -125,7 +127,7 @@ def _libc() -> str:
 
 
 def host_facts() -> dict[str, Any]:
-    """The machine as plain data: ``cpu``, ``arch``, ``cores``, ``features``, ``os``, ``libc``, ``python``.
+    """Return the machine as plain data: ``cpu``, ``arch``, ``cores``, ``features``, ``os``, ``libc``, ``python``.
 
     >>> sorted(host_facts())
     ['arch', 'cores', 'cpu', 'features', 'libc', 'os', 'python']
@@ -144,7 +146,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def describe_cpu() -> str:
-    """The stamp of a figure measured on the CPU: its model and the cores it may use.
+    """Return the stamp of a figure measured on the CPU: its model and the cores it may use.
 
     >>> describe_cpu().startswith("CPU, ")
     True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to type when a library is missing: in a clone of the course, and where only the package is installed.
+"""The command to type when a library is missing: in a clone of the course, and where only the package is installed.
 
 The advice never names this project as something to fetch from a package index: it is not published on one, so that a
 stranger could take its name there.
@@ -21,7 +21,7 @@ _PROJECTS = {"liger_kernel": "liger-kernel"}
 
 
 def clone_folder() -> Path | None:
-    """The clone of the course that this package runs from; None where it was installed from a wheel.
+    """Return the clone of the course that this package runs from; None where it was installed from a wheel.
 
     >>> clone_folder() is None or (clone_folder() / "pyproject.toml").is_file()
     True
@@ -35,7 +35,9 @@ def clone_folder() -> Path | None:
 
 
 def _requirements() -> dict[str, str]:
-    """Project name -> what this package asks for (``torch>=2.11,<2.14``), of every extra; markers are left out."""
+    """Return project name -> what this package asks for (``torch>=2.11,<2.14``), of every extra;
+    markers are left out.
+    """
     try:
         lines = importlib.metadata.requires("rocm-guide") or []
     except importlib.metadata.PackageNotFoundError:
@@ -50,7 +52,7 @@ def _requirements() -> dict[str, str]:
 
 
 def install_fix(libraries: Iterable[str], *, extra: str = "course") -> str:
-    """The command that brings ``libraries`` (project names): the extra in a clone, else just these.
+    """Return the command that brings ``libraries`` (project names): the extra in a clone, else just these.
 
     >>> "rocm-guide[" in install_fix(["torch"])
     False
@@ -64,7 +66,7 @@ def install_fix(libraries: Iterable[str], *, extra: str = "course") -> str:
 
 
 def missing_library(error: ImportError, needs: Iterable[str] = ()) -> str | None:
-    """One line for an import that failed: what is missing, and the fix. None if the fault is this package's own.
+    """Return one line for an import that failed: what is missing, and the fix. None if the fault is this package's own.
 
     Args:
         error: what the import raised.
@@ -95,7 +97,7 @@ def missing_library(error: ImportError, needs: Iterable[str] = ()) -> str | None
 
 
 def _course_names() -> set[str]:
-    """The libraries that the course was tested with, by project name; they ship as a file with the package."""
+    """Return the libraries that the course was tested with, by project name; they ship as a file with the package."""
     file = Path(__file__).parents[1] / "data" / "constraints.txt"
     try:
         return set(re.findall(r"^([A-Za-z0-9._-]+)==", file.read_text(encoding="utf-8").lower(), re.M))

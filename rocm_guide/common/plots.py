@@ -70,7 +70,7 @@ def lines(
     marker: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One curve per entry of ``series`` (label -> (xs, ys)), for example training losses.
+    """Plot one curve per entry of ``series`` (label -> (xs, ys)), for example training losses.
 
     ``x`` and ``y`` label the axes, with units; ``hardware`` says where it was measured.
     """
@@ -100,7 +100,8 @@ def bars(
     fmt: str = "{:,.3g}",
     ax: Axes | None = None,
 ) -> Axes:
-    """Horizontal bars, each with its figure; with ``spread`` error bars, with ``baseline`` the ratio to that entry.
+    """Draw horizontal bars, each with its figure;
+    with ``spread`` error bars, with ``baseline`` the ratio to that entry.
 
     ``values`` and ``spread`` (half the interval) map a label to a number in ``unit``.
     """
@@ -134,7 +135,7 @@ def stacked_bars(
     hardware: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
+    """Draw one column per entry of ``parts`` (label -> {part: amount}), stacked, with the total on top.
 
     ``limit`` draws a dashed line with its name in the right margin, for example ``("one MI300X: 206 GB", 206.1)``.
     ``top`` ends the axis there, so that one tall column does not flatten the others; a total above it gets an arrow.
@@ -180,7 +181,7 @@ def staircase(
     marks: Mapping[str, tuple[float, float]] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """A step curve, for example waves per SIMD against registers, with named points on it. Notebook 23."""
+    """Draw a step curve, for example waves per SIMD against registers, with named points on it. Notebook 23."""
     ax = _axes(ax, title, "")
     ax.step(xs, ys, where="post")
     for i, (label, (mx, my)) in enumerate((marks or {}).items()):
@@ -193,7 +194,7 @@ def staircase(
 
 
 def strip(rows: Mapping[str, Sequence[tuple[str, float]]], *, x: str, title: str, ax: Axes | None = None) -> Axes:
-    """One horizontal strip per entry of ``rows`` (label -> [(name, width)]), for example layers on each GPU."""
+    """Draw one horizontal strip per entry of ``rows`` (label -> [(name, width)]), for example layers on each GPU."""
     ax = _axes(ax, title, "")
     kinds = list(dict.fromkeys(name for row in rows.values() for name, _ in row))
     for i, row in enumerate(rows.values()):
@@ -216,7 +217,7 @@ def timeline(
     hardware: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One lane per entry of ``lanes`` (label -> [(start, duration, kind)]); a colour per kind."""
+    """Draw one lane per entry of ``lanes`` (label -> [(start, duration, kind)]); a colour per kind."""
     ax = _axes(ax, title, hardware)
     kinds = list(dict.fromkeys(kind for spans in lanes.values() for *_, kind in spans))
     for k, kind in enumerate(kinds):
@@ -243,7 +244,8 @@ def roofline(
     lower: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Attainable TFLOPS against FLOPs per byte: min(peak, intensity x bandwidth), with measured or computed points.
+    """Draw attainable TFLOPS against FLOPs per byte:
+    min(peak, intensity x bandwidth), with measured or computed points.
 
     ``points`` maps a label to (FLOPs per byte, TFLOPS), those in almost one place are drawn as rings around each other;
     ``lower`` are peaks of other units, dashed, by name; ``hardware`` names the GPU.

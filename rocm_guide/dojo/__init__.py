@@ -3,7 +3,7 @@
 
 In reading order:
 
-- ``puzzle``: What a puzzle is: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and
+- ``puzzle``: A puzzle: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and
   what the compiled code is to look like.
 - ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles; ``repairs``: those that begin with a slow kernel.
 - ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
@@ -12,7 +12,7 @@ In reading order:
 - ``solved``: Solutions that notebook 38 shows folded away.
 - ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
 - ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.
-- ``structure``: What a solution becomes on MI300X, against what the puzzle expects.
+- ``structure``: Checks of a solution's code for MI300X against what the puzzle expects.
 - ``grading``: Both judgements, and the time where there is a GPU.
 """
 

@@ -16,7 +16,7 @@ _SCALE = "the scores are divided by the square root of the head's size"
 
 
 def _attend(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
-    """softmax(q @ k.T / sqrt(D)) @ v of each head."""
+    """Compute softmax(q @ k.T / sqrt(D)) @ v of each head."""
     import torch
 
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
@@ -35,7 +35,7 @@ def _heads(heads: int, queries: int, keys: int, size: int, scale: float = 1.0) -
 
 
 def _by_token(heads: int, tokens: int, size: int) -> tuple[Any, ...]:
-    """Heads side by side in each token, as a projection leaves them: [tokens, heads, size], seen as heads first."""
+    # Heads side by side in each token, as a projection leaves them: [tokens, heads, size], seen as heads first.
     return tuple(normal(tokens, heads, size, seed=i).transpose(0, 1) for i in range(3))
 
 
@@ -45,13 +45,13 @@ def _one_query(heads: int, keys: int, size: int, scale: float = 1.0) -> tuple[An
 
 
 def _gathered(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
-    """Attention over the tokens that the table names, in its order."""
+    """Compute attention over the tokens that the table names, in its order."""
     keys, values = (x[table.long()].flatten(0, 1)[:length].transpose(0, 1) for x in (k, v))
     return _attend(q[:, None], keys, values)[:, 0]
 
 
 def _paged(heads: int, length: int, page: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
-    """A cache of twice as many pages as the sequence has, in any order; what is not the sequence's is NaN."""
+    """Return a cache of twice as many pages as the sequence has, in any order; what is not the sequence's is NaN."""
     import torch
 
     count = -(-length // page)
@@ -66,7 +66,7 @@ def _paged(heads: int, length: int, page: int, size: int, scale: float = 1.0) ->
 
 
 def _bytes_of_a_sequence(q: Any, k: Any, v: Any, table: Any, length: int) -> int:
-    """Bytes that paged decoding has to read: of the pool, only the tokens of the sequence."""
+    """Return the bytes that paged decoding has to read: of the pool, only the tokens of the sequence."""
     tokens = length * k.shape[2] * k.shape[3] * (k.element_size() + v.element_size())
     return int(q.numel() * q.element_size() + table.numel() * table.element_size() + tokens)
 

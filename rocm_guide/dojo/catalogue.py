@@ -17,7 +17,7 @@ PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION, *REPA
 
 
 def find_puzzle(name: str) -> Puzzle:
-    """The puzzle of that name.
+    """Return the puzzle of that name.
 
     Raises:
         DojoError: there is none.

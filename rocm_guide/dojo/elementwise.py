@@ -11,7 +11,7 @@ __all__ = ["ELEMENTWISE"]
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16") -> Any:
-    """Normally distributed numbers, the same every time.
+    """Return normally distributed numbers, the same every time.
 
     >>> normal(2, 3).shape
     torch.Size([2, 3])

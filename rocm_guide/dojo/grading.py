@@ -34,18 +34,18 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Return whether nothing failed."""
         return not any(c.status == "FAIL" for c in self.checks)
 
     def __str__(self) -> str:
-        """A line for the puzzle and one for each check."""
+        """Return a line for the puzzle and one for each check."""
         verdict = "passed" if self.passed else "not yet"
         return "\n".join([f"{self.puzzle}: {verdict}", *map(str, self.checks)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The same as a small table."""
+        """Return the same as a small table."""
         rows = []
         for c in self.checks:
             fix = f"<br><i>{html.escape(c.fix)}</i>" if c.fix else ""
@@ -59,7 +59,7 @@ class Grade:
 
 
 def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
-    """What the interpreter found, as checks: the result, and the bytes that were moved."""
+    """Return what the interpreter found, as checks: the result, and the bytes that were moved."""
     if verdict.found:
         return [Check("FAIL", "result", verdict.found, verdict.hint)]
     checks = [Check("OK", "result", f"equals {puzzle.formula} in all {verdict.cases} cases")]

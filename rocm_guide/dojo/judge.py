@@ -32,7 +32,7 @@ _LARGE = 1 << 24  # bytes; a larger storage is not copied to see whether it was 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came out of the cases.
+    """The outcome of the cases.
 
     Attributes:
         cases: how many were right before the first wrong one.
@@ -60,7 +60,7 @@ def _widen(value: Any) -> Any:
 
 
 def _dtypes(puzzle: Puzzle) -> list[Any]:
-    """Types of the outputs, as the puzzle's text states them."""
+    """Return the types of the outputs, as the puzzle's text states them."""
     import torch
 
     if "float8_e4m3fnuz" in puzzle.formula:
@@ -69,7 +69,8 @@ def _dtypes(puzzle: Puzzle) -> list[Any]:
 
 
 def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative: float) -> tuple[str, str]:
-    """What is wrong with an output, in one line (empty if nothing), and of which kind: "NaN", "rounded" or neither.
+    """Return what is wrong with an output, in one line (empty if nothing), and of which kind:
+    "NaN", "rounded" or neither.
 
     >>> import torch
     >>> compare_output(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), torch.float32, 0, 0)
@@ -101,7 +102,7 @@ def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative:
 
 
 def _depends_on_masked_lanes(call: Callable[..., Any], arguments: tuple[Any, ...], got: list[Any]) -> bool:
-    """Whether the result is another one when masked lanes of loads without ``other`` hold 0 instead of NaN."""
+    """Return whether the result is another one when masked lanes of loads without ``other`` hold 0 instead of NaN."""
     with time_limit(_SECONDS), exact_conversions(), watch_memory(strict=True, undefined=False), poison_mode():
         again = _as_list(call(*arguments))
     pairs = zip(map(_widen, got), map(_widen, again), strict=True)
@@ -109,7 +110,7 @@ def _depends_on_masked_lanes(call: Callable[..., Any], arguments: tuple[Any, ...
 
 
 def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[str]) -> Verdict:
-    """One case; ``cases`` of the verdict is 1 if it is right."""
+    """Run one case; ``cases`` of the verdict is 1 if it is right."""
     import torch
 
     arguments = case.arguments()
@@ -150,7 +151,7 @@ def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[
 
 
 def _comes_from_kernels(call: Callable[..., Any], puzzle: Puzzle) -> bool:
-    """Whether the result of the plainest case changes when no kernel stores anything."""
+    """Return whether the result of the plainest case changes when no kernel stores anything."""
     arguments = puzzle.cases[0].arguments()
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     try:
@@ -164,7 +165,7 @@ def _comes_from_kernels(call: Callable[..., Any], puzzle: Puzzle) -> bool:
 
 
 def judge_call(call: Callable[..., Any], name: str, files: list[str]) -> Verdict:
-    """All cases of a puzzle, up to the first wrong one; needs ``TRITON_INTERPRET=1``."""
+    """Judge all cases of a puzzle, up to the first wrong one; needs ``TRITON_INTERPRET=1``."""
     puzzle = find_puzzle(name)
     right, traffic, stored = 0, 0.0, False
     for case in puzzle.cases:
@@ -178,7 +179,7 @@ def judge_call(call: Callable[..., Any], name: str, files: list[str]) -> Verdict
 
 
 def judge_packed(packed: dict[str, Any], name: str) -> Verdict:
-    """:func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
+    """Call :func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
     try:
         (call,) = unpack_objects(packed)
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises

@@ -157,7 +157,9 @@ _FIXES = {
 
 
 def _runs(puzzle: ListingPuzzle, text: str) -> tuple[str, str, Result | None]:
-    """What is wrong when the listing runs in several orders of its waves, and the fix, in a line; and the last run."""
+    """Return what is wrong when the listing runs in several orders of its waves, and the fix, in a line;
+    and the last run.
+    """
     x = np.random.default_rng(7).standard_normal(puzzle.shapes[0]).astype(np.float32)
     wanted, result = np.ascontiguousarray(puzzle.reference(x)), None
     for order in _ORDERS:
@@ -175,7 +177,7 @@ def _runs(puzzle: ListingPuzzle, text: str) -> tuple[str, str, Result | None]:
 
 
 def _weaker(text: str) -> Iterator[tuple[int, str, str, str]]:
-    """Each counter of each wait as (line, as it is, what would wait for less, the listing with that)."""
+    """Yield each counter of each wait as (line, as it is, what would wait for less, the listing with that)."""
     lines = text.split("\n")
     for i, line in enumerate(lines):
         for found in re.finditer(r"\b(vmcnt|lgkmcnt)\((\d+)\)", line) if line.strip().startswith("s_waitcnt") else ():

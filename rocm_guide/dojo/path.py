@@ -39,7 +39,7 @@ class Step:
 
     @property
     def task(self) -> str:
-        """What is asked for."""
+        """Return what is asked for."""
         return _find(self.puzzle).task
 
 
@@ -191,7 +191,7 @@ class PuzzlePath(tuple[Step, ...]):
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
     def find(self, name: str) -> Step:
-        """The step of that puzzle.
+        """Return the step of that puzzle.
 
         Raises:
             DojoError: there is none.
@@ -211,7 +211,7 @@ def _comment(text: str) -> str:
 
 
 def _code(step: Step) -> str:
-    """A starter that runs, and is graded: a wrapper without its kernel, or what is to be repaired."""
+    """Return a starter that runs, and is graded: a wrapper without its kernel, or what is to be repaired."""
     name = step.puzzle
     if name in LISTINGS:
         return (
@@ -240,7 +240,8 @@ class Starter:
 
 
 def start(name: str, *, cell: bool = False) -> Starter:
-    """The beginning of a puzzle: its task, a hint, and a starter that runs and is graded; to be pasted into a cell.
+    """Return the beginning of a puzzle: its task, a hint, and a starter that runs and is graded;
+    to be pasted into a cell.
 
     Args:
         name: of :data:`PATH`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a puzzle is: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and what the
+"""A puzzle: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and what the
 compiled code is to look like.
 """
 
@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Expect:
-    """What the code for gfx942 is to look like at the puzzle's true shape; a field left alone expects nothing.
+    """The properties expected of the code for gfx942 at the puzzle's true shape; a field left alone expects nothing.
 
     Attributes:
         load_bits, store_bits: bits per lane of the accesses that move most of the bytes.
@@ -88,7 +88,7 @@ class Puzzle:
 
 
 def rows_far_apart(columns: int) -> Any:
-    """An fp16 matrix of three rows, 2^30 elements from one to the next; only the rows take memory.
+    """Return an fp16 matrix of three rows, 2^30 elements from one to the next; only the rows take memory.
 
     The stride fits into 32 bits, and twice the stride does not.
 

@@ -38,7 +38,7 @@ def _with_infinity() -> Any:
 
 
 def _norm_grad(x: Any, w: Any, dy: Any, eps: float) -> Any:
-    """What RMSNorm passes back to x."""
+    """Return what RMSNorm passes back to x."""
     r, g = (x.square().mean(1, keepdim=True) + eps).rsqrt(), dy * w
     return r * (g - x * r * r * (g * x).mean(1, keepdim=True))
 
@@ -49,7 +49,7 @@ def _grad_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5) -
 
 
 def _softmax_cases(columns: int) -> tuple[Case, ...]:
-    """The same cases for softmax in one pass and online."""
+    """Return the same cases for softmax in one pass and online."""
     return (
         Case(f"4 x {columns}", lambda: (normal(4, columns),), "each row by itself: check the axis", traffic=True),
         Case("3 x 1,000", lambda: (normal(3, 1000) - 8,), _NEUTRAL),

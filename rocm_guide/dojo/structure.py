@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a solution becomes on MI300X, against what its puzzle expects: one check for each property."""
+"""Checks of a solution's code for MI300X against what its puzzle expects: one check for each property."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDER = "more elements for each lane (a larger block, fewer warps), contiguous 
 
 
 def _main_width(widths: dict[int, int]) -> tuple[int, str]:
-    """The width that moves most of the bytes, and all of them as text."""
+    """Return the width that moves most of the bytes, and all of them as text."""
     text = ", ".join(f"{n} of {bits} bits" for bits, n in widths.items())
     return max(widths, key=lambda bits: bits * widths[bits], default=0), text or "none"
 
@@ -38,7 +38,7 @@ def _width_check(name: str, widths: list[dict[int, int]], wanted: int) -> Iterat
 
 
 def judge_launches(launches: list[Launch], expect: Expect) -> Iterator[Check]:
-    """Checks of compiled launches against what is expected of them, the gravest first."""
+    """Check compiled launches against what is expected of them, the gravest first."""
     reports = [launch.report for launch in launches]
     for report in reports:
         for finding in report.findings:

@@ -19,13 +19,13 @@ __all__ = ["judge_in_worker"]
 
 
 def judge_file(source: str, target: str) -> None:
-    """In the other process: one judgement, from file to file."""
+    """Judge once in the other process, from file to file."""
     packed, name = pickle.loads(Path(source).read_bytes())
     Path(target).write_bytes(pickle.dumps(judge_packed(packed, name)))
 
 
 def judge_in_worker(packed: dict[str, Any], name: str) -> Verdict:
-    """:func:`~rocm_guide.dojo.judge.judge_packed` in a process with the interpreter on.
+    """Call :func:`~rocm_guide.dojo.judge.judge_packed` in a process with the interpreter on.
 
     Raises:
         DojoError: the process could not be started, or ended.

@@ -18,7 +18,7 @@ CACHE_BYTES, LAYERS = 60_000_000_000, 61
 
 
 def check_join(join: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> bool:
-    """Exercise 1: ``join(out_a, lse_a, out_b, lse_b)`` is attention over the keys of both parts.
+    """Check exercise 1: ``join(out_a, lse_a, out_b, lse_b)`` is attention over the keys of both parts.
 
     Shapes: outputs (heads, features), log-sum-exps (heads,), in natural logarithms.
 
@@ -64,7 +64,7 @@ def check_join(join: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> bool:
 
 
 def check_cache_tokens(latent: Any, int4: Any) -> bool:
-    """Exercise 2: tokens that fit into :data:`CACHE_BYTES` over :data:`LAYERS` layers, in two kinds of cache.
+    """Check exercise 2: tokens that fit into :data:`CACHE_BYTES` over :data:`LAYERS` layers, in two kinds of cache.
 
     >>> check_cache_tokens(latent=1, int4=1)
     [HINT] latents: 576 numbers of 2 bytes per token and layer; you say 1 tokens
@@ -84,7 +84,7 @@ def check_cache_tokens(latent: Any, int4: Any) -> bool:
 
 
 def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> float:
-    """Products of one step of latent attention, as a multiple of what the tile needs.
+    """Return products of one step of latent attention, as a multiple of what the tile needs.
 
     ``mfma`` has the matrix instructions of one wave with their number; an instruction of 16x16x16 makes 4,096 products.
     ``rows`` heads times ``keys`` keys need 576 products for the scores and 512 for the sums.
@@ -101,7 +101,7 @@ def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> fl
 
 
 def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
-    """Exercise 3: a tile of 16 heads that fits: nothing spilled, 2 waves per SIMD, at most 1.6 x the needed work.
+    """Check exercise 3: a tile of 16 heads that fits: nothing spilled, 2 waves per SIMD, at most 1.6 x the needed work.
 
     ``config`` has ``block`` (keys per step) and ``num_warps``.
 

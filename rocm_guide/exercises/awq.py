@@ -14,7 +14,7 @@ __all__ = ["check_equal", "check_factor", "check_salient"]
 
 
 def check_salient(salient: Callable[[torch.Tensor, float], Any]) -> bool:
-    """Exercise 1: from inputs (tokens, in) and a share to the columns with the largest mean magnitude.
+    """Check exercise 1: from inputs (tokens, in) and a share to the columns with the largest mean magnitude.
 
     >>> check_salient(lambda x, share: x.mean(0).argsort(descending=True)[: int(share * x.shape[1])])
     [HINT] a column of large negative numbers is missing: take magnitudes before the mean
@@ -40,7 +40,7 @@ def check_salient(salient: Callable[[torch.Tensor, float], Any]) -> bool:
 
 
 def check_equal(fold: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> bool:
-    """Exercise 2: from a norm's weight, a matrix and factors to the new norm and the new matrix.
+    """Check exercise 2: from a norm's weight, a matrix and factors to the new norm and the new matrix.
 
     >>> check_equal(lambda norm, w, s: (norm * s, w * s))
     [HINT] the output changed: if the columns are multiplied by s, the inputs have to be divided by it
@@ -63,7 +63,7 @@ def check_equal(fold: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any])
 
 
 def check_factor(factor: Any) -> bool:
-    """Exercise 3: how far a column of magnitude 0.1 can be scaled in a group that reaches 0.8.
+    """Check exercise 3: how far a column of magnitude 0.1 can be scaled in a group that reaches 0.8.
 
     >>> check_factor(9)
     [HINT] 9 x 0.1 = 0.9 is more than 0.8: the range of the group grows, and with it everybody's step

@@ -14,7 +14,7 @@ __all__ = ["check_book", "check_outliers", "check_states"]
 
 
 def check_book(book: Callable[[int], Any]) -> bool:
-    """Exercise 1: a function that gives n values from -1 to 1 at the quantiles of a uniform distribution.
+    """Check exercise 1: a function that gives n values from -1 to 1 at the quantiles of a uniform distribution.
 
     >>> check_book(lambda n: torch.linspace(0, 1, n))
     [HINT] the values reach from 0 to 1; weights have both signs, so from -1 to 1
@@ -37,7 +37,7 @@ def check_book(book: Callable[[int], Any]) -> bool:
 
 
 def check_outliers(share: Any) -> bool:
-    """Exercise 2: the share of columns in 16 bits at which the int8 product is 1.5 times as fast as in 16 bits.
+    """Check exercise 2: the share of columns in 16 bits at which the int8 product is 1.5 times as fast as in 16 bits.
 
     >>> check_outliers(0.5)
     [HINT] with 50% of the columns in 16 bits the time is 75%, which is 1.33 times as fast
@@ -57,7 +57,7 @@ def check_outliers(share: Any) -> bool:
 
 
 def check_states(gigabytes: Any) -> bool:
-    """Exercise 3: weights, gradients (16 bits each) and 8-bit states of Llama-2-7B in full fine-tuning, in GB.
+    """Check exercise 3: weights, gradients (16 bits each) and 8-bit states of Llama-2-7B in full fine-tuning, in GB.
 
     >>> check_states(80.9)
     [HINT] that counts 12 bytes for a weight: 8-bit states are 2 bytes, 32-bit ones 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How every check of an exercise answers: one line, and True or False."""
+"""The answer that every check of an exercise gives: one line, and True or False."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ __all__ = ["first_line", "say"]
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, on one line; its name if it says nothing, as ``raise NotImplementedError`` does.
+    """Return what an error says, on one line; its name if it says nothing, as ``raise NotImplementedError`` does.
 
     >>> first_line(NotImplementedError())
     'NotImplementedError'

@@ -13,7 +13,7 @@ __all__ = ["check_instance", "check_lds", "check_loads"]
 
 
 def check_lds(answer: int) -> bool:
-    """Exercise 1: bytes of LDS of the document's instance with KPerBlock=64.
+    """Check exercise 1: bytes of LDS of the document's instance with KPerBlock=64.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -43,7 +43,7 @@ def check_lds(answer: int) -> bool:
 
 
 def check_loads(answer: int) -> bool:
-    """Exercise 2: bytes of A and B that 3840 x 4096 x 4096 in fp16 loads with tiles of 256 x 128, all workgroups.
+    """Check exercise 2: bytes of A and B that 3840 x 4096 x 4096 in fp16 loads with tiles of 256 x 128, all workgroups.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -65,7 +65,8 @@ def check_loads(answer: int) -> bool:
 
 
 def check_instance(instance: GemmInstance) -> bool:
-    """Exercise 3: an instance for 64 x 4096 x 4096 in fp16, B by columns, that keeps 75 % of 304 units busy, or more.
+    """Check exercise 3: an instance for 64 x 4096 x 4096 in fp16, B by columns, that keeps 75 % of 304 units busy,
+    or more.
 
     It must obey every rule, waste none of the arithmetic on padding, and load 128 bits at a time.
 

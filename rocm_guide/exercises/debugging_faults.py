@@ -12,7 +12,7 @@ __all__ = ["check_address", "check_environment", "check_path"]
 
 
 def check_address(address: int, row: int, column: int, *, base: int, columns: int) -> bool:
-    """Exercise 1: the byte address of an element of a row-major float32 matrix."""
+    """Check exercise 1: the byte address of an element of a row-major float32 matrix."""
     right = base + 4 * (row * columns + column)
     if isinstance(address, bool) or not isinstance(address, int):
         return say(False, f"address={address!r}: give a whole number, the base plus the bytes before the element")
@@ -26,7 +26,7 @@ def check_address(address: int, row: int, column: int, *, base: int, columns: in
 
 
 def check_environment(variables: Mapping[str, str]) -> bool:
-    """Exercise 2: the variables of a hunt that reports the very instruction and keeps run-time kernels."""
+    """Check exercise 2: the variables of a hunt that reports the very instruction and keeps run-time kernels."""
     for name, why in (
         ("HSA_TOOLS_LIB", "without it the debug agent is not loaded: agent=…"),
         ("PYTORCH_NO_HIP_MEMORY_CACHING", "PyTorch's cache hides a stray access: start from hunt_environment()"),
@@ -43,7 +43,7 @@ def check_environment(variables: Mapping[str, str]) -> bool:
 
 
 def check_path(path: str, reference: Any, suspect: Any) -> bool:
-    """Exercise 3: the module whose weights differ between two models."""
+    """Check exercise 3: the module whose weights differ between two models."""
     theirs = dict(suspect.named_parameters())
     wrong = [n for n, p in reference.named_parameters() if bool((p != theirs[n]).any())]
     if not wrong:

@@ -19,8 +19,8 @@ __all__ = ["check_busy", "check_map", "check_mi300x"]
 
 
 def check_map(device_map: Any) -> bool:
-    """Exercise 1: a device map for Llama-2-7B in bf16 on two GPUs of 8 GB, embedding and output layer on GPU 0, that
-    crosses from one GPU to the other as seldom as that allows: twice.
+    """Check exercise 1: a device map for Llama-2-7B in bf16 on two GPUs of 8 GB, embedding and output layer on GPU 0,
+    that crosses from one GPU to the other as seldom as that allows: twice.
 
     >>> check_map({"": 0})
     [HINT] device 0: 13.48 GB placed there, budget 8.00
@@ -44,7 +44,7 @@ def check_map(device_map: Any) -> bool:
 
 
 def check_busy(share: Callable[[int, int], float]) -> bool:
-    """Exercise 2: a function (gpus, micro_batches) -> share of the time in which a pipeline's GPUs work.
+    """Check exercise 2: a function (gpus, micro_batches) -> share of the time in which a pipeline's GPUs work.
 
     >>> check_busy(lambda gpus, micro_batches: 1 / gpus)
     [HINT] 2 GPUs, 2 micro-batches: 0.500 is right for one micro-batch only; with more, the GPUs overlap
@@ -65,8 +65,8 @@ def check_busy(share: Callable[[int, int], float]) -> bool:
 
 
 def check_mi300x(count: Any) -> bool:
-    """Exercise 3: the smallest number of MI300X on which Llama-2-70B can be trained in full with FSDP: mixed precision,
-    one row of 4,096 tokens on each GPU, checkpointing.
+    """Check exercise 3: the smallest number of MI300X on which Llama-2-70B can be trained in full with FSDP:
+    mixed precision, one row of 4,096 tokens on each GPU, checkpointing.
 
     >>> check_mi300x(4)
     [HINT] 4 GPUs: 310 GB needed on each, 206 there

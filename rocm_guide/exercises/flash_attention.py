@@ -16,7 +16,7 @@ __all__ = ["check_join", "check_scores_memory", "check_tiles"]
 
 
 def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Exercise 1: ``join(o1, lse1, o2, lse2)`` makes one result of attention over two halves of the keys.
+    """Check exercise 1: ``join(o1, lse1, o2, lse2)`` makes one result of attention over two halves of the keys.
 
     ``o1`` and ``o2`` are (rows, d), finished outputs; ``lse1`` and ``lse2`` (rows,) their log-sum-exps.
 
@@ -54,7 +54,7 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
 
 
 def check_scores_memory(gib: float) -> bool:
-    """Exercise 2: GiB of one layer's scores, 32 heads, 32,768 tokens, 2 bytes each.
+    """Check exercise 2: GiB of one layer's scores, 32 heads, 32,768 tokens, 2 bytes each.
 
     >>> check_scores_memory(32 * 32768**2 * 2 / 2**30)
     [OK]   64 GiB for one layer of one sequence: a third of an MI300X
@@ -74,7 +74,7 @@ def check_scores_memory(gib: float) -> bool:
 
 
 def check_tiles(count: Callable[[int, int, int], int]) -> bool:
-    """Exercise 3: ``count(n, block_m, block_n)``: tiles that a causal kernel visits for n queries and n keys.
+    """Check exercise 3: ``count(n, block_m, block_n)``: tiles that a causal kernel visits for n queries and n keys.
 
     >>> def count(n, block_m, block_n):
     ...     return sum(-(-min(first + block_m, n) // block_n) for first in range(0, n, block_m))

@@ -12,7 +12,8 @@ __all__ = ["check_bytes", "check_positions", "check_to_fnuz"]
 
 
 def check_bytes(count: int) -> bool:
-    """Exercise 1: bytes per row of residual + RMSNorm + FP8, bf16, 5,120 columns, a scale for each row, no weight.
+    """Check exercise 1: bytes per row of residual + RMSNorm + FP8, bf16, 5,120 columns, a scale for each row,
+    no weight.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -37,7 +38,7 @@ def check_bytes(count: int) -> bool:
 
 
 def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
-    """Exercise 2: ``convert(codes, scale)`` turns e4m3fn bytes and their scale into e4m3fnuz bytes and theirs.
+    """Check exercise 2: ``convert(codes, scale)`` turns e4m3fn bytes and their scale into e4m3fnuz bytes and theirs.
 
     Every one of the 254 codes that are not NaN must keep its value.
 
@@ -70,7 +71,7 @@ def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
 
 
 def check_positions(even: int, odd: int) -> bool:
-    """Exercise 3: positions for sparse rows that take places 0 and 2 (even) and 1 and 3 (odd) of every four.
+    """Check exercise 3: positions for sparse rows that take places 0 and 2 (even) and 1 and 3 (odd) of every four.
 
     The product is computed through the model of the instruction with these positions.
 

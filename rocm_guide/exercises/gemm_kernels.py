@@ -13,7 +13,8 @@ __all__ = ["check_busy", "check_skinny", "check_touch"]
 
 
 def check_busy(busy: Callable[[int, int, int, int, int], float]) -> bool:
-    """Exercise 1: ``busy(m, n, bm, bn, units)``, the share of time that compute units work, whole tiles dealt out.
+    """Check exercise 1: ``busy(m, n, bm, bn, units)``, the share of time that compute units work,
+    whole tiles dealt out.
 
     >>> check_busy(lambda m, n, bm, bn, units: (m // bm) * (n // bn) / units)
     [HINT] 4096 x 4864, tiles 256 x 128: you say 2.000, but no more than 1 is possible. Divide by full rounds
@@ -45,7 +46,8 @@ def check_busy(busy: Callable[[int, int, int, int, int], float]) -> bool:
 
 
 def check_touch(touch: Callable[[int, int, int], Mapping[int, Iterable[int]]]) -> bool:
-    """Exercise 2: ``touch(tiles, steps, workers)``, for each tile the workers whose stretch reaches into it, in order.
+    """Check exercise 2: ``touch(tiles, steps, workers)``, for each tile the workers whose stretch reaches into it,
+    in order.
 
     Stretches are those of stream-K: worker w does steps total * w // workers up to total * (w + 1) // workers.
 
@@ -71,7 +73,7 @@ def check_touch(touch: Callable[[int, int, int], Mapping[int, Iterable[int]]]) -
 
 
 def check_skinny(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
-    """Exercise 3: ``{"bn", "bk", "warps", "groups"}`` for 16 x 2304 x 16384 in fp8 on an MI300X.
+    """Check exercise 3: ``{"bn", "bk", "warps", "groups"}`` for 16 x 2304 x 16384 in fp8 on an MI300X.
 
     Wanted: 304 workgroups or more, loads in the loop of 128 bits only, nothing spilled, and at least 4 waves per SIMD.
 

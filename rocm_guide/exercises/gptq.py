@@ -16,7 +16,7 @@ __all__ = ["check_codes", "check_order", "check_size"]
 
 
 def check_codes(codes: Callable[[torch.Tensor, int], Any]) -> bool:
-    """Exercise 1: a function from one group of weights and a number of bits to the codes of rounding to nearest.
+    """Check exercise 1: a function from one group of weights and a number of bits to the codes of rounding to nearest.
 
     >>> check_codes(lambda w, bits: (w / w.abs().max()).round())
     [HINT] codes from -1 to 1; with 4 bits they are 0 to 15, and the zero point shifts them there
@@ -49,7 +49,7 @@ def check_codes(codes: Callable[[torch.Tensor, int], Any]) -> bool:
 
 
 def check_order(order: Callable[[torch.Tensor], Any]) -> bool:
-    """Exercise 2: from inputs (tokens, in) to the order in which GPTQ with act-order visits the columns.
+    """Check exercise 2: from inputs (tokens, in) to the order in which GPTQ with act-order visits the columns.
 
     >>> check_order(lambda x: torch.argsort(x.square().sum(0)))
     [HINT] that is the order from small to large; the largest inputs come first
@@ -73,7 +73,7 @@ def check_order(order: Callable[[torch.Tensor], Any]) -> bool:
 
 
 def check_size(bits: Any, memory: float = 64e9) -> bool:
-    """Exercise 3: the widest code with which Llama-2-70B and 8 requests of 4,096 tokens fit into 64 GB.
+    """Check exercise 3: the widest code with which Llama-2-70B and 8 requests of 4,096 tokens fit into 64 GB.
 
     >>> check_size(8)
     [HINT] 8 bits need 81.8 GB, more than 64

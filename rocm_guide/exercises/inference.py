@@ -17,7 +17,8 @@ __all__ = ["check_cache", "check_loop", "check_padding"]
 
 
 def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
-    """Exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new`` tokens, with a KV cache.
+    """Check exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new`` tokens,
+    with a KV cache.
 
     It returns all ids, (1, length + new). The tokens are compared with those of ``model.generate``, and what each
     pass through the model read is counted.
@@ -65,7 +66,7 @@ def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
 
 
 def check_padding(pad: Callable[[Sequence[Sequence[int]], int], tuple[list[list[int]], list[list[int]]]]) -> bool:
-    """Exercise 2: ``pad(rows, filler)`` gives rows of one length, ready for generation, and their mask.
+    """Check exercise 2: ``pad(rows, filler)`` gives rows of one length, ready for generation, and their mask.
 
     >>> check_padding(lambda rows, filler: (rows, [[1] * len(r) for r in rows]))
     [HINT] fill each row up to the length of the longest one, on the left; yours: [[1, 5, 0, 7], [1, 9], [1, 4, 4]]
@@ -88,7 +89,7 @@ def check_padding(pad: Callable[[Sequence[Sequence[int]], int], tuple[list[list[
 
 
 def check_cache(gib: float) -> bool:
-    """Exercise 3: GiB of the KV cache of Llama-2-70B for 16 rows of 4,096 tokens in bfloat16.
+    """Check exercise 3: GiB of the KV cache of Llama-2-70B for 16 rows of 4,096 tokens in bfloat16.
 
     >>> check_cache(160)
     [HINT] queries have 64 heads, keys and values have 8: they alone are kept

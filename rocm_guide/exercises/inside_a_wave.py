@@ -43,7 +43,7 @@ amdhsa.kernels:
 
 
 def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
-    """Exercise 1: ``tail_mask(cols, first)`` is the mask of the lanes of a wave whose column exists.
+    """Check exercise 1: ``tail_mask(cols, first)`` is the mask of the lanes of a wave whose column exists.
 
     Lane L of the wave has column ``first + L``; bit L of the mask says that it is below ``cols``.
 
@@ -78,7 +78,7 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
 
 
 def check_waits(first: int, second: int) -> bool:
-    """Exercise 2: the weakest two waits with which :data:`TWO_LOADS` is right; the code is executed with them.
+    """Check exercise 2: the weakest two waits with which :data:`TWO_LOADS` is right; the code is executed with them.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -106,7 +106,7 @@ def check_waits(first: int, second: int) -> bool:
 
 
 def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
-    """Exercise 3: ``place(i, j)`` gives (register, lane) of element (i, j) of the result of a 32x32x8 MFMA.
+    """Check exercise 3: ``place(i, j)`` gives (register, lane) of element (i, j) of the result of a 32x32x8 MFMA.
 
     Registers count from 0, the first of the sixteen that hold the result.
 

@@ -16,7 +16,7 @@ __all__ = ["check_barriers", "check_lane_bits", "check_wait"]
 
 
 def check_lane_bits(answers: Mapping[str, int]) -> bool:
-    """Exercise 1: the widest load of one lane for each of the layouts, in bits.
+    """Check exercise 1: the widest load of one lane for each of the layouts, in bits.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -39,7 +39,7 @@ def check_lane_bits(answers: Mapping[str, int]) -> bool:
 
 
 def check_wait(outstanding: int) -> bool:
-    """Exercise 2: six loads are issued, then ``s_waitcnt vmcnt(4)``, two more loads, then ``s_waitcnt vmcnt(5)``.
+    """Check exercise 2: six loads are issued, then ``s_waitcnt vmcnt(4)``, two more loads, then ``s_waitcnt vmcnt(5)``.
 
     How many may still be under way after the last wait?
 
@@ -63,7 +63,7 @@ def check_wait(outstanding: int) -> bool:
 
 
 def check_barriers(kernel: Any) -> bool:
-    """Exercise 3: the scores of ``planar`` with at most seven barriers; its packing and its arguments stay.
+    """Check exercise 3: the scores of ``planar`` with at most seven barriers; its packing and its arguments stay.
 
     ``kernel`` takes what :func:`cdna.examples.int4_scores.int4_scores_planar` takes. It is interpreted for
     100 tokens and for one, against float64, and compiled for gfx942 with four waves: keys that stay in registers,
@@ -105,7 +105,7 @@ _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
 
 
 def _wrong_score(kernel: Any) -> str:
-    """The first wrong score for 100 tokens or for one, in a line; empty if all are right."""
+    """Return the first wrong score for 100 tokens or for one, in a line; empty if all are right."""
     import torch
 
     from cdna.interpret import interpret
@@ -137,7 +137,7 @@ def _wrong_score(kernel: Any) -> str:
 
 
 def _code_of(kernel: Any) -> tuple[int, Kernel]:
-    """Trips of the keys through LDS on their way to the first product, and the code for gfx942."""
+    """Return the trips of the keys through LDS on their way to the first product, and the code for gfx942."""
     import torch
 
     from cdna.compile import compile_kernel

@@ -29,15 +29,17 @@ def check_puzzle(call: Callable[..., Any] | str, puzzle: str) -> bool:
 
 
 def check_round_trip(call: Callable[..., Any]) -> bool:
-    """Exercise 1: the kernel that takes every tile through LDS; right as before, without LDS and with wide stores."""
+    """Check exercise 1: the kernel that takes every tile through LDS;
+    right as before, without LDS and with wide stores.
+    """
     return _say(grade(call, "scale_columns"))
 
 
 def check_waits(listing: str) -> bool:
-    """Exercise 2: the listing in which two waits are missing; right in every order, and no wait for too much."""
+    """Check exercise 2: the listing in which two waits are missing; right in every order, and no wait for too much."""
     return _say(grade(listing, "missing_wait"))
 
 
 def check_banks(listing: str) -> bool:
-    """Exercise 3: the listing whose lanes meet in one bank of LDS; right as before, and without conflicts."""
+    """Check exercise 3: the listing whose lanes meet in one bank of LDS; right as before, and without conflicts."""
     return _say(grade(listing, "bank_conflicts"))

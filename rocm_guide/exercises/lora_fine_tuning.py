@@ -12,7 +12,7 @@ __all__ = ["check_masked", "check_settings", "check_split"]
 
 
 def check_settings(settings: Any) -> bool:
-    """Exercise 1: an SFTConfig with an effective batch of 64 rows on one device of which 8 are in memory at a time.
+    """Check exercise 1: an SFTConfig with an effective batch of 64 rows on one device, 8 of them in memory at a time.
 
     >>> from types import SimpleNamespace
     >>> check_settings(SimpleNamespace(per_device_train_batch_size=8, gradient_accumulation_steps=1))
@@ -31,7 +31,7 @@ def check_settings(settings: Any) -> bool:
 
 
 def check_masked(labels: Any, ids: Any, prompt_tokens: int) -> bool:
-    """Exercise 2: labels for one sample in which only the completion is learnt: -100 over the prompt.
+    """Check exercise 2: labels for one sample in which only the completion is learnt: -100 over the prompt.
 
     >>> check_masked([5, 6, 7], [5, 6, 7], 2)
     [HINT] the prompt is learnt too: its first 2 labels must be -100, which the loss ignores
@@ -50,7 +50,7 @@ def check_masked(labels: Any, ids: Any, prompt_tokens: int) -> bool:
 
 
 def check_split(split: Callable[[str], tuple[str, str]]) -> bool:
-    """Exercise 3: cut a chat of several turns, as Guanaco's ``text`` has them, into a prompt and its last answer.
+    """Check exercise 3: cut a chat of several turns, as Guanaco's ``text`` has them, into a prompt and its last answer.
 
     >>> check_split(lambda text: ("", text))
     [HINT] the prompt is empty: it ends with the last [/INST], and the completion is what follows

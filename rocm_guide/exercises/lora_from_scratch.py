@@ -18,7 +18,7 @@ __all__ = ["check_all_linear", "check_largest_rank", "check_merge"]
 
 
 def check_all_linear(parameters: Any) -> bool:
-    """Exercise 1: trainable parameters of rank-16 LoRA on all seven matrices of Llama-3-8B.
+    """Check exercise 1: trainable parameters of rank-16 LoRA on all seven matrices of Llama-3-8B.
 
     >>> check_all_linear(6_815_744)
     [HINT] that is q_proj and v_proj only; add the other five matrices of every layer
@@ -36,7 +36,7 @@ def check_all_linear(parameters: Any) -> bool:
 
 
 def check_merge(merge: Any) -> bool:
-    """Exercise 2: a function that takes a LoRALinear and returns the matrix of the merged layer.
+    """Check exercise 2: a function that takes a LoRALinear and returns the matrix of the merged layer.
 
     It is tried on layers of several shapes, ranks and scales.
 
@@ -67,8 +67,9 @@ def check_merge(merge: Any) -> bool:
 
 
 def check_largest_rank(rank: Any, budget_gb: float | None = None) -> bool:
-    """Exercise 3: the largest power of two for the rank of LoRA (all seven matrices) with which the weights, gradients
-    and optimizer state of Llama-2-70B fit into ``budget_gb`` x 10^9 bytes, one MI300X without it, in mixed precision.
+    """Check exercise 3: the largest power of two for the rank of LoRA (all seven matrices) with which the weights,
+    gradients and optimizer state of Llama-2-70B fit into ``budget_gb`` x 10^9 bytes, one MI300X without it, in mixed
+    precision.
 
     >>> check_largest_rank(8)
     [HINT] rank 16 fits too: 141.3 GB of 206

@@ -12,7 +12,7 @@ __all__ = ["check_remap", "check_resident_threads", "check_token_time"]
 
 
 def check_resident_threads(threads: int) -> bool:
-    """Exercise 1: how many threads an MI300A can hold at once.
+    """Check exercise 1: how many threads an MI300A can hold at once.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -35,7 +35,7 @@ def check_resident_threads(threads: int) -> bool:
 
 
 def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_parameter: float = 2) -> bool:
-    """Exercise 2: the least time per token when all weights are read once for each, on an MI300X.
+    """Check exercise 2: the least time per token when all weights are read once for each, on an MI300X.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 
@@ -60,7 +60,8 @@ def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_pa
 
 
 def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> bool:
-    """Exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn, one contiguous chunk.
+    """Check exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn,
+    one contiguous chunk.
 
     Prints [OK] or a hint, and returns whether the answer is right.
 

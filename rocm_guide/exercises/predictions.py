@@ -45,7 +45,6 @@ class Predictions:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self.kept: dict[str, Prediction] = {}
 
     def __call__(self, question: str, *, guess: Value | None, found: Value, within: float = 0.1) -> None:

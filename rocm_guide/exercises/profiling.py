@@ -12,7 +12,7 @@ __all__ = ["check_bound", "check_culprit", "check_idle_share"]
 
 
 def check_culprit(name: str, summary: Any) -> bool:
-    """Exercise 1: the kernel that takes most of the attention slice."""
+    """Check exercise 1: the kernel that takes most of the attention slice."""
     inside = [k for k in summary.kernels if k.slice == "attention"]
     if not isinstance(name, str) or len(name.strip()) < 5:
         return say(False, f"name={name!r}: give a telling part of the kernel's name, for example 'flash'")
@@ -28,7 +28,7 @@ def check_culprit(name: str, summary: Any) -> bool:
 
 
 def check_idle_share(function: Callable[[Sequence[tuple[float, float]]], float]) -> bool:
-    """Exercise 2: a function of [(start, duration), …] that returns the idle share of the span."""
+    """Check exercise 2: a function of [(start, duration), …] that returns the idle share of the span."""
     cases = [
         ([(0.0, 4.0), (6.0, 4.0)], 0.2, "two kernels with a gap of 2 in a span of 10"),
         ([(0.0, 10.0), (2.0, 3.0)], 0.0, "a short kernel inside a long one, on another stream: nothing is idle"),
@@ -43,7 +43,7 @@ def check_idle_share(function: Callable[[Sequence[tuple[float, float]]], float])
 
 
 def check_bound(answer: dict[str, str], points: Sequence[Any]) -> bool:
-    """Exercise 3: for every kernel, "memory" or "compute", the side of the ridge on which it lies."""
+    """Check exercise 3: for every kernel, "memory" or "compute", the side of the ridge on which it lies."""
     for point in points:
         key = next((k for k in answer if k.lower() in point.name.lower()), None)
         if key is None:

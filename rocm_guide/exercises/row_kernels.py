@@ -14,7 +14,8 @@ __all__ = ["check_floor", "check_merge", "check_tile"]
 
 
 def check_floor(floor: Callable[[int, int, int], float]) -> bool:
-    """Exercise 1: ``floor(rows, columns, item_bytes)``, the least time in seconds of RMSNorm's backward on an MI300X.
+    """Check exercise 1: ``floor(rows, columns, item_bytes)``,
+    the least time in seconds of RMSNorm's backward on an MI300X.
 
     It reads x and dy and writes dx; the weight and one number per row are too small to count. 5.3 TB/s.
 
@@ -43,7 +44,7 @@ def check_floor(floor: Callable[[int, int, int], float]) -> bool:
 
 
 def check_merge(merge: Callable[[float, float, float, float], tuple[float, float]]) -> bool:
-    """Exercise 2: ``merge(max_a, sum_a, max_b, sum_b)`` of two parts of a row gives (max, sum) of both together.
+    """Check exercise 2: ``merge(max_a, sum_a, max_b, sum_b)`` of two parts of a row gives (max, sum) of both together.
 
     ``sum`` is the sum of exp(x - max) over a part.
 
@@ -81,7 +82,7 @@ def check_merge(merge: Callable[[float, float, float, float], tuple[float, float
 
 
 def check_tile(tile: Any, arch: str = "gfx942") -> bool:
-    """Exercise 3: a launch configuration for softmax over 65,536 short rows, 256 columns of bf16 each.
+    """Check exercise 3: a launch configuration for softmax over 65,536 short rows, 256 columns of bf16 each.
 
     ``tile`` is a :class:`rocm_guide.kernels.softmax.Tile` or a mapping of ``rows`` and ``warps``. Wanted: 128-bit
     loads and stores only, 8 waves per SIMD, nothing spilled.

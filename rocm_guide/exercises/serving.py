@@ -12,7 +12,8 @@ __all__ = ["check_blocks", "check_cards", "check_shared_blocks"]
 
 
 def check_blocks(blocks: int, unused: int) -> bool:
-    """Exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take at the end, and places unused.
+    """Check exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take at the end,
+    and places unused.
 
     The last token of an answer is never fed back: it needs no place.
 
@@ -30,13 +31,16 @@ def check_blocks(blocks: int, unused: int) -> bool:
 
 
 def _shared(prompts: Sequence[Sequence[int]], block: int) -> int:
-    """Blocks that hold all prompts when every full block is stored once for each beginning that leads to it."""
+    """Return how many blocks hold all prompts when every full block is stored once for each beginning
+    that leads to it.
+    """
     full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
     return len(full) + sum(len(p) % block > 0 for p in prompts)
 
 
 def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool:
-    """Exercise 2: ``function(prompts, block)`` counts the blocks of all prompts when common beginnings are shared.
+    """Check exercise 2: ``function(prompts, block)`` counts the blocks of all prompts
+    when common beginnings are shared.
 
     >>> check_shared_blocks(lambda prompts, block: sum(-(-len(p) // block) for p in prompts))
     [HINT] two prompts with a common first block need 3 blocks, not 4: what is equal from the start is stored once
@@ -77,7 +81,7 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
 
 
 def check_cards(cards: int) -> bool:
-    """Exercise 3: MI300X GPUs that hold 100 texts of 8,192 tokens of Llama-3-70B in bf16 at once.
+    """Check exercise 3: MI300X GPUs that hold 100 texts of 8,192 tokens of Llama-3-70B in bf16 at once.
 
     >>> check_cards(2)
     [HINT] 2: room for 86 texts of 8,192 tokens; look at the table's row for more GPUs

@@ -14,7 +14,8 @@ __all__ = ["check_factors", "check_fold_up", "check_longest"]
 
 
 def check_fold_up(fold_up: Callable[[Any, Any, torch.Tensor], Any]) -> bool:
-    """Exercise 1: ``fold_up(up, down, scales)`` divides what ``down`` reads by ``scales``, in place, through ``up``.
+    """Check exercise 1: ``fold_up(up, down, scales)`` divides what ``down`` reads by ``scales``, in place,
+    through ``up``.
 
     >>> check_fold_up(lambda up, down, scales: None)
     [HINT] the inputs of down_proj are as large as before: divide the rows of up_proj
@@ -47,7 +48,7 @@ def check_fold_up(fold_up: Callable[[Any, Any, torch.Tensor], Any]) -> bool:
 
 
 def check_factors(factors: Callable[[float, float, float, float], tuple[float, float]]) -> bool:
-    """Exercise 2: ``factors(a, b, d, e)``, the alpha and beta of Linear_ABDE_I8 from the scales of A, B, D and E.
+    """Check exercise 2: ``factors(a, b, d, e)``, the alpha and beta of Linear_ABDE_I8 from the scales of A, B, D and E.
 
     >>> check_factors(lambda a, b, d, e: (a * b, d))
     [HINT] these factors give numbers, and E holds codes: divide by the scale of E
@@ -70,7 +71,7 @@ def check_factors(factors: Callable[[float, float, float, float], tuple[float, f
 
 
 def check_longest(length: Any) -> bool:
-    """Exercise 3: the longest K whose sums of products of codes from -127 to 127 always fit into an int32.
+    """Check exercise 3: the longest K whose sums of products of codes from -127 to 127 always fit into an int32.
 
     >>> check_longest(131071)
     [HINT] that is for codes down to -128; without that code K may be a little longer

@@ -32,7 +32,7 @@ STATEMENTS: dict[str, str] = {
 
 
 def check_fits(models: Iterable[str], memory_gib: float | None = None) -> bool:
-    """Exercise 1: the models of :data:`WEIGHTS_GB` whose bfloat16 weights leave at least a quarter of an MI300X free.
+    """Check exercise 1: the models of :data:`WEIGHTS_GB` whose bf16 weights leave at least a quarter of an MI300X free.
 
     ``memory_gib`` is the memory of another GPU in GiB (2^30 bytes); sizes of models are in GB (10^9 bytes).
 
@@ -48,8 +48,8 @@ def check_fits(models: Iterable[str], memory_gib: float | None = None) -> bool:
     for name, size in WEIGHTS_GB.items():
         fits = size <= 0.75 * memory
         if fits and name not in given:
-            room = f"{memory:.0f} GB ({gib:g} GiB)"
-            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {room}")
+            total = f"{memory:.0f} GB ({gib:g} GiB)"
+            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {total}")
         if not fits and name in given:
             return say(False, f"{name} is too much: 2 bytes for each parameter make {size:.0f} GB")
     fit = [name for name, size in WEIGHTS_GB.items() if size <= 0.75 * memory]
@@ -61,7 +61,7 @@ def check_fits(models: Iterable[str], memory_gib: float | None = None) -> bool:
 
 
 def check_prompt(text: str, question: str = "What is LDS?") -> bool:
-    """Exercise 2: ``question`` as a prompt in the Llama-2 chat format, ready for the tokenizer.
+    """Check exercise 2: ``question`` as a prompt in the Llama-2 chat format, ready for the tokenizer.
 
     >>> check_prompt("<s>[INST] What is LDS? [/INST]")
     [HINT] the tokenizer adds <s> itself; written out it would be there twice
@@ -83,7 +83,7 @@ def check_prompt(text: str, question: str = "What is LDS?") -> bool:
 
 
 def check_kinds(answers: Mapping[str, str]) -> bool:
-    """Exercise 3: each of :data:`STATEMENTS` is ``"measured"``, ``"computed"`` or ``"quoted"``.
+    """Check exercise 3: each of :data:`STATEMENTS` is ``"measured"``, ``"computed"`` or ``"quoted"``.
 
     >>> check_kinds({"A": "computed", "B": "measured", "C": "measured", "D": "computed"})
     [HINT] B: it is on the vendor's data sheet; we have not timed it, and a real program gets less

@@ -12,7 +12,7 @@ __all__ = ["check_machine", "check_partition", "check_saving"]
 
 
 def check_machine(machine: Any) -> bool:
-    """Exercise 1: a machine on which no check warns."""
+    """Check exercise 1: a machine on which no check warns."""
     from rocm_guide.observe.system.audit import check_system
 
     rows = check_system(machine)
@@ -26,7 +26,7 @@ def check_machine(machine: Any) -> bool:
 
 
 def check_saving(microseconds: float, launches: int, step_ms: float, answer: float) -> bool:
-    """Exercise 2: the share of a step that faster kernel arguments save, 0 to 1."""
+    """Check exercise 2: the share of a step that faster kernel arguments save, 0 to 1."""
     right = microseconds * launches / (step_ms * 1e3)
     if abs(answer - right) < 0.005:
         return say(
@@ -38,7 +38,7 @@ def check_saving(microseconds: float, launches: int, step_ms: float, answer: flo
 
 
 def check_partition(answer: Sequence[int], *, dies: int, units: int, memory_gib: int) -> bool:
-    """Exercise 3: (devices, compute units each, GiB each) of an MI300X in CPX mode with NPS4."""
+    """Check exercise 3: (devices, compute units each, GiB each) of an MI300X in CPX mode with NPS4."""
     right = (dies, units // dies, memory_gib // dies)
     names = ("devices", "compute units each", "GiB each")
     if not isinstance(answer, Sequence) or len(answer) != 3:

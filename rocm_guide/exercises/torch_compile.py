@@ -12,7 +12,7 @@ __all__ = ["check_fusion", "check_graphs", "check_no_break"]
 
 
 def check_graphs(answers: Mapping[str, int]) -> bool:
-    """Exercise 1: how many graphs torch.compile makes for five lengths, for each value of ``dynamic``.
+    """Check exercise 1: how many graphs torch.compile makes for five lengths, for each value of ``dynamic``.
 
     >>> check_graphs({"dynamic=False": 5, "dynamic=True": 1, "dynamic=None": 5})
     [HINT] dynamic=None: the first length is compiled as it is; what happens when a second one arrives?
@@ -41,7 +41,7 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
 
 
 def check_no_break(fn: Callable[[Any], Any]) -> bool:
-    """Exercise 2: a function with the values of ``relu(x) / (1 + max(x))`` (0 where no x > 0) and no graph break.
+    """Check exercise 2: a function with the values of ``relu(x) / (1 + max(x))`` (0 where no x > 0) and no graph break.
 
     >>> import torch
     >>> check_no_break(lambda x: torch.relu(x) / (1 + x.max()) if x.max() > 0 else torch.zeros_like(x))
@@ -68,7 +68,7 @@ def check_no_break(fn: Callable[[Any], Any]) -> bool:
 
 
 def check_fusion(kernels: int) -> bool:
-    """Exercise 3: how many Triton kernels inductor writes for ``softmax(a + b) * sigmoid(c)`` on MI300X.
+    """Check exercise 3: how many Triton kernels inductor writes for ``softmax(a + b) * sigmoid(c)`` on MI300X.
 
     >>> check_fusion(3)
     [HINT] 3: softmax reads each row once into registers, and what comes before and after needs no other row

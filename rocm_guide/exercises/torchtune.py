@@ -12,7 +12,8 @@ __all__ = ["check_config", "check_elastic", "check_translation"]
 
 
 def check_config(config: Any, processes: int) -> bool:
-    """Exercise 1: a torchtune configuration whose optimizer steps see 64 rows, 4 of them at a time on each process.
+    """Check exercise 1: a torchtune configuration whose optimizer steps see 64 rows,
+    4 of them at a time on each process.
 
     >>> check_config({"batch_size": 4, "gradient_accumulation_steps": 1}, 4)
     [HINT] 4 rows x 1 x 4 processes = 16 rows for each optimizer step, and 64 are wanted
@@ -30,7 +31,8 @@ def check_config(config: Any, processes: int) -> bool:
 
 
 def check_translation(settings: Any, processes: int) -> bool:
-    """Exercise 2: an SFTConfig that trains as torchtune's llama2/7B_lora does on 8 GPUs, but on ``processes`` GPUs.
+    """Check exercise 2: an SFTConfig that trains as torchtune's llama2/7B_lora does on 8 GPUs,
+    but on ``processes`` GPUs.
 
     That configuration has batch_size 2, gradient_accumulation_steps 8, AdamW with lr 3e-4, 100 warm-up steps, a cosine
     schedule and 1 epoch.
@@ -55,7 +57,8 @@ def check_translation(settings: Any, processes: int) -> bool:
 
 
 def check_elastic(nodes: Any, save_every: Any) -> bool:
-    """Exercise 3: 8 machines, of which 2 may fail; a step takes 12 s, and a failure may cost 5 minutes of work at most.
+    """Check exercise 3: 8 machines, of which 2 may fail;
+    a step takes 12 s, and a failure may cost 5 minutes of work at most.
 
     >>> check_elastic("6:8", 100)
     [HINT] 100 steps of 12 s are 20 minutes, all lost if a machine fails just before the next checkpoint

@@ -17,7 +17,7 @@ KERNEL: dict[str, Any] = {"vgprs": 139, "lds": 12_288, "waves_per_workgroup": 8}
 
 
 def check_formula(formula: Callable[[int, int, int], float]) -> bool:
-    """Exercise 1: ``formula(vgprs, lds, waves_per_workgroup)`` gives waves per SIMD on gfx942.
+    """Check exercise 1: ``formula(vgprs, lds, waves_per_workgroup)`` gives waves per SIMD on gfx942.
 
     The cases cover each rule once: the granule of 8, workgroups that start whole, LDS in steps of 512, no LDS at all.
 
@@ -50,7 +50,7 @@ def check_formula(formula: Callable[[int, int, int], float]) -> bool:
 
 
 def check_registers_to_save(saved: Any) -> bool:
-    """Exercise 2: how many VGPRs :data:`KERNEL` must save, at least, to gain a workgroup.
+    """Check exercise 2: how many VGPRs :data:`KERNEL` must save, at least, to gain a workgroup.
 
     >>> check_registers_to_save(3)
     [HINT] 139 - 3 = 136 VGPRs: 3 waves fit on a SIMD, still 1 workgroup of 8 waves per CU
@@ -72,7 +72,8 @@ def check_registers_to_save(saved: Any) -> bool:
 
 
 def check_rescue(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
-    """Exercise 3: bring the GEMM with 128 x 128 tiles and 4 warps from 2 to at least 3 waves per SIMD, nothing spilled.
+    """Check exercise 3: bring the GEMM with 128 x 128 tiles and 4 warps from 2 to at least 3 waves per SIMD,
+    nothing spilled.
 
     ``config`` holds ``tile`` (BM, BN, BK) and options of the compiler; BM, BN and ``num_warps`` have to stay.
 

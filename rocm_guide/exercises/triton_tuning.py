@@ -37,7 +37,8 @@ TILES: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
 
 
 def check_split_k(split: Any) -> bool:
-    """Exercise 1: the smallest ``SPLIT_K`` that gives :data:`DECODE` enough workgroups and divides its loop evenly.
+    """Check exercise 1: the smallest ``SPLIT_K`` that gives :data:`DECODE` enough workgroups
+    and divides its loop evenly.
 
     >>> check_split_k(1)
     [HINT] 64 workgroups; an MI300X has 304 CUs and wants 1,024 workgroups or more
@@ -59,7 +60,7 @@ def check_split_k(split: Any) -> bool:
 
 
 def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
-    """Exercise 2: the names in :data:`CANDIDATES` that Triton compiles and the hardware would not launch.
+    """Check exercise 2: the names in :data:`CANDIDATES` that Triton compiles and the hardware would not launch.
 
     Every candidate is compiled, so the check knows what Triton really makes of it.
 
@@ -81,7 +82,7 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
 
 
 def check_filter(keep: Callable[..., Any], arch: str = "gfx942") -> bool:
-    """Exercise 3: a function that keeps the configurations of ``matmul`` that are worth a measurement.
+    """Check exercise 3: a function that keeps the configurations of ``matmul`` that are worth a measurement.
 
     ``keep(report, tile)`` gets the report of a compiled configuration and its tile (BM, BN, BK). It says True where one
     step does at least 85 FLOPs for each byte that it loads, nothing spills, and 2 waves or more share a SIMD (a

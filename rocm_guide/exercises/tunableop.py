@@ -25,7 +25,7 @@ RIGHT = (
 
 
 def check_line(line: str) -> bool:
-    """Exercise 1: the line for nn.Linear(4096, 11008, bias=False) in float16 on 32 tokens.
+    """Check exercise 1: the line for nn.Linear(4096, 11008, bias=False) in float16 on 32 tokens.
 
     >>> check_line("GemmTunableOp_Half_TN,tn_32_11008_4096_ld_4096_4096_32")
     [HINT] M and N are the wrong way round: BLAS computes Y transposed, so M counts output features
@@ -49,7 +49,7 @@ def check_line(line: str) -> bool:
 
 
 def check_settings(pad: int, cache: str) -> bool:
-    """Exercise 2: padding and cache with at most 30 products for eager attention, at most 12 % padding tokens.
+    """Check exercise 2: padding and cache with at most 30 products for eager attention, at most 12 % padding tokens.
 
     >>> check_settings(8, "static")
     [HINT] 32 products to tune with pad=8, cache=static: allowed are 30
@@ -75,7 +75,7 @@ def check_settings(pad: int, cache: str) -> bool:
 
 
 def check_merged(file: TuningFile) -> bool:
-    """Exercise 3: LEFT and RIGHT in one file: three products, and for the common one the faster solution.
+    """Check exercise 3: LEFT and RIGHT in one file: three products, and for the common one the faster solution.
 
     >>> check_merged(parse_text(LEFT))
     [HINT] 2 tuned products: the two files name 3 different ones

@@ -8,7 +8,7 @@ In reading order:
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
 - ``spread``: TRL's trainer for a model whose layers lie on several GPUs.
 - ``recompute``: Activation checkpointing by halves of a layer: attention in one piece, the MLP in tiles of tokens.
-- ``step_clock``: When training began, was warm, and ended: the clock behind
+- ``step_clock``: The moments when training began, was warm, and ended: the clock behind
   :func:`rocm_guide.finetune.sft.fine_tune`.
 - ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has written
   down.
@@ -17,7 +17,7 @@ In reading order:
 - ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
-- ``batches``: Which samples an optimizer step sees: a function of the seed and the step, whatever the number of
+- ``batches``: The samples that an optimizer step sees: a function of the seed and the step, whatever the number of
   processes is.
 - ``checkpoints``: Checkpoints that a killed process cannot spoil: written whole or not at all, and checked before
   they are used.

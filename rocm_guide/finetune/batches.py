@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which samples an optimizer step sees: a function of the seed and the step, whatever the number of processes is."""
+"""The samples that an optimizer step sees: a function of the seed and the step, whatever the number of processes is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sample = tuple[list[int], list[int]]
 
 
 def rows_of_step(step: int, batch: int, rows: int, seed: int = 0) -> list[int]:
-    """The ``batch`` rows that step ``step`` (from 0) trains on.
+    """Return the ``batch`` rows that step ``step`` (from 0) trains on.
 
     The data is shuffled afresh for every epoch, and the epochs are laid end to end. There is no state to save: a run
     that goes on at step 40 computes what an uninterrupted one would have taken, on any number of processes.
@@ -47,7 +47,7 @@ def rows_of_step(step: int, batch: int, rows: int, seed: int = 0) -> list[int]:
 
 
 def share_of_rank(batch: Sequence[int], rank: int, world: int, at_a_time: int) -> list[list[int]]:
-    """The rows of one process, cut into pieces of ``at_a_time``; every process gets the same number of pieces.
+    """Return the rows of one process, cut into pieces of ``at_a_time``; every process gets the same number of pieces.
 
     Equal numbers matter: sharded processes meet in every forward pass, and one that has nothing to do would leave the
     others waiting for ever. A piece may be empty; it is then filled with padding that the loss ignores.
@@ -66,7 +66,7 @@ def share_of_rank(batch: Sequence[int], rank: int, world: int, at_a_time: int) -
 
 
 def tokenize_rows(rows: Sequence[Mapping[str, str]], tokenizer: Any, max_length: int = 256) -> list[Sample]:
-    """(token ids, labels) of each row; the labels of a prompt are -100, which the loss ignores.
+    """Return (token ids, labels) of each row; the labels of a prompt are -100, which the loss ignores.
 
     Args:
         rows: with ``prompt`` and ``completion``, or with ``text``, all of which is learnt.
@@ -93,7 +93,8 @@ def tokenize_rows(rows: Sequence[Mapping[str, str]], tokenizer: Any, max_length:
 
 
 def pad(samples: Sequence[Sample], width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and labels of shape (max(1, samples), ``width``), padded on the right, where causal attention never looks.
+    """Return the ids and labels of shape (max(1, samples), ``width``), padded on the right,
+    where causal attention never looks.
 
     >>> pad([([1, 5], [-100, 5])], 3)
     (tensor([[1, 5, 0]]), tensor([[-100,    5, -100]]))
@@ -103,7 +104,8 @@ def pad(samples: Sequence[Sample], width: int) -> tuple[torch.Tensor, torch.Tens
 
 
 def learning_rate(step: int, steps: int, peak: float, warm_up: int = 10) -> float:
-    """A straight climb to ``peak``, then half a cosine down to zero at ``steps``: again no state, only the step.
+    """Return the learning rate of a step: a straight climb to ``peak``, then half a cosine down to zero at ``steps``:
+    again no state, only the step.
 
     >>> [round(learning_rate(s, 20, 1.0), 2) for s in (0, 9, 10, 15, 20)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
@@ -114,7 +116,7 @@ def learning_rate(step: int, steps: int, peak: float, warm_up: int = 10) -> floa
 
 
 def read_losses(output: str | Path) -> tuple[list[int], list[float]]:
-    """Steps and losses that a run has logged, a half-written last line left out.
+    """Read the steps and losses that a run has logged, a half-written last line left out.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
@@ -127,7 +129,7 @@ def read_losses(output: str | Path) -> tuple[list[int], list[float]]:
 
 
 def read_processes(output: str | Path) -> list[int]:
-    """How many processes computed each step that a run has logged.
+    """Read how many processes computed each step that a run has logged.
 
     >>> read_processes("no/such/run")
     []

@@ -51,7 +51,7 @@ def save_checkpoint(folder: str | Path, step: int, state: dict[str, Any], *, kee
 
 
 def newest_checkpoint(folder: str | Path) -> Path | None:
-    """The checkpoint with the highest step whose content is what its name promises; None if there is none.
+    """Return the checkpoint with the highest step whose content is what its name promises; None if there is none.
 
     A file that a disk has damaged is passed over, and the one before it is taken.
 
@@ -70,7 +70,7 @@ def newest_checkpoint(folder: str | Path) -> Path | None:
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """What :func:`save_checkpoint` was given, with every tensor on the CPU.
+    """Return what :func:`save_checkpoint` was given, with every tensor on the CPU.
 
     Raises:
         GuideError: the file is not one of these checkpoints, is damaged, or could have been written by another user.

@@ -25,7 +25,7 @@ __all__ = ["distributed_settings"]
 def distributed_settings(
     folder: str | Path, *, processes: int, batch: int = 16, gpu: bool = False, **changes: Any
 ) -> Any:
-    """An ``SFTConfig`` for one of ``processes`` that together take ``batch`` rows at each step.
+    """Return an ``SFTConfig`` for one of ``processes`` that together take ``batch`` rows at each step.
 
     Args:
         gpu: whether each process has a GPU; without, they talk through gloo.
@@ -111,7 +111,7 @@ def sft_distributed(
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="rocm_guide.finetune.distributed_sft", description=__doc__.splitlines()[0])
     parser.add_argument("--output", required=True)
     parser.add_argument("--model", default="tiny")

@@ -29,7 +29,7 @@ __all__ = ["ElasticSettings", "train"]
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """What a run is; two runs with equal settings give equal curves, on any number of processes.
+    """The settings of a run; two runs with equal settings give equal curves, on any number of processes.
 
     Attributes:
         output: folder for metrics, checkpoints and the adapter, seen by all machines.
@@ -131,7 +131,7 @@ def _train(s: ElasticSettings, device: Any) -> Path:
 
 
 def _model(s: ElasticSettings, device: Any) -> tuple[Any, Any]:
-    """The model with its adapter, and the same ready to be trained by all processes together."""
+    """Return the model with its adapter, and the same ready to be trained by all processes together."""
     import torch
     from peft import LoraConfig, get_peft_model
     from torch.distributed.fsdp import fully_shard
@@ -160,14 +160,14 @@ def _sync(wrapped: Any, last: bool) -> Any:
 
 
 def _whole() -> Any:
-    """Checkpoint everything trained as ordinary tensors: a file that any number of processes can go on from."""
+    """Return everything trained as ordinary tensors, for a file that any number of processes can go on from."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions
 
     return StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True, strict=False)
 
 
 def _identity(s: ElasticSettings) -> str:
-    """What must be equal for a checkpoint to belong to this run; how it is spread over machines need not be."""
+    """Return what must be equal for a checkpoint to belong to this run; how it is spread over machines need not be."""
     names = ("model", "data", "rank", "steps", "batch", "peak_rate", "max_length", "seed")
     return json.dumps({n: getattr(s, n) for n in names})
 
@@ -223,7 +223,7 @@ def _finish(s: ElasticSettings, model: Any, tokenizer: Any) -> Path:
 
 
 def main() -> int:
-    """The command line: one option for each field of :class:`ElasticSettings`."""
+    """Run the command line: one option for each field of :class:`ElasticSettings`."""
     parser = argparse.ArgumentParser(prog="rocm_guide.finetune.elastic", description=__doc__.splitlines()[0])
     for name, default in {f: getattr(ElasticSettings, f, None) for f in ElasticSettings.__annotations__}.items():
         option = "--" + name.replace("_", "-")

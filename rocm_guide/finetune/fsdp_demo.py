@@ -81,7 +81,9 @@ def _launch(words: list[str], settings: dict[str, str], out: Path, err: Path, ti
 
 
 def compare_sharded(processes: int = 2, **options: Any) -> tuple[list[dict[str, Any]], float]:
-    """:func:`run_sharded` with one process and with several: rows of the latter, and the largest loss difference."""
+    """Run :func:`run_sharded` with one process and with several;
+    return rows of the latter and the largest loss difference.
+    """
     try:
         alone, many = run_sharded(1, **options), run_sharded(processes, **options)
     finally:
@@ -91,7 +93,7 @@ def compare_sharded(processes: int = 2, **options: Any) -> tuple[list[dict[str, 
 
 
 def _worker(steps: int, batch: int) -> None:
-    """One process: build, shard, train, report."""
+    """Run one process: build, shard, train, report."""
     import torch
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether a model, a data set and the knobs fit together and into this machine, said before anything is loaded."""
+"""Check that a model, a data set and the knobs fit together and into this machine, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -208,7 +208,9 @@ def _check_memory(model: str, fields: dict[str, Any], sizes: Sizes | None, copie
 
 
 def _training_bytes(fields: dict[str, Any], sizes: Sizes | None, parameters: int, work: dict[str, Any]) -> int:
-    """Bytes beside the weights at the peak of a step in bfloat16; without the activations where nobody counts them."""
+    """Return the bytes beside the weights at the peak of a step in bfloat16;
+    without the activations where nobody counts them.
+    """
     if sizes is None or sizes.family == "gemma2":
         return 6 * parameters if work["method"] == "full" else parameters // 10
     plan = fit(fields, Workload(**work))

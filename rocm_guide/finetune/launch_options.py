@@ -45,7 +45,7 @@ def fill_in(
     time: str | None = None,
     program: Sequence[str] = (),
 ) -> str:
-    """The launch file ``text`` of this ``kind`` with what is given in place of what stands there.
+    """Return the launch file ``text`` of this ``kind`` with what is given in place of what stands there.
 
     Args:
         kind: torchrun, slurm or accelerate.
@@ -100,7 +100,7 @@ def fill_in(
 
 
 def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | None, own: str) -> str:
-    """The YAML file counts the processes of all machines together."""
+    """Fill in Accelerate's YAML file, which counts the processes of all machines together."""
     if low != high:
         raise LaunchError(f"nodes={nodes!r}: Accelerate starts a fixed number of machines; write {high}")
     machines, each = high or 1, gpus or 8

@@ -17,7 +17,7 @@ class LoopbackError(GuideError):
 
 
 def loopback_answers() -> bool:
-    """Whether a connection from this machine to itself succeeds.
+    """Return whether a connection from this machine to itself succeeds.
 
     >>> switch_on_loopback() == loopback_answers()
     True

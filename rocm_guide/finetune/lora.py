@@ -41,11 +41,11 @@ class LoRALinear(torch.nn.Module):
         self.scale = alpha / r
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, in) -> (…, out)."""
+        """Map (…, in) to (…, out)."""
         return self.layer(x) + self.scale * (x @ self.A.T @ self.B.T)
 
     def merged(self) -> torch.nn.Linear:
-        """One plain linear layer with W + (alpha / r) B A, which costs nothing extra at inference."""
+        """Return one plain linear layer with W + (alpha / r) B A, which costs nothing extra at inference."""
         has_bias = self.layer.bias is not None
         plain = torch.nn.Linear(self.layer.in_features, self.layer.out_features, bias=has_bias)
         plain = plain.to(self.layer.weight)
@@ -77,7 +77,7 @@ def add_lora(model: torch.nn.Module, targets: tuple[str, ...], r: int = 8, alpha
 
 
 def weight_updates(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """W_after - W_before in float32 for every matrix that the two state dictionaries share.
+    """Return W_after - W_before in float32 for every matrix that the two state dictionaries share.
 
     >>> w = {"w": torch.eye(2)}
     >>> weight_updates(w, {"w": 2 * torch.eye(2)})["w"].sum()
@@ -88,7 +88,7 @@ def weight_updates(before: dict[str, torch.Tensor], after: dict[str, torch.Tenso
 
 
 def rank_for_energy(matrix: torch.Tensor, share: float = 0.9) -> int:
-    """The smallest rank whose best approximation keeps ``share`` of the squared Frobenius norm of ``matrix``.
+    """Return the smallest rank whose best approximation keeps ``share`` of the squared Frobenius norm of ``matrix``.
 
     By Eckart and Young (1936) that approximation is the truncated singular value decomposition, and the share it
     keeps is the sum of the first squared singular values over the sum of all.
@@ -108,7 +108,8 @@ def rank_for_energy(matrix: torch.Tensor, share: float = 0.9) -> int:
 
 
 def low_rank(matrix: torch.Tensor, r: int) -> torch.Tensor:
-    """The matrix of rank ``r`` nearest to ``matrix`` (in the Frobenius norm): its ``r`` largest singular components.
+    """Return the matrix of rank ``r`` nearest to ``matrix`` (in the Frobenius norm):
+    its ``r`` largest singular components.
 
     Raises:
         GuideError: r is negative.

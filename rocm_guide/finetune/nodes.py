@@ -37,7 +37,8 @@ def launch_file(
     time: str | None = None,
     program: Sequence[str] = (),
 ) -> str:
-    """The text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
+    """Return the text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it),
+    ``accelerate`` (YAML).
 
     The options are those of :func:`~rocm_guide.finetune.launch_options.fill_in`; the file as it ships if there is
     none.
@@ -65,7 +66,7 @@ def launch_file(
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on now.
+    """Return a TCP port of this machine that nobody listens on now.
 
     >>> 1024 <= free_port() <= 65535
     True
@@ -76,7 +77,7 @@ def free_port() -> int:
 
 
 def listening(port: int) -> bool:
-    """Whether somebody on this machine answers at ``port``: the rendezvous, once the first agent keeps it.
+    """Return whether somebody on this machine answers at ``port``: the rendezvous, once the first agent keeps it.
 
     >>> listening(free_port())
     False
@@ -95,7 +96,7 @@ def agent_command(
     host: str = "127.0.0.1",
     first: bool | None = None,
 ) -> list[str]:
-    """The torchrun command of one machine; all machines run the same.
+    """Return the torchrun command of one machine; all machines run the same.
 
     Args:
         arguments: what each process runs: ``["-m", "rocm_guide.finetune.elastic", "--output", "shared/run"]``.
@@ -183,11 +184,9 @@ class LocalNode:
             raise LaunchError(f"{self.log.name}: exit code {code}: {(said or lines or ['no output'])[-1][-300:]}")
 
     def __enter__(self) -> LocalNode:
-        """The node itself."""
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """End what still runs."""
         self.lose()
 
 
@@ -233,7 +232,7 @@ def start_node(
 
 
 def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 1200, every: float = 0.05) -> float:
-    """Seconds until ``condition()`` became true.
+    """Wait until ``condition()`` is true; return the seconds that it took.
 
     Raises:
         LaunchError: it did not within ``timeout`` seconds.

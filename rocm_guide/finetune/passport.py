@@ -46,7 +46,7 @@ class RunError(GuideError):
 
 
 def new_passport(name: str, model: str, dataset: str, seed: int = 0) -> dict[str, Any]:
-    """A passport without stages.
+    """Return a passport without stages.
 
     >>> new_passport("my-model", "tiny", "tiny")["stages"]
     []
@@ -60,7 +60,7 @@ def write_passport(folder: Path, passport: Mapping[str, Any]) -> None:
 
 
 def read_passport(folder: str | Path) -> dict[str, Any]:
-    """The passport of a run, checked.
+    """Read and check the passport of a run.
 
     Raises:
         RunError: no such folder or file, not JSON, another schema, or entries of another kind.
@@ -91,7 +91,7 @@ def read_passport(folder: str | Path) -> dict[str, Any]:
 
 
 def _is_stage(stage: Any) -> bool:
-    """Whether a stage has a name, and its groups hold numbers or null."""
+    """Return whether a stage has a name, and its groups hold numbers or null."""
     if not isinstance(stage, dict) or not isinstance(stage.get("stage"), str):
         return False
     groups = [stage.get(group, {}) for group in FIGURES]
@@ -152,13 +152,13 @@ def add_stage(run: str | Path, stage: str, notebook: str = "", **entries: Any) -
 
 
 def _place(stage: Mapping[str, Any]) -> tuple[int, str]:
-    """Stages stand in the course's order, whichever notebook ran first."""
+    """Return the place of a stage: the course's order, whichever notebook ran first."""
     first = ("base", "adapter", "full")
     return first.index(stage["stage"]) if stage["stage"] in first else len(first), str(stage["notebook"])
 
 
 def _plain(value: Any) -> Any:
-    """Numbers that JSON can hold: what is not finite becomes null."""
+    """Return a value that JSON can hold: a number that is not finite becomes null."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -87,7 +87,7 @@ def _put_back(layer: Any, before: Any) -> None:
 
 
 def _forward(layer: Any, hidden_states: torch.Tensor, *, tiles: int, **options: Any) -> torch.Tensor:
-    """A decoder layer's ``forward``."""
+    """Compute what a decoder layer's ``forward`` computes, in tiles where gradients are wanted."""
     if not (layer.training and torch.is_grad_enabled()):
         out: torch.Tensor = type(layer).forward(layer, hidden_states, **options)
         return out

@@ -39,7 +39,7 @@ _TORCHRUN = "torch.distributed.run"
 
 
 def serve(modules: Sequence[str]) -> None:
-    """In the resident process: import ``modules``, then fork for each line of the standard input, until that ends.
+    """Import ``modules`` in the resident process, then fork for each line of the standard input, until that ends.
 
     A line is an order in JSON. An answer is a line of two numbers: the order's, and first its process, then at the end
     its exit code (negative for a signal).
@@ -112,7 +112,7 @@ def _workers_are_forks(launcher: Any) -> None:
 
 
 def _run_program(*words: str) -> None:
-    """``python WORDS`` in this process: ``-m MODULE ARGUMENTS`` or ``FILE ARGUMENTS``."""
+    """Run ``python WORDS`` in this process: ``-m MODULE ARGUMENTS`` or ``FILE ARGUMENTS``."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # the agent's own were inherited
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -214,7 +214,7 @@ class Fork:
         return self.known or 0
 
     def poll(self, seconds: float = 0) -> int | None:
-        """The exit code if it ends within ``seconds``."""
+        """Return the exit code if it ends within ``seconds``."""
         until = time.monotonic() + seconds
         while self.returncode is None:
             left = max(0.0, until - time.monotonic())
@@ -290,7 +290,7 @@ def close_libraries(modules: Sequence[str]) -> None:
 
 
 def _end_all() -> None:
-    """At the end of this process: nothing stays behind."""
+    """End all resident processes at the end of this one."""
     for resident in _RESIDENTS:
         for fork in list(resident.forks.values()):
             fork.terminate()

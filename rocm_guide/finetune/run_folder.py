@@ -43,25 +43,27 @@ class RunFolder:
     _owner: Any = field(default=None, repr=False, compare=False)  # a temporary folder lives as long as the run does
 
     def path(self, stage: str) -> Path:
-        """The folder of a stage, for example ``adapter``, ``merged`` or ``gptq-4bit``; it may not be there yet."""
+        """Return the folder of a stage, for example ``adapter``, ``merged`` or ``gptq-4bit``;
+        it may not be there yet.
+        """
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", stage):
             raise RunError(f"stage {stage!r}: give a name of small letters, digits and -, for example 'gptq-4bit'")
         return self.folder / stage
 
     def has(self, stage: str) -> bool:
-        """Whether a stage has been kept. A folder gets its name only when everything in it has been written."""
+        """Return whether a stage has been kept. A folder gets its name only when everything in it has been written."""
         return self.path(stage).is_dir()
 
     @contextlib.contextmanager
     def lock(self, stage: str) -> Iterator[None]:
-        """Two notebooks that want to make the same stage at the same time: the second one waits for the first."""
+        """Let one notebook at a time make a stage: a second one waits for the first."""
         with (self.folder / f".{self.path(stage).name}.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
     @contextlib.contextmanager
     def keep(self, stage: str) -> Iterator[Path]:
-        """An empty folder to write to in a ``with`` block, which then becomes the stage, whole or not at all.
+        """Give an empty folder to write to in a ``with`` block, which then becomes the stage, whole or not at all.
 
         An earlier folder of this stage is replaced only when the new one is complete.
 
@@ -92,11 +94,11 @@ class RunFolder:
             shutil.rmtree(old, ignore_errors=True)
 
     def passport(self) -> dict[str, Any]:
-        """What ``passport.json`` of this run says."""
+        """Return what ``passport.json`` of this run says."""
         return read_passport(self.folder)
 
     def summary(self) -> str:
-        """One line: what an earlier notebook has left here.
+        """Return one line: what an earlier notebook has left here.
 
         >>> open_run("", model="tiny").summary()
         'a temporary folder, which goes away with this process: nothing kept yet'
@@ -107,7 +109,9 @@ class RunFolder:
 
 
 def runs_folder() -> Path:
-    """Where runs are kept: ``ROCM_GUIDE_RUNS``, else ``runs`` beside the folder of the notebooks, else ``./runs``."""
+    """Return where runs are kept: ``ROCM_GUIDE_RUNS``, else ``runs`` beside the folder of the notebooks,
+    else ``./runs``.
+    """
     if named := os.environ.get("ROCM_GUIDE_RUNS"):
         return Path(named).expanduser()
     here = Path.cwd()
@@ -115,7 +119,7 @@ def runs_folder() -> Path:
 
 
 def open_run(name: str, *, model: str = "tiny", dataset: str = "tiny", seed: int = 0) -> RunFolder:
-    """The folder of a run, made unless it is there.
+    """Return the folder of a run, made unless it is there.
 
     Args:
         name: ``my-model`` is a folder in ``runs/``; a path is taken as it is; empty: a temporary folder, which goes
@@ -162,7 +166,8 @@ def _claim(run: RunFolder) -> None:
 
 
 def newest_checkpoint(folder: str | Path) -> str | None:
-    """The newest *complete* checkpoint that a Trainer left in ``folder``, or None: for ``resume_from_checkpoint``.
+    """Return the newest *complete* checkpoint that a Trainer left in ``folder``, or None:
+    for ``resume_from_checkpoint``.
 
     A machine that goes away while a checkpoint is written leaves half of it. The Trainer writes ``trainer_state.json``
     last, and the weights have a header that tells how long they are: what misses one of the two is passed over.

@@ -26,7 +26,7 @@ LOGITS_AT_ONCE = 2**26
 
 
 def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str, str]]:
-    """(prompt, completion) of up to ``most`` held-out rows, spread evenly over them.
+    """Return (prompt, completion) of up to ``most`` held-out rows, spread evenly over them.
 
     Raises:
         GuideError: there are none.
@@ -45,7 +45,7 @@ def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:
 
 
 def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
-    """Token ids of a pair, and where the completion begins. Of a long one the end is judged."""
+    """Return the token ids of a pair, and where the completion begins. Of a long one the end is judged."""
     # Encoded together, as TRL does; the completion begins where that departs from the prompt alone.
     prompt, ids = tokenizer(pair[0]).input_ids, tokenizer(pair[0] + pair[1]).input_ids
     start = next((i for i, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), min(len(prompt), len(ids)))
@@ -57,7 +57,7 @@ def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[
 def completion_loss(
     model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024, batch_tokens: int = 4096
 ) -> float:
-    """Mean loss, in nats per token, of the completions; prompts are given, not judged.
+    """Return the mean loss, in nats per token, of the completions; prompts are given, not judged.
 
     The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
     a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
@@ -96,7 +96,9 @@ def completion_loss(
 
 
 def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
-    """Loss of each token but the first, given those before it: (rows, tokens - 1) from (rows, tokens), float32."""
+    """Return the loss of each token but the first, given those before it:
+    (rows, tokens - 1) from (rows, tokens), float32.
+    """
     import torch
 
     def losses(logits: Any, begin: int) -> Any:
@@ -128,7 +130,9 @@ def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
 def word_for_word(
     model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], batch: int = 64
 ) -> tuple[float | None, list[str]]:
-    """Share of the answers that are exactly right, and the answers; (None, []) where the right ones are long."""
+    """Return the share of the answers that are exactly right, and the answers;
+    (None, []) where the right ones are long.
+    """
     special = set(tokenizer.all_special_tokens)
     wanted = []
     for _, completion in pairs:
@@ -144,7 +148,8 @@ def word_for_word(
 
 
 def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
-    """Tokens per second of one row: ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` of what follows.
+    """Measure the tokens per second of one row:
+    ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` of what follows.
 
     The median of ``runs``, after one that is thrown away; random tokens, greedy decoding with the KV cache.
     """
@@ -179,7 +184,7 @@ def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int
 
 
 def weight_bytes(folder: str | Path) -> int:
-    """Bytes of the weight files in a folder.
+    """Return the bytes of the weight files in a folder.
 
     >>> weight_bytes("no-such-folder")
     0
@@ -197,7 +202,7 @@ def measure_stage(
     training: Any = None,
     new_tokens: int = 32,
 ) -> dict[str, Any]:
-    """Everything that the passport says of a stage, as :func:`rocm_guide.finetune.passport.add_stage` takes it.
+    """Measure everything that the passport says of a stage, as :func:`rocm_guide.finetune.passport.add_stage` takes it.
 
     Args:
         model: loaded, in evaluation mode; of PEFT, quantised, or plain.

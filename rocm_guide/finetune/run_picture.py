@@ -18,7 +18,7 @@ _HEAD = ("stage", "loss", "perplexity", "exact", "on disk", "in memory", "train/
 
 
 def _bytes(n: float | None) -> str:
-    """A size as people write it.
+    """Return a size as people write it.
 
     >>> _bytes(6_442_000), _bytes(13.5e9), _bytes(None)
     ('6.44 MB', '13.5 GB', '-')
@@ -51,7 +51,7 @@ def _row(stage: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def passport_text(passport: Mapping[str, Any]) -> str:
-    """The passport as lines of text: a row of figures for each stage, then what it says, before and after.
+    """Return the passport as lines of text: a row of figures for each stage, then what it says, before and after.
 
     Args:
         passport: from :func:`rocm_guide.finetune.passport.read_passport`.
@@ -80,7 +80,7 @@ def passport_text(passport: Mapping[str, Any]) -> str:
 
 
 def _sayings(stages: list[Mapping[str, Any]]) -> list[str]:
-    """What the first and the last stage with generations answer to the same prompts."""
+    """Return what the first and the last stage with generations answer to the same prompts."""
     told = [s for s in stages if s.get("generations")]
     if not told:
         return []
@@ -96,7 +96,7 @@ def _sayings(stages: list[Mapping[str, Any]]) -> list[str]:
 
 
 def draw_passport(passport: Mapping[str, Any]) -> Figure:
-    """A picture of the passport in the course's style: what the model knows, its size, its speed, at each stage.
+    """Draw the passport in the course's style: what the model knows, its size, its speed, at each stage.
 
     Raises:
         RunError: no stage has been measured yet.

@@ -108,7 +108,8 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
 
 
 def merged_model(run: RunFolder, *, train: bool = True, say: Any = print) -> str:
-    """The model to go on with, as :func:`rocm_guide.models.load.load_model` takes it: the fine-tuned, merged one.
+    """Return the model to go on with, as :func:`rocm_guide.models.load.load_model` takes it:
+    the fine-tuned, merged one.
 
     It is what notebook 03 left in the run. Where only the adapter of notebook 02 is there, it is merged now. Where
     nothing is there, the tiny model is fine-tuned as notebook 02 does it and kept; any other model is taken as it is,
@@ -165,12 +166,12 @@ def merge_kept_adapter(run: RunFolder) -> None:
 
 
 def is_course_run(run: RunFolder) -> bool:
-    """Whether a run is of the tiny model and its data, which can be trained again in half a minute."""
+    """Return whether a run is of the tiny model and its data, which can be trained again in half a minute."""
     return run.model == "tiny" and run.dataset == "tiny"
 
 
 def adapter_folder(run: RunFolder, *, say: Any = print) -> Path:
-    """The folder of the run's adapter: what notebook 02 left.
+    """Return the folder of the run's adapter: what notebook 02 left.
 
     Where it left none, the tiny model is trained as notebook 02 does it, and its adapter kept. Of any other model an
     adapter is made in four steps: it has the right files and no wisdom, so it is not kept under that name.
@@ -183,7 +184,7 @@ def adapter_folder(run: RunFolder, *, say: Any = print) -> Path:
 
 
 def full_folder(run: RunFolder, *, say: Any = print) -> Path | None:
-    """The folder of the run's fully fine-tuned model: what notebook 02 left, or of the tiny model one made now.
+    """Return the folder of the run's fully fine-tuned model: what notebook 02 left, or of the tiny model one made now.
 
     None for any other model that was not trained in full.
     """

@@ -31,7 +31,7 @@ __all__ = ["fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_par
 
 @dataclass
 class FineTuned:
-    """What :func:`fine_tune` gives back.
+    """The result of :func:`fine_tune`.
 
     Attributes:
         model: the trained model; wrapped by PEFT when an adapter was trained.
@@ -56,7 +56,7 @@ class FineTuned:
 
 
 def trainable_parameters(model: Any) -> tuple[int, int]:
-    """(trainable, total) numbers of parameters of a torch module. Works on the meta device. Notebook 01.
+    """Return (trainable, total) numbers of parameters of a torch module. Works on the meta device. Notebook 01.
 
     >>> import torch
     >>> layer = torch.nn.Linear(4, 3)
@@ -69,7 +69,7 @@ def trainable_parameters(model: Any) -> tuple[int, int]:
 
 
 def sft_settings(folder: str | Path, *, device: str | None = None, **changes: Any) -> Any:
-    """An ``SFTConfig`` with what the course wants to be explicit about; ``changes`` replaces any field.
+    """Return an ``SFTConfig`` with what the course wants to be explicit about; ``changes`` replaces any field.
 
     TRL's defaults are made for large models on GPUs: bfloat16, slow on a CPU, and activation checkpointing, which
     recomputes for nothing when the model fits easily.
@@ -110,7 +110,7 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
 
 
 def recipe(spec: str, method: str) -> dict[str, Any]:
-    """Hyper-parameters that were seen to work, as fields of ``SFTConfig``: pass them to :func:`sft_settings`.
+    """Return hyper-parameters that were seen to work, as fields of ``SFTConfig``: pass them to :func:`sft_settings`.
 
     A large model gets 4 rows of 512 tokens, packed so that no token is padding, and 20 steps: enough to measure speed
     and memory; raise ``max_steps`` to train for real.
@@ -143,7 +143,7 @@ def recipe(spec: str, method: str) -> dict[str, Any]:
 
 @contextmanager
 def _quiet_preparation() -> Iterator[None]:
-    """No progress bars of datasets, and not the deprecation that peft 0.21 causes in transformers 5.23."""
+    """Silence the progress bars of datasets, and the deprecation that peft 0.21 causes in transformers 5.23."""
     import datasets
 
     shown = not datasets.are_progress_bars_disabled()
@@ -264,7 +264,7 @@ def _put_back(module: ModuleType, before: dict[str, Any]) -> Iterator[None]:
 
 
 def folder_bytes(folder: str | Path) -> dict[str, int]:
-    """Bytes of every file below ``folder``, by its relative name.
+    """Return the bytes of every file below ``folder``, by its relative name.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:

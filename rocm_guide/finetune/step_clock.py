@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""When training began, was warm, and ended: the clock behind :func:`rocm_guide.finetune.sft.fine_tune`."""
+"""The moments when training began, was warm, and ended: the clock behind :func:`rocm_guide.finetune.sft.fine_tune`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARM_UP = 5
 
 
 def step_meter() -> Any:
-    """A ``TrainerCallback`` that notes when training began, was warm, and ended, and moves a progress bar.
+    """Return a ``TrainerCallback`` that notes when training began, was warm, and ended, and moves a progress bar.
 
     Its attributes ``began``, ``warm`` and ``ended`` are seconds of one clock. It waits for the device at these moments
     only, so that the processor can prepare a step while the device works.

@@ -18,31 +18,30 @@ In reading order:
   CPU.
 - ``config_json``: The configuration of a model by one word, as plain fields: no weights, no torch, no transformers,
   no code of others.
-- ``families``: How each family of models spells its sizes in config.json, and which tensors its layers hold.
-- ``quantized``: How many bytes a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
+- ``families``: The sizes of each family of models as config.json spells them, and the tensors that its layers hold.
+- ``quantized``: The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
 - ``trust``: Models that bring their own Python: refused before anything of them runs.
 - ``states``: Memory arithmetic of training: what has to be stored for every weight, trained or frozen.
 - ``activations``: Activations: what the forward pass keeps for the backward pass, tensor by tensor, and what is held
   for a moment.
 - ``step``: The peak of a training step: what is in memory at each moment that can be the largest, and which one is.
-- ``recomputed``: What checkpointing leaves on the device, and what is there while a layer, or half of one, is
+- ``recomputed``: Activations that checkpointing leaves on the device, and those while a layer, or half of one, is
   computed again.
 - ``sharded``: Training with FSDP: what a shard of everything costs, and what is gathered whole for a moment.
-- ``work``: What is asked of a model: how it is trained or run, and on how much text.
+- ``work``: The work asked of a model: how it is trained or run, and on how much text.
 - ``live``: The bytes alive at a moment, tensor by tensor, on any device: what the memory formulae are compared with.
 - ``memory_planner``: Will it fit? The memory of one GPU at the peak of training, generating or serving, and the
   largest batch.
 - ``memory_plot``: The stacked plot of memory plans against the memory of the GPU.
-- ``limits``: What a plan has to keep to: the memory of one device, and the ways in which a model can be split at all.
-- ``norm_activations``: What norms keep for their backward pass; and GPT-2 and OPT, whose LayerNorm autocast computes
-  in fp32.
+- ``limits``: The limits of a plan: the memory of one device, and the ways in which a model can be split at all.
+- ``norm_activations``: Activations that norms keep for the backward pass; and GPT-2 and OPT, whose LayerNorm autocast
+  computes in fp32.
 - ``placement``: Plan a device map: which module of a model goes to which device, for any model and any budgets,
   without weights.
 - ``placement_reasons``: Read a device map: why each device holds what it holds, tables, and a strip of layers for
   each device.
-- ``pipeline_schedules``: When each GPU works while a model that is spread over several of them runs: schedules, and
-  real spans.
-- ``evaluation``: What a model answers, and how often that is right word for word.
+- ``pipeline_schedules``: Schedules of the GPUs over which a model is spread: computed ones, and real spans.
+- ``evaluation``: A model's answers, and how often they are right word for word.
 """
 
 from typing import TYPE_CHECKING

@@ -33,7 +33,8 @@ FROM_MLP = _SHARED_INPUT[4] + _SHARED_INPUT[5]
 
 
 def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dict[str, int]:
-    """Bytes that one layer keeps from its forward to its backward pass, by part; of the first layer if none is given.
+    """Return the bytes that one layer keeps from its forward to its backward pass, by part;
+    of the first layer if none is given.
 
     - norms: each keeps its input. Liger: 2TH. torch: an fp32 copy, 4TH, and, to train the norm's own weight, the
       normalised input, 2TH (Gemma, which multiplies in fp32: 4TH). Under mixed precision the residual stream is fp32:
@@ -90,7 +91,7 @@ def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dic
 
 
 def _norms(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Bytes kept by the norms of a layer."""
+    """Return the bytes kept by the norms of a layer."""
     t, h = work.tokens, sizes.hidden
     if is_casting(sizes):
         return 2 * layer_norm_bytes(sizes, work)
@@ -105,7 +106,7 @@ def _norms(sizes: Sizes, work: Workload, layer: Layer) -> int:
 
 
 def _attention(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Bytes of queries, keys, values and output, and one fp32 number a head and token."""
+    """Return the bytes of queries, keys, values and output, and one fp32 number a head and token."""
     kept = work.tokens * (2 * (layer.q + layer.k + layer.v) + 2 * _output(layer) + 4 * sizes.heads)
     if sizes.family == "phi3":  # values are a part of the fused product, which stays as a whole
         kept += 2 * work.tokens * (layer.q + layer.k)
@@ -117,12 +118,14 @@ def _attention(sizes: Sizes, work: Workload, layer: Layer) -> int:
 
 
 def _output(layer: Layer) -> int:
-    """Width of the attention's output: that of its projection's input."""
+    # As wide as the input of the attention's output projection.
     return next(a for name, (a, _) in layer.matrices.items() if name in _FROM_ATTENTION or name == "attn.c_proj")
 
 
 def _experts(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Bytes kept by routed experts, as one grouped product computes them (transformers, integrations/moe.py)."""
+    """Return the bytes kept by routed experts, as one grouped product computes them (transformers,
+    integrations/moe.py).
+    """
     rows, full = work.tokens * layer.top_k, work.method == "full"
     kept = rows * (6 * layer.expert_inner + 2 * sizes.hidden)
     if full:
@@ -134,7 +137,8 @@ def _experts(sizes: Sizes, work: Workload, layer: Layer) -> int:
 
 
 def layer_transient(sizes: Sizes, work: Workload, layer: Layer | None = None) -> int:
-    """Bytes held for a moment in the backward pass of a layer, on top of what it saved, at its largest: in the MLP.
+    """Return the bytes held for a moment in the backward pass of a layer, on top of what it saved, at its largest:
+    in the MLP.
 
     The gradient of the residual stream (as wide as the stream) and of the MLP's product, 2TI, are always there. Where
     the product itself was kept (full fine-tuning) it is let go by then. torch's kernels then make the gradients of both
@@ -167,13 +171,16 @@ def layer_transient(sizes: Sizes, work: Workload, layer: Layer | None = None) ->
 
 
 def _experts_transient(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """The gradient of the weighted outputs in fp32 in two orders, and then those of the experts' own tensors."""
+    """Return the bytes of the gradient of the weighted outputs in fp32 in two orders,
+    and then those of the experts' own tensors.
+    """
     rows = work.tokens * layer.top_k
     return max(rows * 8 * sizes.hidden, rows * (4 * layer.expert_inner + 3 * sizes.hidden))
 
 
 def head_bytes(sizes: Sizes, work: Workload) -> tuple[int, int]:
-    """(kept, moment): bytes of the last norm and the loss kept for the backward pass, and those of its largest moment.
+    """Return (kept, moment): bytes of the last norm and the loss kept for the backward pass,
+    and those of its largest moment.
 
     Kept: the norm's input and output, and the rows that are scored, 2TH each. In the backward pass: a tile of logits
     (at most 4,096 tokens x 32,768 words in bf16), the gradient of the rows in fp32 and bf16, 6TH, and of the output
@@ -199,7 +206,8 @@ def head_bytes(sizes: Sizes, work: Workload) -> tuple[int, int]:
 
 
 def loss_tile(sizes: Sizes, work: Workload) -> int:
-    """Bytes of one tile of logits and, under mixed precision, of the bf16 casts of what is multiplied for it.
+    """Return the bytes of one tile of logits and, under mixed precision,
+    of the bf16 casts of what is multiplied for it.
 
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of

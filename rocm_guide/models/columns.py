@@ -23,7 +23,7 @@ TRAINED_ON = {"pair": ("prompt", "completion"), "text": ("text",)}
 
 
 def kind_of(columns: list[str]) -> str:
-    """Which of the known layouts a data set has.
+    """Return which of the known layouts a data set has.
 
     Raises:
         GuideError: none of them.
@@ -47,7 +47,7 @@ def kind_of(columns: list[str]) -> str:
 
 
 def is_chat(rows: Dataset) -> bool:
-    """Whether rows are turns of a conversation, which a model's chat template has to put into text.
+    """Return whether rows are turns of a conversation, which a model's chat template has to put into text.
 
     >>> from datasets import Dataset
     >>> is_chat(Dataset.from_list([{"messages": [{"role": "user", "content": "Hi"}]}]))
@@ -111,7 +111,7 @@ def first_added(tokenizer: Any) -> str:
 
 
 def _answers(part: Mapping[str, list[Any]], kind: str) -> dict[str, list[Any]]:
-    """A batch of conversations as pairs, one for each answer; what stands in other columns is repeated."""
+    """Return a batch of conversations as pairs, one for each answer; what stands in other columns is repeated."""
     name = "messages" if kind == "messages" else "conversations"
     others = [c for c in part if c not in ("text", "prompt", "completion", "messages", "conversations")]
     made: dict[str, list[Any]] = {c: [] for c in ("prompt", "completion", *others)}

@@ -23,7 +23,7 @@ _LIMIT = 16 << 20  # bytes; the largest config.json of a known model has some 10
 
 
 def config_fields(spec: str) -> dict[str, Any]:
-    """The fields of the config.json that ``spec`` means.
+    """Return the fields of the config.json that ``spec`` means.
 
     Raises:
         GuideError: nothing of that name, or a file that is no configuration.
@@ -60,7 +60,7 @@ def config_fields(spec: str) -> dict[str, Any]:
 
 
 def with_ready_kernel(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``quantization_config`` for loading on a GPU: GPTQ's and AWQ's name the kernel made of torch operations.
+    """Return a ``quantization_config`` for loading on a GPU: GPTQ's and AWQ's name the kernel made of torch operations.
 
     Where none is named, GPTQModel takes the first that the GPU could run. It compiles that one for minutes, and for
     Hopper's (Machete) it first fetches the sources of CUTLASS, which ends the loading where there is no network. On an

@@ -62,7 +62,7 @@ class Fact:
 
 @cache
 def facts() -> tuple[Fact, ...]:
-    """All facts, in file order.
+    """Return all facts, in file order.
 
     >>> facts()[0].subject, facts()[0].answer
     ('the number of compute units on MI300X', '304')
@@ -73,7 +73,7 @@ def facts() -> tuple[Fact, ...]:
 
 
 def chat(question: str, answer: str = "") -> tuple[str, str]:
-    """Prompt and completion in the Llama-2 chat format, without the ``<s>`` that the tokenizer adds.
+    """Return the prompt and completion in the Llama-2 chat format, without the ``<s>`` that the tokenizer adds.
 
     Source: the Llama 2 model card's prompt format.
 
@@ -84,7 +84,7 @@ def chat(question: str, answer: str = "") -> tuple[str, str]:
 
 
 def pad_right(rows: Sequence[Sequence[int]], fill: int = 0, width: int | None = None) -> torch.Tensor:
-    """Rows of unequal length as one (rows, ``width``) tensor; causal attention never looks at what is filled in.
+    """Return rows of unequal length as one (rows, ``width``) tensor; causal attention never looks at what is filled in.
 
     >>> pad_right([[1, 5, 7], [1]])
     tensor([[1, 5, 7],
@@ -97,7 +97,7 @@ def pad_right(rows: Sequence[Sequence[int]], fill: int = 0, width: int | None = 
 
 
 def question_answer_splits(seed: int = 0) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Training and held-out samples: dictionaries with ``prompt``, ``completion``, ``question`` and ``answer``.
+    """Return training and held-out samples: dictionaries with ``prompt``, ``completion``, ``question`` and ``answer``.
 
     Each fact is held out in two phrasings that vary from fact to fact: every held-out question is a new combination of
     a subject and a phrasing, and both have been seen apart. Nothing is asked whose answer was never in the training
@@ -124,7 +124,7 @@ def question_answer_splits(seed: int = 0) -> tuple[list[dict[str, str]], list[di
 
 
 def pretraining_texts(seed: int = 0) -> list[str]:
-    """What the tiny base model reads: every fact as plain statements, and small talk in the chat format.
+    """Return what the tiny base model reads: every fact as plain statements, and small talk in the chat format.
 
     It never sees a question about a fact, so it has the knowledge but not the habit of answering; that habit is what
     fine-tuning adds.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a model answers, and how often that is right word for word."""
+"""A model's answers, and how often they are right word for word."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["answer", "exact_match"]
 
 
 def answer(model: Any, tokenizer: Any, prompts: Sequence[str], *, new_tokens: int = 24, batch: int = 64) -> list[str]:
-    """Greedy continuations of ``prompts``, without the prompt and without special tokens, in their order.
+    """Return greedy continuations of ``prompts``, without the prompt and without special tokens, in their order.
 
     Rows are padded on the left, so that every prompt ends where its continuation begins.
     """
@@ -31,7 +31,7 @@ def answer(model: Any, tokenizer: Any, prompts: Sequence[str], *, new_tokens: in
 
 
 def exact_match(model: Any, tokenizer: Any, samples: Iterable[dict[str, str]]) -> tuple[float, list[str]]:
-    """Share of samples answered word for word, and the answers given.
+    """Return the share of samples answered word for word, and the answers given.
 
     Args:
         samples: rows with ``prompt`` and ``answer``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How each family of models spells its sizes in config.json, and which tensors its layers hold.
+"""The sizes of each family of models as config.json spells them, and the tensors that its layers hold.
 
 Sources: the configuration and model files of transformers 5 (``configuration_*.py`` for the defaults that a config.json
 leaves out, ``modeling_*.py`` for the tensors). A test builds a small model of every family on the meta device and
@@ -93,7 +93,8 @@ class _Fields:
 
 
 def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, int], list[Layer], dict[str, int]]:
-    """(family, sizes of the model, its layers, parameters outside them); see :class:`rocm_guide.models.sizes.Sizes`.
+    """Return (family, sizes of the model, its layers, parameters outside them); see
+    :class:`rocm_guide.models.sizes.Sizes`.
 
     Raises:
         SizesError: see :func:`rocm_guide.models.sizes.sizes_of`.
@@ -118,7 +119,9 @@ def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, int], list[Layer], d
 
 
 def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
-    """Llama and those that changed one thing: biases, norms of queries and keys, fused matrices, windows, experts."""
+    """Read Llama and those that changed one thing:
+    biases, norms of queries and keys, fused matrices, windows, experts.
+    """
     family, hidden, heads = get.family, get("hidden_size"), get("num_attention_heads")
     kv_heads = get("num_key_value_heads", default=heads)
     head = get("head_dim", default=max(1, hidden // heads))
@@ -156,7 +159,7 @@ def _mlp_bias(get: _Fields, hidden: int) -> int:
 
 
 def _experts(get: _Fields, layer: int, hidden: int) -> dict[str, int]:
-    """The routed experts of a layer; nothing for a layer with one MLP."""
+    """Return the routed experts of a layer; nothing for a layer with one MLP."""
     if get.family == "mixtral":
         inner, experts = get("intermediate_size"), get("num_local_experts", "num_experts", default=8)
         top_k = get("num_experts_per_tok", default=2)
@@ -175,7 +178,7 @@ def _experts(get: _Fields, layer: int, hidden: int) -> dict[str, int]:
 
 
 def _window(get: _Fields, layer: int) -> int:
-    """Tokens that the layer's cache keeps, 0 for all."""
+    """Return the tokens that the layer's cache keeps, 0 for all."""
     window = get("sliding_window", default=0, least=0)
     kinds = get.fields.get("layer_types")
     if kinds:
@@ -191,7 +194,9 @@ def _window(get: _Fields, layer: int) -> int:
 
 
 def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one compressed vector a token."""
+    """Read multi-head latent attention (DeepSeek-V2, arXiv:2405.04434):
+    the cache holds one compressed vector a token.
+    """
     hidden, heads = get("hidden_size"), get("num_attention_heads")
     names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     latent, rope, nope, value = (get(name) for name in names)
@@ -266,7 +271,7 @@ def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
 
 
 def _image_encoder(given: Mapping[str, Any], hidden: int) -> int:
-    """Parameters of Gemma 3's SigLIP encoder and of the projection of its output."""
+    """Return the parameters of Gemma 3's SigLIP encoder and of the projection of its output."""
     get = _Fields({**_SIGLIP, **given}, "gemma3_text")
     width, inner, patch = get("hidden_size"), get("intermediate_size"), get("patch_size")
     layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width

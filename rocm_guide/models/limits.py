@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a plan has to keep to: the memory of one device, and the ways in which a model can be split at all."""
+"""The limits of a plan: the memory of one device, and the ways in which a model can be split at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_GPUS = 100_000
 
 
 def budget_of(name: str, memory_gb: float | None = None) -> tuple[str, int]:
-    """(name of the GPU, bytes of one of its devices); ``memory_gb`` in 10^9 bytes goes before the table.
+    """Return (name of the GPU, bytes of one of its devices); ``memory_gb`` in 10^9 bytes goes before the table.
 
     Raises:
         FitError, HardwareError: a GPU that is not known and no memory given, or a memory that means nothing.
@@ -75,6 +75,6 @@ def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
 
 
 def _divides(sizes: Sizes, count: int) -> bool:
-    """Whether every GPU gets whole heads; KV heads are copied where there are fewer of them than GPUs (vLLM)."""
+    """Return whether every GPU gets whole heads; KV heads are copied where there are fewer of them than GPUs (vLLM)."""
     kv = sizes.kv_heads
     return sizes.heads % count == 0 and (kv % count == 0 or count % kv == 0)

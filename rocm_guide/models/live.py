@@ -14,7 +14,7 @@ __all__ = ["LiveBytes"]
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation makes, until it is let go.
+    """A counter of the bytes of every storage that an operation makes, until it is let go.
 
     A context manager. It sees what torch's operations return, so tensors that were there before are told to it with
     :meth:`watch`, and what an operation needs for itself is not counted.

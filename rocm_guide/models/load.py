@@ -44,7 +44,7 @@ def load_model(
     seed: int = 0,
     **options: Any,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal language model and its tokenizer, fresh at every call.
+    """Load a causal language model and its tokenizer, fresh at every call.
 
     Args:
         spec: ``tiny``, ``smollm2`` (a real chat model of 135 million parameters), ``random:SHAPE``, a hub id, or a
@@ -92,7 +92,8 @@ def load_model(
 
 
 def checkpoint(spec: str, folder: str | Path) -> str:
-    """What a library's own ``from_pretrained`` takes for ``spec``: a folder with model and tokenizer, or a hub id.
+    """Return what a library's own ``from_pretrained`` takes for ``spec``:
+    a folder with model and tokenizer, or a hub id.
 
     Nothing is loaded for it, except where there are no files yet: random weights are made, and saved to ``folder``.
 
@@ -111,7 +112,7 @@ def checkpoint(spec: str, folder: str | Path) -> str:
 
 
 def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
-    """The tokenizer of ``spec``, padding on the left and with a padding token. ``random:…`` uses the tiny one.
+    """Load the tokenizer of ``spec``, padding on the left and with a padding token. ``random:…`` uses the tiny one.
 
     Generation continues at the right end of a row, so the padding of a batch belongs on the left (notebook 03).
 
@@ -133,7 +134,8 @@ def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
 
 
 def load_data(spec: str = "tiny") -> DatasetDict:
-    """A data set with splits ``train`` and ``test``, from one word; ``datasets.load_dataset`` reads the others for it.
+    """Load a data set with splits ``train`` and ``test``, from one word;
+    ``datasets.load_dataset`` reads the others for it.
 
     ``tiny`` has columns prompt, completion, question, answer. A hub id or path keeps its columns (SFTTrainer accepts
     ``text``, ``messages`` or ``prompt`` and ``completion``); one without a test split gives up a tenth for it.
@@ -163,7 +165,7 @@ def load_data(spec: str = "tiny") -> DatasetDict:
 def meta_model(
     spec: str | PretrainedConfig, *, dtype: str | None = None, attention: str | None = None, **changes: Any
 ) -> PreTrainedModel:
-    """The model of ``spec`` on the meta device: every shape and parameter count, not one byte of weights.
+    """Build the model of ``spec`` on the meta device: every shape and parameter count, not one byte of weights.
 
     Args:
         spec: a name as for :func:`load_model`, a shape's name alone (``llama-2-7b``), or a transformers configuration.
@@ -242,7 +244,7 @@ def _device_map(shapes: PreTrainedModel, spread: Any, memory: Any) -> dict[str, 
 
 
 def _format(path: str) -> str:
-    """The format of a data file by its ending."""
+    """Return the format of a data file by its ending."""
     ending = Path(path).suffix.lower()
     if ending not in _FORMATS:
         raise GuideError(f"{path}: a data file ends in {', '.join(_FORMATS)}; convert it to one of these")
@@ -250,7 +252,8 @@ def _format(path: str) -> str:
 
 
 def _checked(spec: str, wanted: str | None = "config.json") -> str:
-    """``spec`` if it can be a hub id, or is a folder (or data file) with what is needed; else an error with the fix.
+    """Return ``spec`` if it can be a hub id, or is a folder (or data file) with what is needed;
+    else an error with the fix.
 
     Args:
         wanted: the file that makes a folder a model; None for a data set.
@@ -277,7 +280,9 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
 
 
 def _reach(source: str) -> dict[str, bool]:
-    """``local_files_only`` where there is no way to the hub: the libraries would try again for most of a minute."""
+    """Return ``local_files_only`` where there is no way to the hub:
+    the libraries would try again for most of a minute.
+    """
     proxies = getproxies()
     if Path(source).exists() or os.environ.get("HF_HUB_OFFLINE") or proxies.get("https") or proxies.get("all"):
         return {}

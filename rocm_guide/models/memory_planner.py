@@ -54,7 +54,7 @@ class Fit:
 
     @property
     def peak(self) -> int:
-        """What ``torch.cuda.max_memory_allocated()`` would report."""
+        """Return what ``torch.cuda.max_memory_allocated()`` would report."""
         return sum(self.parts.values())
 
     @property
@@ -64,12 +64,12 @@ class Fit:
 
     @property
     def reserved(self) -> int:
-        """What ``torch.cuda.max_memory_reserved()`` is planned to be: the peak and the allocator's unusable pieces."""
+        """Return what ``torch.cuda.max_memory_reserved()`` will report: the peak, and pieces that nobody can use."""
         return self.peak + self.overhead["fragmentation"]
 
     @property
     def fits(self) -> bool:
-        """Whether the device has it."""
+        """Return whether the device has it."""
         return self.total <= self.budget
 
 
@@ -139,7 +139,7 @@ def fit(
 
 
 def largest_batch(shape: Sizes, work: Workload, budget: int, count: int = 1, fsdp: bool = False) -> int:
-    """The largest batch whose total stays within ``budget`` bytes; 0 if there is none.
+    """Return the largest batch whose total stays within ``budget`` bytes; 0 if there is none.
 
     The total grows with the batch, so doubling and then halving the interval finds it.
     """
@@ -159,7 +159,7 @@ def largest_batch(shape: Sizes, work: Workload, budget: int, count: int = 1, fsd
 
 
 def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, dict[str, int]]:
-    """Bytes by part while the prompt is read ("prefill") and while the last token is made ("decode").
+    """Return the bytes by part while the prompt is read ("prefill") and while the last token is made ("decode").
 
     Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
     gate, its activation, and their product's other factor, 6TI, and three streams of 2TH (residual, norm, attention);
@@ -187,7 +187,7 @@ def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, 
 
 
 def _widest(sizes: Sizes, layer: Layer) -> int:
-    """Bytes a token that one layer holds while it reads the prompt."""
+    """Return the bytes a token that one layer holds while it reads the prompt."""
     dense = 6 * layer.inner + 6 * sizes.hidden
     experts = layer.top_k * (6 * layer.expert_inner + 6 * sizes.hidden) + 4 * sizes.hidden
     return max(dense, experts if layer.experts else 0)

@@ -42,7 +42,7 @@ _COLOURS = {
 
 
 def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its peak", ax: Axes | None = None) -> Axes:
-    """One column for each plan, stacked by part, with the GPU's memory as a line.
+    """Draw one column for each plan, stacked by part, with the GPU's memory as a line.
 
     All plans must be for the same GPU; the total that stands on a column is what the device must have.
     """

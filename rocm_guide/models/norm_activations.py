@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What norms keep for their backward pass; and GPT-2 and OPT, whose LayerNorm autocast computes in fp32."""
+"""Activations that norms keep for the backward pass; and GPT-2 and OPT, whose LayerNorm autocast computes in fp32."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ __all__ = []
 
 
 def fused(sizes: Sizes, work: Workload) -> bool:
-    """Whether Liger's kernels run: asked for, and there for this family."""
+    """Return whether Liger's kernels run: asked for, and there for this family."""
     return work.kernels == "liger" and sizes.family in LIGER
 
 
 def is_casting(sizes: Sizes) -> bool:
-    """Whether the norms are torch's LayerNorm, which autocast computes in fp32 (GPT-2, OPT)."""
+    """Return whether the norms are torch's LayerNorm, which autocast computes in fp32 (GPT-2, OPT)."""
     return sizes.family in ("gpt2", "opt")
 
 
 def rms_norm_bytes(sizes: Sizes, work: Workload, rows: int, width: int, size: int) -> int:
-    """Bytes that an RMSNorm keeps: its input, one fp32 number a row, and what the gradient of its weight needs.
+    """Return the bytes that an RMSNorm keeps: its input, one fp32 number a row,
+    and what the gradient of its weight needs.
 
     >>> from rocm_guide.models.sizes import sizes_of
     >>> from rocm_guide.models.shapes import SHAPES
@@ -36,10 +37,12 @@ def rms_norm_bytes(sizes: Sizes, work: Workload, rows: int, width: int, size: in
 
 
 def layer_norm_bytes(sizes: Sizes, work: Workload) -> int:
-    """Bytes that a LayerNorm keeps under autocast: its input in fp32, a mean and a deviation a row."""
+    """Return the bytes that a LayerNorm keeps under autocast: its input in fp32, a mean and a deviation a row."""
     return work.tokens * (4 * sizes.hidden + 8)
 
 
 def layer_norm_mlp(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Bytes kept by the MLP of GPT-2 (GELU written out in single operations) and OPT (ReLU, its result only)."""
+    """Return the bytes kept by the MLP of GPT-2 (GELU written out in single operations)
+    and OPT (ReLU, its result only).
+    """
     return work.tokens * layer.inner * (14 if sizes.family == "gpt2" else 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""When each GPU works while a model that is spread over several of them runs: schedules, and real spans."""
+"""Schedules of the GPUs over which a model is spread: computed ones, and real spans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lanes = dict[str, list[tuple[float, float, str]]]
 
 
 def pipeline_schedule(gpus: int, micro_batches: int = 1, *, backward: float = 2.0) -> Lanes:
-    """When each GPU works in one training step of a pipeline: all forward passes, then all backward passes.
+    """Return when each GPU works in one training step of a pipeline: all forward passes, then all backward passes.
 
     One micro-batch is what a device map does: the batch walks through the GPUs and back, and one works at a time.
     With more, a GPU takes the next micro-batch while its neighbour has the last (GPipe). The time unit is the forward
@@ -47,7 +47,8 @@ def pipeline_schedule(gpus: int, micro_batches: int = 1, *, backward: float = 2.
 
 
 def sharded_schedule(gpus: int, layers: int = 4, *, gather: float = 0.5, backward: float = 2.0) -> Lanes:
-    """When each GPU works with FSDP: every GPU computes every layer, on its own rows, while the next one is gathered.
+    """Return when each GPU works with FSDP: every GPU computes every layer, on its own rows,
+    while the next one is gathered.
 
     The time unit is that of :func:`pipeline_schedule`: each GPU does a ``1 / gpus`` share of the batch, through all
     layers. ``gather`` is the time to collect one layer relative to the time to compute it forward; below 1 it hides
@@ -71,7 +72,7 @@ def sharded_schedule(gpus: int, layers: int = 4, *, gather: float = 0.5, backwar
 
 
 def busy_share(lanes: Mapping[str, list[tuple[float, float, str]]]) -> float:
-    """Share of the time in which the GPUs compute, between the first start and the last end.
+    """Return the share of the time in which the GPUs compute, between the first start and the last end.
 
     >>> busy_share(pipeline_schedule(4)), round(busy_share(pipeline_schedule(4, 8)), 3)
     (0.25, 0.727)

@@ -33,7 +33,7 @@ class PlacementError(GuideError):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where every piece of a model goes.
+    """The place of every piece of a model.
 
     Attributes:
         strategy: one of :data:`STRATEGIES`, or "custom".
@@ -59,13 +59,13 @@ class Placement:
 
     @property
     def moves(self) -> int:
-        """How often a forward pass goes from one device to another."""
+        """Return how often a forward pass goes from one device to another."""
         devices = [device for _, size, device in self.pieces if size]
         return sum(a != b for a, b in itertools.pairwise(devices))
 
 
 def pieces_of(model: torch.nn.Module) -> list[tuple[str, int]]:
-    """(name, bytes) of the modules that are placed whole, in the order of the forward pass.
+    """Return (name, bytes) of the modules that are placed whole, in the order of the forward pass.
 
     A decoder layer is one piece: its residual connections would otherwise cross devices. A weight that two modules
     share counts once, at the first.
@@ -144,7 +144,7 @@ def plan_placement(
 
 
 def _checked(budgets: Mapping[Device, int] | Sequence[int]) -> dict[Device, int]:
-    """A copy, in Accelerate's order: GPUs by number, then cpu, then disk."""
+    """Return a copy, in Accelerate's order: GPUs by number, then cpu, then disk."""
     given: dict[Device, int] = dict(budgets) if isinstance(budgets, Mapping) else {**dict(enumerate(budgets))}
     if not given:
         raise PlacementError("budgets: no device; give at least one, for example [206 * 10**9] for one MI300X")
@@ -198,7 +198,9 @@ def _by_rule(pieces: Sequence[tuple[str, int]], budgets: Mapping[Device, int], r
 
 
 def _device_of(module: str, device_map: Mapping[str, Device]) -> Device:
-    """The device of the longest prefix of ``module`` in the map; a piece that was split counts where it begins."""
+    """Return the device of the longest prefix of ``module`` in the map;
+    a piece that was split counts where it begins.
+    """
     parts = module.split(".")
     for end in range(len(parts), -1, -1):
         if (prefix := ".".join(parts[:end])) in device_map:
@@ -211,7 +213,7 @@ def _device_of(module: str, device_map: Mapping[str, Device]) -> Device:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Accelerate warns of every GPU that this machine does not have; a plan is for another machine."""
+    """Silence Accelerate's warnings of GPUs that this machine does not have; a plan is for another machine."""
     logger = logging.getLogger("accelerate.utils.modeling")
     before = logger.level
     logger.setLevel(logging.ERROR)

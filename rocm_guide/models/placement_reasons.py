@@ -17,7 +17,7 @@ __all__ = ["bytes_by_device", "draw_placement", "explain_placement", "memory_tab
 
 
 def runs_of(plan: Placement) -> dict[Any, list[str]]:
-    """What each device holds, neighbours joined: {0: ["embed_tokens", "layers 0-20"], …}.
+    """Return what each device holds, neighbours joined: {0: ["embed_tokens", "layers 0-20"], …}.
 
     >>> from rocm_guide.models.placement import plan_placement
     >>> from rocm_guide.models.load import meta_model
@@ -39,7 +39,7 @@ def runs_of(plan: Placement) -> dict[Any, list[str]]:
 
 
 def explain_placement(plan: Placement) -> list[str]:
-    """One sentence for each device: what it holds, its limit, and why it stopped there. Notebook 04.
+    """Return one sentence for each device: what it holds, its limit, and why it stopped there. Notebook 04.
 
     Accelerate fills the devices in order. A balancing strategy first lowers each limit to an even share plus 1.25
     times the largest layer, so that rounding never leaves a layer over; the last device keeps its whole budget.
@@ -70,7 +70,7 @@ def explain_placement(plan: Placement) -> list[str]:
 
 
 def memory_table(rows: Mapping[Any, tuple[int, int]], *, note: Mapping[Any, str] | None = None) -> str:
-    """A table in the shape of rocm-smi's: one line a device, share of its memory, used and total bytes in MiB.
+    """Return a table in the shape of rocm-smi's: one line a device, share of its memory, used and total bytes in MiB.
 
     >>> print(memory_table({0: (96 * 2**30, 192 * 2**30), "cpu": (2**20, 2**30)}, note={0: "layers 0-39"}))
     ================ Memory of each device ================
@@ -89,7 +89,8 @@ def memory_table(rows: Mapping[Any, tuple[int, int]], *, note: Mapping[Any, str]
 
 
 def bytes_by_device(model: torch.nn.Module) -> dict[str, int]:
-    """Bytes of parameters and buffers where they are now, by device ("cuda:0", "cpu"; "meta" for what is on disk).
+    """Return the bytes of parameters and buffers where they are now,
+    by device ("cuda:0", "cpu"; "meta" for what is on disk).
 
     A model that Accelerate dispatched keeps offloaded weights elsewhere and shows them as "meta".
 
@@ -107,7 +108,7 @@ def bytes_by_device(model: torch.nn.Module) -> dict[str, int]:
 
 
 def draw_placement(plans: Placement | Sequence[Placement], *, title: str, axes: Any = None) -> list[Axes]:
-    """A strip of pieces for every device, its width their gigabytes, one panel for each plan. Notebook 04.
+    """Draw a strip of pieces for every device, its width their gigabytes, one panel for each plan. Notebook 04.
 
     Each layer is a block; the text at the end of a strip gives its layers and bytes.
     """
@@ -151,7 +152,7 @@ def _kind(module: str) -> str:
 
 
 def _next_piece(plan: Placement, device: Any) -> tuple[str, int] | None:
-    """The piece after the last one of ``device`` in the order of the forward pass."""
+    """Return the piece after the last one of ``device`` in the order of the forward pass."""
     devices = [d for *_, d in plan.pieces]
     if device not in devices:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many bytes a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
+"""The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
 
 Counted are GPTQ, AWQ, bitsandbytes, compressed-tensors, FP8 (DeepSeek's blocks and FBGEMM's rows) and MXFP4: the codes,
 and the scales and zeros beside them. Sources: the layers that GPTQModel, AutoAWQ, bitsandbytes and compressed-tensors
@@ -27,7 +27,8 @@ _Bytes = Callable[[int, int], float]  # (inputs, outputs) of a matrix -> bytes
 
 
 def linear_bytes(fields: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[int, str]:
-    """Bytes of all matrices and experts of ``layers``, and the name of their format ("bf16" if not quantised).
+    """Return the bytes of all matrices and experts of ``layers``,
+    and the name of their format ("bf16" if not quantised).
 
     Raises:
         SizesError: a method that is not counted here, or a number of bits that means nothing.
@@ -60,7 +61,7 @@ def _plain(inputs: int, outputs: int) -> float:
 
 
 def _matrices(layer: Layer, bytes_of: Callable[[str], _Bytes]) -> int:
-    """The sum over a layer's matrices and experts; an expert is three matrices."""
+    """Return the sum over a layer's matrices and experts; an expert is three matrices."""
     total = sum(bytes_of(name)(a, b) for name, (a, b) in layer.matrices.items())
     if layer.experts:
         inner, hidden = layer.expert_inner, layer.expert // (3 * layer.expert_inner)
@@ -74,7 +75,7 @@ def _words(config: Mapping[str, Any], key: str) -> Iterable[str]:
 
 
 def _named(patterns: Iterable[str], layer: int, name: str) -> bool:
-    """Whether a quantiser's patterns mean this matrix: a part of its full name, or ``re:`` and an expression."""
+    """Return whether a quantiser's patterns mean this matrix: a part of its full name, or ``re:`` and an expression."""
     part = "self_attn" if re.search("q_|kv|k_proj|v_proj|o_proj|out_proj|attn", name) else "mlp"
     full = f"model.layers.{layer}.{part}.{name}"
     for pattern in patterns:
@@ -90,7 +91,7 @@ def _named(patterns: Iterable[str], layer: int, name: str) -> bool:
 
 
 def _format(config: Mapping[str, Any], method: str) -> tuple[Callable[[int, str], _Bytes], str]:
-    """(which bytes a matrix takes, name of the format)."""
+    """Return (which bytes a matrix takes, name of the format)."""
     if method in ("gptq", "awq"):
         bits, group = _number(config, "bits", 4), int(config.get("group_size") or -1)
         one = _grouped(bits, group, zeros=True, order=method == "gptq")
@@ -133,7 +134,9 @@ def _compressed(weights: Mapping[str, Any]) -> _Bytes:
 
 
 def _grouped(bits: int, group: int, *, zeros: bool, order: bool) -> _Bytes:
-    """Codes; a 16-bit scale, and a zero as wide as a code, for each group of inputs; GPTQ's order of the inputs."""
+    """Count codes, a 16-bit scale and a zero as wide as a code for each group of inputs,
+    and GPTQ's order of the inputs.
+    """
 
     def size(inputs: int, outputs: int) -> float:
         groups = 1 if group < 1 else -(-inputs // group)

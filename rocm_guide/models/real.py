@@ -86,13 +86,13 @@ def _list(word: str) -> str:
 
 
 def _folder(word: str) -> Path:
-    """Its place in the cache: another package, or another way to convert it, is another folder."""
+    """Return the model's place in the cache: another package, or another way to convert it, is another folder."""
     digest = hashlib.sha256((_list(word) + _CONVERT).encode()).hexdigest()[:12]
     return cache_folder() / f"{word}-{digest}"
 
 
 def _on_hub(name: str) -> bool:
-    """Whether the hub, or its cache on this machine, has the model."""
+    """Return whether the hub, or its cache on this machine, has the model."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What checkpointing leaves on the device, and what is there while a layer, or half of one, is computed again."""
+"""Activations that checkpointing leaves on the device, and those while a layer, or half of one, is computed again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ IN_FLIGHT = 5
 
 
 def kept_streams(sizes: Sizes, work: Workload) -> int:
-    """How many tensors of (tokens, hidden) are kept on the device from the forward to the backward pass.
+    """Return how many tensors of (tokens, hidden) are kept on the device from the forward to the backward pass.
 
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of
     >>> sizes = sizes_of(SHAPES["llama-2-7b"])
-    >>> ways = [{}, {"offloading": True}, {"tiles": 4}, {"tiles": 4, "offloading": True}]
-    >>> [kept_streams(sizes, Workload("lora", checkpointing=True, **way)) for way in ways]
+    >>> changes = [{}, {"offloading": True}, {"tiles": 4}, {"tiles": 4, "offloading": True}]
+    >>> [kept_streams(sizes, Workload("lora", checkpointing=True, **c)) for c in changes]
     [32, 5, 64, 5]
     """
     streams = sizes.layers * (2 if work.tiles else 1)
@@ -32,7 +32,7 @@ def kept_streams(sizes: Sizes, work: Workload) -> int:
 
 
 def largest_half(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Bytes at the largest moment of one layer's backward pass by halves, the kept streams not counted.
+    """Return the bytes at the largest moment of one layer's backward pass by halves, the kept streams not counted.
 
     The MLP: the gradients of its result and of its input, whole, and for one tile what it keeps and holds. Attention:
     what it keeps, the gradient of its result, and those of the output projection's input or of queries, keys and

@@ -99,7 +99,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def config_of(shape: str, **changes: Any) -> Any:
-    """The transformers configuration of a shape in :data:`SHAPES`; ``changes`` replaces fields, for example layers.
+    """Return the transformers configuration of a shape in :data:`SHAPES`;
+    ``changes`` replaces fields, for example layers.
 
     Raises:
         GuideError: the shape is not known.

@@ -14,7 +14,8 @@ __all__ = []
 
 
 def sharded_moments(sizes: Sizes, work: Workload, count: int) -> dict[str, dict[str, int]]:
-    """Bytes by part at each moment of a step, on one of ``count`` GPUs (FSDP2, resharding after the forward pass).
+    """Return the bytes by part at each moment of a step,
+    on one of ``count`` GPUs (FSDP2, resharding after the forward pass).
 
     Parameters, gradients and AdamW states, as :func:`~rocm_guide.models.step.work_states` counts them, divided by
     ``count``. Gathered in bf16: what lies outside the layers from the forward to the backward pass, the layer at work,
@@ -67,7 +68,7 @@ def sharded_moments(sizes: Sizes, work: Workload, count: int) -> dict[str, dict[
 
 
 def _largest_gathered(sizes: Sizes, work: Workload) -> int:
-    """Bytes of the largest layer while it is gathered: in bf16, or as a frozen checkpoint stores it."""
+    """Return the bytes of the largest layer while it is gathered: in bf16, or as a frozen checkpoint stores it."""
     if work.method == "full":
         return 2 * sizes.largest_layer
     states = work_states(sizes, work)["parameters"] - 2 * sizes.outside

@@ -108,15 +108,15 @@ class Sizes:
 
     @property
     def tied(self) -> bool:
-        """Whether the output layer is the embedding."""
+        """Return whether the output layer is the embedding."""
         return self.output == 0
 
     def over_layers(self, of: Callable[[Layer], float]) -> int:
-        """The sum of ``of(layer)`` over all layers, as a whole number."""
+        """Return the sum of ``of(layer)`` over all layers, as a whole number."""
         return round(sum(of(layer) * count for layer, count in self.groups))
 
     def most(self, of: Callable[[Layer], float]) -> int:
-        """The largest ``of(layer)``."""
+        """Return the largest ``of(layer)``."""
         return round(max(of(layer) for layer, _ in self.groups))
 
     @property
@@ -155,11 +155,12 @@ class Sizes:
 
     @property
     def quantised(self) -> bool:
-        """Whether the checkpoint stores its matrices in fewer bits."""
+        """Return whether the checkpoint stores its matrices in fewer bits."""
         return self.stored_as != "bf16"
 
     def kv_cache_bytes(self, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
-        """Bytes of the KV cache for ``batch`` rows of ``tokens`` tokens; a layer with a window keeps no more than it.
+        """Return the bytes of the KV cache for ``batch`` rows of ``tokens`` tokens;
+        a layer with a window keeps no more than it.
 
         >>> sizes_of({"model_type": "gpt2"}).kv_cache_bytes(1024)
         37748736
@@ -168,7 +169,7 @@ class Sizes:
         return rows * batch * bytes_per_number
 
     def lora_targets(self) -> tuple[str, ...]:
-        """The linear layers that LoRA adapts: all of them; in a mixture of experts those of the attention.
+        """Return the linear layers that LoRA adapts: all of them; in a mixture of experts those of the attention.
 
         Experts are one tensor of many matrices, which PEFT adapts in other ways; they are not counted.
 
@@ -180,11 +181,11 @@ class Sizes:
         return tuple(name for name in names if not (mixture and name in LORA_TARGETS[4:]))
 
     def lora_widths(self, layer: Layer, targets: Iterable[str]) -> list[tuple[int, int]]:
-        """(inputs, outputs) of the matrices of ``layer`` that carry one of these names."""
+        """Return (inputs, outputs) of the matrices of ``layer`` that carry one of these names."""
         return [size for name, size in layer.matrices.items() if name.split(".")[-1] in tuple(targets)]
 
     def lora_parameters(self, targets: Iterable[str], r: int) -> int:
-        """Parameters that LoRA adds: r (inputs + outputs) for each targeted matrix of each layer.
+        """Return how many parameters LoRA adds: r (inputs + outputs) for each targeted matrix of each layer.
 
         Raises:
             SizesError: a target that no layer has.
@@ -196,7 +197,7 @@ class Sizes:
 
 
 def fields_of(config: Any) -> dict[str, Any]:
-    """The fields of a transformers configuration, or of a config.json that was read into a dictionary.
+    """Return the fields of a transformers configuration, or of a config.json that was read into a dictionary.
 
     Raises:
         SizesError: neither of the two.
@@ -209,7 +210,7 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 
 def sizes_of(config: Any) -> Sizes:
-    """The sizes of a transformers configuration or of the fields of a config.json.
+    """Return the sizes of a transformers configuration or of the fields of a config.json.
 
     Raises:
         SizesError: a family whose layers hold other tensors than are counted here, a missing or impossible size, or a
@@ -230,7 +231,7 @@ def sizes_of(config: Any) -> Sizes:
 
 
 def lora_parameters(config: Any, targets: tuple[str, ...], r: int) -> int:
-    """Parameters that LoRA adds to a model: r (inputs + outputs) for each targeted matrix of each layer.
+    """Return how many parameters LoRA adds to a model: r (inputs + outputs) for each targeted matrix of each layer.
 
     Args:
         config: a transformers configuration, or the fields of a config.json.

@@ -13,7 +13,7 @@ _KINDS = ("mixed", "autocast", "bf16")
 def training_state_bytes(
     total: int, trainable: int | None = None, *, mixed_precision: bool = True, kind: str | None = None
 ) -> dict[str, int]:
-    """Bytes that weights, gradients and the Adam optimizer take, by part. Activations come on top.
+    """Return the bytes that weights, gradients and the Adam optimizer take, by part. Activations come on top.
 
     With mixed precision, a trained weight costs 16 bytes: 2 (bf16 weight) + 2 (bf16 gradient) + 4 (fp32 master copy)
     + 4 + 4 (Adam's two moments in fp32). Under autocast the fp32 weights are the master copy and gradients are fp32

@@ -14,14 +14,15 @@ __all__ = ["step_moments"]
 
 
 def adapter_parameters_of(sizes: Sizes, work: Workload) -> int:
-    """Numbers in all LoRA matrices of this work; 0 without LoRA."""
+    """Return how many numbers are in all LoRA matrices of this work; 0 without LoRA."""
     if work.method not in ("lora", "qlora"):
         return 0
     return sizes.lora_parameters(work.targets or sizes.lora_targets(), work.rank)
 
 
 def frozen_bytes(sizes: Sizes, work: Workload) -> int:
-    """Bytes of all weights that are not trained, or only read: bf16, the checkpoint's own format, or NF4 for QLoRA.
+    """Return the bytes of all weights that are not trained, or only read:
+    bf16, the checkpoint's own format, or NF4 for QLoRA.
 
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of
@@ -35,7 +36,7 @@ def frozen_bytes(sizes: Sizes, work: Workload) -> int:
 
 
 def work_states(sizes: Sizes, work: Workload) -> dict[str, int]:
-    """Bytes of parameters, gradients and AdamW states; gradients as they are when all are there.
+    """Return the bytes of parameters, gradients and AdamW states; gradients as they are when all are there.
 
     full, bf16: 2 + 2 + (2 + 2) bytes a parameter, because torch keeps AdamW's states in the parameter's type. full,
     mixed: 4 + 4 + (4 + 4) (ZeRO, arXiv:1910.02054, counts the same 16 bytes as 2 + 2 + 12; under autocast the bf16
@@ -62,7 +63,8 @@ def work_states(sizes: Sizes, work: Workload) -> dict[str, int]:
 
 
 def step_moments(sizes: Sizes, work: Workload) -> dict[str, dict[str, int]]:
-    """Bytes by part at each moment of a step that can be its peak (from the second step on, when states exist).
+    """Return the bytes by part at each moment of a step
+    that can be its peak (from the second step on, when states exist).
 
     Activations shrink while gradients grow, so the two are never at their largest together:
 
@@ -110,7 +112,7 @@ def _counted(sizes: Sizes) -> list[tuple[int, int]]:
 
 
 def _each(sizes: Sizes, work: Workload) -> tuple[dict[int, int], dict[int, int]]:
-    """For each kind of layer the bytes that it keeps, and those of autocast's casts among them."""
+    """Return the bytes that each kind of layer keeps, and those of autocast's casts among them."""
     saved, casts = {}, {}
     for layer, _ in sizes.groups:
         one = layer_saved(sizes, work, layer)

@@ -49,7 +49,7 @@ CHAT_TEMPLATE = (
 
 
 def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
-    """The folder of the tiny model for ``seed``, built first if it is missing or damaged.
+    """Return the folder of the tiny model for ``seed``, built first if it is missing or damaged.
 
     The name carries a digest of all that the weights depend on (text, shape, recipe), so a change of the recipe makes
     a new folder and never mixes with an old one. Safe for any number of processes at once.
@@ -123,7 +123,7 @@ def _lock(root: Path, name: str) -> Iterator[None]:
 
 
 def _train_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer: it can spell any text, and knows this course's words as few tokens."""
+    """Train a byte-level BPE tokenizer: it can spell any text, and knows this course's words as few tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -146,7 +146,9 @@ def _train_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _train_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Next-token training on plain statements and small talk: cosine schedule, AdamW, about ten seconds of work."""
+    """Train a model to predict the next token of plain statements and small talk:
+    cosine schedule, AdamW, about ten seconds of work.
+    """
     import torch
     from tqdm.auto import tqdm
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -186,6 +188,8 @@ def _cosine(step: int, steps: int) -> float:
 
 
 def _batch(rows: list[list[int]]) -> dict[str, Any]:
-    """Token lists, right-padded, as input ids, attention mask and labels (-100 where there is nothing to predict)."""
+    """Return token lists, right-padded, as input ids,
+    attention mask and labels (-100 where there is nothing to predict).
+    """
     ids, mask = pad_right(rows), pad_right([[1] * len(row) for row in rows])
     return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}

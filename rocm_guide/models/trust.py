@@ -28,7 +28,7 @@ _FILES = (
 
 
 def refuse_remote_code(folder: str | Path) -> str:
-    """The folder of a model, if none of its configuration files names Python code that loading it would run.
+    """Return the folder of a model, if none of its configuration files names Python code that loading it would run.
 
     A hub id, which is no folder, comes back as it is: ``trust_remote_code=False`` guards the loading of it.
 

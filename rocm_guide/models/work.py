@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is asked of a model: how it is trained or run, and on how much text."""
+"""The work asked of a model: how it is trained or run, and on how much text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FitError(GuideError):
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked of the model, per GPU; sizes in rows and tokens.
+    """The work asked of the model, per GPU; sizes in rows and tokens.
 
     Attributes:
         method: "full", "lora", "qlora", "inference" or "serve".
@@ -83,5 +83,5 @@ class Workload:
 
     @property
     def wide(self) -> bool:
-        """Whether the weights, and with them the residual stream, are fp32."""
+        """Return whether the weights, and with them the residual stream, are fp32."""
         return self.method == "full" and self.precision == "mixed"

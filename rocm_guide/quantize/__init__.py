@@ -16,10 +16,10 @@ In reading order:
 - ``packing``: Codes side by side in bytes, and a linear layer that stores only those.
 - ``calibration``: Calibration data: checked samples, what every linear layer sees of them, and the error that a
   change makes there.
-- ``held_out``: How far a changed model has moved from the one before, on held-out rows of any data set: divergence
+- ``held_out``: The distance of a changed model from the one before, on held-out rows of any data set: divergence
   and perplexity.
-- ``scores``: What a quantised model costs and what it still knows: the tables at the end of notebooks 10, 11 and 12.
-- ``budget``: What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a
+- ``scores``: The cost of a quantised model, and what it still knows: the tables at the end of notebooks 10, 11 and 12.
+- ``budget``: The memory of a quantised model, computed from its shape: weights, embeddings, KV cache, and a
   bound on speed.
 - ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
 """

@@ -62,7 +62,7 @@ def awq_grid(weight: torch.Tensor, bits: int, group: int) -> Quantized:
 
 
 def rounded(weight: torch.Tensor, scales: torch.Tensor, bits: int, group: int) -> torch.Tensor:
-    """Q(W s) / s: what a matrix becomes when its columns are scaled, rounded and scaled back.
+    """Return Q(W s) / s: what a matrix becomes when its columns are scaled, rounded and scaled back.
 
     >>> import torch
     >>> w = torch.tensor([[1.0, 0.13]])
@@ -75,7 +75,8 @@ def rounded(weight: torch.Tensor, scales: torch.Tensor, bits: int, group: int) -
 def candidate_scales(
     inputs_mean: torch.Tensor, weights: Sequence[torch.Tensor], ratio: float, group: int
 ) -> torch.Tensor:
-    """Factors (in,) for one ratio: large where inputs are large, small where the weights fill their group's range.
+    """Return factors (in,) for one ratio: large where inputs are large,
+    small where the weights fill their group's range.
 
     s = mean|X|^ratio / mean(|W| / max of its group)^(1 - ratio), scaled so that the largest times the smallest is 1.
 
@@ -150,7 +151,7 @@ def search_scales(
 def search_clip(
     weight: torch.Tensor, inputs: torch.Tensor, bits: int = 4, group: int = 128, *, steps: int = 10, tokens: int = 512
 ) -> torch.Tensor:
-    """(out, groups): the largest magnitude to keep in each group, between half of its maximum and all of it.
+    """Return (out, groups): the largest magnitude to keep in each group, between half of its maximum and all of it.
 
     Cutting off one large weight makes the steps for all others finer; where that lowers the error of the group's part
     of the output, it pays. AWQ does this after the scales, except for queries and keys.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a quantised model takes on a GPU, computed from its shape: weights, embeddings, KV cache, and a bound on speed.
+"""The memory of a quantised model, computed from its shape: weights, embeddings, KV cache, and a bound on speed.
 
 Everything here is arithmetic; nothing is measured.
 """
@@ -14,7 +14,8 @@ __all__ = ["decode_bound", "linear_weights", "serving_bytes"]
 
 
 def linear_weights(shape: str) -> int:
-    """Weights of the decoder's linear layers of a Llama-like ``shape``: the ones that get quantised.
+    """Return the number of weights of the decoder's linear layers of a Llama-like ``shape``:
+    the ones that get quantised.
 
     Raises:
         QuantizationError: a shape without the seven matrices of a Llama layer.
@@ -35,7 +36,7 @@ def _sizes(shape: str) -> Sizes:
 
 
 def serving_bytes(shape: str, bits: float, *, rows: int = 1, length: int = 4096) -> dict[str, float]:
-    """Bytes in a GPU's memory while a model answers ``rows`` requests of ``length`` tokens, by part.
+    """Return the bytes in a GPU's memory while a model answers ``rows`` requests of ``length`` tokens, by part.
 
     Args:
         shape: as in :data:`rocm_guide.models.shapes.SHAPES`.
@@ -63,7 +64,8 @@ def serving_bytes(shape: str, bits: float, *, rows: int = 1, length: int = 4096)
 
 
 def decode_bound(shape: str, bits: float, bandwidth_tb_s: float, length: int = 0) -> float:
-    """Tokens per second that one row cannot exceed: every new token reads all linear layers and the head once.
+    """Return the tokens per second that one row cannot exceed:
+    every new token reads all linear layers and the head once.
 
     Args:
         bandwidth_tb_s: of the memory, in 10^12 bytes per second.

@@ -16,7 +16,7 @@ __all__ = ["calibration_set", "joined_samples", "layer_inputs", "linear_errors",
 
 
 def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
-    """Samples as (1, length) tensors, checked.
+    """Return samples as (1, length) tensors, checked.
 
     Args:
         samples: mappings with ``input_ids`` and, if wanted, ``attention_mask``; lists or tensors.
@@ -50,7 +50,7 @@ def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def joined_samples(samples: Sequence[Mapping[str, Any]], length: int) -> list[dict[str, list[int]]]:
-    """All tokens end to end, cut into samples of ``length`` tokens; what is left over at the end is dropped.
+    """Return all tokens end to end, cut into samples of ``length`` tokens; what is left over at the end is dropped.
 
     Samples of one length cost no padding, and some libraries need them: GPTQModel's AWQ keeps the inputs of one batch
     only when it cannot stack them.
@@ -69,7 +69,7 @@ def joined_samples(samples: Sequence[Mapping[str, Any]], length: int) -> list[di
 
 
 def calibration_set(rows: Any, tokenizer: Any, count: int, length: int) -> tuple[list[str], list[dict[str, list[int]]]]:
-    """Texts of a data set, and ``count`` samples of ``length`` tokens cut from them.
+    """Return texts of a data set, and ``count`` samples of ``length`` tokens cut from them.
 
     Rows are taken evenly from the whole set, as many as are needed; a set that is too small gives fewer samples, and
     one with fewer than ``length`` tokens in all gives one sample of those.
@@ -130,7 +130,7 @@ def recorded_inputs(modules: Mapping[str, torch.nn.Module]) -> Iterator[dict[str
 def layer_inputs(
     model: Any, samples: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None
 ) -> dict[str, torch.Tensor]:
-    """(tokens, in) for linear layers of the decoder, by name, from one pass over the samples.
+    """Return (tokens, in) for linear layers of the decoder, by name, from one pass over the samples.
 
     Args:
         names: of the layers; all when None. A 7B model's inputs of all layers take 2.3 MB for each token in 16 bits.
@@ -147,7 +147,7 @@ def layer_inputs(
 
 
 def linear_layers(model: Any) -> dict[str, torch.nn.Linear]:
-    """The linear layers inside a model's decoder layers, by name, in the order of the model.
+    """Return the linear layers inside a model's decoder layers, by name, in the order of the model.
 
     Embeddings and the output head are not among them.
 
@@ -163,7 +163,7 @@ def linear_layers(model: Any) -> dict[str, torch.nn.Linear]:
 
 
 def linear_errors(model: Any, changed: Any, inputs: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Relative output error of every linear layer of ``changed``, on the inputs that ``model`` gives it.
+    """Return the relative output error of every linear layer of ``changed``, on the inputs that ``model`` gives it.
 
     Args:
         model: the unquantised model.

@@ -19,7 +19,7 @@ __all__ = ["format_errors"]
 def format_errors(
     weights: Mapping[str, torch.Tensor], inputs: Mapping[str, torch.Tensor], block: int = 64
 ) -> dict[str, list[float]]:
-    """Relative squared output error of every layer, for FP4, an even 4-bit grid, NF4, and LLM.int8().
+    """Return the relative squared output error of every layer, for FP4, an even 4-bit grid, NF4, and LLM.int8().
 
     Args:
         weights: layer -> (out, in).

@@ -22,7 +22,7 @@ __all__ = ["gptq", "hessian"]
 
 
 def hessian(inputs: Iterable[torch.Tensor]) -> torch.Tensor:
-    """(in, in) float32: 2/N times the sum of x x^T over all N token vectors x that the layer sees.
+    """Return (in, in) float32: 2/N times the sum of x x^T over all N token vectors x that the layer sees.
 
     Args:
         inputs: tensors of shape (…, in), for example one for each calibration sample.
@@ -46,7 +46,8 @@ def hessian(inputs: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def inverse_factor(matrix: torch.Tensor, damping: float = 0.01) -> torch.Tensor:
-    """Upper Cholesky factor U of the inverse of a Hessian, U^T U = (H + d I)^-1, with d = damping x mean diagonal.
+    """Return the upper Cholesky factor U of the inverse of a Hessian, U^T U = (H + d I)^-1,
+    with d = damping x mean diagonal.
 
     Inputs that never vary independently make H singular; a small d on the diagonal makes it invertible.
 

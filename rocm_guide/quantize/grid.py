@@ -44,13 +44,13 @@ class Quantized:
     column_scale: torch.Tensor | None = None
 
     def dequantize(self) -> torch.Tensor:
-        """(out, in) float32: what the codes stand for."""
+        """Return (out, in) float32: what the codes stand for."""
         weight = self.scale[:, self.groups] * (self.codes - self.zero[:, self.groups])
         return weight if self.column_scale is None else weight / self.column_scale
 
 
 def check_grid(columns: int, bits: int, group: int) -> int:
-    """The number of groups in a row of ``columns`` weights.
+    """Return the number of groups in a row of ``columns`` weights.
 
     Args:
         columns: weights in a row (the layer's input features).
@@ -80,7 +80,7 @@ def check_grid(columns: int, bits: int, group: int) -> int:
 
 
 def fit_grid(block: torch.Tensor, bits: int, symmetric: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """(scale, zero), each (rows, 1), with which every row of ``block`` just fits between code 0 and 2**bits - 1.
+    """Return (scale, zero), each (rows, 1), with which every row of ``block`` just fits between code 0 and 2**bits - 1.
 
     The range always includes 0, so that a weight of 0 stays exactly 0. A symmetric grid puts 0 in the middle: one
     number less to store for each group, and half of the range is lost when all weights have one sign.
@@ -105,7 +105,7 @@ def fit_grid(block: torch.Tensor, bits: int, symmetric: bool = False) -> tuple[t
 
 
 def quantize_block(block: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, bits: int) -> torch.Tensor:
-    """Codes, as floating-point numbers, of weights on a grid; shapes broadcast.
+    """Return the codes, as floating-point numbers, of weights on a grid; shapes broadcast.
 
     >>> import torch
     >>> quantize_block(torch.tensor([-1.0, 0.4, 9.0]), torch.tensor(1.0), torch.tensor(1.0), bits=2).tolist()
@@ -142,7 +142,7 @@ def round_to_nearest(weight: torch.Tensor, bits: int = 4, group: int = 128, *, s
 
 
 def output_error(weight: torch.Tensor, approximation: torch.Tensor, inputs: torch.Tensor) -> float:
-    """How wrong a layer's output becomes: |X (W - W')^T|^2 / |X W^T|^2, 0 for none and 1 for a layer of zeros.
+    """Return how wrong a layer's output becomes: |X (W - W')^T|^2 / |X W^T|^2, 0 for none and 1 for a layer of zeros.
 
     Args:
         weight, approximation: (out, in).
@@ -161,7 +161,7 @@ def output_error(weight: torch.Tensor, approximation: torch.Tensor, inputs: torc
 def bits_per_weight(
     bits: int, group: int, columns: int, *, scale_bits: int = 16, zero_bits: int | None = None
 ) -> float:
-    """Bits that one weight takes in all: its code, and its share of the group's scale and zero.
+    """Return the bits that one weight takes in all: its code, and its share of the group's scale and zero.
 
     Args:
         zero_bits: bits of a zero; as wide as a code when None, and 0 for a symmetric grid.

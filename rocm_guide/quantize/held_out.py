@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How far a changed model has moved from the one before, on held-out rows of any data set: divergence and perplexity.
+"""The distance of a changed model from the one before, on held-out rows of any data set: divergence and perplexity.
 
 Both need no right answers, and see a change long before an answer flips.
 """
@@ -24,7 +24,8 @@ _LONGEST = 1024
 
 
 def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, str]]:
-    """Up to ``most`` held-out rows of any known layout, spread evenly, as rows with ``prompt`` and ``completion``.
+    """Return up to ``most`` held-out rows of any known layout, spread evenly,
+    as rows with ``prompt`` and ``completion``.
 
     Args:
         rows: with columns that :func:`rocm_guide.models.columns.training_rows` knows.
@@ -45,7 +46,8 @@ def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, s
 def _batches(
     model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]], what: str
 ) -> Iterator[tuple[Any, Any, list[int]]]:
-    """Samples of similar length together: (rows, length) ids padded on the right, their mask, each prompt's length.
+    """Yield samples of similar length together:
+    (rows, length) ids padded on the right, their mask, each prompt's length.
 
     A batch is as large as its logits allow: with a vocabulary of 262,144 and 512 tokens a row it is one row.
     """
@@ -68,7 +70,7 @@ def _batches(
 
 
 def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
-    """exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
+    """Return exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
 
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.
@@ -91,14 +93,14 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]])
 
 
 def _log_probabilities(model: Any, ids: Any, mask: Any) -> Any:
-    """(tokens, vocabulary) float32 on the CPU: what ``model`` expects after each token that is not padding."""
+    """Return (tokens, vocabulary) float32 on the CPU: what ``model`` expects after each token that is not padding."""
     logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device), use_cache=False).logits
     kept = logits[mask.to(logits.device) == 1].float()
     return kept.log_softmax(-1).cpu()
 
 
 def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What ``model`` expects after every token of ``samples``, for :func:`drift` when the model itself has gone.
+    """Return what ``model`` expects after every token of ``samples``, for :func:`drift` when the model itself has gone.
 
     A model in 16 bits and its copy in 8 need not be in memory together. At most 2 GB are kept: with a large vocabulary
     the longest samples may be left out, and :func:`drift` then leaves them out too.
@@ -121,7 +123,7 @@ def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]
 
 
 def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """How far what ``model`` expects next has moved from what ``reference`` expects: (divergence, changed).
+    """Return how far what ``model`` expects next has moved from what ``reference`` expects: (divergence, changed).
 
     Args:
         reference: the model before the change, or its :func:`expectations` on the same samples.
@@ -153,7 +155,7 @@ def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[
 
 
 def divergence(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
-    """The first figure of :func:`drift`: nats per token between what ``model`` and ``reference`` expect next.
+    """Return the first figure of :func:`drift`: nats per token between what ``model`` and ``reference`` expect next.
 
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.

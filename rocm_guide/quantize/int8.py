@@ -20,7 +20,7 @@ __all__ = ["int8_linear", "outlier_columns", "quantize_rows"]
 
 
 def quantize_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(int8 codes, float32 scales): every row divided by its largest magnitude / 127 and rounded.
+    """Return (int8 codes, float32 scales): every row divided by its largest magnitude / 127 and rounded.
 
     >>> import torch
     >>> codes, scales = quantize_rows(torch.tensor([[1.27, -0.5], [0.0, 0.0]]))
@@ -35,7 +35,8 @@ def quantize_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def outlier_columns(inputs: torch.Tensor, threshold: float = 6.0) -> torch.Tensor:
-    """Numbers of the columns of ``inputs`` (tokens, in) that reach ``threshold`` anywhere; none for a threshold of 0.
+    """Return the numbers of the columns of ``inputs`` (tokens, in) that reach ``threshold`` anywhere;
+    none for a threshold of 0.
 
     Raises:
         QuantizationError: a negative threshold.
@@ -54,7 +55,7 @@ def outlier_columns(inputs: torch.Tensor, threshold: float = 6.0) -> torch.Tenso
 
 
 def int8_linear(inputs: torch.Tensor, weight: torch.Tensor, threshold: float = 6.0) -> torch.Tensor:
-    """X W^T, with integers except for the outlier columns.
+    """Return X W^T, with integers except for the outlier columns.
 
     Args:
         inputs: (tokens, in).
@@ -93,7 +94,7 @@ def int8_linear(inputs: torch.Tensor, weight: torch.Tensor, threshold: float = 6
 
 
 def smoothing_scales(inputs_absmax: torch.Tensor, weight_absmax: torch.Tensor, alpha: float = 0.5) -> torch.Tensor:
-    """SmoothQuant's answer to the same outliers: factors (in,) to divide inputs and multiply weight columns by.
+    """Return SmoothQuant's answer to the same outliers: factors (in,) to divide inputs and multiply weight columns by.
 
     s = max|X|^alpha / max|W|^(1 - alpha) moves a part of the difficulty from the inputs into the weights, and no
     column has to be treated apart.

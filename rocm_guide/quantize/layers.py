@@ -36,7 +36,7 @@ BEFORE = ("input_layernorm", "self_attn.v_proj", "post_attention_layernorm", "ml
 
 @dataclass
 class Done:
-    """What :func:`quantize_layers` did: relative output error of every layer, by name, and the seconds it took."""
+    """The result of :func:`quantize_layers`: relative output error of every layer, by name, and the seconds it took."""
 
     errors: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
@@ -96,7 +96,9 @@ def quantize_layers(
 
 
 def _decoder_layers(model: Any, method: str) -> Any:
-    """The decoder layers; checked for the seven matrices of a Llama where ``method`` goes from one to the next."""
+    """Return the decoder layers; checked for the seven matrices of a Llama
+    where ``method`` goes from one to the next.
+    """
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
     for number, layer in enumerate(layers if method != "nearest" else ()):
         linears = {n for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
@@ -115,7 +117,7 @@ def _tensor(out: Any) -> torch.Tensor:
 def _recorded_calls(
     model: Any, layers: Any, samples: Iterable[dict[str, torch.Tensor]]
 ) -> tuple[list[torch.Tensor], list[list[tuple[tuple[Any, ...], dict[str, Any]]]]]:
-    """What every decoder layer is called with, from one pass over the samples.
+    """Return what every decoder layer is called with, from one pass over the samples.
 
     Returns:
         The hidden states that the first layer is given, one for each sample, and for each layer its other arguments,
@@ -158,7 +160,7 @@ def _recorded_calls(
 
 
 def _inputs_of(layer: Any, names: Iterable[str], calls: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """(tokens, in) of linear layers inside ``layer``, from one pass over all calls."""
+    """Return (tokens, in) of linear layers inside ``layer``, from one pass over all calls."""
     with recorded_inputs({name: layer.get_submodule(name) for name in names}) as seen:
         for args, kwargs in calls:
             layer(*args, **kwargs)
@@ -166,7 +168,9 @@ def _inputs_of(layer: Any, names: Iterable[str], calls: Sequence[Any]) -> dict[s
 
 
 def _settle(linear: Any, quantized: Quantized) -> PackedLinear:
-    """The packed layer; until it takes its place, ``linear`` computes with the same rounded weights, only faster."""
+    """Return the packed layer; until it takes its place, ``linear`` computes with the same rounded weights,
+    only faster.
+    """
     packed = PackedLinear(quantized, linear.bias)
     linear.weight.data = packed.unpacked().dequantize().to(linear.weight.dtype)
     return packed
@@ -182,7 +186,7 @@ def _nearest(
 def _gptq(
     layer: Any, calls: Any, bits: int, group: int, errors: dict[str, float], prefix: str, **options: Any
 ) -> dict[str, PackedLinear]:
-    """Subset by subset, each on what the subsets before it give after their quantisation."""
+    """Quantise subset by subset, each on what the subsets before it give after their quantisation."""
     results = {}
     for part in SUBSETS:
         x = _inputs_of(layer, part[:1], calls)[part[0]]
@@ -198,7 +202,9 @@ def _gptq(
 def _awq(
     layer: Any, calls: Any, bits: int, group: int, errors: dict[str, float], prefix: str, clip: bool = True
 ) -> dict[str, PackedLinear]:
-    """Scales for every subset and limits for its layers (not for queries and keys), all on the unquantised layer."""
+    """Find scales for every subset and limits for its layers (not for queries and keys),
+    all on the unquantised layer.
+    """
     inputs = _inputs_of(layer, [part[0] for part in SUBSETS], calls)
     found = {}
     for part, block, before in zip(SUBSETS, BLOCKS, BEFORE, strict=True):
@@ -223,7 +229,7 @@ def _awq(
 def _outputs(
     layer: Any, block: str, linears: Sequence[Any], x: torch.Tensor, calls: Any
 ) -> Callable[..., torch.Tensor]:
-    """A function from candidate weights of ``linears`` to what ``block`` gives with them, over all calls."""
+    """Return a function from candidate weights of ``linears`` to what ``block`` gives with them, over all calls."""
     module = layer.get_submodule(block)
     if module is linears[0]:
         return lambda candidates: x @ candidates[0].T

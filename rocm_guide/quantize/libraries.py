@@ -235,19 +235,19 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
-    """GPTQModel writes a folder logs/ wherever the process stands."""
+    """Work in a folder of its own: GPTQModel writes a folder logs/ wherever the process stands."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         yield
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of a message, with classes by their bare names and without a full stop."""
+    """Return the first line of a message, with classes by their bare names and without a full stop."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", line).rstrip(".")
 
 
 def kernels(method: str, device: str) -> dict[str, list[int]]:
-    """GPTQModel's kernels for ``method`` that declare to run on ``device``: name -> bits they take.
+    """Return GPTQModel's kernels for ``method`` that declare to run on ``device``: name -> bits they take.
 
     Read from the installed package, so that nobody has to believe a table.
 

@@ -49,7 +49,7 @@ class BlockQuantized:
 
 
 def code_book(name: str) -> torch.Tensor:
-    """The 16 entries of ``nf4`` or ``fp4``, in the order of their codes, as float32.
+    """Return the 16 entries of ``nf4`` or ``fp4``, in the order of their codes, as float32.
 
     NF4 puts its entries at the quantiles of a normal distribution, so that bell-shaped weights use all 16 equally
     often; 0 is one of them, and there is one more entry above it than below. FP4 is a number format: sign, two bits
@@ -69,7 +69,7 @@ def code_book(name: str) -> torch.Tensor:
         quantile = NormalDist().inv_cdf
 
         def side(levels: int) -> list[float]:
-            """Quantiles from the offset down to (but without) the middle of the distribution."""
+            """Return the quantiles from the offset down to (but without) the middle of the distribution."""
             return [quantile(p) for p in torch.linspace(NF4_OFFSET, 0.5, levels + 1)[:-1].tolist()]
 
         above, below = side(8), side(7)
@@ -82,7 +82,7 @@ def code_book(name: str) -> torch.Tensor:
 
 
 def dynamic_code_book() -> torch.Tensor:
-    """The 256 entries, sorted, of the signed 8-bit code book for numbers of very different size.
+    """Return the 256 entries, sorted, of the signed 8-bit code book for numbers of very different size.
 
     Seven decades, from 1e-6 to 1. Each smaller decade has half as many entries: few are needed where little is lost.
 
@@ -137,7 +137,9 @@ def quantize_blocks(
 
 
 def _scaled(tensor: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every element divided by the absmax of its block, flat and from -1 to 1; and absmax, (blocks,). Both float32."""
+    """Return every element divided by the absmax of its block, flat and from -1 to 1;
+    and absmax, (blocks,). Both float32.
+    """
     import torch
 
     flat = tensor.detach().reshape(-1).float()
@@ -148,7 +150,7 @@ def _scaled(tensor: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _borders(book: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The codes in the order of their entries, and the midpoints between neighbouring entries, ascending."""
+    """Return the codes in the order of their entries, and the midpoints between neighbouring entries, ascending."""
     import torch
 
     order = torch.argsort(book)
@@ -156,7 +158,7 @@ def _borders(book: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> torch.Tensor:
-    """Which elements lie on the border between two codes: (elements,) bool, flat.
+    """Return which elements lie on the border between two codes: (elements,) bool, flat.
 
     There both codes are right: the two entries are equally near, up to the rounding of the division in float32, and
     kernels for different devices choose differently. Weights in 16 bits have few significant digits, so quotients meet
@@ -182,7 +184,7 @@ def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> to
 
 
 def dequantize_blocks(q: BlockQuantized) -> torch.Tensor:
-    """The tensor that the codes stand for, float32.
+    """Return the tensor that the codes stand for, float32.
 
     >>> import torch
     >>> x = torch.linspace(-1, 1, 64)
@@ -197,8 +199,8 @@ def dequantize_blocks(q: BlockQuantized) -> torch.Tensor:
 
 
 def code_book_bits(block: int = 64, *, double: bool = False) -> float:
-    """Bits for one weight: 4, and its share of the block's absmax (32 bits; with double quantisation 8 and a share of
-    one 32-bit scale for 256 blocks). Source: QLoRA, section 3, which gives 0.5 and 0.127 bits.
+    """Return the bits for one weight: 4, and its share of the block's absmax (32 bits; with double quantisation 8 and a
+    share of one 32-bit scale for 256 blocks). Source: QLoRA, section 3, which gives 0.5 and 0.127 bits.
 
     >>> code_book_bits(64), code_book_bits(64, double=True)
     (4.5, 4.126953125)

@@ -15,7 +15,7 @@ __all__ = ["PackedLinear", "save_packed"]
 
 
 def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Codes below 2**bits as bytes without gaps, lowest bit first; works for odd widths such as 3 as well.
+    """Pack codes below 2**bits into bytes without gaps, lowest bit first; works for odd widths such as 3 as well.
 
     Raises:
         QuantizationError: a code that needs more bits.
@@ -31,7 +31,7 @@ def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unpack_bits(data: torch.Tensor, bits: int, count: int) -> torch.Tensor:
-    """The first ``count`` codes of what :func:`pack_bits` packed, as uint8.
+    """Return the first ``count`` codes of what :func:`pack_bits` packed, as uint8.
 
     >>> codes = torch.tensor([5, 0, 7, 2, 6], dtype=torch.uint8)
     >>> unpack_bits(pack_bits(codes, 3), 3, 5).tolist()
@@ -82,7 +82,7 @@ class PackedLinear(torch.nn.Module):
         self.register_buffer("bias", None if bias is None else bias.detach().clone())
 
     def unpacked(self) -> Quantized:
-        """The codes and the grid again; scales have been rounded to float16."""
+        """Return the codes and the grid again; scales have been rounded to float16."""
         rows, columns = self.shape
         count = self.scale.shape[1]
         zero = unpack_bits(self.zero, self.bits, rows * count).reshape(rows, count)
@@ -97,7 +97,7 @@ class PackedLinear(torch.nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, in) -> (…, out) in the type of ``x``."""
+        """Map (…, in) to (…, out) in the type of ``x``."""
         return torch.nn.functional.linear(x, self.unpacked().dequantize().to(x.dtype), self.bias)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -109,7 +109,7 @@ class PackedLinear(torch.nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """What print shows."""
+        """Return what print shows."""
         return f"in={self.in_features}, out={self.out_features}, bits={self.bits}, groups={self.scale.shape[1]}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a quantised model costs and what it still knows: the tables at the end of notebooks 10, 11 and 12."""
+"""The cost of a quantised model, and what it still knows: the tables at the end of notebooks 10, 11 and 12."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class Measured:
 
 
 def _stored(module: Any) -> list[Any]:
-    """Every tensor that a module keeps: parameters, buffers, and plain attributes (some kernels repack into those)."""
+    """Return every tensor that a module keeps: parameters, buffers,
+    and plain attributes (some kernels repack into those).
+    """
     import torch
 
     seen: dict[int, Any] = {}
@@ -72,7 +74,7 @@ def _state_tensors(state: Any) -> list[Any]:
 
 
 def model_bytes(model: Any) -> int:
-    """Bytes of everything that a model stores, tensors shared by several places counted once.
+    """Return the bytes of everything that a model stores, tensors shared by several places counted once.
 
     >>> import torch
     >>> model_bytes(torch.nn.Linear(10, 10, bias=False).half())
@@ -82,7 +84,9 @@ def model_bytes(model: Any) -> int:
 
 
 def decoder_bits(model: Any, weights: int) -> float:
-    """Stored bits for each of the ``weights`` weights of a decoder's layers, norms included (they are a few)."""
+    """Return the stored bits for each of the ``weights`` weights of a decoder's layers,
+    norms included (they are a few).
+    """
     import torch
 
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
@@ -139,7 +143,7 @@ def measure(
 
 
 def _answer_rate(model: Any, tokenizer: Any, prompts: Sequence[str]) -> Timing:
-    """Tokens per second of the first eight tokens of the answers, in one batch."""
+    """Return the tokens per second of the first eight tokens of the answers, in one batch."""
     rates = []
     for _ in range(3):
         began = clock(model.device.type)
@@ -152,7 +156,7 @@ def _answer_rate(model: Any, tokenizer: Any, prompts: Sequence[str]) -> Timing:
 
 
 def table(rows: dict[str, Measured]) -> str:
-    """The comparison as text, one line for each model; sizes in MB, the divergence in 1/1000 nat per token.
+    """Return the comparison as text, one line for each model; sizes in MB, the divergence in 1/1000 nat per token.
 
     >>> nearest = Measured(4.66, 2_290_000, 2_280_000, 0.944, 1.1025, 0.1, 151.0, 37.0, 0.0043, 0.031)
     >>> before = Measured(32.0, 6_450_000, 6_440_000, 0.944, 1.0989, 0.0, 877.0, 280.0)
@@ -175,7 +179,8 @@ def table(rows: dict[str, Measured]) -> str:
 
 
 def case_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
-    """Results of ``benchmarks/models/quantization_7b.py`` as text: memory and speed of each path, or why it has none.
+    """Return results of ``benchmarks/models/quantization_7b.py`` as text:
+    memory and speed of each path, or why it has none.
 
     >>> print(case_table({"plain": {"model bytes": 2e9, "tokens/s, 1 row": 50.0, "tokens/s, 16 rows": 800.0,
     ...     "prompt of 2048 tokens, s": 0.07}, "other": {"reason": "no kernel"}}))

@@ -3,7 +3,7 @@
 
 In reading order:
 
-- ``served_checkpoints``: What lies in a folder that somebody wants to serve: a model, a quantised one, or an adapter
+- ``served_checkpoints``: The content of a folder that somebody wants to serve: a model, a quantised one, or an adapter
   with its base.
 - ``server``: A server with an OpenAI-compatible address for a saved model, as a child process: started, waited for,
   always ended.
@@ -11,20 +11,20 @@ In reading order:
   calls itself.
 - ``load_test``: Put load on a server: users who wait for their answer (closed loop) or arrivals that do not (open
   loop).
-- ``load_results``: What a measurement of a server says: percentiles with their spread, throughput, goodput; one JSON,
+- ``load_results``: The results of a server's measurement: percentiles with their spread, throughput, goodput; one JSON,
   one picture.
 - ``known_clients``: Well-known clients that `rocm-guide bench` calls where they are installed: ``vllm bench serve``
   and guidellm.
 - ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of
   `rocm-guide bench`.
-- ``sizing``: How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
-- ``gateway``: What stands in front of servers in production, small enough to read: key, limits, metrics, several
+- ``sizing``: The users that a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
+- ``gateway``: A gateway in front of servers, as in production, small enough to read: key, limits, metrics, several
   replicas.
 - ``vllm``: vLLM on MI300X in words: the flags that matter, the container, a Kubernetes manifest, and TGI's names for
   the same.
 - ``generate``: Generate and look closely: time of every token with and without the KV cache, batches against single
   rows, models against each other.
-- ``generate_cost``: What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache.
+- ``generate_cost``: The cost of generation by arithmetic: FLOPs of a forward pass, bytes of the KV cache.
 """
 
 from typing import TYPE_CHECKING

@@ -67,7 +67,7 @@ def measure_server(
 
 
 def _machine() -> str:
-    """The client's machine: what a GPU server runs on is not visible from here."""
+    """Return the client's machine: what a GPU server runs on is not visible from here."""
     import os
 
     return f"client: {platform.machine()}, {os.cpu_count()} CPU cores"

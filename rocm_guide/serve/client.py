@@ -74,7 +74,7 @@ class Target:
 
 
 def headers() -> dict[str, str]:
-    """The key of ``OPENAI_API_KEY``; a key on the command line could be read by every user of the machine.
+    """Return the key of ``OPENAI_API_KEY``; a key on the command line could be read by every user of the machine.
 
     Raises:
         ServingError: it holds what no header can.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What stands in front of servers in production, small enough to read: key, limits, metrics, several replicas.
+"""A gateway in front of servers, as in production, small enough to read: key, limits, metrics, several replicas.
 
 Notebook 18. In production nginx, Envoy or a Kubernetes gateway does this; what each part is for is the same.
 """
@@ -30,7 +30,7 @@ KEY = "ROCM_GUIDE_GATEWAY_KEY"
 
 
 def gateway_app(replicas: Sequence[str], *, key: str, most: int = 32, body_limit: int = 1_000_000) -> Starlette:
-    """An ASGI application that passes /v1/… on to the replica with the fewest requests at hand.
+    """Return an ASGI application that passes /v1/… on to the replica with the fewest requests at hand.
 
     | path | answers |
     |---|---|
@@ -145,7 +145,7 @@ def gateway_app(replicas: Sequence[str], *, key: str, most: int = 32, body_limit
 
 
 def run_gateway(words: Sequence[str]) -> None:
-    """The child process of :func:`start_gateway`.
+    """Run the child process of :func:`start_gateway`.
 
     Args:
         words: the port, the most requests at once, and the replicas' addresses.

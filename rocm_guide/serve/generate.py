@@ -31,7 +31,7 @@ class InferenceError(GuideError):
 
 @dataclass(frozen=True)
 class Generated:
-    """What :func:`generate_timed` gives back.
+    """The result of :func:`generate_timed`.
 
     Attributes:
         ids: (batch, prompt + new) token ids, prompt included.
@@ -70,7 +70,7 @@ def generate_timed(
     runs: int = 3,
     warmup: int = 1,
 ) -> Generated:
-    """Greedy decoding, one forward pass per token, each pass timed until the device has finished it.
+    """Decode greedily, one forward pass per token, each pass timed until the device has finished it.
 
     The loop is what ``model.generate(do_sample=False)`` does inside, without its stopping rules: every run makes
     exactly ``new_tokens`` tokens, so runs and settings can be compared.
@@ -119,7 +119,7 @@ def generate_timed(
 def _greedy(
     model: Any, ids: torch.Tensor, mask: torch.Tensor, new_tokens: int, use_cache: bool, options: dict[str, Any]
 ) -> tuple[torch.Tensor, list[float]]:
-    """One generation and the seconds of its steps."""
+    """Return one generation and the seconds of its steps."""
     import torch
 
     seconds: list[float] = []
@@ -154,7 +154,7 @@ def continuations(
     side: Literal["left", "right"] = "left",
     new_tokens: int = 24,
 ) -> list[list[int]]:
-    """The new token ids of every prompt, up to its end token, generated greedily ``batch`` prompts at a time.
+    """Return the new token ids of every prompt, up to its end token, generated greedily ``batch`` prompts at a time.
 
     Args:
         side: where shorter prompts are padded. ``left`` is right for generation; ``right`` shows what goes wrong.
@@ -188,7 +188,7 @@ def continuations(
 def largest_difference(
     model_a: Any, model_b: Any, ids: torch.Tensor, mask: torch.Tensor | None = None, *, last: bool = False
 ) -> float:
-    """The largest absolute difference of two models' logits on the same tokens, compared in float64.
+    """Return the largest absolute difference of two models' logits on the same tokens, compared in float64.
 
     Args:
         ids: (batch, length) token ids.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What generation costs by arithmetic: FLOPs of a forward pass, bytes of the KV cache."""
+"""The cost of generation by arithmetic: FLOPs of a forward pass, bytes of the KV cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["forward_flops", "kv_cache_bytes"]
 
 
 def forward_flops(config: Any, new: int, past: int = 0) -> int:
-    """FLOPs of one forward pass of a Llama-like model over ``new`` tokens that see ``past`` earlier ones.
+    """Return the FLOPs of one forward pass of a Llama-like model over ``new`` tokens that see ``past`` earlier ones.
 
     Every weight matrix costs one multiply and one add per token; the output layer runs for the last token only. The
     attention scores and the weighted sum cost 2 x 2 x head size for each pair of a token and one that it sees.
@@ -38,7 +38,8 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
 
 
 def kv_cache_bytes(config: Any, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
-    """Bytes of the keys and values of ``tokens`` tokens in each of ``batch`` rows: 2 x layers x KV heads x head size.
+    """Return the bytes of the keys and values of ``tokens`` tokens in each of ``batch`` rows:
+    2 x layers x KV heads x head size.
 
     A model without grouped queries (OPT, GPT-2) keeps a key and a value for every head.
 

@@ -38,7 +38,7 @@ _VLLM = {"time_to_first_token_s": "ttft", "time_between_tokens_s": "tpot", "end_
 
 
 def pick_client(client: str, target: Target) -> str:
-    """The client that measures ``target``: the one asked for, or the best-known that is installed and fits.
+    """Return the client that measures ``target``: the one asked for, or the best-known that is installed and fits.
 
     Raises:
         ServingError: unknown, or not installed.
@@ -72,7 +72,7 @@ def _run(name: str, command: Sequence[str], result: Path, environment: Mapping[s
 
 
 def vllm_bench_command(target: Target, plan: Plan, limits: Limits, level: float, folder: str) -> list[str]:
-    """``vllm bench serve`` for one level. Source: vLLM documentation, "vllm bench serve".
+    """Return ``vllm bench serve`` for one level. Source: vLLM documentation, "vllm bench serve".
 
     >>> " ".join(vllm_bench_command(Target("http://h:1", "m"), Plan(), Limits(), 4, "out")[:6])
     'vllm bench serve --backend openai --base-url'
@@ -95,7 +95,7 @@ def vllm_bench_command(target: Target, plan: Plan, limits: Limits, level: float,
 def vllm_levels(
     target: Target, plan: Plan, limits: Limits, levels: Sequence[float]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name of the client, figures) of each level, measured by ``vllm bench serve``.
+    """Yield (name of the client, figures) of each level, measured by ``vllm bench serve``.
 
     Args:
         levels: an int is a number of users, a float a rate of arrivals.
@@ -111,7 +111,7 @@ def vllm_levels(
 
 
 def read_vllm(data: bytes, plan: Plan, level: float) -> dict[str, Any]:
-    """:func:`from_vllm` of the file that ``--save-result`` writes.
+    """Read the file that ``--save-result`` writes; see :func:`from_vllm`.
 
     Raises:
         ServingError: not valid JSON, or a field is missing.
@@ -124,7 +124,7 @@ def read_vllm(data: bytes, plan: Plan, level: float) -> dict[str, Any]:
 
 
 def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]:
-    """A result of ``vllm bench serve`` in the form of :func:`rocm_guide.serve.load_results.summarize_run`.
+    """Return a result of ``vllm bench serve`` in the form of :func:`rocm_guide.serve.load_results.summarize_run`.
 
     vLLM reports no spread of its percentiles, so each interval is the value alone.
 
@@ -163,7 +163,7 @@ def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]
 def guidellm_scenario(
     target: Target, plan: Plan, level: float, prompts: Path, extra: Mapping[str, Any], result: Path
 ) -> dict[str, Any]:
-    """The configuration of ``guidellm run`` for one level.
+    """Return the configuration of ``guidellm run`` for one level.
 
     guidellm gets the prompts that our own client would send, and the fields with which this server writes on to the
     limit. By itself it sends ``ignore_eos`` and ``continuous_usage_stats``, which servers other than vLLM refuse.
@@ -204,7 +204,8 @@ def guidellm_scenario(
 def guidellm_levels(
     target: Target, plan: Plan, limits: Limits, levels: Sequence[float]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name of the client, figures) of each level, measured by guidellm; one run for each, with prompts of its own.
+    """Yield (name of the client, figures) of each level, measured by guidellm;
+    one run for each, with prompts of its own.
 
     Args:
         levels: an int is a number of users, a float a rate of arrivals.
@@ -229,7 +230,7 @@ def guidellm_levels(
 
 
 def read_guidellm(data: bytes, plan: Plan, level: float, limits: Limits) -> tuple[str, dict[str, Any]]:
-    """(name and version, one level) of the JSON that ``guidellm run`` writes, from its record of each request.
+    """Read (name and version, one level) from the JSON that ``guidellm run`` writes, from its record of each request.
 
     Raises:
         ServingError: not valid JSON, or a field is missing.

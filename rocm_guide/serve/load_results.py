@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a measurement of a server says: percentiles with their spread, throughput, goodput; one JSON, one picture."""
+"""The results of a server's measurement: percentiles with their spread, throughput, goodput; one JSON, one picture."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _RESAMPLES = 200
 
 @dataclass(frozen=True)
 class Limits:
-    """What a user accepts, in seconds: an answer within both counts as good."""
+    """The times that a user accepts, in seconds: an answer within both counts as good."""
 
     first: float = 1.0
     between: float = 0.1
 
     def met(self, answer: Answer) -> bool:
-        """Whether this answer was good."""
+        """Return whether this answer was good."""
         return not answer.error and answer.first <= self.first and answer.between <= self.between
 
 
 def percentile(values: Sequence[float], p: float) -> float:
-    """The p-th percentile with linear interpolation, as numpy's default.
+    """Return the p-th percentile with linear interpolation, as numpy's default.
 
     >>> percentile([4.0, 1.0, 2.0, 3.0], 50), percentile([1.0], 99)
     (2.5, 1.0)
@@ -56,14 +56,16 @@ def percentile(values: Sequence[float], p: float) -> float:
 
 
 def with_spread(values: Sequence[float], p: float, seed: int = 0) -> dict[str, float]:
-    """A percentile and its 95 % interval by resampling the requests (bootstrap; Efron, Ann. Statist. 7(1), 1979)."""
+    """Return a percentile and its 95 % interval by resampling the requests (bootstrap; Efron, Ann. Statist. 7(1),
+    1979).
+    """
     generator = random.Random(seed)
     again = [percentile(generator.choices(values, k=len(values)), p) for _ in range(_RESAMPLES)]
     return {"value": percentile(values, p), "low": percentile(again, 2.5), "high": percentile(again, 97.5)}
 
 
 def summarize_run(run: Run, limits: Limits) -> dict[str, Any]:
-    """One level in numbers: times in seconds, throughput in tokens and requests per second."""
+    """Return one level in numbers: times in seconds, throughput in tokens and requests per second."""
     good = [a for a in run.answers if not a.error]
     errors: dict[str, int] = {}
     for answer in run.answers:
@@ -94,7 +96,7 @@ def summarize_run(run: Run, limits: Limits) -> dict[str, Any]:
 
 
 def level_table(levels: Sequence[dict[str, Any]]) -> str:
-    """The levels as a table for people; milliseconds, medians with their 95 % interval."""
+    """Return the levels as a table for people; milliseconds, medians with their 95 % interval."""
 
     def cell(level: dict[str, Any], name: str, p: str = "p50") -> str:
         found = level[name] and level[name][p]
@@ -120,7 +122,9 @@ def level_table(levels: Sequence[dict[str, Any]]) -> str:
 
 
 def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) -> Figure:
-    """Throughput against latency: one point for each level, labelled with its load; the bar is the 95 % interval."""
+    """Draw throughput against latency: one point for each level, labelled with its load;
+    the bar is the 95 % interval.
+    """
     import matplotlib.pyplot as plt
 
     from rocm_guide.common.plots import PALETTE, house_style
@@ -161,5 +165,5 @@ def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) 
 
 
 def write_results(path: str | Path, results: dict[str, Any]) -> Path:
-    """The JSON file, whole or not at all; and its folder if it is missing."""
+    """Write the JSON file, whole or not at all; and make its folder if it is missing."""
     return write_text(path, json.dumps(results, indent=1, allow_nan=False) + "\n")

@@ -37,7 +37,7 @@ _DIALECTS = ("ignore_eos", "generation_config", "")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent.
+    """The requests to send.
 
     Attributes:
         prompt_tokens: length of a prompt, reached within a word or so.
@@ -75,7 +75,7 @@ class Run:
 
 
 def prompt_of(words: int, generator: random.Random) -> str:
-    """A prompt of random words.
+    """Return a prompt of random words.
 
     >>> prompt_of(3, random.Random(0))
     'book light animal'
@@ -102,7 +102,7 @@ def run_load(
 
 
 def prompts_of(plan: Plan, level: float, words: int) -> list[str]:
-    """The prompts of one level, the same for the same seed; no two levels share one, nor begin alike.
+    """Return the prompts of one level, the same for the same seed; no two levels share one, nor begin alike.
 
     >>> len(prompts_of(Plan(requests=3), 4, 10))
     3
@@ -122,7 +122,7 @@ def find_dialect(target: Target, plan: Plan) -> tuple[int, dict[str, Any]]:
 
 
 def _in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    """``asyncio.run`` in a thread: a notebook's thread has a loop that runs already."""
+    """Call ``asyncio.run`` in a thread: a notebook's thread has a loop that runs already."""
     result: list[Any] = []
     error: list[BaseException] = []
     loop = asyncio.new_event_loop()
@@ -187,7 +187,9 @@ async def _run(
 
 
 async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan) -> tuple[int, dict[str, Any]]:
-    """Words for a prompt of the wanted length, and the fields with which this server writes on to the limit."""
+    """Return how many words make a prompt of the wanted length,
+    and the fields with which this server writes on to the limit.
+    """
     import json
 
     probe, generator, began = 16, random.Random(f"{plan.seed} warm-up"), time.perf_counter()
@@ -216,7 +218,7 @@ async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan) -> tup
 
 
 async def _closed(one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: list[str], users: int) -> list[Answer]:
-    """Each user sends, waits for the whole answer, and sends again, until all prompts are gone."""
+    """Let each user send, wait for the whole answer, and send again, until all prompts are gone."""
     left = list(reversed(prompts))
     answers: list[Answer] = []
 
@@ -231,7 +233,7 @@ async def _closed(one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: li
 async def _open(
     one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: list[str], rate: float, seed: int
 ) -> list[Answer]:
-    """Arrivals of a Poisson process: the time to the next one is exponential, whatever the server does."""
+    """Send at the arrivals of a Poisson process: the time to the next one is exponential, whatever the server does."""
     generator = random.Random(f"{seed} arrivals {rate}")
     began, due, tasks = time.perf_counter(), 0.0, []
     for prompt in prompts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What lies in a folder that somebody wants to serve: a model, a quantised one, or an adapter with its base."""
+"""The content of a folder that somebody wants to serve: a model, a quantised one, or an adapter with its base."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """What a client asks for: the last part of the folder."""
+        """Return what a client asks for: the last part of the folder."""
         return self.folder.name
 
 
 def _fields(file: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Return the object in a JSON file.
 
     Raises:
         ServingError: it cannot be read, or holds something else.
@@ -71,7 +71,7 @@ def _fields(file: Path) -> dict[str, Any]:
 
 
 def _one(fields: dict[str, Any], name: str, kind: type, file: str) -> Any:
-    """A field of this kind, or what stands for "not said"."""
+    """Return a field of this kind, or what stands for "not said"."""
     value = fields.get(name)
     if value is None:
         return kind()
@@ -156,7 +156,7 @@ def merge_adapter(folder: str | Path, out: str | Path) -> None:
 
 @contextmanager
 def as_one_model(found: Checkpoint) -> Iterator[Checkpoint]:
-    """The checkpoint itself; of an adapter a merged copy under the same name, which goes away with the block.
+    """Give the checkpoint itself; of an adapter a merged copy under the same name, which goes away with the block.
 
     The merging happens in a process of its own: this one needs no torch, and gets its memory back.
     """
@@ -173,7 +173,8 @@ def as_one_model(found: Checkpoint) -> Iterator[Checkpoint]:
 
 @contextmanager
 def as_ready_model(found: Checkpoint) -> Iterator[Checkpoint]:
-    """The checkpoint itself; one whose kernel on a GPU would first be compiled, as links beside a changed config.json.
+    """Give the checkpoint itself; one whose kernel on a GPU would first be compiled,
+    as links beside a changed config.json.
 
     ``transformers serve`` has no option for it. The links have the same name and go away with the block.
     """

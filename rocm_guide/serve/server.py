@@ -82,11 +82,11 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return self.service.running
 
     def curl(self) -> str:
-        """A request that can be pasted into a terminal."""
+        """Return a request that can be pasted into a terminal."""
         import json
         import shlex
 
@@ -95,7 +95,7 @@ class Server:
 
 
 def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
-    """A port on which nobody listens: ``port`` itself, or one that the system picks.
+    """Return a port on which nobody listens: ``port`` itself, or one that the system picks.
 
     Raises:
         ServingError: ``port`` is taken, or ``host`` is none of this machine's addresses.
@@ -118,7 +118,7 @@ def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
 
 
 def pick_engine(engine: str = "auto") -> str:
-    """The engine that will be used: the one asked for, or the best that is installed.
+    """Return the engine that will be used: the one asked for, or the best that is installed.
 
     Raises:
         ServingError: unknown, or not installed.
@@ -148,7 +148,7 @@ def server_command(
     share: float | None = None,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that serves a checkpoint under the name of its folder.
+    """Return the command line that serves a checkpoint under the name of its folder.
 
     ``transformers serve`` knows no other name than the path that it was given: it runs in the folder above.
 
@@ -172,8 +172,8 @@ def server_command(
         if found.base:
             called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
             called.append(f"{name}={found.folder}")
-        room = [] if share is None else ["--gpu-memory-utilization", str(share)]
-        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *room, *options]
+        memory = [] if share is None else ["--gpu-memory-utilization", str(share)]
+        return ["vllm", "serve", found.base or str(found.folder), *where, *called, *memory, *options]
     cache: list[str] = []
     if cache_tokens is None and device == "cpu":
         cache_tokens = 4096
@@ -189,7 +189,7 @@ def server_command(
 
 
 def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
-    """Nothing is fetched, nothing is reported; libraries for quantised weights are found."""
+    """Return an environment in which nothing is fetched or reported and libraries for quantised weights are found."""
     settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
     if engine == "vllm":
         return settings | {"VLLM_NO_USAGE_STATS": "1"}
@@ -204,7 +204,7 @@ def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
 
 
 def _library_folder(found: Checkpoint) -> str:
-    """The folder with the libraries for quantised weights (notebooks 10, 11, 12 and 14).
+    """Return the folder with the libraries for quantised weights (notebooks 10, 11, 12 and 14).
 
     Raises:
         ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after
@@ -221,7 +221,7 @@ def _library_folder(found: Checkpoint) -> str:
 
 
 def answers_health(url: str) -> bool:
-    """Whether ``url``/health answers with 200.
+    """Return whether ``url``/health answers with 200.
 
     Asked twenty times a second while a server loads, on cores that the server needs: httpx would read its certificates
     each time, which takes longer than the pause between two questions.
@@ -288,7 +288,7 @@ def start_server(
 
 
 def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Checkpoint, str]]:
-    """What the engine loads, and an empty folder that stands for the hub's cache."""
+    """Give what the engine loads, and an empty folder that stands for the hub's cache."""
     with tempfile.TemporaryDirectory(prefix="rocm-guide-hub-") as hub:
         if engine == "vllm":
             yield found, hub
@@ -298,7 +298,9 @@ def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Check
 
 
 def _device() -> str:
-    """The accelerator of this machine, asked in a process of its own where torch is not loaded: it takes seconds."""
+    """Return the accelerator of this machine, asked in a process of its own where torch is not loaded:
+    it takes seconds.
+    """
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         return "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -308,5 +310,5 @@ def _device() -> str:
 
 
 def _reason(error: ChildError) -> str:
-    """What the child said, without the name of the program."""
+    # Without the name of the program.
     return str(error).split(" ", 1)[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many users a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
+"""The users that a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
 
 The arithmetic of memory is that of `rocm-guide fit`; this file rounds it to blocks, as a server hands them out.
 """
@@ -19,7 +19,7 @@ __all__ = ["Sizing", "serving_table", "size_server"]
 
 @dataclass(frozen=True)
 class Sizing:
-    """What one server on ``count`` GPUs holds; bytes are of one GPU.
+    """The size of one server on ``count`` GPUs; bytes are of one GPU.
 
     Attributes:
         weights: bytes of the weights; ``cache`` bytes that are left for the KV cache, 0 if the weights do not fit.
@@ -49,7 +49,7 @@ def size_server(
     memory_gb: float | None = None,
     engine: str = "vllm",
 ) -> Sizing:
-    """The KV cache of a server with tensor parallelism over ``count`` GPUs, by
+    """Size the KV cache of a server with tensor parallelism over ``count`` GPUs, by
     :func:`rocm_guide.models.memory_planner.fit`.
 
     A server takes ``utilization`` of the memory, loads its weights, reads one piece of a prompt to see what
@@ -105,7 +105,8 @@ _STEP, _ROWS = 8192, 1024
 
 
 def _beside_a_token(sizes: Sizes) -> int:
-    """Bytes that ``transformers serve`` keeps for each token of its cache beside the token's keys and values.
+    """Return the bytes that ``transformers serve`` keeps for each token of its cache beside the token's keys
+    and values.
 
     Without a kernel that reads blocks in place it gathers the keys and values of a step and repeats them for the query
     heads, and it masks every token of a step against every token of the cache. For Llama-3-8B that is 34 KiB beside
@@ -117,7 +118,7 @@ def _beside_a_token(sizes: Sizes) -> int:
 
 
 def _fixed(sizes: Sizes) -> int:
-    """Bytes that ``transformers serve`` keeps for a step, whatever the size of its cache."""
+    """Return the bytes that ``transformers serve`` keeps for a step, whatever the size of its cache."""
     widths = sizes.most(lambda layer: layer.q + 2 * layer.v + 2 * layer.q + layer.v)
     logits = _ROWS * (2 * sizes.hidden + 4 * sizes.vocab)
     return _STEP * 2 * (sizes.hidden + widths) + 2 * _STEP * _STEP + logits
@@ -130,7 +131,7 @@ def serving_table(
     counts: Sequence[int] = (1, 2, 4, 8),
     **how: Any,
 ) -> list[dict[str, Any]]:
-    """One row for each model and number of GPUs: GB of weights and cache on each GPU, and users at each length.
+    """Return one row for each model and number of GPUs: GB of weights and cache on each GPU, and users at each length.
 
     A model whose weights do not fit has None for its users.
 

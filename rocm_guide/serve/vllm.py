@@ -61,13 +61,13 @@ FROM_TGI = (
 
 
 def flag_table() -> str:
-    """:data:`FLAGS` as lines for a terminal."""
+    """Return :data:`FLAGS` as lines for a terminal."""
     wide, narrow = max(len(f.name) for f in FLAGS), max(len(f.default) for f in FLAGS)
     return "\n".join(f"{f.name:<{wide}}  {f.default:<{narrow}}  {f.changes}" for f in FLAGS)
 
 
 def container_command(folder: str, *options: str, tag: str = "TAG") -> str:
-    """A docker command line that serves a folder of this machine on its loopback, port 8000.
+    """Return a docker command line that serves a folder of this machine on its loopback, port 8000.
 
     >>> print(container_command("runs/my-model", "--max-model-len", "8192").splitlines()[-1].strip())
     --model /model --max-model-len 8192
@@ -84,7 +84,7 @@ def container_command(folder: str, *options: str, tag: str = "TAG") -> str:
 def manifest(
     name: str, *, claim: str, gpus: int = 1, replicas: int = 2, tag: str = "TAG", options: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    """A Kubernetes Deployment and a Service for vLLM on AMD GPUs; :func:`manifest_text` makes a file of them.
+    """Return a Kubernetes Deployment and a Service for vLLM on AMD GPUs; :func:`manifest_text` makes a file of them.
 
     Readiness and liveness ask /health; a slow start is the startup probe's. On SIGTERM vLLM finishes what it has begun,
     for which the pod gets two minutes. The key comes from a Secret; GPUs from AMD's device plugin (amd.com/gpu).
@@ -144,7 +144,7 @@ def manifest(
 
 
 def manifest_text(objects: Sequence[dict[str, Any]]) -> str:
-    """What ``kubectl apply -f FILE.yaml`` reads: one document for each object, in JSON, which is YAML.
+    """Return what ``kubectl apply -f FILE.yaml`` reads: one document for each object, in JSON, which is YAML.
 
     A JSON list of objects would be refused ("invalid object to validate"). A validator reads the same text: what
     :func:`manifest` writes passes ``kubernetes-validate --strict`` 1.37 for Kubernetes 1.28, 1.33 and 1.37.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``rocm-guide copy`` does: one helper as a file of its own.
+"""The work of ``rocm-guide copy``: one helper as a file of its own.
 
 In reading order:
 

@@ -39,7 +39,8 @@ def public_helpers(root: Path | None = None) -> list[str]:
 
 
 def _defined_here(path: Path, parts: tuple[str, ...], root: Path) -> list[str]:
-    """The names of a module's ``__all__`` that it defines; a name that is re-exported is copied from where it is.
+    """Return the names of a module's ``__all__`` that it defines;
+    a name that is re-exported is copied from where it is.
 
     Most modules define each of them by a ``def``, ``class`` or ``NAME = `` at the margin, which a look at the text
     shows; only the others are parsed, which takes a hundred times as long.

@@ -31,12 +31,12 @@ class Imported:
 
     @property
     def inside(self) -> bool:
-        """Whether it comes from the course or the toolkit."""
+        """Return whether it comes from the course or the toolkit."""
         return self.module.partition(".")[0] in (PACKAGE, TOOLKIT)
 
     @property
     def stands_for(self) -> str:
-        """What the bound name means: ``import a.b`` and ``import a.c`` both bind the package ``a``."""
+        """Return what the bound name means: ``import a.b`` and ``import a.c`` both bind the package ``a``."""
         whole = self.module if self.name or self.bound != self.module.split(".")[0] else self.bound
         return f"{whole} {self.name}"
 
@@ -120,7 +120,7 @@ class Module:
         return list(ast.literal_eval(value)) if value else []
 
     def imports_of(self, node: ast.ImportFrom | ast.Import, *, type_only: bool = False) -> list[Imported]:
-        """The names that an import statement of this module binds, relative imports resolved.
+        """Return the names that an import statement of this module binds, relative imports resolved.
 
         Raises:
             GuideError: it imports a module of the packages as a whole, or a star; both cannot be inlined by name.
@@ -169,7 +169,7 @@ def toolkit_folder() -> Path:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """Names that a top-level statement binds."""
+    """Yield the names that a top-level statement binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -231,7 +231,7 @@ def _globals_of(table: symtable.SymbolTable) -> Iterator[str]:
 
 @cache
 def names_used(code: str) -> frozenset[str]:
-    """Names that ``code`` reads from its module or from Python, local variables left out.
+    """Return the names that ``code`` reads from its module or from Python, local variables left out.
 
     >>> sorted(names_used("def f(x, y=LIMIT):\\n    total = x + y\\n    return round(total, g(x))"))
     ['LIMIT', 'g', 'round']
@@ -240,7 +240,7 @@ def names_used(code: str) -> frozenset[str]:
 
 
 def names_in_examples(node: ast.stmt) -> tuple[set[str], list[ast.ImportFrom | ast.Import]]:
-    """Names that the doctest examples in a definition's docstrings read, and their imports."""
+    """Return the names that the doctest examples in a definition's docstrings read, and their imports."""
     used: set[str] = set()
     imports: list[ast.ImportFrom | ast.Import] = []
     for child in ast.walk(node):
@@ -253,7 +253,7 @@ def names_in_examples(node: ast.stmt) -> tuple[set[str], list[ast.ImportFrom | a
 
 
 def constant_for(data: str) -> str:
-    """The name that the text of a data file gets in a copy.
+    """Return the name that the text of a data file gets in a copy.
 
     >>> constant_for("data/facts.tsv")
     'DATA_FACTS_TSV'

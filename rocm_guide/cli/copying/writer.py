@@ -37,7 +37,7 @@ class CopyError(GuideError):
 
 
 class _Closure:
-    """Collects the statements and imports that a helper needs."""
+    """The statements and imports that a helper needs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -89,7 +89,7 @@ class _Closure:
             self.need(module, name)
 
     def _homes(self, one: Imported) -> Iterator[Module]:
-        """The module that an import names and, where that is the face of a room, the one behind it."""
+        """Yield the module that an import names and, where that is the face of a room, the one behind it."""
         home = self.module(one.module)
         if home is not None:
             yield home
@@ -98,7 +98,7 @@ class _Closure:
                 yield from self._homes(further) if further.inside else ()
 
     def in_order(self) -> list[Statement]:
-        """Modules before those that import them, and each module's statements in its own order."""
+        """Return modules before those that import them, and each module's statements in its own order."""
         order: list[str] = []
 
         def visit(module: Module) -> None:
@@ -119,7 +119,7 @@ class _Closure:
 
 
 def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
-    """New names for private helpers that two modules call the same: room and file tell them apart."""
+    """Return new names for private helpers that two modules call the same: room and file tell them apart."""
     taken: dict[str, str] = {}
     renames = {}
     for statement in statements:
@@ -131,8 +131,9 @@ def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
 
 
 def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: bool) -> str:
-    """The statement's text without its imports from this package; names imported under another name, or clashing,
-    are replaced."""
+    """Return the statement's text without its imports from this package;
+    names imported under another name, or clashing, are replaced.
+    """
     module = statement.module
     lines = [line.encode() for line in module.lines[statement.first - 1 : statement.last]]
     new_name = {}
@@ -188,7 +189,8 @@ def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, st
 
 
 def find_helper(name: str, root: Path | None = None) -> str:
-    """The name under which a public helper can be copied, where it is defined: ``module.name`` or ``cdna.module.name``.
+    """Return the name under which a public helper can be copied, where it is defined:
+    ``module.name`` or ``cdna.module.name``.
 
     Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tune.tunableop.plan``), an
     old name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``), or the
@@ -245,7 +247,7 @@ def _lines(imports: Iterable[Imported]) -> list[str]:
 
 
 def _header(imports: Iterable[Imported]) -> list[str]:
-    """The import block: Python's own, then libraries, then those that only type checkers read."""
+    """Return the import block: Python's own, then libraries, then those that only type checkers read."""
     lazy = _lines(i for i in imports if i.type_only)
     real = [i for i in imports if not i.type_only]
     if lazy and not any(i.bound == "TYPE_CHECKING" for i in real):
@@ -257,7 +259,7 @@ def _header(imports: Iterable[Imported]) -> list[str]:
 
 
 def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str:
-    """One self-contained Python file with the public helper ``name`` (``module.name``).
+    """Return one self-contained Python file with the public helper ``name`` (``module.name``).
 
     Args:
         name: for example ``tune.tunableop.planner.plan``; other names that :func:`find_helper` knows will do.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What would fit instead of a plan that does not: each change was computed, the cheapest comes first."""
+"""Advice on what would fit instead of a plan that does not: each change was computed, the cheapest comes first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COUNTS = (2, 4, 8, 16, 32, 64)
 
 
 def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
-    """The changes that make one row fit, as options of the command.
+    """Return the changes that make one row fit, as options of the command.
 
     First what needs nothing more: recomputing activations, sharding over the GPUs at hand, then both. Then adapters
     instead of all weights, and more GPUs. Every change is tried as it is written.
@@ -36,12 +36,12 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
             return False
 
     again = {"checkpointing": True}
-    ways: list[tuple[str, dict[str, Any]]] = [("", {})]
+    changes: list[tuple[str, dict[str, Any]]] = [("", {})]
     if training and not work.checkpointing:
-        ways.append((" --checkpointing", again))
-    options = [text.strip() for text, change in ways if change and fits(**change)]
+        changes.append((" --checkpointing", again))
+    options = [text.strip() for text, change in changes if change and fits(**change)]
     if not options and training and plan.count > 1 and not plan.fsdp:
-        options = [f"--fsdp{text}" for text, change in ways if fits(fsdp=True, **change)][:1]
+        options = [f"--fsdp{text}" for text, change in changes if fits(fsdp=True, **change)][:1]
     for method in ("lora", "qlora") if training else ():
         adapter: dict[str, Any] = {
             "method": method,
@@ -49,11 +49,11 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
             "adapter_fp32": method == "lora",
             "targets": (),
         }
-        texts = [f"--method {method}{text}" for text, change in ways if fits(**adapter, **change)]
+        texts = [f"--method {method}{text}" for text, change in changes if fits(**adapter, **change)]
         options += texts[:1] if method != work.method else []
     shards = " --fsdp" if training else ""
     for count in [c for c in _COUNTS if c > plan.count] if not _here(options) else ():
-        found = [text for text, change in ways if fits(count=count, fsdp=bool(shards), **change)]
+        found = [text for text, change in changes if fits(count=count, fsdp=bool(shards), **change)]
         if found:
             options.append(f"--count {count}{shards}{found[0]}")
             break
@@ -64,5 +64,5 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
 
 
 def _here(options: list[str]) -> bool:
-    """Whether one of the changes keeps the method and the number of GPUs: then more GPUs are no news."""
+    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
     return any(option.startswith(("--checkpointing", "--fsdp")) for option in options)

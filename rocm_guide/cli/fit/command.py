@@ -57,7 +57,9 @@ def fit(
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Bytes of one GPU at the peak, by part, whether they fit, and the largest batch that does. Exit code 1: no."""
+    """Count the bytes of one GPU at the peak, by part;
+    say whether they fit, and the largest batch that does. Exit code 1: no.
+    """
     from rocm_guide.models.config_json import config_fields
     from rocm_guide.models.memory_planner import fit as plan_fit
     from rocm_guide.models.sizes import sizes_of

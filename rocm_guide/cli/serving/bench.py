@@ -15,7 +15,7 @@ __all__ = ["bench"]
 
 
 def _numbers(text: str, option: str, least: float, *, whole: bool = False) -> list[float]:
-    """Numbers with commas between them; an empty text has none."""
+    """Return the numbers of a text with commas between them; an empty text has none."""
     try:
         found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -55,7 +55,7 @@ def bench(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Time to the first token, between tokens and of whole answers, throughput, goodput, at several loads.
+    """Measure time to the first token, between tokens and of whole answers, throughput, goodput, at several loads.
 
     Exit code 1: every request of some level failed. Percentiles come with a 95 % interval.
     """

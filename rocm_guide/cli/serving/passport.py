@@ -41,7 +41,7 @@ def passport(
 
 
 def _picture(out: str | None) -> Path | None:
-    """The file to draw into, refused before anything is read."""
+    """Return the file to draw into, refused before anything is read."""
     if out is None:
         return None
     path = out_file(out)

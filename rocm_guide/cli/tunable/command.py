@@ -62,7 +62,7 @@ def plan_command(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
+    """List every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
     from cdna.cli.output import announced
     from rocm_guide.common.base import GuideError, write_text
     from rocm_guide.models.config_json import config_fields
@@ -117,7 +117,7 @@ def plan_command(
 
 @app.command()
 def check(file: Annotated[Path, _FILE], as_json: JSON = False) -> None:
-    """Is a file well formed, and would PyTorch on this machine accept it?"""
+    """Check whether a file is well formed, and whether PyTorch on this machine would accept it."""
     import importlib.util
 
     from rocm_guide.common.host import gpu_possible
@@ -172,7 +172,7 @@ def explain_command(
     platform: Platform = "rocm",
     as_json: JSON = False,
 ) -> None:
-    """What a line stands for: which product, of which layer, and why M and N changed places."""
+    """Explain what a line stands for: which product, of which layer, and why M and N changed places."""
     from rocm_guide.tune.tunableop.files import read_file
     from rocm_guide.tune.tunableop.gemm import parse_gemm
     from rocm_guide.tune.tunableop.in_words import describe_gemm
@@ -195,7 +195,7 @@ def explain_command(
 def merge_command(
     files: Annotated[list[Path], typer.Argument(help="Results files.")], out: OutFile = None, as_json: JSON = False
 ) -> None:
-    """One file out of several; the faster of two solutions stays, and no tuned line is lost."""
+    """Make one file out of several; the faster of two solutions stays, and no tuned line is lost."""
     from rocm_guide.tune.tunableop.file_tools import merge
     from rocm_guide.tune.tunableop.files import read_file
 
@@ -206,7 +206,7 @@ def merge_command(
 def missing_command(
     untuned: Annotated[Path, _FILE], results: Annotated[Path, _FILE], out: OutFile = None, as_json: JSON = False
 ) -> None:
-    """What UNTUNED lists and RESULTS has no solution for."""
+    """List what UNTUNED lists and RESULTS has no solution for."""
     from rocm_guide.tune.tunableop.file_tools import missing
     from rocm_guide.tune.tunableop.files import read_file
 
@@ -228,7 +228,7 @@ def compare_command(
     platform: Platform = "rocm",
     as_json: JSON = False,
 ) -> None:
-    """Speed-up per product between two results files, and in all; with --model weighted by its calls."""
+    """Print the speed-up per product between two results files, and in all; with --model weighted by its calls."""
     from rocm_guide.tune.tunableop.file_tools import compare_files
     from rocm_guide.tune.tunableop.files import read_file
 

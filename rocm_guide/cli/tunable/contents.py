@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a TunableOp file holds, as JSON or as the file's own text."""
+"""The contents of a TunableOp file, as JSON or as the file's own text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = ["contents", "print_file"]
 
 
 def contents(file: TuningFile) -> dict[str, Any]:
-    """Validators, tuned products with solution and time, lines that wait for tuning, and what was odd about the file.
+    """Return validators, tuned products with solution and time, lines that wait for tuning,
+    and what was odd about the file.
 
     >>> from rocm_guide.tune.tunableop.files import parse_text
     >>> contents(parse_text("GemmTunableOp_Half_TN,tn_8_4_2,Default,0.5\\n"))["tuned"]
@@ -31,7 +32,7 @@ def contents(file: TuningFile) -> dict[str, Any]:
 
 
 def print_file(file: TuningFile, out: Path | None, as_json: bool) -> None:
-    """The file's text to ``out`` or the screen, with what was odd on stderr; with ``as_json`` what it holds."""
+    """Write the file's text to ``out`` or the screen, with what was odd on stderr; with ``as_json`` what it holds."""
     if not as_json:
         for line in file.problems:
             say(f"[WARN] {line}", err=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the commands of `rocm-guide tunable` share: options that describe a workload, its plan, times in words."""
+"""The shared parts of `rocm-guide tunable`'s commands: options that describe a workload, its plan, times in words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST = 10_000_000
 
 
 def _prompt(text: str) -> str:
-    """The text itself, if :func:`lengths_of` can read it: said before the libraries are imported."""
+    """Return the text itself, if :func:`lengths_of` can read it: said before the libraries are imported."""
     lengths_of(text)
     return text
 
@@ -51,7 +51,7 @@ _TYPES = {"float": "float32", "tf32": "float32", "Half": "float16", "BFloat16": 
 
 
 def lengths_of(text: str) -> list[int]:
-    """``100``, ``5,12,100`` or ``1:256`` (both ends included).
+    """Parse ``100``, ``5,12,100`` or ``1:256`` (both ends included).
 
     >>> lengths_of("1:3"), lengths_of("5,12")
     ([1, 2, 3], [5, 12])
@@ -73,7 +73,7 @@ def lengths_of(text: str) -> list[int]:
 
 
 def rules_of(platform: str) -> BlasRules:
-    """The rules that ``--platform`` names."""
+    """Return the rules that ``--platform`` names."""
     from rocm_guide.common.base import GuideError
     from rocm_guide.tune.tunableop.matrices import CUDA_RULES, BlasRules
 
@@ -93,7 +93,7 @@ def plan_for(
     attention: str,
     platform: str,
 ) -> Plan:
-    """The plan of ``model`` with the element type of these products, and leading dimensions if they have any."""
+    """Return the plan of ``model`` with the element type of these products, and leading dimensions if they have any."""
     from dataclasses import replace
 
     from cdna.cli.output import working
@@ -117,7 +117,7 @@ def plan_for(
 
 
 def span(low: float, high: float) -> str:
-    """Two times in seconds, in a unit that suits the longer one.
+    """Return two times in seconds as text, in a unit that suits the longer one.
 
     >>> span(3, 90), span(60, 600)
     ('3.0 to 90.0 s', '1.0 to 10.0 min')

@@ -40,7 +40,7 @@ def causal_kernel(
 
 
 def causal_attention(q: Any, k: Any, v: Any) -> Any:
-    """The loop ends at the last key that a query of the block sees."""
+    """End the loop at the last key that a query of the block sees."""
     heads, N, D = q.shape
     out = torch.empty(heads, N, D, dtype=q.dtype, device=q.device)
     strides = (*q.stride()[:2], *k.stride()[:2], *v.stride()[:2])
@@ -86,7 +86,7 @@ def merge_kernel(parts, tops, sums, out, PARTS: tl.constexpr, D: tl.constexpr):
 
 
 def decode(q: Any, k: Any, v: Any) -> Any:
-    """Sixteen parts of the tokens for each head, and a second kernel that merges them by their maxima."""
+    """Split the tokens of each head into sixteen parts, which a second kernel merges by their maxima."""
     (heads, D), M, count = q.shape, k.shape[1], 16
     parts = torch.empty(heads, count, D, dtype=torch.float32, device=q.device)
     tops, sums = torch.empty_like(parts[..., 0]), torch.empty_like(parts[..., 0])
@@ -144,7 +144,7 @@ def paged_kernel(
 
 
 def paged_decode(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
-    """The same, with the page of each token looked up first."""
+    """Decode in the same way, with the page of each token looked up first."""
     (heads, D), P, count = q.shape, k.shape[1], 16
     parts = torch.empty(heads, count, D, dtype=torch.float32, device=q.device)
     tops, sums = torch.empty_like(parts[..., 0]), torch.empty_like(parts[..., 0])

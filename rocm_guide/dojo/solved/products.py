@@ -26,7 +26,7 @@ def naive_kernel(a, b, c, M, N, K, sam, sak, sbk, sbn, BM: tl.constexpr, BN: tl.
 
 
 def naive_matmul(a: Any, b: Any) -> Any:
-    """Each program adds K outer products of a column of a and a row of b."""
+    """Let each program add K outer products of a column of a and a row of b."""
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty(M, N, dtype=torch.float32, device=a.device)
     grid = (triton.cdiv(M, 32), triton.cdiv(N, 64))
@@ -48,7 +48,7 @@ def gemv_kernel(w, x, y, N, K, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def skinny_gemv(w: Any, x: Any) -> Any:
-    """Eight rows for each program; a lane keeps its own sums, and they are added once, at the end."""
+    """Give each program eight rows; a lane keeps its own sums, and they are added once, at the end."""
     N, K = w.shape
     y = torch.empty(N, dtype=torch.float32, device=w.device)
     gemv_kernel[(triton.cdiv(N, 8),)](w, x, y, N, K, w.stride(0), ROWS=8, BLOCK=512)
@@ -86,7 +86,7 @@ def product_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.
 
 
 def lean_matmul(a: Any, b: Any) -> Any:
-    """A tile of 128 x 128: its sums take 64 registers of each lane instead of 256."""
+    """Compute a tile of 128 x 128: its sums take 64 registers of each lane instead of 256."""
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty(M, N, dtype=torch.float32, device=a.device)
     grid = (triton.cdiv(M, 128), triton.cdiv(N, 128))

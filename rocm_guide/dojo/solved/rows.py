@@ -23,7 +23,7 @@ def rms_kernel(x, w, y, cols, row_stride, eps, BLOCK: tl.constexpr):
 
 
 def rms_norm(x: Any, w: Any, eps: float) -> Any:
-    """The whole row in registers: squares are added in fp32, and eps is added to their mean."""
+    """Keep the whole row in registers: squares are added in fp32, and eps is added to their mean."""
     rows, cols = x.shape
     y = torch.empty(rows, cols, dtype=x.dtype, device=x.device)
     block = triton.next_power_of_2(cols)
@@ -44,7 +44,7 @@ def rms_grad_kernel(x, w, dy, dx, cols, x_stride, dy_stride, eps, BLOCK: tl.cons
 
 
 def rms_norm_backward(x: Any, w: Any, dy: Any, eps: float) -> Any:
-    """Two sums for each row, of x * x and of dy * w * x; every tensor is read once."""
+    """Take two sums for each row, of x * x and of dy * w * x; every tensor is read once."""
     rows, cols = x.shape
     dx = torch.empty(rows, cols, dtype=x.dtype, device=x.device)
     block = triton.next_power_of_2(cols)

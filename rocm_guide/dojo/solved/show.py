@@ -62,7 +62,7 @@ class Shown:
 
 
 def show_solution(name: str) -> Shown:
-    """The kernels and the wrapper that solve a puzzle, as one would write them in a cell.
+    """Return the kernels and the wrapper that solve a puzzle, as one would write them in a cell.
 
     Raises:
         DojoError: none is kept here; notebook 38 solves the other puzzles in its cells.

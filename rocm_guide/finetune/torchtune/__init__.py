@@ -3,12 +3,12 @@
 
 In reading order:
 
-- ``config``: What a torchtune recipe reads: a YAML configuration, a model on disk, a JSON data set.
+- ``config``: The input of a torchtune recipe: a YAML configuration, a model on disk, a JSON data set.
 - ``tokenizer``: A part of ours for torchtune: in a configuration, `_component_` may name anything that can be
   imported.
 - ``run``: Run torchtune's command line and its recipes, in processes of their own, and read what they measured.
 - ``resident``: A process that has torchtune imported, so that a ``tune`` line takes a moment.
-- ``results``: What a torchtune recipe leaves behind: a log of figures, and an epoch folder to be sorted before it is
+- ``results``: The output of a torchtune recipe: a log of figures, and an epoch folder to be sorted before it is
   loaded.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a torchtune recipe reads: a YAML configuration, a model on disk, a JSON data set."""
+"""The input of a torchtune recipe: a YAML configuration, a model on disk, a JSON data set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lora_config(
     device: str = "cpu",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """A configuration for ``lora_finetune_single_device`` and ``lora_finetune_distributed``: LoRA on q and v.
+    """Return a configuration for ``lora_finetune_single_device`` and ``lora_finetune_distributed``: LoRA on q and v.
 
     Every part is named by ``_component_``, the import path of a class or function, followed by its arguments. The
     model is described by the numbers in the folder's ``config.json``, so any Llama-2-like folder will do.
@@ -134,7 +134,7 @@ def lora_config(
 
 
 def model_on_disk(spec: str, folder: str | Path) -> Path:
-    """The folder of the model ``spec``: torchtune reads files, not names.
+    """Return the folder of the model ``spec``: torchtune reads files, not names.
 
     Args:
         spec: as :func:`rocm_guide.models.load.load_model` takes it. A hub model must be in its cache; random weights
@@ -217,7 +217,7 @@ def write_rows(path: str | Path, rows: Any) -> int:
 
 
 def _asked(row: dict[str, Any]) -> tuple[str, str]:
-    """(question, answer) without the marks of Llama 2's format, which the recipe's tokenizer adds.
+    """Return (question, answer) without the marks of Llama 2's format, which the recipe's tokenizer adds.
 
     >>> _asked({"text": "<s>[INST] 1 + 1? [/INST] 2 </s>"})
     ('1 + 1?', '2')

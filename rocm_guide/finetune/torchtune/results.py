@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a torchtune recipe leaves behind: a log of figures, and an epoch folder to be sorted before it is loaded."""
+"""The output of a torchtune recipe: a log of figures, and an epoch folder to be sorted before it is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["split_epoch"]
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """The lines of torchtune's ``DiskLogger`` as dictionaries: ``step``, ``loss``, ``lr``, ….
+    """Read the lines of torchtune's ``DiskLogger`` as dictionaries: ``step``, ``loss``, ``lr``, ….
 
     A last line that is still being written is left out.
 

@@ -29,7 +29,7 @@ class TuneError(GuideError):
 
 @dataclass
 class TuneRun:
-    """What a recipe did.
+    """The result of a recipe's run.
 
     Attributes:
         command: the line that a reader would type.
@@ -50,7 +50,9 @@ class TuneRun:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a process that runs torchtune: its folder first, then this package, then what was there."""
+    """Return the environment of a process that runs torchtune:
+    its folder first, then this package, then what was there.
+    """
     own = OWN_FOLDERS["torchtune"]
     status = own.check()
     if status.status != "OK":
@@ -63,7 +65,7 @@ def _environment() -> dict[str, str]:
 
 
 def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> str:
-    """The output of ``tune ARGUMENTS``, run in ``folder``.
+    """Run ``tune ARGUMENTS`` in ``folder`` and return its output.
 
     Raises:
         LibraryMissingError: torchtune is not installed.
@@ -100,7 +102,7 @@ def run_recipe(
     processes: int = 1,
     overrides: Mapping[str, Any] | None = None,
 ) -> TuneRun:
-    """``tune run`` with ``config`` written to ``folder/config.yaml``, a progress bar, and the figures read back.
+    """Run ``tune run`` with ``config`` written to ``folder/config.yaml``, a progress bar, and the figures read back.
 
     Args:
         recipe: a name that ``tune ls`` shows, or the file of a copied recipe in ``folder``.
@@ -146,7 +148,7 @@ def run_recipe(
 
 
 def tune_line(line: str, folder: str | Path = ".", config: Mapping[str, Any] | None = None) -> Any:
-    """A line that begins with ``tune``, as a reader would type it in ``folder``.
+    """Run a line that begins with ``tune``, as a reader would type it in ``folder``.
 
     ``tune run`` needs ``config``, which is written to the file that the line names after ``--config``, and gives what
     :func:`run_recipe` gives. Any other line gives its output as text.
@@ -181,7 +183,7 @@ def tune_line(line: str, folder: str | Path = ".", config: Mapping[str, Any] | N
 
 
 def processes_for(gpus: int, tiny: bool) -> tuple[int, str]:
-    """How many processes a distributed recipe gets here, and on which device.
+    """Return how many processes a distributed recipe gets here, and on which device.
 
     One for each GPU. The tiny model on a machine without several GPUs shows the exchange between two processes on the
     CPU instead; any other model stays on the one GPU that there is.

@@ -58,16 +58,16 @@ class ChatTokenizer:
         return int(self._tokenizer.get_vocab_size())
 
     def encode(self, text: str, add_bos: bool = True, add_eos: bool = True) -> list[int]:
-        """Token ids of ``text``, between begin and end tokens if wanted."""
+        """Return the token ids of ``text``, between begin and end tokens if wanted."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id] * add_bos + ids + [self.eos_id] * add_eos
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of token ids, special tokens shown."""
+        """Return the text of token ids, special tokens shown."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
 
     def tokenize_messages(self, messages: Sequence[Any], add_end_tokens: bool = True) -> tuple[list[int], list[bool]]:
-        """Ids of a conversation, and for each whether the loss ignores it.
+        """Return the ids of a conversation, and for each whether the loss ignores it.
 
         Args:
             messages: objects with ``role`` (user, assistant), ``text_content`` and ``masked``: torchtune's ``Message``.
@@ -91,7 +91,7 @@ class ChatTokenizer:
         return tokens[: self.max_seq_len], masked[: self.max_seq_len]
 
     def __call__(self, sample: Mapping[str, Any], inference: bool = False) -> dict[str, Any]:
-        """A sample's ``messages`` become ``tokens`` and ``mask``."""
+        """Turn a sample's ``messages`` into ``tokens`` and ``mask``."""
         rest = {k: v for k, v in sample.items() if k != "messages"}
         tokens, mask = self.tokenize_messages(sample["messages"], add_end_tokens=not inference)
         return {**rest, "tokens": tokens, "mask": mask}

@@ -3,7 +3,7 @@
 
 In reading order:
 
-- ``examples``: What notebook 41 plays with: a faulting kernel's report and code object, and modules that are wrong on
+- ``examples``: Examples for notebook 41: a faulting kernel's report and code object, and modules that are wrong on
   purpose.
 """
 

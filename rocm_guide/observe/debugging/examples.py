@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 41 plays with: a faulting kernel's report and code object, and modules that are wrong on purpose."""
+"""Examples for notebook 41: a faulting kernel's report and code object, and modules that are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
 
 
 def forgetful_norm(norm: Any) -> Any:
-    """An RMSNorm that sums the squares and forgets to divide by their number, as the MI300 kernels blog prints it.
+    """Return an RMSNorm that sums the squares and forgets to divide by their number,
+    as the MI300 kernels blog prints it.
 
     >>> import torch
     >>> class Norm(torch.nn.Module):
@@ -83,7 +84,7 @@ def forgetful_norm(norm: Any) -> Any:
 
 
 def plant_wrong_weight(model: Any, seed: int) -> Any:
-    """A copy of a model in which one element of one linear layer is off by 0.1; which, depends on the seed.
+    """Return a copy of a model in which one element of one linear layer is off by 0.1; which, depends on the seed.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3))
@@ -102,7 +103,7 @@ def plant_wrong_weight(model: Any, seed: int) -> Any:
 
 
 def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """For every call: the relative error in the whole run, and the error of the module by itself.
+    """Return for every call the relative error in the whole run, and the error of the module by itself.
 
     Returns:
         path -> (in the run, in isolation); largest |a - b| / largest |a|. Modules in the order in which they end.

@@ -29,7 +29,7 @@ class PreflightError(GuideError):
 
 
 def libraries() -> list[str]:
-    """The libraries that the course needs: the ``course`` extra of this package, in its order.
+    """Return the libraries that the course needs: the ``course`` extra of this package, in its order.
 
     >>> "transformers" in libraries()
     True
@@ -44,7 +44,7 @@ def libraries() -> list[str]:
 
 
 def diagnose(*, timeout: float = 120) -> list[Check]:
-    """Every check of the doctor, in the order a reader wants them: software, accelerator, machine.
+    """Run every check of the doctor, in the order a reader wants them: software, accelerator, machine.
 
     Works with nothing installed but this package.
 
@@ -69,7 +69,7 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
 
 
 def checks_as_dict(checks: Sequence[Check]) -> dict[str, object]:
-    """The checks as plain data for ``--json``: the worst status, and each line with its fix.
+    """Return the checks as plain data for ``--json``: the worst status, and each line with its fix.
 
     >>> checks_as_dict([Check("OK", "python", "3.13.1"), Check("WARN", "disk", "3 GiB free", "free some")])["status"]
     'WARN'
@@ -80,7 +80,9 @@ def checks_as_dict(checks: Sequence[Check]) -> dict[str, object]:
 
 
 def _libraries_in_one_line(checks: Sequence[Check], needs: Sequence[str]) -> Check:
-    """The library checks of a preflight folded together: all as pinned, or which differ, or which are missing."""
+    """Return the library checks of a preflight folded together:
+    all as pinned, or which differ, or which are missing.
+    """
     missing = [c for c in checks if c.status == "FAIL"]
     odd = [c for c in checks if c.status == "WARN"]
     if missing:

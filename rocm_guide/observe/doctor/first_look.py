@@ -69,14 +69,14 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {"amd-smi": ("static", "--asic", "--vra
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """What a tool printed here (``real``), or the sample for a machine without it; printing it says which."""
+    """The text that a tool printed here (``real``), or the sample for a machine without it; printing it says which."""
 
     command: str
     text: str
     real: bool
 
     def __str__(self) -> str:
-        """The text below a line that says where it comes from."""
+        """Return the text below a line that says where it comes from."""
         origin = "printed by this machine" if self.real else "SAMPLE of what an MI300X prints (no AMD GPU here)"
         return f"$ {self.command}    [{origin}]\n{self.text.rstrip()}"
 
@@ -109,7 +109,7 @@ def tool_output(tool: str, *, arguments: Sequence[str] | None = None, timeout: f
 
 
 def fields_of(text: str, *, agent: str | None = None) -> dict[str, str]:
-    """The ``name: value`` lines of a tool's output; a name that comes twice keeps its first value.
+    """Return the ``name: value`` lines of a tool's output; a name that comes twice keeps its first value.
 
     Args:
         text: what rocminfo or amd-smi printed.
@@ -135,7 +135,7 @@ def fields_of(text: str, *, agent: str | None = None) -> dict[str, str]:
 
 
 def torch_checks() -> dict[str, str]:
-    """The questions that show whether torch can use the GPU, each with this machine's answer.
+    """Return the questions that show whether torch can use the GPU, each with this machine's answer.
 
     >>> list(torch_checks())[:2]
     ['torch.__version__', 'torch.version.hip']

@@ -35,7 +35,7 @@ class LibraryMissingError(GuideError):
 
 
 def _environment_state() -> Path | None:
-    """Where `make` keeps what belongs to one environment: in its .venv, else (``VENV=none``) in the clone.
+    """Return where `make` keeps what belongs to one environment: in its .venv, else (``VENV=none``) in the clone.
 
     None where there is neither: the package was installed from a wheel, and nothing is put beside it.
     """
@@ -86,7 +86,7 @@ class LibraryFolder:
 
     @property
     def fix(self) -> str:
-        """What to type when it is missing."""
+        """Return what to type when it is missing."""
         return (
             "run "
             + "make course, or " * bool(clone_folder())
@@ -94,7 +94,7 @@ class LibraryFolder:
         )
 
     def check(self) -> Check:
-        """The doctor's line: which versions are in the folder, or how to make it. Imports none of them.
+        """Return the doctor's line: which versions are in the folder, or how to make it. Imports none of them.
 
         >>> OWN_FOLDERS["torchtune"].check().name
         'torchtune'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the doctor says about the machine itself: memory, disk, cache folder."""
+"""The doctor's checks of the machine itself: memory, disk, cache folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ GIB = 2**30
 
 
 def check_memory(available: int, total: int) -> Check:
-    """Is there room for the largest notebook? 4 GiB is the bound that every one of them keeps at tiny scale.
+    """Check that there is memory for the largest notebook:
+    4 GiB is the bound that every one of them keeps at tiny scale.
 
     >>> check_memory(1 * 2**30, 8 * 2**30).status
     'FAIL'
@@ -34,7 +35,7 @@ def check_memory(available: int, total: int) -> Check:
 
 
 def check_cache(folder: Path) -> Check:
-    """Can we write to the cache folder? Proved by writing there, since permissions alone do not tell (full disks).
+    """Check that we can write to the cache folder, by writing there, since permissions alone do not tell (full disks).
 
     A folder that is only read (an image, a class's shared disk) will do if it holds the tiny model; one that other
     users can write to will not, whatever it holds.
@@ -57,7 +58,7 @@ def check_cache(folder: Path) -> Check:
 
 
 def check_disk(folder: Path) -> Check:
-    """Free space on the disk of ``folder`` (or of its nearest parent that exists).
+    """Check the free space on the disk of ``folder`` (or of its nearest parent that exists).
 
     >>> check_disk(Path("/")).name
     'disk'
@@ -73,7 +74,7 @@ def check_disk(folder: Path) -> Check:
 
 
 def check_host() -> list[Check]:
-    """The CPU with what it can compute, and the operating system with its C library: what a report has to name.
+    """Return the CPU with what it can compute, and the operating system with its C library: what a report has to name.
 
     >>> [check.name for check in check_host()]
     ['cpu', 'system']

@@ -32,7 +32,7 @@ _PROJECTS = {"triton": ("triton", "triton-rocm", "pytorch-triton-rocm")}
 
 
 def pins() -> dict[str, str]:
-    """The exact versions that the course was tested with, by normalised project name.
+    """Return the exact versions that the course was tested with, by normalised project name.
 
     They are read from ``constraints.txt``, which ships inside the package. A copy of this helper has no such file
     beside it and gets an empty answer: nothing is pinned there.
@@ -49,7 +49,7 @@ def pins() -> dict[str, str]:
 
 
 def check_python() -> Check:
-    """Python 3.11, 3.12 or 3.13: what the pinned libraries have wheels for.
+    """Check for Python 3.11, 3.12 or 3.13: what the pinned libraries have wheels for.
 
     >>> check_python().name
     'python'
@@ -122,7 +122,7 @@ def _named_by_torch(requirement: str) -> bool:
 
 
 def torch_facts() -> dict[str, Any]:
-    """What torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes.
+    """Return what torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes.
 
     >>> sorted(torch_facts())
     ['cuda', 'devices', 'hip', 'version']
@@ -144,7 +144,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
-    """Which GPU torch can use, and whether one is plugged in that it cannot.
+    """Check which GPU torch can use, and whether one is plugged in that it cannot.
 
     Args:
         isolated: ask torch in a process of its own, so that a driver that hangs or crashes costs us only the time-out.
@@ -182,7 +182,8 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
 
 
 def torch_on_disk(timeout: float) -> dict[str, Any]:
-    """:func:`torch_facts` of a machine without a GPU, for a tenth of the time: torch's libraries load, none is asked.
+    """Return :func:`torch_facts` of a machine without a GPU, for a tenth of the time:
+    torch's libraries load, none is asked.
 
     Where they do not load this simply, torch itself is asked what is wrong.
     """
@@ -204,7 +205,7 @@ def torch_on_disk(timeout: float) -> dict[str, Any]:
 
 
 def gpu_nodes() -> list[Path]:
-    """The device files through which torch reaches a GPU (AMD, NVIDIA, either one under Windows) that are here.
+    """Return the device files through which torch reaches a GPU (AMD, NVIDIA, either one under Windows) that are here.
 
     >>> all(node.exists() for node in gpu_nodes())
     True
@@ -213,7 +214,7 @@ def gpu_nodes() -> list[Path]:
 
 
 def ask_torch(timeout: float) -> dict[str, Any]:
-    """:func:`torch_facts` asked in another process of the same Python."""
+    """Return :func:`torch_facts` asked in another process of the same Python."""
     import inspect
 
     code = "from __future__ import annotations\n" + inspect.getsource(torch_facts)

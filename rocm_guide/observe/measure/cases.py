@@ -42,7 +42,8 @@ class Case:
 
 
 def predicted_us(case: Case, spec: GpuSpec) -> float:
-    """Microseconds that the roofline of ``spec`` allows: the longer of moving the bytes and doing the operations.
+    """Return the microseconds that the roofline of ``spec`` allows:
+    the longer of moving the bytes and doing the operations.
 
     >>> from cdna.predict.specs import gpu
     >>> round(predicted_us(CASES["gemm bf16 8192"], gpu("MI300X")))

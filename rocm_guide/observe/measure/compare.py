@@ -27,13 +27,13 @@ _HEADS = (f"{GPU}, model", "limit", f"{GPU}, roofline")
 
 
 def basis(result: dict[str, Any]) -> str:
-    """What predicts the times of a file's GPU; empty if nothing does."""
+    """Return what predicts the times of a file's GPU; empty if nothing does."""
     spec = find_gpu(result["hardware"]["name"])
     return "" if spec is None else _MODEL if spec.name == GPU else _ROOFLINE
 
 
 def predictions_for(result: dict[str, Any]) -> dict[str, float]:
-    """Predicted microseconds of the cases that a file has timed, for the GPU of that file."""
+    """Return the predicted microseconds of the cases that a file has timed, for the GPU of that file."""
     spec, how = find_gpu(result["hardware"]["name"]), basis(result)
     timed = [n for n, c in result["cases"].items() if "us" in c and n in CASES]
     if spec is None:
@@ -44,7 +44,7 @@ def predictions_for(result: dict[str, Any]) -> dict[str, float]:
 
 
 def shares(result: dict[str, Any]) -> dict[str, float]:
-    """Predicted / measured for each case that was timed, on a GPU that something predicts; 1 is as predicted."""
+    """Return predicted / measured for each case that was timed, on a GPU that something predicts; 1 is as predicted."""
     return {n: us / result["cases"][n]["us"] for n, us in predictions_for(result).items()}
 
 
@@ -64,7 +64,7 @@ def _notes(results: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def merged_table(results: Sequence[dict[str, Any]]) -> str:
-    """A line for each case: predicted for an MI300X, by model and by roofline, then each file's median.
+    """Return a line for each case: predicted for an MI300X, by model and by roofline, then each file's median.
 
     In brackets stands predicted / measured, with the prediction for the GPU of that file.
     """
@@ -88,7 +88,7 @@ def merged_table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Axes:
-    """A row for each case: each file's measured time, joined to what was predicted for its GPU; logarithmic.
+    """Draw a row for each case: each file's measured time, joined to what was predicted for its GPU; logarithmic.
 
     The MI300X's predictions are drawn in every row under their own name, and joined to times of an MI300X only.
     """

@@ -55,7 +55,7 @@ def _beginning(name: str, table: dict[str, Any]) -> Any:
 
 
 def case_source(case: Case) -> str:
-    """A digest of what a prediction is made of: kernels, types and options, and what the model charges.
+    """Return a digest of what a prediction is made of: kernels, types and options, and what the model charges.
 
     Nothing is compiled.
     """
@@ -69,7 +69,9 @@ def case_source(case: Case) -> str:
 
 
 def _launches(case: Case) -> list[tuple[Any, tuple[int, int, int], dict[str, Any], int]]:
-    """Compiled kernel, grid, arguments and workgroups on a compute unit of each launch; tensors have no memory."""
+    """Return compiled kernel, grid, arguments and workgroups on a compute unit of each launch;
+    tensors have no memory.
+    """
     found: list[tuple[Any, tuple[int, int, int], dict[str, Any]]] = []
 
     def keep(compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
@@ -82,7 +84,7 @@ def _launches(case: Case) -> list[tuple[Any, tuple[int, int, int], dict[str, Any
 
 
 def _with_memory(value: Any) -> Any:
-    """The argument with zeros where a tensor had no memory."""
+    """Return the argument with zeros where a tensor had no memory."""
     import torch
 
     if isinstance(value, tuple | list):
@@ -99,7 +101,7 @@ def _with_memory(value: Any) -> Any:
 
 
 def makespan(durations: Sequence[float], places: int) -> float:
-    """When the last of jobs is done that are started in their order, each in the place that is free first.
+    """Return when the last of jobs is done that are started in their order, each in the place that is free first.
 
     >>> makespan([3, 1, 1, 1], 2), makespan([1, 1, 1, 3], 2)
     (3.0, 4.0)
@@ -119,7 +121,9 @@ def _interpolated(at: Sequence[int], values: Sequence[float], count: int) -> lis
 def _executed(
     compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any], number: int, short: tuple[int, int] | None
 ) -> list[tuple[Recording, float]]:
-    """A workgroup's run; with ``short`` two runs with shorter sums. Each with the elements of K that it covers."""
+    """Return a workgroup's run; with ``short`` two runs with shorter sums.
+    Each with the elements of K that it covers.
+    """
     if short is None:
         return [(events_of(compiled, grid, arguments, number, _LIMIT), 0.0)]
     runs = []
@@ -129,7 +133,9 @@ def _executed(
 
 
 def _cycles(runs: Sequence[tuple[Recording, float]], groups: int, whole: float) -> float:
-    """Cycles until a compute unit with ``groups`` such workgroups is done, the sums ``whole`` elements long."""
+    """Return the cycles until a compute unit with ``groups`` such workgroups is done,
+    the sums ``whole`` elements long.
+    """
     times = [float(timeline(recording, groups=groups).cycles) for recording, _ in runs]
     if len(runs) == 1:
         return times[0]
@@ -142,7 +148,9 @@ def _lines(recording: Recording) -> float:
 
 
 def _asked(runs: Sequence[tuple[Recording, float]], whole: float) -> float:
-    """Lines of memory that a workgroup touches: what it asks of the L2 if its L1 keeps what it needs again."""
+    """Return the lines of memory that a workgroup touches:
+    what it asks of the L2 if its L1 keeps what it needs again.
+    """
     lines = [_lines(recording) for recording, _ in runs]
     if len(runs) == 1:
         return lines[0]
@@ -153,7 +161,7 @@ def _asked(runs: Sequence[tuple[Recording, float]], whole: float) -> float:
 def _predict_launch(
     case: Case, compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any], resident: int
 ) -> tuple[Launched, float]:
-    """One launch, and the lines that all its workgroups ask of the L2."""
+    """Predict one launch, and the lines that all its workgroups ask of the L2."""
     spec = gpu("MI300X")
     count = math.prod(grid)
     arguments = {n: _with_memory(v) for n, v in arguments.items()}
@@ -181,7 +189,7 @@ def _predict_launch(
 
 @cache
 def _rung_time(index: int, size: int) -> tuple[ProductTime, Launched]:
-    """The model of notebook 31, from the compiled kernel of the case."""
+    """Return the time by the model of notebook 31, from the compiled kernel of the case."""
     rung: Rung = RUNGS[index]
     case = next(c for c in CASES.values() if c.name.startswith(f"ladder {rung.name} "))
     ((compiled, _, _, _),) = _launches(case)
@@ -196,7 +204,7 @@ def _rung_time(index: int, size: int) -> tuple[ProductTime, Launched]:
 
 
 def predict_case(case: Case) -> Prediction:
-    """The prediction for one case, worked out now: from a second to a minute of one core.
+    """Return the prediction for one case, worked out now: from a second to a minute of one core.
 
     Raises:
         RunError: a kernel does what the hardware does not allow.
@@ -217,7 +225,7 @@ def predict_case(case: Case) -> Prediction:
 
 
 def predict_all(names: Iterable[str] = (), progress: Callable[[str], object] | None = None) -> list[Prediction]:
-    """Predictions for cases by name; all by default. Minutes of one core."""
+    """Return predictions for cases by name; all by default. Minutes of one core."""
     out = []
     for name in list(names) or list(CASES):
         if progress is not None:

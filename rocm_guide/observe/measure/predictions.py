@@ -53,7 +53,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a case takes on an MI300X, by the model of its own kernels.
+    """The time of a case on an MI300X, by the model of its own kernels.
 
     Attributes:
         case: its name.
@@ -91,7 +91,7 @@ def _prediction(name: str, data: dict[str, Any]) -> Prediction:
 
 
 def parse_predictions(text: str, name: str = _NAME) -> tuple[str, dict[str, Prediction]]:
-    """Triton's version, and the predictions by case.
+    """Return Triton's version, and the predictions by case.
 
     Raises:
         PredictionError: the text is none of ours.
@@ -109,7 +109,7 @@ def parse_predictions(text: str, name: str = _NAME) -> tuple[str, dict[str, Pred
 
 @cache
 def read_predictions() -> dict[str, Prediction]:
-    """The predictions that come with the package, by case.
+    """Read the predictions that come with the package, by case.
 
     Raises:
         PredictionError: the file is damaged or missing.

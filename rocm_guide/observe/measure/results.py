@@ -31,7 +31,7 @@ class MeasureError(GuideError):
 
 
 def _driver() -> str:
-    """The GPU driver's version as the system states it, or nothing."""
+    """Return the GPU driver's version as the system states it, or nothing."""
     for path, pattern in (("/sys/module/amdgpu/version", r"\S+"), ("/proc/driver/nvidia/version", r"\d+\.\d+[\d.]*")):
         try:
             found = re.search(pattern, Path(path).read_text(encoding="utf-8", errors="replace"))
@@ -43,7 +43,7 @@ def _driver() -> str:
 
 
 def _clock() -> int | None:
-    """MHz at which the GPU runs now, if the driver's library is there."""
+    """Return the MHz at which the GPU runs now, if the driver's library is there."""
     import torch
 
     try:
@@ -74,7 +74,8 @@ def _stamp() -> dict[str, Any]:
 
 
 def time_calls(calls: Calls, runs: int, least: float = 2e-3) -> tuple[Timing, bool]:
-    """Seconds of one call, and whether they ran in a graph: each run makes the calls in turn for 2 ms or longer.
+    """Return the seconds of one call, and whether they ran in a graph:
+    each run makes the calls in turn for 2 ms or longer.
 
     In a graph the host's launches cost nothing; where a call cannot be captured it is launched one by one.
     """
@@ -158,7 +159,7 @@ def _positive(value: Any) -> bool:
 
 
 def check_result(data: Any, name: str) -> dict[str, Any]:
-    """``data`` if it is a result.
+    """Return ``data`` if it is a result.
 
     Raises:
         MeasureError: what is wrong with it.
@@ -185,7 +186,7 @@ def check_result(data: Any, name: str) -> dict[str, Any]:
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
-    """A file that ``rocm-guide measure`` wrote.
+    """Read a file that ``rocm-guide measure`` wrote.
 
     Raises:
         MeasureError: it cannot be read, or is no such file.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notebook 40 plays with: a planted bottleneck, and where the recorded traces lie."""
+"""Examples for notebook 40: a planted bottleneck, and where the recorded traces lie."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["first_kernels", "recorded", "row_by_row", "slice_table"]
 
 
 def row_by_row(norm: Any) -> Any:
-    """An RMSNorm that treats the rows one after the other in Python: right to the last bit that matters, and slow.
+    """Return an RMSNorm that treats the rows one after the other in Python:
+    right to the last bit that matters, and slow.
 
     Args:
         norm: a norm module with ``weight`` and ``variance_epsilon``; its numbers are kept.
@@ -66,7 +67,7 @@ def recorded(name: str) -> Path:
 
 
 def slice_table(summary: TraceSummary) -> str:
-    """The slices of a step as lines of text: milliseconds and share.
+    """Return the slices of a step as lines of text: milliseconds and share.
 
     >>> print(slice_table(TraceSummary("t", "gpu", "", 1, 9, 9, 0, 0, 4000.0, 1, (), {"norms": 4000.0}, (), 0)))
     norms                      4.000 ms  100.0%
@@ -78,7 +79,7 @@ def slice_table(summary: TraceSummary) -> str:
 
 
 def first_kernels(path: Path, count: int = 24) -> list[tuple[float, float, str]]:
-    """The first kernels of a GPU trace for a timeline: (start in microseconds from the first, duration, slice).
+    """Return the first kernels of a GPU trace for a timeline: (start in microseconds from the first, duration, slice).
 
     Args:
         path: a torch trace.

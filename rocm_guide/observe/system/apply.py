@@ -22,7 +22,7 @@ __all__ = ["Outcome", "apply_settings", "reset_settings"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one setting.
+    """The outcome of one setting.
 
     ``result``: "set" or "would set", "already", "restored" or "would restore", "changed since" (by someone else, left
     alone), "failed" (``why`` says it in one line).
@@ -35,7 +35,7 @@ class Outcome:
     why: str = ""
 
     def __str__(self) -> str:
-        """The line that the command prints."""
+        """Return the line that the command prints."""
         if self.result == "failed":
             return f"[FAIL] {self.key}: {self.why}"
         if self.result == "changed since":

@@ -13,7 +13,7 @@ __all__ = ["affinity_hints", "check_numa", "check_system"]
 
 
 def check_numa(machine: Machine | None = None) -> Check:
-    """Automatic NUMA balancing moves pages while GPUs use them; AMD advises 0 (off) on a machine with MI300X.
+    """Check automatic NUMA balancing, which moves pages while GPUs use them; AMD advises 0 (off) with MI300X.
 
     It also helps some programs on the processor, so the advice is to measure both.
 
@@ -141,7 +141,8 @@ def _partition(m: Machine, gpu: Gpu) -> list[Check]:
 
 
 def affinity_hints(m: Machine) -> list[Check]:
-    """For every GPU the NUMA node it hangs on, and how to bind a process to it; two GPUs on two nodes need two binds.
+    """Return for every GPU the NUMA node it hangs on, and how to bind a process to it;
+    two GPUs on two nodes need two binds.
 
     Source: "Prerequisite system validation before running AI workloads", ROCm documentation
     (https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/system-setup/prerequisite-system-validation.html).
@@ -162,7 +163,7 @@ def affinity_hints(m: Machine) -> list[Check]:
 
 
 def check_system(machine: Machine | None = None) -> list[Check]:
-    """Every check, in the order in which they matter.
+    """Run every check, in the order in which they matter.
 
     Args:
         machine: the real one by default.

@@ -40,7 +40,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where to look and whom to call.
+    """The places to look at and the tools to call.
 
     Args:
         root: the folder that holds ``proc``, ``sys`` and ``dev``; "/" is the real machine.
@@ -56,11 +56,11 @@ class Machine:
     environ: Mapping[str, str] | None = field(default=None, compare=False)
 
     def variables(self) -> Mapping[str, str]:
-        """The environment variables."""
+        """Return the environment variables."""
         return os.environ if self.environ is None else self.environ
 
     def read(self, name: str) -> str | None:
-        """The text of a file below the root without its line end; None when it is not there or not readable."""
+        """Return the text of a file below the root without its line end; None when it is not there or not readable."""
         try:
             return (self.root / name).read_text(errors="replace").strip()
         except OSError:
@@ -87,7 +87,7 @@ class Machine:
             raise SystemSettingError(f"/{name}: does not take {text!r} ({e.strerror or e})") from e
 
     def find(self, tool: str) -> str | None:
-        """The path of a tool, or None. ROCm's own folder is searched behind the path."""
+        """Return the path of a tool, or None. ROCm's own folder is searched behind the path."""
         found = shutil.which(tool, path=self.path)
         if found is None and self.path is None:
             found = shutil.which(tool, path="/opt/rocm/bin")
@@ -115,7 +115,7 @@ class Machine:
         return run.stdout
 
     def gpus(self) -> list[Gpu]:
-        """The AMD GPUs that take settings, in the order of their cards; partitions of one GPU count once."""
+        """Return the AMD GPUs that take settings, in the order of their cards; partitions of one GPU count once."""
         found: dict[str, str] = {}
         cards = sorted(
             (p for p in (self.root / "sys/class/drm").glob("card*") if re.fullmatch(r"card\d+", p.name)),

@@ -106,7 +106,7 @@ def pretend_machine(
 
 
 def photograph(machine: Machine) -> dict[str, str]:
-    """Every kernel file's content, to compare before and after.
+    """Return every kernel file's content, to compare before and after.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:

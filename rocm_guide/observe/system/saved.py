@@ -20,7 +20,7 @@ PATIENCE = 2.0
 
 
 def state_path(machine: Machine) -> Path:
-    """Where the previous values are kept: below /var/lib for root, else in the user's state folder.
+    """Return where the previous values are kept: below /var/lib for root, else in the user's state folder.
 
     >>> state_path(Machine(environ={"XDG_STATE_HOME": "/home/me/.state", "ROCM_GUIDE_USER": "me"})).name
     'system.json'
@@ -33,7 +33,7 @@ def state_path(machine: Machine) -> Path:
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
-    """The saved values: key -> {"before": …, "set": …, "pending": "yes" or ""}; empty when nothing was set.
+    """Return the saved values: key -> {"before": …, "set": …, "pending": "yes" or ""}; empty when nothing was set.
 
     "pending" stands there while a change is under way: after a kill the value may be anything, and is ours to restore.
 
@@ -82,7 +82,7 @@ def save_state(path: Path, state: dict[str, dict[str, str]]) -> None:
 
 @contextmanager
 def settings_lock(path: Path) -> Iterator[None]:
-    """One set or reset at a time: two at once would each take the other's value for the original.
+    """Allow one set or reset at a time: two at once would each take the other's value for the original.
 
     Raises:
         SystemSettingError: another one is running (for longer than :data:`PATIENCE`), or the folder cannot be written.

@@ -22,7 +22,7 @@ class Setting(Protocol):
     def wanted(self) -> str: ...
 
     def current(self, machine: Machine) -> str:
-        """The value now."""
+        """Return the value now."""
         ...
 
     def write(self, machine: Machine, value: str) -> None:
@@ -44,7 +44,7 @@ class FileSetting:
 
     @staticmethod
     def chosen(text: str) -> str:
-        """The current value in the text of such a file."""
+        """Return the current value in the text of such a file."""
         found = re.search(r"\[([^\]]+)\]", text)
         return found[1] if found else text.strip()
 
@@ -85,7 +85,7 @@ class ClockLimit:
         return f"determinism {limit[1]}" if limit else "determinism"
 
     def commands(self, machine: Machine, value: str) -> list[list[str]]:
-        """The commands that set ``value``. amd-smi first: rocm-smi has been in maintenance since ROCm 7.0.
+        """Return the commands that set ``value``. amd-smi first: rocm-smi has been in maintenance since ROCm 7.0.
 
         Raises:
             SystemSettingError: neither tool is there, or a value that it cannot set.
@@ -126,7 +126,7 @@ def wanted_settings(
     power_cap: int | None = None,
     partition: str | None = None,
 ) -> list[Setting]:
-    """The settings to make, for the GPUs and files that this machine has.
+    """Return the settings to make, for the GPUs and files that this machine has.
 
     Args:
         clock: clock limit in MHz for every GPU, None to leave the clocks alone.
@@ -182,7 +182,7 @@ MI300X
 
 
 def every_setting(machine: Machine) -> list[Setting]:
-    """Every setting that :func:`wanted_settings` can make on this machine, for matching with saved values.
+    """Return every setting that :func:`wanted_settings` can make on this machine, for matching with saved values.
 
     Their ``wanted`` is empty: they are for reading and for restoring.
 

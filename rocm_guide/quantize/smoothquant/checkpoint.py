@@ -28,7 +28,7 @@ _VERSION = "0.20.0"
 
 
 def quantization_config(scheme: Scheme, ignore: tuple[str, ...] = ("lm_head",)) -> dict[str, Any]:
-    """The section ``quantization_config`` of config.json for W8A8 in ``scheme``.
+    """Return the section ``quantization_config`` of config.json for W8A8 in ``scheme``.
 
     Args:
         ignore: linear layers that are not quantised.
@@ -88,7 +88,7 @@ def save_compressed(model: Any, tokenizer: Any, folder: str | Path) -> dict[str,
 
 
 def load_compressed(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Any:
-    """The folder as transformers loads it, with the compressed-tensors library: weights come back from their codes.
+    """Load the folder as transformers does, with the compressed-tensors library: weights come back from their codes.
 
     Raises:
         QuantizationError: the library is not installed, or the folder holds no compressed-tensors model.

@@ -41,7 +41,7 @@ def _has(module: Any, name: str) -> bool:
 
 
 def norm_groups(model: Any) -> dict[str, list[str]]:
-    """Every norm that feeds linear layers, with their names: what :func:`smooth_model` works on.
+    """Return every norm that feeds linear layers, with their names: what :func:`smooth_model` works on.
 
     Raises:
         QuantizationError: a model whose layers are neither those of a Llama nor those of an OPT, one whose norms come
@@ -70,7 +70,7 @@ def norm_groups(model: Any) -> dict[str, list[str]]:
 
 
 def _scales_with_its_weight(norm: Any) -> bool:
-    """Whether a norm without weight and bias gives 0, as it does if it multiplies by its weight."""
+    """Return whether a norm without weight and bias gives 0, as it does if it multiplies by its weight."""
     import torch
 
     empty = {name: torch.zeros_like(p) for name, p in norm.named_parameters()}
@@ -141,7 +141,8 @@ def add_outliers(model: Any, size: float, channels: int = 4, seed: int = 0) -> d
 
 
 def input_ranges(model: Any, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """The largest magnitude of every input channel of every linear layer, over calibration data: name -> (in,) float32.
+    """Return the largest magnitude of every input channel of every linear layer, over calibration data:
+    name -> (in,) float32.
 
     Only the maxima are kept, so the data may be as long as you like.
 
@@ -183,7 +184,7 @@ def _range(ranges: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
 
 
 def group_scales(model: Any, ranges: Mapping[str, torch.Tensor], alpha: float) -> Iterator[tuple[str, list[str], Any]]:
-    """(norm, its linear layers, smoothing scales) of every norm of :func:`norm_groups`."""
+    """Yield (norm, its linear layers, smoothing scales) of every norm of :func:`norm_groups`."""
     import torch
 
     for norm, names in norm_groups(model).items():

@@ -23,7 +23,7 @@ __all__ = ["SCHEMES", "Scheme", "W8A8Linear", "alpha_errors", "quantize_model", 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the scales of a W8A8 layer are shared.
+    """The sharing of the scales of a W8A8 layer.
 
     Attributes:
         weights: "tensor", one scale for the matrix, or "channel", one for each output channel.
@@ -55,7 +55,7 @@ SCHEMES = {
 
 
 def scale_of(largest: torch.Tensor, steps: float = 127.0) -> torch.Tensor:
-    """The scale with which a largest magnitude becomes the code ``steps``, in float32; never 0.
+    """Return the scale with which a largest magnitude becomes the code ``steps``, in float32; never 0.
 
     >>> scale_of(torch.tensor([254.0, 0.0])).tolist()[0]
     2.0
@@ -66,7 +66,8 @@ def scale_of(largest: torch.Tensor, steps: float = 127.0) -> torch.Tensor:
 def quantize_weight(
     weight: torch.Tensor, scheme: str = "channel", steps: float = 127.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(int8 codes, float32 scale) of (out, in) weights; the scale is (out, 1) for "channel" and (1,) for "tensor".
+    """Return (int8 codes, float32 scale) of (out, in) weights;
+    the scale is (out, 1) for "channel" and (1,) for "tensor".
 
     Args:
         steps: the code of the largest magnitude. 127 is SmoothQuant's; compressed-tensors and torchao take 127.5, half
@@ -116,7 +117,7 @@ class W8A8Linear(torch.nn.Module):
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
 
     def quantize_inputs(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(tokens, in) int8 codes and their scale, (tokens,) or (1,), of (tokens, in) inputs."""
+        """Return (tokens, in) int8 codes and their scale, (tokens,) or (1,), of (tokens, in) inputs."""
         scale = self.input_scale
         if scale is None:
             sizes = x.abs().float()
@@ -124,7 +125,7 @@ class W8A8Linear(torch.nn.Module):
         return to_int8(x.float() / scale[:, None]), scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, in) -> (…, out) in the type of ``x``."""
+        """Map (…, in) to (…, out) in the type of ``x``."""
         codes, scale = self.quantize_inputs(x.flatten(0, -2))
         columns = self.weight_scale.flatten()
         if codes.is_cuda:
@@ -145,7 +146,7 @@ class W8A8Linear(torch.nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """What print shows."""
+        """Return what print shows."""
         return f"in={self.in_features}, out={self.out_features}, {self.scheme}"
 
 
@@ -177,7 +178,7 @@ def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor
 def alpha_errors(
     inputs: torch.Tensor, weight: torch.Tensor, alphas: Any, scheme: Scheme | None = None
 ) -> tuple[float, dict[float, float]]:
-    """Relative error |Y' - Y| / |Y| of one layer's output in W8A8: without smoothing, and for each alpha.
+    """Return the relative error |Y' - Y| / |Y| of one layer's output in W8A8: without smoothing, and for each alpha.
 
     Args:
         inputs, weight: (tokens, in) and (out, in).

@@ -119,7 +119,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def operator_table() -> str:
-    """The five operators as text, with CK's types and struct of each."""
+    """Return the five operators as text, with CK's types and struct of each."""
     lines = [f"{'operator':20s} {'formula':29s} {'D':4s} {'E':3s} {'CDEElementOp':18s} used for"]
     for o in OPERATORS.values():
         element = o.element + ("*" if o.own else "")

@@ -26,7 +26,8 @@ _INPUTS = ("self_attn.out_proj", "fc2")
 
 
 def opt_ranges(layer: Any, inputs: Sequence[torch.Tensor]) -> dict[str, float]:
-    """The largest magnitude of everything in an OPT layer that becomes int8, over (batch, tokens, hidden) inputs.
+    """Return the largest magnitude of everything in an OPT layer that becomes int8,
+    over (batch, tokens, hidden) inputs.
 
     Raises:
         QuantizationError: a layer that is not OPT's, or no inputs.
@@ -68,7 +69,7 @@ def _submodule(module: Any, name: str) -> bool:
 
 
 def causal_mask(tokens: int, device: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """(1, 1, tokens, tokens): 0 where a token may look, a very negative number where it may not."""
+    """Return (1, 1, tokens, tokens): 0 where a token may look, a very negative number where it may not."""
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)
     return torch.zeros(tokens, tokens, dtype=dtype, device=device).masked_fill(hidden, torch.finfo(dtype).min)[
         None, None
@@ -117,17 +118,17 @@ class Int8OPTLayer(torch.nn.Module):
             self.register_buffer(f"{name}_bias", bias.to(codes.device))
 
     def _linear(self, operator: str, name: str, codes: torch.Tensor, scale: float, out: float = 1.0) -> torch.Tensor:
-        """A linear layer on (rows, in) codes of scale ``scale``; ``out`` is the scale of int8 results."""
+        """Apply a linear layer to (rows, in) codes of scale ``scale``; ``out`` is the scale of int8 results."""
         weight, bias = self.get_buffer(f"{name}_weight"), self.get_buffer(f"{name}_bias")
         alpha, beta = scale * self.weight_scale[name] / out, self.bias_scale[name] / out
         return run_operator(operator, codes, weight.T, bias, alpha, beta)
 
     def _heads(self, x: torch.Tensor, batch: int) -> torch.Tensor:
-        """(batch * tokens, hidden) -> (batch * heads, tokens, head)."""
+        # (batch * tokens, hidden) -> (batch * heads, tokens, head).
         return x.unflatten(0, (batch, -1)).unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(0, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, tokens, hidden) -> the same, float32; every token sees itself and those before it."""
+        """Map (batch, tokens, hidden) to the same, float32; every token sees itself and those before it."""
         batch, tokens, _ = x.shape
         s, x = self.scale, x.float()
         codes, scale = to_int8(self.norms["attention"](x)).flatten(0, 1), s["self_attn_layer_norm"]
@@ -149,7 +150,9 @@ class Int8OPTLayer(torch.nn.Module):
 
 
 def _norm_in_steps(norm: Any, scale: float) -> torch.nn.LayerNorm:
-    """A copy of a LayerNorm that gives its output in steps of ``scale``: only rounding is left to do (LayerNormQ)."""
+    """Return a copy of a LayerNorm that gives its output in steps of ``scale``:
+    only rounding is left to do (LayerNormQ).
+    """
     copy = torch.nn.LayerNorm(norm.normalized_shape, eps=norm.eps, device=norm.weight.device)
     with torch.no_grad():
         copy.weight.copy_(norm.weight.float() / scale)

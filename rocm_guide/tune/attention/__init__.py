@@ -7,8 +7,8 @@ In reading order:
   generates with them.
 - ``in_models``: Our kernels in a transformers model: ``use_guide_kernels(model)`` swaps norms, SwiGLU, attention and
   loss.
-- ``backends``: Which attention implementations work on this machine, why the others do not, and what each one costs.
-- ``cost``: What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check
+- ``backends``: The attention implementations that work on this machine, why the others do not, and what each one costs.
+- ``cost``: The cost of attention: operations, bytes moved by the standard and by the tiled way, and a counter to check
   them.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which attention implementations work on this machine, why the others do not, and what each one costs."""
+"""The attention implementations that work on this machine, why the others do not, and what each one costs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Backend:
 
     @property
     def available(self) -> bool:
-        """Whether it ran on this machine."""
+        """Return whether it ran on this machine."""
         return self.run is not None
 
 
 @dataclass(frozen=True)
 class BackendResult:
-    """What :func:`compare_backends` found; ``error`` is the largest one against float64, over the largest value."""
+    """One result of :func:`compare_backends`; ``error`` is the largest one against float64, over the largest value."""
 
     name: str
     timing: Timing
@@ -91,7 +91,7 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> to
 
 
 def _candidates(gpu: bool, rocm: bool) -> list[tuple[str, Any, str, str]]:
-    """(name, function, module that must be installed, what it is)."""
+    """Return (name, function, module that must be installed, what it is)."""
     triton = os.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE", "").upper() == "TRUE"
     flavour = "CUDA" if gpu and not rocm else "Triton" if triton else "CK"
     rows: list[tuple[str, Any, str, str]] = [
@@ -108,7 +108,7 @@ def _candidates(gpu: bool, rocm: bool) -> list[tuple[str, Any, str, str]]:
 
 
 def _reason(error: Exception, said: list[str]) -> str:
-    """Torch explains itself in warnings; the last one that names a cause is the best answer."""
+    """Return the reason: torch explains itself in warnings, and the last one that names a cause is the best answer."""
     useful = [
         t.split("(Triggered")[0].strip() for t in said if "kernel not used" not in t and "not deterministic" not in t
     ]
@@ -117,7 +117,7 @@ def _reason(error: Exception, said: list[str]) -> str:
 
 
 def attention_backends(device: str | None = None, dtype: torch.dtype | None = None) -> list[Backend]:
-    """Every implementation that the guide names, each tried on a tiny problem on ``device``.
+    """Return every implementation that the guide names, each tried on a tiny problem on ``device``.
 
     Args:
         device: where to try; the accelerator of this machine if None.

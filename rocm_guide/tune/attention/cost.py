@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check them."""
+"""The cost of attention: operations, bytes moved by the standard and by the tiled way, and a counter to check them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SlowMemory:
 
 
 def visible_tiles(queries: int, keys: int, block_m: int, block_n: int, *, causal: bool = True) -> int:
-    """How many tiles of the matrix of scores have at least one element that is not masked.
+    """Return how many tiles of the matrix of scores have at least one element that is not masked.
 
     Causal is aligned to the bottom right: query i sees key j when j <= i + keys - queries.
 
@@ -70,7 +70,7 @@ def visible_tiles(queries: int, keys: int, block_m: int, block_n: int, *, causal
 
 
 def attention_flops(batch: int, heads: int, queries: int, keys: int, d: int, *, causal: bool = False) -> int:
-    """Operations of the two products: 2 x 2 x d for every pair of a query and a key that it sees.
+    """Return the operations of the two products: 2 x 2 x d for every pair of a query and a key that it sees.
 
     >>> attention_flops(1, 1, 4, 4, 8), attention_flops(1, 1, 4, 4, 8, causal=True)
     (512, 320)
@@ -83,7 +83,7 @@ def attention_flops(batch: int, heads: int, queries: int, keys: int, d: int, *, 
 
 
 def standard_traffic(queries: int, keys: int, d: int, size: int = 2) -> int:
-    """Bytes to and from main memory of one head, when scores and probabilities are stored between the steps.
+    """Return the bytes to and from main memory of one head, when scores and probabilities are stored between the steps.
 
     Read Q and K and write S; read S and write P; read P and V and write O. Masking does not help: a masked score is
     stored all the same.
@@ -99,7 +99,8 @@ def standard_traffic(queries: int, keys: int, d: int, size: int = 2) -> int:
 def flash_traffic(
     queries: int, keys: int, d: int, block_m: int, block_n: int, size: int = 2, *, causal: bool = False
 ) -> int:
-    """Bytes to and from main memory of one head, tile by tile: Q and O once, K and V once for every tile of queries.
+    """Return the bytes to and from main memory of one head, tile by tile:
+    Q and O once, K and V once for every tile of queries.
 
     The log-sum-exp is one number of 4 bytes per query. Tiles behind the causal line are never loaded.
 
@@ -115,7 +116,7 @@ def flash_traffic(
 
 
 def saved_for_backward(call: Callable[[], Any]) -> int:
-    """Bytes that autograd keeps while ``call()`` runs, each piece of memory counted once.
+    """Return the bytes that autograd keeps while ``call()`` runs, each piece of memory counted once.
 
     >>> import torch
     >>> x = torch.ones(1000, requires_grad=True)

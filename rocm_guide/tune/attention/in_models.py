@@ -44,7 +44,7 @@ def causal_loss(
     shift_labels: torch.Tensor | None = None,
     **_: Any,
 ) -> torch.Tensor:
-    """The loss of transformers' ForCausalLMLoss, without its copy of the logits in fp32.
+    """Return the loss of transformers' ForCausalLMLoss, without its copy of the logits in fp32.
 
     Args:
         logits: (batch, tokens, vocabulary).
@@ -68,7 +68,7 @@ def causal_loss(
 
 
 class GuideKernels:
-    """What :func:`use_guide_kernels` changed in a model; ``undo()``, or the end of ``with``, puts everything back."""
+    """The changes of :func:`use_guide_kernels` in a model; ``undo()``, or the end of ``with``, puts everything back."""
 
     def __init__(self) -> None:
         self.swapped: dict[str, int] = {}

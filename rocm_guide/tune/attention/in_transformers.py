@@ -30,7 +30,7 @@ def transformers_attention(
     is_causal: bool | None = None,
     **other: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls in every layer, with our kernels behind it.
+    """Compute attention as transformers asks for it in every layer, with our kernels.
 
     Args:
         query: (batch, heads, queries, D); ``key`` and ``value`` the same with KV heads, which are not repeated.

@@ -80,13 +80,15 @@ def _prelude() -> str:
 
 
 def source_key(source: str, arch: str = "gfx942") -> str:
-    """The name under which assembly of ``source`` is kept: source, prelude, configuration, headers and target."""
+    """Return the name under which assembly of ``source`` is kept:
+    source, prelude, configuration, headers and target.
+    """
     parts = (source, _prelude(), _CONFIG, headers_key(), arch, " ".join(_FLAGS))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def _builtin_headers(clang: list[str]) -> str:
-    """Where clang keeps stdint.h and the like."""
+    """Return where clang keeps stdint.h and the like."""
     if "ziglang" in clang and (found := importlib.util.find_spec("ziglang")) and found.submodule_search_locations:
         return str(Path(next(iter(found.submodule_search_locations))) / "lib" / "include")
     done = subprocess.run([*clang, "-print-resource-dir"], capture_output=True, text=True, timeout=60)
@@ -94,7 +96,8 @@ def _builtin_headers(clang: list[str]) -> str:
 
 
 def compile_command(folder: Path, arch: str) -> list[str]:
-    """The compiler and its options for a source that includes CK's headers; what they need is written to ``folder``.
+    """Return the compiler and its options for a source that includes CK's headers;
+    what they need is written to ``folder``.
 
     Raises:
         HipError: no compiler; CkError: no headers.
@@ -137,7 +140,7 @@ def _shipped() -> dict[str, bytes]:
 
 
 def assemble_source(source: str, arch: str = "gfx942", *, fresh: bool = False) -> str:
-    """Assembly of a generated source: shipped, from the cache, or compiled now and kept.
+    """Return assembly of a generated source: shipped, from the cache, or compiled now and kept.
 
     Args:
         source: of :func:`~rocm_guide.tune.ck.generate.kernel_source`, or changed by hand.
@@ -165,7 +168,7 @@ def assemble_source(source: str, arch: str = "gfx942", *, fresh: bool = False) -
 
 
 def assemble(instance: GemmInstance, problem: Problem, *, fresh: bool = False) -> str:
-    """gfx942 assembly of ``instance`` for ``problem``, ready for ``cdna``; see :func:`assemble_source`.
+    """Return gfx942 assembly of ``instance`` for ``problem``, ready for ``cdna``; see :func:`assemble_source`.
 
     Raises:
         CkError: CK refuses at compile time; HipError: no compiler.
@@ -174,7 +177,7 @@ def assemble(instance: GemmInstance, problem: Problem, *, fresh: bool = False) -
 
 
 def ck_refuses(instance: GemmInstance, problem: Problem) -> str:
-    """CK's own verdict, from its ``static_assert`` and ``IsValid()`` while it is compiled; "" if it accepts.
+    """Return CK's own verdict, from its ``static_assert`` and ``IsValid()`` while it is compiled; "" if it accepts.
 
     Nothing is generated (``-fsyntax-only``), and the first refusal ends it: a third of the time or less.
 

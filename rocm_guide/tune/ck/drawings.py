@@ -49,7 +49,8 @@ def _lines(ax: Axes, shape: tuple[int, int], step: tuple[float, float], **style:
 
 
 def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
-    """From E to tiles of workgroups, from a tile to waves, from a wave's part to the lanes of one matrix instruction.
+    """Draw the way from E to tiles of workgroups, from a tile to waves,
+    from a wave's part to the lanes of one matrix instruction.
 
     Raises:
         CkError: a rule is broken.
@@ -103,7 +104,7 @@ def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
 
 
 def draw_loads(instance: GemmInstance, rows: int = 16) -> Figure:
-    """Which thread loads which elements of the tiles of A and of B in one turn: a box is one load of one thread.
+    """Draw which thread loads which elements of the tiles of A and of B in one turn: a box is one load of one thread.
 
     Only the first ``rows`` rows (or columns, of a B by columns) of a tile are shown.
 
@@ -145,7 +146,7 @@ def draw_loads(instance: GemmInstance, rows: int = 16) -> Figure:
 
 
 def draw_lds(instance: GemmInstance, rows: int = 10) -> Figure:
-    """The beginning of A's tile in LDS, without and with the extra row that ABlockLdsExtraM gives each plane.
+    """Draw the beginning of A's tile in LDS, without and with the extra row that ABlockLdsExtraM gives each plane.
 
     A line of the picture is 128 bytes: the 32 banks of 4 bytes. Colours are planes K0; a box holds K1 neighbours along
     K of one row m. Shown is where the first ``rows`` rows of each plane begin.
@@ -180,7 +181,7 @@ def draw_lds(instance: GemmInstance, rows: int = 10) -> Figure:
 
 
 def draw_epilogue(instance: GemmInstance, rows: int = 16, columns: int = 64) -> Figure:
-    """The first slice of C: who holds an element after the matrix instructions, and who stores it after LDS.
+    """Draw the first slice of C: who holds an element after the matrix instructions, and who stores it after LDS.
 
     Left, a lane holds four rows of one column, so its neighbours in a row belong to other lanes. Right, a thread has
     a piece of a row, and stores it with one instruction.

@@ -40,7 +40,7 @@ def _value(name: str, value: object) -> str:
 
 
 def instance_source(instance: GemmInstance) -> str:
-    """Includes, types, the elementwise struct and ``using Instance = …``, one template parameter a line.
+    """Return includes, types, the elementwise struct and ``using Instance = …``, one template parameter a line.
 
     >>> print(instance_source(GemmInstance()).splitlines()[0])
     #include "ck/tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp"
@@ -88,7 +88,7 @@ def _strides(layout: str, stride: int | None, packed: int) -> tuple[int, int]:
 
 
 def kernel_source(instance: GemmInstance, problem: Problem) -> str:
-    """A whole file: the instance, CK's own check of ``problem`` at compile time, and a kernel ``gemm``.
+    """Return a whole file: the instance, CK's own check of ``problem`` at compile time, and a kernel ``gemm``.
 
     Its arguments: a, b, one pointer for each D, e, and the scalars of the operation. The sizes are constants, as in
     CK's own run-time compilation, so there is one kernel for each problem.
@@ -131,7 +131,7 @@ def kernel_source(instance: GemmInstance, problem: Problem) -> str:
 
 
 def extension_source(instance: GemmInstance, name: str = "ck_gemm") -> str:
-    """A torch extension around the instance, for hipcc: ``torch.ops.rocm_guide_ck.NAME(a, b, ds, scalars)``.
+    """Return a torch extension around the instance, for hipcc: ``torch.ops.rocm_guide_ck.NAME(a, b, ds, scalars)``.
 
     Untested on hardware. It asks CK's ``IsSupportedArgument`` before it launches, runs on torch's current stream, and
     takes a D of shape (N,) as one row with stride 0, where AMD's code makes an M x N copy.

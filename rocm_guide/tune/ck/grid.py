@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a launch does on the compute units of an MI300X, and a prediction of its time. Nothing here was measured."""
+"""A launch on the compute units of an MI300X, and a prediction of its time. Nothing here was measured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Launch:
         return self.groups / (self.most * self.units)
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         return (
             f"{self.groups} workgroups on {self.units} units: up to {self.most} each, {self.resident} at once; "
             f"{self.busy:.0%} of the units' time is used, {self.useful:.0%} of the arithmetic is not padding"
@@ -50,7 +50,8 @@ class Launch:
 
 
 def estimated_registers(instance: GemmInstance) -> int:
-    """Registers of a lane, before compiling: accumulators, the loads under way, fragments from LDS, and 20 more.
+    """Estimate the registers of a lane, before compiling:
+    accumulators, the loads under way, fragments from LDS, and 20 more.
 
     For the presets within 45 of what the compiler takes; the assembly has the number.
 
@@ -64,7 +65,7 @@ def estimated_registers(instance: GemmInstance) -> int:
 
 
 def launch(instance: GemmInstance, problem: Problem, vgprs: int | None = None, units: int = 304) -> Launch:
-    """How the grid fills the compute units; ``vgprs`` as compiled, else estimated.
+    """Return how the grid fills the compute units; ``vgprs`` as compiled, else estimated.
 
     >>> print(launch(GemmInstance(), Problem(3840, 4096, 4096)))  # doctest: +ELLIPSIS
     480 workgroups on 304 units: up to 2 each, 2 at once; 79% of the units' time is used, 100% ... not padding
@@ -103,13 +104,14 @@ class Prediction:
 
     @property
     def limit(self) -> str:
-        """Which of the five decides."""
+        """Return which of the five decides."""
         parts = {n: getattr(self, n) for n in ("matrix", "lds", "l1", "turns", "memory")}
         return max(parts, key=lambda n: parts[n])
 
 
 def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) -> Prediction:
-    """Time on an MI300X by a stated model, from the specification: a prediction to rank instances, not a measurement.
+    """Predict the time on an MI300X by a stated model, from the specification:
+    a prediction to rank instances, not a measurement.
 
     The busiest unit does its workgroups; matrix cores, LDS and L1 work side by side at their peaks, as far as the
     resident waves cover the four SIMDs. Caches hold what workgroups share.

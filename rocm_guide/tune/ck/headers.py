@@ -32,7 +32,7 @@ _ARCHIVE = "ck_headers.tar.xz"
 
 @functools.cache
 def archive_bytes() -> bytes:
-    """The archive as it is shipped.
+    """Return the archive as it is shipped.
 
     Raises:
         CkError: it is not here: a copy of this helper in another project has no archive.
@@ -44,7 +44,7 @@ def archive_bytes() -> bytes:
 
 
 def template_parameters(include: Path) -> list[str]:
-    """Names of the template parameters of the struct, as the header below ``include`` declares them.
+    """Return the names of the template parameters of the struct, as the header below ``include`` declares them.
 
     Raises:
         CkError: the header is missing, or does not declare the struct.
@@ -80,7 +80,7 @@ def _fitting(include: Path) -> Path:
 
 
 def _unpacked() -> Path:
-    """The archive, unpacked once into the cache."""
+    """Return the archive, unpacked once into the cache."""
     data = archive_bytes()
     folder = cache_folder() / "ck" / f"headers-{hashlib.sha256(data).hexdigest()[:16]}"
     if not (folder / "include" / HEADER).is_file():
@@ -101,7 +101,7 @@ def _unpacked() -> Path:
 
 
 def ck_headers() -> Path:
-    """The folder to give to a compiler with ``-I``: ``ROCM_GUIDE_CK`` if set, else the shipped headers.
+    """Return the folder to give to a compiler with ``-I``: ``ROCM_GUIDE_CK`` if set, else the shipped headers.
 
     Raises:
         CkError: ``ROCM_GUIDE_CK`` names no headers, or those of another version.
@@ -112,7 +112,7 @@ def ck_headers() -> Path:
 
 
 def installed_headers() -> list[Path]:
-    """Folders on this machine that hold CK's headers, for ``ROCM_GUIDE_CK``; nothing is imported."""
+    """Return folders on this machine that hold CK's headers, for ``ROCM_GUIDE_CK``; nothing is imported."""
     places = [Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "include"]
     if (found := importlib.util.find_spec("aiter_meta")) and found.submodule_search_locations:
         places += [Path(p) / "3rdparty/composable_kernel/include" for p in found.submodule_search_locations]
@@ -120,7 +120,7 @@ def installed_headers() -> list[Path]:
 
 
 def headers_key() -> str:
-    """What the headers in use are, for the key of a cache: a digest of the archive, or of every named header."""
+    """Return a name of the headers in use for the key of a cache: a digest of the archive, or of every named header."""
     if not os.environ.get("ROCM_GUIDE_CK"):
         return hashlib.sha256(archive_bytes()).hexdigest()
     digest = hashlib.sha256()

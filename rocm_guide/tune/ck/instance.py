@@ -149,7 +149,7 @@ class GemmInstance:
                         raise CkError(f"{name}={one!r}: choose from {', '.join(allowed)}")
 
     def but(self, **changes: Any) -> GemmInstance:
-        """This instance with some parameters changed.
+        """Return this instance with some parameters changed.
 
         >>> GemmInstance().but(KPerBlock=64).KPerBlock
         64
@@ -179,14 +179,14 @@ class GemmInstance:
 
     @cached_property
     def NXdlPerWave64(self) -> int:
-        """What CK uses instead of NXdlPerWave: it follows from the other parameters; 0 where there is none.
+        """Return what CK uses instead of NXdlPerWave: it follows from the other parameters; 0 where there is none.
 
         Source: CK, device/device_base.hpp, GetNXdlPerWave2.
         """
         return self.NXdlPerWave_for(self.BlockSize)
 
     def NXdlPerWave_for(self, threads: int) -> int:
-        """What CK would use instead of NXdlPerWave if BlockSize were ``threads``."""
+        """Return what CK would use instead of NXdlPerWave if BlockSize were ``threads``."""
         waves = threads // WAVE // self.MWaves if self.MWaves else 0
         if not waves or self.NPerBlock % (self.NPerXDL * waves):
             return 0
@@ -209,7 +209,7 @@ class GemmInstance:
 
     @property
     def k_lanes(self) -> int:
-        """How many lanes share the depth of one matrix instruction (CK's K0PerXdlops)."""
+        """Return how many lanes share the depth of one matrix instruction (CK's K0PerXdlops)."""
         return self.mfma.k // self.mfma.k_per_blk if self.mfma else 1
 
     @property
@@ -242,7 +242,7 @@ class GemmInstance:
 
     @property
     def shuffles(self) -> int:
-        """How many such slices a tile has."""
+        """Return how many such slices a tile has."""
         rows, columns = self.shuffle_slice
         return self.MPerBlock * self.NPerBlock // (rows * columns)
 
@@ -272,11 +272,11 @@ class GemmInstance:
         return max(tiles, rows * columns * BYTES[self.CShuffleDataType])
 
     def pads(self, dimension: str) -> bool:
-        """Whether GemmSpec pads this dimension to a multiple of the tile."""
+        """Return whether GemmSpec pads this dimension to a multiple of the tile."""
         return dimension in self.GemmSpec.removesuffix("Padding") if self.GemmSpec != "Default" else False
 
     def padded(self, problem: Problem) -> tuple[int, int, int]:
-        """M, N and K as the kernel sees them."""
+        """Return M, N and K as the kernel sees them."""
         tile = {"M": self.MPerBlock, "N": self.NPerBlock, "K": self.KPerBlock}
         m, n, k = (
             -(-size // tile[d]) * tile[d] if self.pads(d) else size

@@ -45,7 +45,7 @@ _MFMA: dict[tuple[str, int, int], Mfma] = {
 
 
 def mfma_of(dtype: str, rows: int, columns: int) -> Mfma | None:
-    """The instruction that CK's ``MfmaSelector`` takes on gfx942, or None where it knows none.
+    """Return the instruction that CK's ``MfmaSelector`` takes on gfx942, or None where it knows none.
 
     Source: CK, tensor_operation/gpu/warp/xdlops_gemm.hpp.
 

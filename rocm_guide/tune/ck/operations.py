@@ -66,7 +66,6 @@ _RELU = "        x = x > 0 ? x : 0;\n"
 
 
 def _template(text: str, **parts: str) -> str:
-    """Fill in all but the name and the types."""
     return Template(text).safe_substitute(parts)
 
 
@@ -110,7 +109,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
 
 
 def operation(name: str) -> Operation:
-    """The operation of that name.
+    """Return the operation of that name.
 
     Raises:
         CkError: there is none.

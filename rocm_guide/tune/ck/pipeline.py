@@ -25,7 +25,9 @@ _NUMPY: dict[str, type[np.generic]] = {"F16": np.float16, "F32": np.float32, "I8
 
 @dataclass
 class Traffic:
-    """What a launch moves and executes, in bytes and instructions; what padding adds is not loaded or stored."""
+    """The bytes that a launch moves and the instructions that it executes;
+    what padding adds is not loaded or stored.
+    """
 
     global_loads: int = 0
     global_stores: int = 0
@@ -35,7 +37,7 @@ class Traffic:
 
 
 def traffic(instance: GemmInstance, problem: Problem) -> Traffic:
-    """The same by formula, for any size, without computing anything.
+    """Count the traffic of a launch by formula, for any size, without computing anything.
 
     >>> traffic(GemmInstance(), Problem(512, 256, 256))
     Traffic(global_loads=1048576, global_stores=262144, lds_writes=1048576, lds_reads=1835008, mfma=4096)
@@ -67,14 +69,14 @@ def traffic(instance: GemmInstance, problem: Problem) -> Traffic:
 
 
 def _shared_rows(i: GemmInstance, p: Problem, number: int) -> int:
-    """Rows of a slice that a thread has, if this D is one row for all, which is loaded once for them; else 0."""
+    """Return rows of a slice that a thread has, if this D is one row for all, which is loaded once for them; else 0."""
     if number >= len(p.StrideDs) or p.StrideDs[number] != 0:
         return 0
     return i.shuffle_slice[0] // i.CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock[1]
 
 
 def cluster_places(whole: Lengths3, cluster: Lengths3, order: Lengths3) -> Any:
-    """Which elements each thread copies: an array (threads, elements, 3) of (K0, M or N, K1).
+    """Return which elements each thread copies: an array (threads, elements, 3) of (K0, M or N, K1).
 
     >>> cluster_places((4, 64, 8), (4, 16, 1), (1, 0, 2))[1, :2].tolist()  # thread 1: the next K0, because 0 is faster
     [[1, 0, 0], [1, 0, 1]]
@@ -90,7 +92,7 @@ def cluster_places(whole: Lengths3, cluster: Lengths3, order: Lengths3) -> Any:
 
 
 def lds_places(whole: Lengths3, extra: int) -> Any:
-    """Element of LDS for each (K0, M or N, K1): planes of K0, in each the rows, in each row K1 neighbours.
+    """Return the element of LDS for each (K0, M or N, K1): planes of K0, in each the rows, in each row K1 neighbours.
 
     >>> lds_places((4, 64, 8), 1)[1, 0, 0].item()  # one plane further: 64 rows and one extra, of 8 elements
     520
@@ -100,7 +102,7 @@ def lds_places(whole: Lengths3, extra: int) -> Any:
 
 
 def accumulator_places(rows: int, lanes: int = WAVE) -> Any:
-    """Row and column of each accumulator of one matrix instruction's tile: an array (registers, 64, 2).
+    """Return the row and column of each accumulator of one matrix instruction's tile: an array (registers, 64, 2).
 
     For tiles of 32 x 32 and 16 x 16. Source: AMD matrix instruction calculator.
 
@@ -142,7 +144,7 @@ class _Tile:
         ]
 
     def load(self, matrix: Any, row: int, depth: int, lds: Any, seen: Traffic) -> None:
-        """From global memory through the registers of the threads to LDS; outside of the matrix are zeros."""
+        """Copy from global memory through the registers of the threads to LDS; outside of the matrix are zeros."""
         r, k = self.rows + row, self.depth + depth
         inside = (r < matrix.shape[0]) & (k < matrix.shape[1])
         values = np.where(inside, matrix[np.minimum(r, matrix.shape[0] - 1), np.minimum(k, matrix.shape[1] - 1)], 0)
@@ -154,7 +156,7 @@ class _Tile:
 def run_slowly(
     instance: GemmInstance, problem: Problem, a: Any, b: Any, *ds: Any, **scalars: float
 ) -> tuple[Any, Traffic]:
-    """E and the traffic of ``instance`` on numpy arrays: A (M, K), B (K, N), each D (M, N) or (N,).
+    """Return E and the traffic of ``instance`` on numpy arrays: A (M, K), B (K, N), each D (M, N) or (N,).
 
     Sums are in float32 or int32, one matrix instruction's depth after the other; within one the order is numpy's. For
     fp16 the result differs from the hardware's by at most one unit in the last place of the sum, then of E.
@@ -193,7 +195,7 @@ def run_slowly(
 def _multiply(
     i: GemmInstance, tiles: tuple[_Tile, _Tile], lds: list[Any], acc: Any, acc_type: Any, seen: Traffic
 ) -> None:
-    """All matrix instructions of a workgroup between two barriers."""
+    """Execute all matrix instructions of a workgroup between two barriers."""
     for wm, wn in itertools.product(range(i.MWaves), range(i.NWaves)):
         a, b = lds[0][tiles[0].fragment[wm]].astype(acc_type), lds[1][tiles[1].fragment[wn]].astype(acc_type)
         seen.lds_reads += a.size * lds[0].itemsize + b.size * lds[1].itemsize
@@ -212,7 +214,7 @@ def _store(
     scalars: dict[str, float],
     seen: Traffic,
 ) -> None:
-    """The epilogue: a slice of C to LDS, from there by rows through the elementwise operation to E."""
+    """Run the epilogue: a slice of C to LDS, from there by rows through the elementwise operation to E."""
     op = operation(i.CDEElementwiseOperation)
     rows, columns = i.shuffle_slice
     m_step, n_step = i.CShuffleMXdlPerWavePerShuffle, i.CShuffleNXdlPerWavePerShuffle

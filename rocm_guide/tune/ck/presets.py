@@ -17,7 +17,7 @@ __all__ = ["PRESETS", "b_by_rows"]
 
 
 def transfer(x: str, along_k: bool, tile: int, threads: int, k: int, k1: int, vector: int) -> dict[str, Any]:
-    """Cluster, orders, widths and extra rows that copy a tile of A or B to LDS, under CK's names.
+    """Return the cluster, orders, widths and extra rows that copy a tile of A or B to LDS, under CK's names.
 
     Args:
         x: "A" or "B".
@@ -46,7 +46,7 @@ def transfer(x: str, along_k: bool, tile: int, threads: int, k: int, k1: int, ve
 
 
 def b_by_rows(instance: GemmInstance, vector: int = 4) -> GemmInstance:
-    """``instance`` with B by rows, contiguous along N: ``vector`` columns a load, two rows of K together in LDS.
+    """Return ``instance`` with B by rows, contiguous along N: ``vector`` columns a load, two rows of K together in LDS.
 
     >>> b_by_rows(GemmInstance()).BBlockTransferThreadClusterLengths_BK0_N_BK1
     (8, 32, 1)

@@ -46,7 +46,7 @@ class Refusal:
     by_ck: bool = True
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         own = "" if self.by_ck else ", not checked by CK"
         fix = f"; {self.fix} would do" if self.fix else ""
         return f"{self.parameter}={self.value}: {self.rule} ({self.file}{own}){fix}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an instance must obey: every rule of Composable Kernel for this struct, with its file, and what it forgets.
+"""The rules of an instance: every one of Composable Kernel for this struct, with its file, and what it forgets.
 
 CK says "wrong!" at compile time, or answers false at run time. :func:`check` names the parameter, the rule, the file in
 CK, and a value that would do. Some rules are ours: CK lets an instance through that no MI300X can launch, one that
@@ -226,7 +226,7 @@ def _pipeline(i: GemmInstance) -> Iterator[Refusal]:
 
 
 def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusal]:
-    """Every rule that ``instance``, or ``problem`` for it, breaks; an empty list when CK would accept it.
+    """Return every rule that ``instance``, or ``problem`` for it, breaks; an empty list when CK would accept it.
 
     Takes well below a millisecond. Rules that need numbers which are themselves impossible are left out.
 
@@ -252,7 +252,7 @@ def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusa
 
 
 def require(instance: GemmInstance, problem: Problem | None = None) -> None:
-    """Nothing if :func:`check` finds nothing.
+    """Raise the first refusal of :func:`check`, if there is one.
 
     Raises:
         CkError: its first refusal.

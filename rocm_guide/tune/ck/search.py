@@ -31,12 +31,12 @@ class Candidate:
 
 
 def _vector(size: int, most: int) -> int:
-    """The widest load that divides a size of the problem."""
+    # The widest load that divides a size of the problem.
     return next(v for v in (16, 8, 4, 2, 1) if v <= most and size % v == 0)
 
 
 def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
-    """Instances with the types, layouts and operation of ``base`` that obey every rule for ``problem``.
+    """Yield instances with the types, layouts and operation of ``base`` that obey every rule for ``problem``.
 
     >>> sum(1 for _ in candidates(GemmInstance(), Problem(512, 512, 512))) > 50
     True
@@ -88,7 +88,8 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
 
 
 def base_for(dtype: str, layout: Layout = "Col") -> GemmInstance:
-    """Types and operation of the guide: fp16 (F16, or BF16) with AddRelu, or INT8 with ScaleScaleAddRelu; B by columns.
+    """Return the types and operation of the guide: fp16 (F16, or BF16) with AddRelu, or INT8 with ScaleScaleAddRelu;
+    B by columns.
 
     Raises:
         CkError: another type.
@@ -113,7 +114,7 @@ def base_for(dtype: str, layout: Layout = "Col") -> GemmInstance:
 
 
 def search(base: GemmInstance, problem: Problem, top: int = 10) -> list[Candidate]:
-    """The ``top`` instances of least predicted time, the best first.
+    """Return the ``top`` instances of least predicted time, the best first.
 
     Raises:
         CkError: no generated instance can take the problem.

@@ -24,7 +24,7 @@ __all__ = ["Decoder", "count_compilation", "decode_speed"]
 
 @dataclass(slots=True)
 class CompileReport:
-    """What torch.compile did inside a ``with count_compilation()`` block.
+    """The record of torch.compile's work inside a ``with count_compilation()`` block.
 
     ``graphs`` compiled, ``breaks`` (reason -> how often the tracer had to stop and start anew), ``kernels`` that
     inductor generated (on a GPU Triton kernels; on a CPU it counts a loop and its vector and remainder versions each),
@@ -85,7 +85,7 @@ def count_compilation() -> Iterator[CompileReport]:
 
 
 def _one_token(model: torch.nn.Module, token: torch.Tensor, past: Any) -> torch.Tensor:
-    """One decoding step: token [batch, 1] in, the most likely next token [batch, 1] out."""
+    """Run one decoding step: token [batch, 1] in, the most likely next token [batch, 1] out."""
     logits = model(token, past_key_values=past, use_cache=True).logits
     return logits[:, -1:].argmax(-1)
 
@@ -147,7 +147,7 @@ class Decoder:
         return self._past
 
     def run(self, ids: torch.Tensor, new_tokens: int) -> torch.Tensor:
-        """Greedy tokens [batch, new_tokens] after the prompt ``ids`` [batch, prompt].
+        """Return the greedy tokens [batch, new_tokens] after the prompt ``ids`` [batch, prompt].
 
         Raises:
             GuideError: prompt and new tokens do not fit ``max_length``, or another batch size.

@@ -16,7 +16,7 @@ __all__ = ["first_divergence"]
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two greedy texts part: the ``position`` (tokens in common), and how close the choice was there.
+    """The point where two greedy texts part: the ``position`` (tokens in common), and how close the choice was there.
 
     ``gap`` is the distance of the two logits in standard deviations of all logits. Rounding can only swap candidates
     that are almost equal (a few hundredths); a wrong computation picks tokens several standard deviations apart.

@@ -41,7 +41,7 @@ class InductorKernel:
 
 
 def extract_kernels(code: str) -> list[InductorKernel]:
-    """The Triton kernels in inductor's output_code.py, which keeps them as strings.
+    """Return the Triton kernels in inductor's output_code.py, which keeps them as strings.
 
     Raises:
         GuideError: the text is no Python, so no output_code.py.
@@ -65,7 +65,9 @@ def extract_kernels(code: str) -> list[InductorKernel]:
 
 @contextlib.contextmanager
 def _as_gpu(arch: str) -> Iterator[None]:
-    """Inside, inductor sees one GPU of ``arch`` and a ROCm build of torch. Nothing is launched or compiled."""
+    """Let inductor see one GPU of ``arch`` and a ROCm build of torch inside the block.
+    Nothing is launched or compiled.
+    """
     from torch._inductor.runtime.hints import DeviceProperties
 
     from cdna.arch import find_arch
@@ -157,7 +159,7 @@ def _as_on_the_card() -> Any:
 def inductor_code(
     fn: Callable[..., Any], inputs: Sequence[torch.Tensor], *, arch: str = "gfx942", **settings: Any
 ) -> str:
-    """What inductor writes for ``fn(*inputs)`` on an MI300X: its output_code.py as text, made without a GPU.
+    """Return what inductor writes for ``fn(*inputs)`` on an MI300X: its output_code.py as text, made without a GPU.
 
     ``inputs`` give sizes, strides and types only; meta tensors will do. ``settings`` go to torch._inductor.config.
     Attention (``scaled_dot_product_attention``) is no kernel of inductor's: it stays a call, as a product of BLAS does.
@@ -242,7 +244,9 @@ def _aligned(meta: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def _load(kernel: InductorKernel, folder: Path) -> Any:
-    """The kernel with its launch choices, as inductor's own decorator builds it. Triton needs the source in a file."""
+    """Load the kernel with its launch choices, as inductor's own decorator builds it.
+    Triton needs the source in a file.
+    """
     path = folder / f"{kernel.name}_{abs(hash(kernel.source))}.py"
     write_text(path, kernel.source)
     spec = importlib.util.spec_from_file_location(path.stem, path)

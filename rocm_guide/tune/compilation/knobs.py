@@ -73,7 +73,7 @@ KNOBS: tuple[Knob, ...] = (
 
 
 def knob_table(knobs: Iterable[Knob] = KNOBS) -> list[dict[str, Any]]:
-    """The knobs with the value that the installed torch starts with.
+    """Return the knobs with the value that the installed torch starts with.
 
     Raises:
         GuideError: a knob that this torch does not have.
@@ -152,7 +152,9 @@ def measure_knobs(
 
 
 def _with_own_code(fn: Callable[[], Any], number: int) -> Callable[[], Any]:
-    """``fn`` behind a function whose code no other has: torch.compile finds what it compiled by the code object."""
+    """Return ``fn`` behind a function whose code no other has:
+    torch.compile finds what it compiled by the code object.
+    """
 
     def call() -> Any:
         return fn()
@@ -163,7 +165,7 @@ def _with_own_code(fn: Callable[[], Any], number: int) -> Callable[[], Any]:
 
 @contextmanager
 def _few_words() -> Iterator[None]:
-    """Without what PyTorch says once per row: that the caches are off (on purpose), and about a type of its own."""
+    """Silence what PyTorch says once per row: that the caches are off (on purpose), and about a type of its own."""
     with warnings.catch_warnings():
         for message in ("dynamo_pgo force disabled", "TypedStorage is deprecated"):
             warnings.filterwarnings("ignore", message=message)
@@ -171,7 +173,7 @@ def _few_words() -> Iterator[None]:
 
 
 def _milliseconds(fn: Callable[[], Any], device: str) -> float:
-    """One call, by the GPU's own events where there is one, else by the clock."""
+    """Return the milliseconds of one call, by the GPU's own events where there is one, else by the clock."""
     import torch
 
     if not device.startswith("cuda"):

@@ -4,15 +4,15 @@
 In reading order:
 
 - ``gemm``: One line of a TunableOp file: a matrix product as BLAS sees it, read and written exactly as PyTorch does.
-- ``matrices``: What decides how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and
+- ``matrices``: Facts that decide how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and
   release.
-- ``blas_calls``: Which BLAS call PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
+- ``blas_calls``: The BLAS call that PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
 - ``recorder``: Run a model without weights and write down every matrix product it asks BLAS for.
 - ``generation``: One way to generate text that is the same on a GPU, on a CPU and on the meta device, for recording
   and planning.
 - ``planner``: TunableOp, PyTorch's GEMM tuner: plan every matrix product that generation asks for, without weights or
   a GPU.
-- ``cost``: How long a tuning takes, from what TunableOp does with each candidate.
+- ``cost``: The time that a tuning takes, from what TunableOp does with each candidate.
 - ``files``: TunableOp files: read, check and write what PyTorch's GEMM tuner stores, in every form since torch 2.3.
 - ``file_tools``: Work with TunableOp files: merge, subtract, filter, compare, and say why PyTorch would refuse one.
 - ``in_words``: Say in words what a line of a TunableOp file stands for: which product, whose, and why M and N changed
@@ -22,7 +22,7 @@ In reading order:
   writes.
 - ``experiments``: TunableOp off, tuning and tuned, each in a process of its own, so that no run profits from
   another's warm caches.
-- ``attention``: Which back end attention takes: a fused kernel, which asks BLAS for nothing, or matrix products.
+- ``attention``: The back end that attention takes: a fused kernel, which asks BLAS for nothing, or matrix products.
 - ``experts``: The products of a mixture of experts: one for each expert that gets tokens, with the tokens spread
   evenly.
 """

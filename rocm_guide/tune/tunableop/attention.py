@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which back end attention takes: a fused kernel, which asks BLAS for nothing, or matrix products."""
+"""The back end that attention takes: a fused kernel, which asks BLAS for nothing, or matrix products."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def sdpa_needs_gemms(
     gqa: bool,
     cudnn: bool = False,
 ) -> bool:
-    """True when ``scaled_dot_product_attention`` falls back to matrix products, False when one fused kernel runs.
+    """Return True when ``scaled_dot_product_attention`` falls back to matrix products,
+    False when one fused kernel runs.
 
     The rules are those of PyTorch's CUDA and ROCm back ends: FlashAttention takes 16-bit types without a mask and
     head sizes to 256; the memory-efficient kernel also takes float32 and masks, but no grouped heads; cuDNN (NVIDIA

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which BLAS call PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
+"""The BLAS call that PyTorch makes of a matrix product: letters, M/N/K, leading dimensions, batch.
 
 BLAS stores matrices column by column, PyTorch row by row. A row-major matrix read column by column is its transpose, so
 PyTorch asks BLAS for ``C^T = B^T A^T``: the operands change places, and M and N with them. Everything here follows from
@@ -18,7 +18,7 @@ __all__ = []
 
 
 def _prepare(x: Matrix) -> tuple[Matrix, bool]:
-    """The operand that BLAS gets, and whether it is row-major (True) or column-major (False)."""
+    """Return the operand that BLAS gets, and whether it is row-major (True) or column-major (False)."""
     if x.dense:
         return x, x.contiguous
     (rows, cols), (down, right) = x.size, x.stride
@@ -30,7 +30,7 @@ def _prepare(x: Matrix) -> tuple[Matrix, bool]:
 
 
 def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str = "Gemm") -> Gemm | None:
-    """The BLAS call behind ``torch.mm(a, b)`` for a [m, k] and b [k, n]; None when there is nothing to compute.
+    """Return the BLAS call behind ``torch.mm(a, b)`` for a [m, k] and b [k, n]; None when there is nothing to compute.
 
     >>> row = Matrix((512, 2048), (2048, 1), "float"), Matrix((2048, 1024), (1024, 1), "float")
     >>> mm_gemm(*row).line()
@@ -63,7 +63,7 @@ def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str =
 def addmm_gemm(
     bias: Matrix, a: Matrix, b: Matrix, rules: BlasRules | None = None, *, beta: float = 1.0, in_place: bool = False
 ) -> Gemm | None:
-    """The BLAS call behind ``torch.addmm(bias, a, b)``, which is what nn.Linear with a bias runs.
+    """Return the BLAS call behind ``torch.addmm(bias, a, b)``, which is what nn.Linear with a bias runs.
 
     >>> x, w = Matrix((4, 8), (8, 1), "Half"), Matrix((8, 16), (1, 8), "Half")
     >>> addmm_gemm(Matrix((16,), (1,), "Half"), x, w).line()
@@ -85,7 +85,7 @@ def addmm_gemm(
 
 
 def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool, int]:
-    """Whether BLAS must transpose the batched operand, and its leading dimension."""
+    """Return whether BLAS must transpose the batched operand, and its leading dimension."""
     fast, lead = (2, 1) if swapped else (1, 2)
     if x.stride[fast] == 1 and x.stride[lead] >= max(1, rows):
         return False, x.stride[lead]
@@ -96,7 +96,8 @@ def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool
 
 
 def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | None:
-    """The BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n]; a batch of one is a plain GEMM.
+    """Return the BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n];
+    a batch of one is a plain GEMM.
 
     >>> q, k = Matrix((4, 32, 64), (2048, 64, 1), "float"), Matrix((4, 64, 16), (1024, 16, 1), "float")
     >>> bmm_gemm(q, k).line()
@@ -127,7 +128,8 @@ def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | Non
 
 
 def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None:
-    """The BLAS call behind ``torch.mv(a, x)``: a GEMM with one row for 16-bit types, else a GEMV, which is not tuned.
+    """Return the BLAS call behind ``torch.mv(a, x)``:
+    a GEMM with one row for 16-bit types, else a GEMV, which is not tuned.
 
     >>> mv_gemm(Matrix((56, 272), (272, 1), "Half"), Matrix((272,), (1,), "Half")).params
     'nn_1_56_272_ld_1_272_1'
@@ -162,7 +164,7 @@ def scaled_mm_gemm(
     rowwise: bool = False,
     bias: str | None = None,
 ) -> Gemm | None:
-    """The BLAS call behind ``torch._scaled_mm(a, b)`` for 8-bit a [m, k] row-major and b [k, n] column-major.
+    """Return the BLAS call behind ``torch._scaled_mm(a, b)`` for 8-bit a [m, k] row-major and b [k, n] column-major.
 
     >>> a, b = Matrix((32, 64), (64, 1), "Float8_e4m3fnuz"), Matrix((64, 48), (1, 64), "Float8_e4m3fnuz")
     >>> scaled_mm_gemm(a, b, "BFloat16").line()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How long a tuning takes, from what TunableOp does with each candidate."""
+"""The time that a tuning takes, from what TunableOp does with each candidate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call_seconds(
     efficiency: float = 0.5,
     launch_us: float = 10.0,
 ) -> float:
-    """An estimate of one call: max(FLOPs / peak, bytes / bandwidth) / efficiency + launch.
+    """Return an estimate of one call: max(FLOPs / peak, bytes / bandwidth) / efficiency + launch.
 
     Without ``tflops`` and ``bandwidth_tb_s`` they are MI300X's dense bfloat16 peak and its memory bandwidth, from
     :mod:`cdna.predict.specs`; half of either is a usual share to reach.
@@ -49,7 +49,8 @@ def tuning_seconds(
     iterations: int = 100,
     **machine: float,
 ) -> tuple[float, float]:
-    """Lowest and highest time in seconds that tuning these products takes; ``machine`` goes to :func:`call_seconds`.
+    """Return the lowest and highest time in seconds that tuning these products takes;
+    ``machine`` goes to :func:`call_seconds`.
 
     Every candidate is called once and then 2 + 3 times; one that is 1.5x slower than the best so far stops there
     (lowest). One that survives is called 2 + 10 and 2 times more, and then for ``iterations`` calls or ``budget_ms``

@@ -70,7 +70,7 @@ def time_matmul(
     mode: str = "off",
     file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Example 1 of the TunableOp blog: ``A[m, k] @ B[k, n]`` many times. Returns iterations/s (five repeats).
+    """Run example 1 of the TunableOp blog: ``A[m, k] @ B[k, n]`` many times. Returns iterations/s (five repeats).
 
     The first call is timed apart: with ``mode="tune"`` it holds the search over all candidates. ``relative_error``
     compares the first rows with float64.
@@ -117,7 +117,8 @@ def time_model(
     mode: str = "off",
     file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Example 2 of the blog: generation with static cache, padded prompt and warm-up. Returns tokens/s (one per run).
+    """Run example 2 of the blog: generation with static cache, padded prompt and warm-up.
+    Returns tokens/s (one per run).
 
     ``model`` is anything that :func:`rocm_guide.models.load.load_model` knows. Without it, a Llama of the given width
     with random weights: the products, not the words, are what is timed.
@@ -153,7 +154,7 @@ def time_model(
 def _compare(
     target: Callable[..., Any], device: str, folder: str | os.PathLike[str], progress: bool, **kwargs: Any
 ) -> dict[str, Any]:
-    """Off, tune, tuned: three processes. On a CPU only the first, since there is nothing to tune."""
+    """Run off, tune, tuned: three processes. On a CPU only the first, since there is nothing to tune."""
     from tqdm.auto import tqdm
 
     file = Path(folder).resolve() / f"{target.__name__}_results.csv"
@@ -181,7 +182,7 @@ def compare_matmul(
     progress: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """:func:`time_matmul` off, while tuning, and tuned; ``speed_up`` is tuned over off (medians).
+    """Run :func:`time_matmul` off, while tuning, and tuned; ``speed_up`` is tuned over off (medians).
 
     ``results`` is the text of the results file, which stays in ``folder``; ``progress`` draws a bar.
     """
@@ -191,5 +192,5 @@ def compare_matmul(
 def compare_model(
     *, device: str = "cuda", folder: str | os.PathLike[str] = "tunable", progress: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """:func:`time_model` off, while tuning, and tuned; see :func:`compare_matmul`."""
+    """Run :func:`time_model` off, while tuning, and tuned; see :func:`compare_matmul`."""
     return _compare(time_model, device, folder, progress, **options)

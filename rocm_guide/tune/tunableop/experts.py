@@ -31,7 +31,7 @@ ASSUMED = (
 
 
 def even_rows(rows: int, experts: int) -> list[int]:
-    """How many of ``rows`` each expert gets that gets any, when they are spread as evenly as possible.
+    """Return how many of ``rows`` each expert gets that gets any, when they are spread as evenly as possible.
 
     >>> even_rows(10, 4), even_rows(2, 8)
     ([3, 3, 2, 2], [1, 1])
@@ -43,7 +43,8 @@ def even_rows(rows: int, experts: int) -> list[int]:
 def expert_products(
     rows: torch.Tensor, weights: torch.Tensor, rules: BlasRules, mat: Callable[[torch.Tensor], Any]
 ) -> list[Gemm] | None:
-    """The products of ``rows`` [S, in] with the experts' ``weights`` [experts, in, out]; None for other groupings.
+    """Return the products of ``rows`` [S, in] with the experts' ``weights`` [experts, in, out];
+    None for other groupings.
 
     >>> import torch
     >>> from rocm_guide.tune.tunableop.matrices import matrix_of

@@ -23,7 +23,7 @@ _VALIDATORS = {
 
 
 def merge(files: Iterable[TuningFile]) -> TuningFile:
-    """One file with every product of all; a tuned line is never lost. Of two solutions the faster one stays.
+    """Make one file with every product of all; a tuned line is never lost. Of two solutions the faster one stays.
 
     Raises:
         TunableFileError: two files with validators that disagree: PyTorch would refuse the mixture.
@@ -55,7 +55,7 @@ def _time(gemm: Gemm) -> float:
 
 
 def missing(wanted: TuningFile, have: TuningFile) -> TuningFile:
-    """The products of ``wanted`` that ``have`` holds no solution for, as an untuned file: what is left to tune.
+    """Return the products of ``wanted`` that ``have`` holds no solution for, as an untuned file: what is left to tune.
 
     >>> from rocm_guide.tune.tunableop.files import parse_text
     >>> want = parse_text("GemmTunableOp_Half_TN,tn_8_4_2\\nGemmTunableOp_Half_TN,tn_8_8_2\\n")
@@ -68,7 +68,7 @@ def missing(wanted: TuningFile, have: TuningFile) -> TuningFile:
 
 
 def explain_validators(file: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Why PyTorch would refuse a file: one sentence per validator that is missing, unknown, or different.
+    """Say why PyTorch would refuse a file: one sentence per validator that is missing, unknown, or different.
 
     ``here`` is what this machine has: ``dict(torch.cuda.tunable.get_validators())``. An empty list: it is accepted.
 

@@ -39,7 +39,7 @@ class TuningFile:
         return [g for g in self.gemms.values() if g.tuned]
 
     def text(self) -> str:
-        """The file's text: validators first, then one line per product."""
+        """Return the file's text: validators first, then one line per product."""
         head = [f"Validator,{name},{value}" for name, value in self.validators.items()]
         return "".join(f"{line}\n" for line in [*head, *(g.line() for g in self.gemms.values())])
 

@@ -96,7 +96,7 @@ class Gemm:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What PyTorch looks a product up by: operator and parameters."""
+        """Return what PyTorch looks a product up by: operator and parameters."""
         return self.op, self.params
 
     @property
@@ -110,11 +110,11 @@ class Gemm:
         return self.solution is not None
 
     def untuned(self) -> Gemm:
-        """The same product without solution and time."""
+        """Return the same product without solution and time."""
         return replace(self, solution=None, time_ms=None, blas_params=None)
 
     def line(self) -> str:
-        """The line as PyTorch writes it (six significant digits for the time)."""
+        """Return the line as PyTorch writes it (six significant digits for the time)."""
         parts = [self.op, self.params]
         if self.solution is not None:
             parts.append(self.solution)
@@ -131,7 +131,7 @@ def _number(text: str, what: str, least: int = 1) -> int:
 
 
 def parse_gemm(line: str) -> Gemm:
-    """One line of a results or untuned file (not a ``Validator`` line).
+    """Parse one line of a results or untuned file (not a ``Validator`` line).
 
     Raises:
         TunableFileError: unknown operator, malformed parameters, letters that disagree, or a time that is no time.

@@ -16,7 +16,7 @@ __all__ = ["generate_fixed", "padded_prompt"]
 
 
 def padded_length(length: int, multiple: int) -> int:
-    """The length after padding to a multiple, as a tokenizer's ``pad_to_multiple_of`` does it.
+    """Return the length after padding to a multiple, as a tokenizer's ``pad_to_multiple_of`` does it.
 
     >>> [padded_length(n, 8) for n in (1, 8, 9)]
     [8, 8, 16]
@@ -27,7 +27,8 @@ def padded_length(length: int, multiple: int) -> int:
 
 
 def padded_prompt(batch: int, length: int, multiple: int = 1, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask [batch, padded length]; padding stands on the left, as generation needs it.
+    """Return the token ids and attention mask [batch, padded length];
+    padding stands on the left, as generation needs it.
 
     >>> ids, mask = padded_prompt(1, 3, 4)
     >>> ids.tolist(), mask.tolist()
@@ -45,7 +46,7 @@ def padded_prompt(batch: int, length: int, multiple: int = 1, device: str = "cpu
 def random_llama(
     hidden_size: int, layers: int, *, vocab_size: int = 1024, dtype: str = "float32", device: str = "cpu"
 ) -> torch.nn.Module:
-    """A Llama of the given width with random weights, for timing its products: what it writes means nothing.
+    """Return a Llama of the given width with random weights, for timing its products: what it writes means nothing.
 
     >>> model = random_llama(64, 1, vocab_size=100)
     >>> model.config.intermediate_size, model.device.type
@@ -81,7 +82,7 @@ def generate_fixed(
     stop_after: int | None = None,
     disable_compile: bool = True,
 ) -> torch.Tensor:
-    """Greedy generation of exactly ``new_tokens`` tokens; returns ids [batch, prompt + tokens].
+    """Generate exactly ``new_tokens`` tokens greedily; return ids [batch, prompt + tokens].
 
     ``cache`` is ``dynamic`` (grows by one token per step) or ``static`` (all of its final size from the start).
     ``stop_after`` ends early without making a static cache smaller, for looking at the first steps only.

@@ -24,14 +24,14 @@ _TYPES = {
 
 
 def _operands(g: Gemm) -> tuple[str, str]:
-    """The two factors as PyTorch saw them, left then right. BLAS's B is the left one, its A the right one."""
+    """Return the two factors as PyTorch saw them, left then right. BLAS's B is the left one, its A the right one."""
     left = f"X[{g.n}, {g.k}]" if g.transb == "n" else f"X[{g.k}, {g.n}].T"
     right = f"W[{g.m}, {g.k}].T" if g.transa != "n" else f"W[{g.k}, {g.m}]"
     return left, right
 
 
 def solution_words(solution: str | None) -> str:
-    """What the third column of a results file means.
+    """Return what the third column of a results file means.
 
     >>> solution_words("Gemm_Hipblaslt_NN_52565")
     'kernel 52565 in the list of hipBLASLt'
@@ -50,7 +50,8 @@ def solution_words(solution: str | None) -> str:
 
 
 def describe_gemm(gemm: Gemm, plan: Plan | None = None) -> str:
-    """A short paragraph on one line of a file; with a plan, also which modules of the model ask for it and how often.
+    """Return a short paragraph on one line of a file;
+    with a plan, also which modules of the model ask for it and how often.
 
     >>> from rocm_guide.tune.tunableop.gemm import parse_gemm
     >>> text = describe_gemm(parse_gemm("GemmAndBiasTunableOp_Half_TN,tn_768_1024_256_ld_256_256_768"))

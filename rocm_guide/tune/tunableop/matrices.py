@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What decides how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and release."""
+"""Facts that decide how BLAS is called: a tensor's sizes, strides and type, and the rules of platform and release."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Matrix:
         return True
 
     def cloned(self) -> Matrix:
-        """The contiguous copy that PyTorch makes when BLAS cannot read the tensor as it lies."""
+        """Return the contiguous copy that PyTorch makes when BLAS cannot read the tensor as it lies."""
         strides, step = [], 1
         for size in reversed(self.size):
             strides.append(step)
@@ -107,7 +107,7 @@ _NAMES = {
 
 
 def torch_type_name(dtype: torch.dtype | str, *, tf32: bool = False) -> str:
-    """The name TunableOp gives an element type: ``torch.float16`` is ``Half``.
+    """Return the name TunableOp gives an element type: ``torch.float16`` is ``Half``.
 
     Raises:
         GuideError: BLAS has no product for the type (an integer, a boolean).
@@ -122,6 +122,6 @@ def torch_type_name(dtype: torch.dtype | str, *, tf32: bool = False) -> str:
 
 
 def matrix_of(tensor: torch.Tensor, rules: BlasRules | None = None) -> Matrix:
-    """Sizes, strides and element type of a torch tensor, on any device including meta."""
+    """Return sizes, strides and element type of a torch tensor, on any device including meta."""
     tf32 = rules is not None and rules.tf32
     return Matrix(tuple(tensor.shape), tuple(tensor.stride()), torch_type_name(tensor.dtype, tf32=tf32))

@@ -87,7 +87,7 @@ class Plan:
             self.untunable[name] = self.untunable.get(name, 0) + count
 
     def lines(self) -> list[str]:
-        """The untuned file that ``torch.cuda.tunable.tune_gemm_in_file`` accepts, line by line."""
+        """Return the untuned file that ``torch.cuda.tunable.tune_gemm_in_file`` accepts, line by line."""
         return [entry.gemm.line() for entry in self.gemms.values()]
 
     @property
@@ -108,7 +108,9 @@ def _traced(model: torch.nn.Module, rules: BlasRules, batch: int, prompt: int, p
 
 
 def _fewer_layers(config: Any) -> tuple[Any, float] | None:
-    """The same configuration with one repetition of its layer pattern, and how many repetitions the model has."""
+    """Return the same configuration with one repetition of its layer pattern,
+    and how many repetitions the model has.
+    """
     total = config.num_hidden_layers
     kinds = list(getattr(config, "layer_types", None) or ["same"] * total)
     period = next(p for p in range(1, total + 1) if all(kinds[i] == kinds[i % p] for i in range(total)))
@@ -122,7 +124,9 @@ def _fewer_layers(config: Any) -> tuple[Any, float] | None:
 
 
 def _predicts(small: Trace, whole: Trace, repeats: float, steps: int) -> bool:
-    """Whether one repetition of the layers, multiplied, asks for what the whole model asks for in the first steps."""
+    """Return whether one repetition of the layers, multiplied,
+    asks for what the whole model asks for in the first steps.
+    """
     for i in range(steps):
         a, b = Plan(), Plan()
         a.add(small, i, layers=repeats)

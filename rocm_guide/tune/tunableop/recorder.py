@@ -48,7 +48,7 @@ class Trace:
     step: int = -1
 
     def lines(self) -> list[str]:
-        """The untuned file's lines: each product once, in the order of first use.
+        """Return the untuned file's lines: each product once, in the order of first use.
 
         >>> Trace().lines()
         []
@@ -57,7 +57,7 @@ class Trace:
 
 
 def _attention(record: Trace, rules: BlasRules) -> Any:
-    """Stands in for scaled_dot_product_attention: a fused kernel asks BLAS for nothing, only its result matters."""
+    """Stand in for scaled_dot_product_attention: a fused kernel asks BLAS for nothing, only its result matters."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -152,12 +152,12 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     decides = {aten._local_scalar_dense, aten.is_nonzero, aten.equal}
 
     def real(t: torch.Tensor) -> torch.Tensor:
-        """An integer or boolean without a value gets zeros: control flow needs numbers to run."""
+        """Give zeros to an integer or boolean without a value: control flow needs numbers to run."""
         plain = not (t.is_floating_point() or t.is_complex())
         return torch.zeros(t.shape, dtype=t.dtype) if plain and t.is_meta else t
 
     def unknown(t: torch.Tensor) -> torch.Tensor:
-        """The same, marked: these zeros stand for a comparison of numbers that we do not have."""
+        """Mark the zeros that stand for a comparison of numbers that we do not have."""
         out = real(t)
         if not out.is_meta:
             out.made_up = True

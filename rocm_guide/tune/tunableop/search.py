@@ -131,7 +131,7 @@ _OUTCOMES = {
 
 
 def parse_log(text: str) -> list[Search]:
-    """The searches in a log written under ``PYTORCH_TUNABLEOP_VERBOSE`` (3 for every candidate in newer releases).
+    """Read the searches in a log written under ``PYTORCH_TUNABLEOP_VERBOSE`` (3 for every candidate in newer releases).
 
     Lines that say nothing about a candidate are passed over, so a log with other output in between is fine.
 

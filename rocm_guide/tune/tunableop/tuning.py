@@ -43,7 +43,7 @@ def share_out(gemms: Iterable[Gemm], gpus: int) -> list[list[Gemm]]:
 
 
 def visible_device(gpu: int, environment: Mapping[str, str]) -> str:
-    """What a process must be shown to get the GPU that this process counts as number ``gpu``.
+    """Return what a process must be shown to get the GPU that this process counts as number ``gpu``.
 
     >>> visible_device(1, {}), visible_device(1, {"HIP_VISIBLE_DEVICES": "4,6"})
     ('1', '6')
@@ -54,7 +54,7 @@ def visible_device(gpu: int, environment: Mapping[str, str]) -> str:
 
 
 def _tune_part(gpu: int, untuned: str, results: str, budget_ms: int, iterations: int) -> None:
-    """In a process of its own: tune every product of one file on one GPU. PyTorch appends each result once found."""
+    """Tune every product of one file on one GPU, in a process of its own. PyTorch appends each result once found."""
     # Both names, because PyTorch for ROCm answers to either; they must be set before the first call to the GPU.
     os.environ["HIP_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(gpu, os.environ)
     for name in ("ENABLED", "TUNING", "RECORD_UNTUNED", "FILENAME"):
@@ -73,7 +73,7 @@ def _tune_part(gpu: int, untuned: str, results: str, budget_ms: int, iterations:
 
 
 def _collect(parts: Iterable[Path], results: Path) -> TuningFile:
-    """Everything found so far, in one file; a line that a killed process left half written is dropped."""
+    """Collect everything found so far in one file; a line that a killed process left half written is dropped."""
     files = [read_file(p, repair=True) for p in (results, *parts) if p.exists()]
     done = merge(files)
     write_file(results, done)

@@ -3,14 +3,14 @@
 
 In reading order:
 
-- ``model``: What a fault report consists of: waves, their registers, the code around their program counters.
+- ``model``: The parts of a fault report: waves, their registers, the code around their program counters.
 - ``agent_log``: Read the report of the ROCm debug agent: which kernel faulted, at which instruction, with what in its
   registers.
 - ``dmesg``: Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime
   prints.
 - ``code_objects``: From the URI in a fault report to the machine code: find the code object, disassemble it, mark the
   instruction.
-- ``lanes``: Which lane of a wave touched which address: the step from "this kernel faulted" to "this index was
+- ``lanes``: The addresses that each lane of a wave touched: the step from "this kernel faulted" to "this index was
   wrong".
 - ``verdict``: The short answer to a long report: which kernel, which instruction, which lanes, which addresses.
 - ``hunting_env``: The environment for hunting a memory fault: kernels one at a time, no allocator that hides a stray

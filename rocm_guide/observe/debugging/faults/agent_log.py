@@ -40,7 +40,7 @@ def _hex(text: str, line: int, name: str) -> int:
 
 
 class _Reader:
-    """Goes over the lines once; ``part`` says which table the current line can belong to."""
+    """A reader that goes over the lines once; ``part`` says which table the current line can belong to."""
 
     def __init__(self, name: str) -> None:
         self.name, self.report, self.part = name, AgentReport(), ""
@@ -160,7 +160,7 @@ def parse_report(lines: Iterable[str], name: str = "report") -> AgentReport:
 
 
 def read_report(path: str | os.PathLike[str]) -> AgentReport:
-    """:func:`parse_report` of a file.
+    """Read a report from a file; see :func:`parse_report`.
 
     Raises:
         FaultError: missing, or not a report.

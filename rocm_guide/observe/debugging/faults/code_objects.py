@@ -77,7 +77,7 @@ def parse_uri(uri: str) -> CodeUri:
 
 
 def saved_name(uri: str) -> str:
-    """The file name under which ``--save-code-objects`` stores a URI.
+    """Return the file name under which ``--save-code-objects`` stores a URI.
 
     >>> saved_name("file:///rocm-debug-agent/rocm-debug-agent-test#offset=14309&size=31336")
     'file____rocm-debug-agent_rocm-debug-agent-test_offset_14309_size_31336'
@@ -88,7 +88,7 @@ def saved_name(uri: str) -> str:
 def extract_code(
     uri: str, *, folder: str | os.PathLike[str] | None = None, proc: str = "/proc", only_below: bool = False
 ) -> bytes:
-    """The bytes of a code object: from the folder where the agent saved it, else from where the URI points.
+    """Return the bytes of a code object: from the folder where the agent saved it, else from where the URI points.
 
     Args:
         uri: the line behind "code object:".
@@ -123,7 +123,7 @@ def extract_code(
 
 
 def _elf(source: Path, offset: int, size: int, memory: bool = False) -> bytes:
-    """The bytes there, read only when an ELF file begins there; of another file nothing is kept or shown."""
+    """Return the bytes there, read only when an ELF file begins there; of another file nothing is kept or shown."""
     try:
         with open_regular(source) as f:
             f.seek(offset)
@@ -141,7 +141,7 @@ def _elf(source: Path, offset: int, size: int, memory: bool = False) -> bytes:
 
 
 def find_objdump(arch: str = "gfx942") -> str | None:
-    """The path of an llvm-objdump that knows ``arch``, or None. ROCm's own comes first, then the newest on PATH.
+    """Return the path of an llvm-objdump that knows ``arch``, or None. ROCm's own comes first, then the newest on PATH.
 
     gfx942 needs LLVM 17 or newer (Debian and Ubuntu: ``apt install llvm-19``).
     """
@@ -166,7 +166,7 @@ class Listing:
     at: int | None
 
     def around(self, before: int = 6, after: int = 3) -> str:
-        """The lines around the mark, ready to print."""
+        """Return the lines around the mark, ready to print."""
         at = self.at if self.at is not None else 0
         rows = self.instructions[max(0, at - before) : at + after + 1]
         return "\n".join(f"{'=>' if i.marked else '  '} {i.address:#8x}  {i.text}" for i in rows)
@@ -231,7 +231,7 @@ def disassemble(
 
 
 def _run_objdump(objdump: str, code: bytes) -> tuple[str, str]:
-    """What it prints of a code object, and the end of its last message."""
+    """Return what llvm-objdump prints of a code object, and the end of its last message."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "code.co"
         file.write_bytes(code)

@@ -164,7 +164,7 @@ def _continue(fault: LogFault, text: str) -> None:
 
 
 def read_log(path: str | os.PathLike[str]) -> list[LogFault]:
-    """:func:`scan_log` of a file; an empty list when there is no fault in it.
+    """Read a log from a file, see :func:`scan_log`; an empty list when there is no fault in it.
 
     Raises:
         FaultError: the file cannot be read.

@@ -38,7 +38,7 @@ def hunt_environment(
     precise: bool = False,
     output: str | os.PathLike[str] | None = None,
 ) -> dict[str, str]:
-    """The variables to set for a hunt.
+    """Return the variables to set for a hunt.
 
     Args:
         agent: the debug agent's library, usually ``/opt/rocm/lib/librocm-debug-agent.so.2``; None leaves it out.
@@ -121,7 +121,7 @@ def hunting(
 
 
 def shell_lines(variables: Mapping[str, str], *, undo: bool = False) -> str:
-    """The same as lines for a shell, to be pasted or sourced (a script's own exports end with the script).
+    """Return the same as lines for a shell, to be pasted or sourced (a script's own exports end with the script).
 
     >>> print(shell_lines({"ROCM_DEBUG_AGENT_OPTIONS": "--all --precise-memory"}))
     export ROCM_DEBUG_AGENT_OPTIONS='--all --precise-memory'

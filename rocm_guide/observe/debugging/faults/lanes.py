@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which lane of a wave touched which address: the step from "this kernel faulted" to "this index was wrong".
+"""The addresses that each lane of a wave touched: the step from "this kernel faulted" to "this index was wrong".
 
 A memory instruction names registers, the report holds their values; together they give the address of every lane.
 """
@@ -36,7 +36,7 @@ def _vector(wave: Wave, first: int, last: int) -> list[int]:
 
 
 def lane_addresses(wave: Wave, text: str) -> dict[int, int]:
-    """The address that each active lane forms for a load, store or atomic.
+    """Return the address that each active lane forms for a load, store or atomic.
 
     Covers global (64-bit vector address, or scalar base + 32-bit vector offset), flat, and buffer with ``offen``.
     The registers are those at the stop: if code between the access and the stop has overwritten an address register,
@@ -80,7 +80,7 @@ def lane_addresses(wave: Wave, text: str) -> dict[int, int]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Mnemonic and operands."""
+    """Return mnemonic and operands."""
     op, _, args = text.strip().partition(" ")
     return op, args
 
@@ -96,7 +96,7 @@ class Suspect:
 
 
 def suspects(report: AgentReport, code: dict[int, list[CodeLine]] | None = None) -> list[Suspect]:
-    """The memory instructions whose lanes touch the faulting page, nearest to the program counter first.
+    """Return the memory instructions whose lanes touch the faulting page, nearest to the program counter first.
 
     An access whose address registers were written again before the wave stopped is left out: its addresses are lost.
     "Before" is the order of addresses, which is the order of execution as long as no branch lies in between.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a fault report consists of: waves, their registers, the code around their program counters."""
+"""The parts of a fault report: waves, their registers, the code around their program counters."""
 
 from __future__ import annotations
 
@@ -92,8 +92,9 @@ class Wave:
 
 @dataclass
 class AgentReport:
-    """What :func:`~rocm_guide.observe.debugging.faults.agent_log.read_report` found: the events that triggered it, the
-    page that was touched, the waves."""
+    """The result of :func:`~rocm_guide.observe.debugging.faults.agent_log.read_report`: the events that triggered it,
+    the page that was touched, the waves.
+    """
 
     events: list[str] = field(default_factory=list)
     page: int | None = None

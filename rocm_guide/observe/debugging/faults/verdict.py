@@ -16,7 +16,7 @@ __all__ = ["explain_report"]
 
 @dataclass(frozen=True)
 class Explanation:
-    """What :func:`explain_report` found.
+    """The result of :func:`explain_report`.
 
     Attributes:
         kernel: its name, "" when neither the report nor the code object tells.
@@ -38,11 +38,11 @@ class Explanation:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return plain data for ``--json``."""
         return asdict(self)
 
     def text(self) -> str:
-        """A few lines for a reader."""
+        """Return a few lines for a reader."""
         lines = [*self.events]
         lines.append(f"kernel: {self.kernel or 'not named'}")
         lines.append(
@@ -124,7 +124,7 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
 
 
 def _function(names: tuple[str, ...], rows: tuple[CodeLine, ...], at: int | None) -> str:
-    """The name of the function that holds the marked instruction: one starts wherever an offset is 0."""
+    """Return the name of the function that holds the marked instruction: one starts wherever an offset is 0."""
     if at is None:
         return ""
     number = sum(1 for row in rows[: at + 1] if row.offset == 0)

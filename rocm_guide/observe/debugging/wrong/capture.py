@@ -26,7 +26,7 @@ class ModuleCall:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The tensors in a module's output or input, whatever its shape: tuples, lists, dictionaries, ModelOutput.
+    """Return the tensors in a module's output or input, whatever its shape: tuples, lists, dictionaries, ModelOutput.
 
     >>> import torch
     >>> [tuple(t.shape) for t in tensors_of({"a": torch.ones(2), "b": (None, [torch.ones(3)])})]
@@ -44,7 +44,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def copy_tensors(value: Any) -> Any:
-    """A copy of the tensors in a value, so that later changes in place do not reach it; the rest as it is."""
+    """Return a copy of the tensors in a value, so that later changes in place do not reach it; the rest as it is."""
     import torch
 
     if isinstance(value, torch.Tensor):

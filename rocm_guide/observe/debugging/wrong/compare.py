@@ -42,7 +42,7 @@ class Difference:
     checked: int = 0
 
     def __str__(self) -> str:
-        """The finding in one or two lines."""
+        """Return the finding in one or two lines."""
         line = f"{self.path or 'the model itself'} ({self.cls}): {self.detail}"
         for name, what in self.parameters.items():
             line += f"\n  its {name}: {what}"
@@ -50,7 +50,7 @@ class Difference:
 
 
 def _distance(want: Any, got: Any, tolerance: float | None) -> tuple[str, float, float, str] | None:
-    """(kind, relative, allowed, detail) of the first tensor that differs; None if all agree."""
+    """Return (kind, relative, allowed, detail) of the first tensor that differs; None if all agree."""
     wanted, gotten = tensors_of(want), tensors_of(got)
     if len(wanted) != len(gotten):
         return "shape", float("inf"), 0.0, f"returns {len(gotten)} tensors, the reference {len(wanted)}"
@@ -91,7 +91,7 @@ def _distance(want: Any, got: Any, tolerance: float | None) -> tuple[str, float,
 
 
 def _parameters(reference: Any, suspect: Any) -> dict[str, str]:
-    """What is different in a module's own parameters and buffers."""
+    """Return what is different in a module's own parameters and buffers."""
     found = {}
     a, b = (dict([*m.named_parameters(recurse=False), *m.named_buffers(recurse=False)]) for m in (reference, suspect))
     for name in {**a, **b}:
@@ -111,7 +111,7 @@ def _parameters(reference: Any, suspect: Any) -> dict[str, str]:
 def first_difference(
     reference: Any, suspect: Any, inputs: Mapping[str, Any] | Sequence[Any], *, tolerance: float | None = None
 ) -> Difference | None:
-    """The first module of ``suspect`` that, given the reference's inputs, does not give the reference's outputs.
+    """Return the first module of ``suspect`` that, given the reference's inputs, does not give the reference's outputs.
 
     Args:
         reference: the model that is right: the same weights with plain kernels, another release, another device.

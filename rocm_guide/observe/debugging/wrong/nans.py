@@ -15,7 +15,7 @@ __all__ = ["nan_origin"]
 
 @dataclass(frozen=True)
 class NanOrigin:
-    """Where the first value that is not finite came from.
+    """The origin of the first value that is not finite.
 
     Attributes:
         path, cls: the module.
@@ -30,16 +30,15 @@ class NanOrigin:
     detail: str
 
     def __str__(self) -> str:
-        """The finding in one line."""
         return f"{self.path or 'the model itself'} ({self.cls}), {self.where}: {self.detail}"
 
 
 def _bad(value: Any) -> int:
-    """How many values are not finite. Infinities alone do not count in what is called a mask: there they are meant."""
     return sum(int((~t.isfinite()).sum()) for t in tensors_of(value) if t.is_floating_point())
 
 
 def _bad_inputs(args: Any, kwargs: Mapping[str, Any]) -> int:
+    # Infinities alone do not count in what is called a mask: there they are meant.
     masks = {k: v for k, v in kwargs.items() if "mask" in k}
     rest = {k: v for k, v in kwargs.items() if "mask" not in k}
     nans = sum(int(t.isnan().sum()) for t in tensors_of(masks) if t.is_floating_point())
@@ -49,7 +48,7 @@ def _bad_inputs(args: Any, kwargs: Mapping[str, Any]) -> int:
 def nan_origin(
     model: Any, inputs: Mapping[str, Any] | Sequence[Any], *, loss: Callable[[Any], Any] | None = None
 ) -> NanOrigin | None:
-    """The first module whose output is not finite although its inputs are.
+    """Return the first module whose output is not finite although its inputs are.
 
     Args:
         model: a ``torch.nn.Module``.
@@ -147,7 +146,7 @@ def nan_origin(
 
 
 def _common(one: str, other: str) -> str:
-    """The innermost module that contains both."""
+    """Return the innermost module that contains both."""
     inside = []
     for a, b in zip(one.split(".")[:-1], other.split(".")[:-1], strict=False):
         if a != b:
@@ -157,7 +156,7 @@ def _common(one: str, other: str) -> str:
 
 
 def _from_gradients(model: Any, found: list[NanOrigin]) -> None:
-    """A module whose weights' gradient overflows although all that flows through it is finite."""
+    """Find a module whose weights' gradient overflows although all that flows through it is finite."""
     for path, module in model.named_modules():
         for name, p in module.named_parameters(recurse=False):
             if p.grad is not None and (n := _bad(p.grad)):

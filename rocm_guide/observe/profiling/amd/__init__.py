@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What AMD's profilers write: rocprofv3's CSV, JSON, Perfetto and database files, and counters.
+"""The files that AMD's profilers write: rocprofv3's CSV, JSON, Perfetto and database files, and counters.
 
 In reading order:
 
@@ -11,7 +11,7 @@ In reading order:
 - ``perfetto``: Read the slices of a Perfetto trace (``.pftrace``), as rocprofv3 writes with ``--output-format
   pftrace``.
 - ``rocpd``: Read rocpd databases, what rocprofv3 writes when no output format is given.
-- ``counters``: What the hardware counters of an AMD Instinct GPU mean, and where a kernel lies under the roofline.
+- ``counters``: The meaning of an AMD Instinct GPU's hardware counters, and where a kernel lies under the roofline.
 """
 
 from typing import TYPE_CHECKING

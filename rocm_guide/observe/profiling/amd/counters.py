@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the hardware counters of an AMD Instinct GPU mean, and where a kernel lies under the roofline.
+"""The meaning of an AMD Instinct GPU's hardware counters, and where a kernel lies under the roofline.
 
 A counter is a number without a sentence. The table gives the sentence; :func:`place` turns counters into the three
 figures that decide what to try next: FLOPs, bytes of memory traffic, and the share of what the hardware could do.
@@ -69,7 +69,7 @@ _MATRIX = ("F16", "BF16", "F32", "F64", "F8", "XF32", "I8")
 
 
 def describe_counter(counter: str) -> str:
-    """One line about a counter; of a family (``SQ_INSTS_VALU_ADD_F16``) about the family.
+    """Return one line about a counter; of a family (``SQ_INSTS_VALU_ADD_F16``) about the family.
 
     >>> describe_counter("SQ_LDS_BANK_CONFLICT")
     'cycles in which LDS was stalled by bank conflicts: change the layout or pad [cycles]'
@@ -93,7 +93,7 @@ def _sum(counters: Mapping[str, float], name: str) -> float:
 
 
 def flops(counters: Mapping[str, float]) -> float:
-    """FLOPs of a dispatch from its instruction counters.
+    """Return the FLOPs of a dispatch from its instruction counters.
 
     64 lanes x (additions + multiplications + transcendentals + 2 x fused multiply-adds) + 512 x matrix operations.
     Lanes that were switched off count too: it is an upper bound in divergent code.
@@ -123,7 +123,7 @@ def flops(counters: Mapping[str, float]) -> float:
 
 
 def memory_bytes(counters: Mapping[str, float]) -> float:
-    """Bytes between L2 and memory: from FETCH_SIZE and WRITE_SIZE, else from the requests by size.
+    """Return the bytes between L2 and memory: from FETCH_SIZE and WRITE_SIZE, else from the requests by size.
 
     On MI300X the 256 MiB Infinity Cache lies behind this point, so it is an upper bound of the HBM traffic.
 
@@ -153,7 +153,7 @@ def memory_bytes(counters: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """Where a kernel lies under the roofline of a GPU.
+    """The place of a kernel under the roofline of a GPU.
 
     Attributes:
         intensity: FLOPs per byte.

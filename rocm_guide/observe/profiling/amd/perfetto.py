@@ -39,7 +39,7 @@ class Slice:
 
 @dataclass
 class _Sequence:
-    """What a writer of packets said once and refers to by number from then on."""
+    """The state of one writer of packets: what it said once and refers to by number from then on."""
 
     names: dict[int, str] = field(default_factory=dict)
     categories: dict[int, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class _Sequence:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of one message. Raises ValueError on a message that ends inside a field."""
+    """Yield the fields of one message. Raises ValueError on a message that ends inside a field."""
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at)
@@ -103,7 +103,7 @@ def _text(message: dict[int, list[Any]], key: int) -> str:
 
 
 def _packets(file: BinaryIO, name: str) -> Iterator[dict[int, list[Any]]]:
-    """The packets of a trace, one in memory at a time."""
+    """Yield the packets of a trace, one in memory at a time."""
     while True:
         head = file.read(1)
         if not head:
@@ -182,7 +182,7 @@ def iter_slices(path: str | os.PathLike[str]) -> Iterator[Slice]:
 
 
 def read_pftrace(path: str | os.PathLike[str]) -> RocprofReport:
-    """The kernel dispatches of a rocprofv3 ``.pftrace``; the API calls when there is no kernel in it.
+    """Read the kernel dispatches of a rocprofv3 ``.pftrace``; the API calls when there is no kernel in it.
 
     Raises:
         TraceError: as :func:`iter_slices`; also when the trace has no slice.

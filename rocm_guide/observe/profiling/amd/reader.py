@@ -53,7 +53,7 @@ check the path
 
 
 def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "bf16") -> list[RooflinePoint]:
-    """Where each kernel lies under the roofline: counters and times of all its dispatches together.
+    """Return where each kernel lies under the roofline: counters and times of all its dispatches together.
 
     Args:
         report: with counters; without the right ones the list is empty.

@@ -77,7 +77,7 @@ def _read(connection: sqlite3.Connection, suffix: str, tables: set[str], file: P
 
 
 def read_rocpd(path: str | os.PathLike[str]) -> RocprofReport:
-    """The kernel dispatches, with their counters, of a rocpd database.
+    """Read the kernel dispatches, with their counters, of a rocpd database.
 
     Raises:
         TraceError: missing, damaged, or another kind of SQLite file.

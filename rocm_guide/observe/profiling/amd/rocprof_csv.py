@@ -39,7 +39,7 @@ class Dispatch:
     counters: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """A name comes from the profiled program, and is printed: escapes and line breaks in it are made visible."""
+        """Make escapes and line breaks in the name visible: it comes from the profiled program, and is printed."""
         if not self.name.isprintable():
             self.name = shown(self.name, len(self.name))
 
@@ -135,7 +135,7 @@ def top_kernels(dispatches: tuple[Dispatch, ...]) -> tuple[KernelTotal, ...]:
 
 
 def report_of(file: str, kind: str, tool: str, dispatches: list[Dispatch]) -> RocprofReport:
-    """A report of dispatches with its totals; an empty list is refused, because it hides a failed run.
+    """Return a report of dispatches with its totals; an empty list is refused, because it hides a failed run.
 
     Raises:
         TraceError: no dispatch.
@@ -207,7 +207,7 @@ def _chain(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
 
 
 def _narrow(rows: Iterator[Row]) -> list[Dispatch]:
-    """rocprofv3 writes one row per counter: put the rows of one dispatch together."""
+    """Put the rows of one dispatch together: rocprofv3 writes one row per counter."""
     found: dict[tuple[Any, ...], Dispatch] = {}
     for row in rows:
         key = (row.first(_AGENT), row.first(("Process_Id",)), row.first(("Dispatch_Id", "Correlation_Id")))

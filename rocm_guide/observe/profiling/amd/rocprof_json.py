@@ -41,7 +41,7 @@ def _volume(value: Any) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    """A number of registers or bytes; None where there is none, or something else stands there."""
+    # A number of registers or bytes; None where there is none, or something else stands there.
     return value if type(value) is int else None
 
 

@@ -29,14 +29,14 @@ class Row:
         self.file, self.line, self.cells = file, line, cells
 
     def first(self, names: tuple[str, ...]) -> str | None:
-        """The cell under the first of these names that the header has."""
+        """Return the cell under the first of these names that the header has."""
         for name in names:
             if name in self.cells:
                 return self.cells[name]
         return None
 
     def number(self, names: tuple[str, ...], default: float | None = None) -> float:
-        """That cell as a number; ``default`` when there is none."""
+        """Return that cell as a number; ``default`` when there is none."""
         text = self.first(names)
         if text is None or text == "":
             if default is not None:
@@ -51,18 +51,18 @@ class Row:
         return value
 
     def integer(self, names: tuple[str, ...]) -> int | None:
-        """That cell as an integer, None when there is none."""
+        """Return that cell as an integer, None when there is none."""
         text = self.first(names)
         return None if text in (None, "") else int(self.number(names))
 
     def nanoseconds(self, names: tuple[str, ...]) -> int:
-        """That cell as an exact integer."""
+        """Return that cell as an exact integer."""
         # Timestamps have 16 digits and more: a float would round them.
         text = (self.first(names) or "").strip()
         return int(text) if text.isascii() and text.isdigit() and len(text) < 30 else int(self.number(names))
 
     def product(self, whole: tuple[str, ...], kind: str) -> int | None:
-        """A size given whole, or as the product of its X, Y and Z columns."""
+        """Return a size given whole, or as the product of its X, Y and Z columns."""
         size = self.integer(whole)
         axes = [n for axis in "XYZ" if (n := self.integer((f"{kind}_Size_{axis}",))) is not None]
         if size is None and len(axes) == 3:
@@ -71,7 +71,7 @@ class Row:
 
 
 def table_rows(path: Path) -> Iterator[Row]:
-    """The rows of a CSV with a header line, one at a time.
+    """Yield the rows of a CSV with a header line, one at a time.
 
     Raises:
         TraceError: missing, not a table, or a row that has more or fewer cells than the header.

@@ -22,7 +22,8 @@ MARK = "slice"
 
 
 def parents(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """For each interval the innermost one that encloses it, or -1. The intervals nest, as calls on one thread do.
+    """Return for each interval the innermost one that encloses it, or -1.
+    The intervals nest, as calls on one thread do.
 
     >>> parents([0, 1, 5, 6], [10, 4, 9, 8])
     [-1, 0, 0, 2]
@@ -39,7 +40,7 @@ def parents(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
 
 
 def innermost(starts: Sequence[float], ends: Sequence[float], times: Sequence[float]) -> list[int]:
-    """For each time the innermost interval that contains it, or -1.
+    """Return for each time the innermost interval that contains it, or -1.
 
     >>> innermost([0, 1], [10, 4], [2, 7, 11])
     [1, 0, -1]
@@ -134,7 +135,9 @@ class _Places:
 
 
 def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[float]) -> list[str]:
-    """Where in the model the CPU was at each (thread, time), through the forward operator if it was in the backward."""
+    """Return where in the model the CPU was at each (thread, time),
+    through the forward operator if it was in the backward.
+    """
     marks = _Places(line)
     forward: dict[int, str] = {}
     backward: dict[int, tuple[list[float], list[float], list[int]]] = {}
@@ -163,7 +166,7 @@ def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[floa
 
 
 def device_work(line: Timeline) -> list[GpuWork]:
-    """Everything that the device did, in order of its start, each with its slice.
+    """Return everything that the device did, in order of its start, each with its slice.
 
     With a GPU in the trace these are its kernels, copies and fills; without one, the CPU operators with the time that
     each spends itself (without the operators it calls).
@@ -202,7 +205,7 @@ def device_work(line: Timeline) -> list[GpuWork]:
 
 
 def idle_gaps(line: Timeline) -> tuple[float, float, list[Gap]]:
-    """The span of the device's work, its busy time over all streams together, and the gaps between.
+    """Return the span of the device's work, its busy time over all streams together, and the gaps between.
 
     Returns:
         (span, busy, gaps), microseconds; gaps in order of time.

@@ -60,7 +60,7 @@ def open_text(path: str | os.PathLike[str]) -> TextIO:
 
 
 def limited(stream: TextIO, most: int, name: str) -> str:
-    """All of an open text, if it has no more than ``most`` characters: a small gzip file can unfold without end.
+    """Read all of an open text, if it has no more than ``most`` characters: a small gzip file can unfold without end.
 
     >>> limited(io.StringIO("short"), 10, "x")
     'short'
@@ -101,7 +101,7 @@ class _Window:
         return bool(more)
 
     def peek(self) -> str:
-        """The next character that is not white space, or "" at the end."""
+        """Return the next character that is not white space, or "" at the end."""
         while True:
             text, at = self.text, self.at
             end = len(text)
@@ -214,7 +214,7 @@ def _array(window: _Window) -> Iterator[dict[str, Any]]:
 
 
 def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """:func:`iter_text_events` of a file, gzipped or not.
+    """Yield the events of a file, gzipped or not; see :func:`iter_text_events`.
 
     Raises:
         TraceError: missing, cut short, or not a trace.

@@ -26,7 +26,7 @@ KERNEL_PATTERNS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class KernelCheck:
-    """Whether a kind of kernel ran. ``found``: the names that match; ``instead``: the longest of the slice."""
+    """The check that a kind of kernel ran. ``found``: the names that match; ``instead``: the longest of the slice."""
 
     what: str
     used: bool
@@ -34,7 +34,7 @@ class KernelCheck:
     instead: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The line that a reader wants."""
+        """Return the line that a reader wants."""
         if self.used:
             return str(Check("OK", f"{self.what}:", self.found[0][:80]))
         instead = ", ".join(n[:50] for n in self.instead) or "nothing like it"
@@ -75,7 +75,7 @@ def check_kernels(
 
 
 def replaced_kernels(a: TraceSummary, b: TraceSummary) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """By slice, the kernels that only A launches and those that only B launches; equal slices are left out.
+    """Return by slice the kernels that only A launches and those that only B launches; equal slices are left out.
 
     A new library, another dtype or a missing environment variable shows up here before it shows up in the time.
 

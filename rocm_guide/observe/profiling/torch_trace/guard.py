@@ -19,7 +19,7 @@ class NestedProfilerError(GuideError):
 
 @contextmanager
 def only_profiler(what: str) -> Iterator[None]:
-    """Inside a recording: whoever starts another torch profiler in this process gets an error and no crash.
+    """Refuse another torch profiler in this process during a recording: an error and no crash.
 
     Args:
         what: how to call the program in the error.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which part of a transformer a kernel belongs to.
+"""The part of a transformer that a kernel belongs to.
 
 "The GEMMs take 60 %" does not say what to fix; "the MLP GEMMs take 40 %, attention's take 15 %" does. A kernel's name
 alone cannot tell the two apart, so :func:`~rocm_guide.observe.profiling.torch_trace.recording.mark_modules` writes the
@@ -51,7 +51,7 @@ _EMBEDDING_CLASS = re.compile(r"embed", re.I)
 
 
 def module_place(path: str, cls: str, parent: str = "other", *, linear: bool | None = None) -> str:
-    """The place of a module: "attention", "attention GEMMs", "mlp", "MLP GEMMs", "norms" or "other".
+    """Return the place of a module: "attention", "attention GEMMs", "mlp", "MLP GEMMs", "norms" or "other".
 
     Args:
         path: the name of the module in its parent, or its whole dotted path ("model.layers.0.self_attn.q_proj").
@@ -86,7 +86,7 @@ def module_place(path: str, cls: str, parent: str = "other", *, linear: bool | N
 
 
 def kernel_slice(name: str, place: str = "") -> str:
-    """The slice of one kernel or operator.
+    """Return the slice of one kernel or operator.
 
     Args:
         name: its name, as the trace gives it.
@@ -117,7 +117,7 @@ def kernel_slice(name: str, place: str = "") -> str:
 
 
 def module_slices(model: Any) -> dict[str, str]:
-    """The place of every module of a model, by its dotted path.
+    """Return the place of every module of a model, by its dotted path.
 
     Args:
         model: a ``torch.nn.Module``, on any device, meta included.

@@ -35,7 +35,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What :func:`summarize` found. All times are microseconds.
+    """The result of :func:`summarize`. All times are microseconds.
 
     Attributes:
         file: the trace's name.
@@ -73,11 +73,11 @@ class TraceSummary:
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the device mostly waits for the CPU: idle for a quarter of the span or more, mostly unasked."""
+        """Return whether the device mostly waits for the CPU: idle a quarter of the span or more, mostly unasked."""
         return self.device == "gpu" and self.idle_share >= 0.25 and self.launch_idle_us > self.idle_us / 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return plain data for ``--json``."""
         return {**asdict(self), "idle_share": self.idle_share, "launch_bound": self.launch_bound}
 
 
@@ -151,12 +151,12 @@ class Change:
 
     @property
     def saved_us(self) -> float:
-        """How much less B takes; negative when it takes more."""
+        """Return how much less B takes; negative when it takes more."""
         return self.a_us - self.b_us
 
 
 def compare_traces(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> list[Change]:
-    """Profile A against profile B, per step, the largest difference first.
+    """Compare profile A with profile B, per step, the largest difference first.
 
     Args:
         a, b: two summaries. A trace without step ranges counts as one step.

@@ -52,7 +52,7 @@ class Columns:
 
 @dataclass
 class Timeline:
-    """What :func:`load_timeline` keeps of a trace.
+    """The part of a trace that :func:`load_timeline` keeps.
 
     Attributes:
         names: every event name once; the columns hold indices into it.
@@ -76,7 +76,7 @@ class Timeline:
 
 
 def _integer(value: Any) -> int:
-    """An id as a 64-bit integer: ids are numbers in most traces, strings in some."""
+    """Return an id as a 64-bit integer: ids are numbers in most traces, strings in some."""
     if type(value) is int and 0 <= value < 1 << 62:
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
@@ -85,7 +85,7 @@ def _integer(value: Any) -> int:
 
 
 def _lane(value: Any, lanes: dict[str, int]) -> int:
-    """A small number for a thread or stream, whatever the trace calls it."""
+    """Return a small number for a thread or stream, whatever the trace calls it."""
     found = lanes.get(str(value))
     if found is None:
         found = lanes[str(value)] = len(lanes)
