@@ -23,7 +23,7 @@ def _encode(values: Any, kind: str) -> Any:
         return values.astype(_TYPES[kind])
     if kind == "bf16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    from cdna.run.vector.convert import FLOAT8
+    from cdna.run.arithmetic import FLOAT8
 
     codes = {float(v): n for n, v in reversed(list(enumerate(FLOAT8[kind]))) if v == v}
     return np.array([codes[float(v)] for v in values.ravel()], np.uint8).reshape(values.shape)

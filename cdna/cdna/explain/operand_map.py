@@ -2,7 +2,7 @@
 """Which lane and register hold which element of A, B and D (and C) of a matrix instruction of CDNA3.
 
 The formulas are written here from AMD's description, apart from those of the executor
-(:mod:`cdna.run.vector.matrix`), so that one can be held against the other; the tests do, for every shape.
+(:mod:`cdna.run.matrix`), so that one can be held against the other; the tests do, for every shape.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Matrix Arithmetic Instructions"; "AMD Matrix
 Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator. Introduced by notebook 13.
 """
@@ -97,7 +97,7 @@ def matrix_operations() -> list[str]:
     >>> len(matrix_operations()), matrix_operations()[0]
     (46, 'v_mfma_f32_32x32x1_2b_f32')
     """
-    from cdna.run.vector.matrix import SHAPES
+    from cdna.run.matrix import SHAPES
 
     found = []
     for (sparse, kind), shapes in SHAPES.items():

@@ -15,19 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cdna.run.errors import RunError
-from cdna.run.memory.allocations import Allocation, Memory
+from cdna.run.memory import Allocation, Memory
+from cdna.run.state import Parameter
 
-__all__ = ["Bound", "Parameter", "bind_arguments"]
-
-
-class Parameter(NamedTuple):
-    """One kernel argument as the metadata describes it; ``type`` is Triton's (``*fp16``, ``i32``), if known."""
-
-    offset: int
-    size: int
-    kind: str
-    name: str = ""
-    type: str = ""
+__all__ = ["Bound", "bind_arguments", "copy_back"]
 
 
 class Bound(NamedTuple):

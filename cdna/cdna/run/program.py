@@ -1,97 +1,66 @@
 # SPDX-License-Identifier: MIT
-"""A kernel ready to run: its instructions with the labels resolved, what its descriptor says, and its parameters.
+"""From an assembly text, or a disassembly with its code object, to a :class:`~cdna.run.state.Program`.
 
-Source: "User Guide for AMDGPU Backend", ".amdhsa_kernel" directives, "Initial Kernel Execution State", LLVM,
-https://llvm.org/docs/AMDGPUUsage.html.
+``llvm-objdump -d`` prints the instructions of a code object and nothing else. Which registers are set at the start,
+how much LDS there is and where the arguments lie stand in the object's kernel descriptor and its metadata.
+Source: "User Guide for AMDGPU Backend", ".amdhsa_kernel" directives, "Initial Kernel Execution State", "Kernel
+Descriptor", "Code Object V5 Metadata", LLVM, https://llvm.org/docs/AMDGPUUsage.html.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cdna.elf.code_object import CodeKernel, read_code_object
 from cdna.isa.mnemonics import meaning
 from cdna.isa.text import Function, Raw, Scan, scan_text
-from cdna.run.arguments import Parameter
 from cdna.run.errors import RunError
-from cdna.run.metadata import number_of, read_parameters
+from cdna.run.state import Parameter, Program, Settings
 
-if TYPE_CHECKING:
-    from cdna.run.decode import Operation
+__all__ = ["load_listing", "load_program", "resolve"]
 
-__all__ = ["Program", "Settings", "load_program"]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the kernel descriptor tells the hardware.
-
-    Attributes:
-        vgprs, agprs: registers of each kind that a wave may name.
-        lds, scratch, kernarg: bytes for a workgroup, for a lane, for the arguments.
-        user: the scalar registers set before the start, in order: name and number of registers.
-        preload: dwords of the arguments that are in scalar registers, and the first of them.
-        ids: which workgroup ids (x, y, z) follow in scalar registers; then the workgroup info.
-        id_dims: dimensions of the work-item id packed into v0.
-        mode: the MODE register at the start.
-        threads: work-items of a workgroup at most, 0 if the text does not say.
-    """
-
-    vgprs: int = 256
-    agprs: int = 256
-    lds: int = 0
-    scratch: int = 0
-    kernarg: int = 0
-    user: tuple[tuple[str, int], ...] = (("kernarg_segment_ptr", 2),)
-    user_count: int = 2
-    preload: tuple[int, int] = (0, 0)
-    ids: tuple[bool, bool, bool] = (True, False, False)
-    info: bool = False
-    id_dims: int = 1
-    mode: int = 0xF0 | 0x300
-    threads: int = 0
+_NUMBER = re.compile(r"\d{1,9}$")
 
 
-@dataclass(slots=True)
-class Program:
-    """One kernel before it is decoded.
+def number_of(found: dict[str, str], key: str, default: int) -> int:
+    """A whole number from directives or metadata, ``default`` if there is none."""
+    text = found.get(key, "").strip()
+    return int(text) if _NUMBER.match(text) else default
 
-    Attributes:
-        name, settings, parameters: of the kernel.
-        body: instructions of the kernel and, behind it, of the functions that it may call.
-        entry: index of the first instruction.
-        labels: index for each label; ``kernel`` first wins.
-        addresses, by_address: made-up (or listed) address of each instruction, and the way back.
-        flushes: denormal float32 values may have to become zero.
-        decoded: the instructions ready to execute, after the first launch; no launch changes them.
-        waits: whether the wait states have been found right.
-        places: what LDS accesses touch, by their addresses; see :mod:`cdna.run.memory.lds`.
-    """
 
-    name: str
-    text: str = field(repr=False)
-    settings: Settings
-    parameters: tuple[Parameter, ...]
-    body: list[Raw] = field(repr=False)
-    entry: int = 0
-    labels: dict[str, int] = field(default_factory=dict, repr=False)
-    addresses: list[int] = field(default_factory=list, repr=False)
-    by_address: dict[int, int] = field(default_factory=dict, repr=False)
-    flushes: bool = False
-    decoded: list[Operation] | None = field(default=None, repr=False)
-    waits: bool = False
-    places: dict[Any, Any] = field(default_factory=dict, repr=False)
+_ITEM = re.compile(r"  (- |  )(\.\w+):")
+_ARG = re.compile(r"      (- |  )(\.\w+):\s*(\S.*)?$")
 
-    @property
-    def listing(self) -> bool:
-        """Whether the text is a disassembly, which has addresses and nothing about the kernel's start."""
-        return self.body[0].address >= 0
 
-    def lines(self) -> list[str]:
-        """The text by lines; ``Raw.line`` counts from 1."""
-        return self.text.split("\n")
+def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
+    """The ``.args`` of one kernel in the metadata at the end of the text."""
+    _, found, note = text.partition(".amdgpu_metadata")
+    if not found:
+        return ()
+    kernels: list[tuple[str, list[dict[str, str]]]] = []
+    name, args = "", list[dict[str, str]]()
+    for line in note.partition(".end_amdgpu_metadata")[0].split("\n"):
+        if m := _ITEM.match(line):
+            if m[1] == "- ":
+                kernels.append((name, args))
+                name, args = "", list[dict[str, str]]()
+            if m[2] == ".name":
+                name = line.partition(":")[2].strip().strip("'\"")
+        elif m := _ARG.match(line):
+            if m[1] == "- ":
+                args.append({})
+            if args:
+                args[-1][m[2]] = (m[3] or "").strip("'\" ")
+    kernels.append((name, args))
+    for found_name, found_args in kernels:
+        if found_name == kernel:
+            sizes = [(number_of(p, ".offset", 0), number_of(p, ".size", 0)) for p in found_args]
+            words = [(p.get(".value_kind", ""), p.get(".name", "")) for p in found_args]
+            return tuple(Parameter(*size, *word) for size, word in zip(sizes, words, strict=True))
+    return ()
 
 
 _SIZES = (
@@ -103,8 +72,6 @@ _SIZES = (
     ("flat_scratch_init", 2),
     ("private_segment_size", 1),
 )
-
-
 _PRELOAD = "user_sgpr_kernarg_preload_"
 
 
@@ -246,3 +213,43 @@ def resolve(p: Program, i: int) -> int:
     if found is None or found >= len(p.body):
         raise RunError(f"line {raw.line}: {raw.op} {target[:60]} goes nowhere", raw.line)
     return int(found)
+
+
+def _parameters(kernel: CodeKernel) -> tuple[Parameter, ...]:
+    listed: Any = kernel.metadata.get(".args") or []
+    try:
+        return tuple(
+            Parameter(int(a[".offset"]), int(a[".size"]), str(a[".value_kind"]), str(a.get(".name", "")))
+            for a in listed
+        )
+    except (KeyError, TypeError, ValueError):
+        raise RunError(
+            f"the code object describes the arguments of {kernel.name} in a way that makes no sense; build it again",
+            rule="arguments",
+        ) from None
+
+
+def load_listing(text: str, name: str | None, data: bytes) -> Program:
+    """The program of a disassembly, with the descriptor and the metadata of its code object (``.hsaco``, bundle).
+
+    Raises:
+        RunError: see :func:`~cdna.run.program.load_program`; the object lacks the kernel.
+        ElfError: it is no code object.
+    """
+    if not isinstance(data, bytes):
+        raise RunError(f"code_object={data!r:.60}: give the bytes of the file", rule="arguments")
+    found = {k.name: k for k in read_code_object(data, "gfx942").kernels}
+    program = load_program(text, name, tuple(found))
+    kernel = found.get(program.name)
+    if kernel is None or not kernel.directives:
+        raise RunError(
+            f"the code object has no kernel {program.name!r}; it has {', '.join(found)[:200] or 'none'}",
+            rule="arguments",
+        )
+    directives = {name: str(value) for name, value in kernel.directives.items()}
+    metadata = {str(k): str(v) for k, v in kernel.metadata.items()}
+    settings = settings_of(directives, metadata)
+    made = replace(program, settings=settings, parameters=_parameters(kernel))
+    made.flushes = made.flushes or settings.mode & 0x30 != 0x30
+    made.entry = entry_of(made)
+    return made

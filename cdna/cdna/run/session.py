@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdna.run.arguments import Bound, Parameter, bind_arguments, copy_back
+from cdna.run.arguments import Bound, bind_arguments, copy_back
 from cdna.run.counters import Counters
 from cdna.run.errors import RunError
-from cdna.run.listing import load_listing
 from cdna.run.machine import Machine, Observer
-from cdna.run.memory.allocations import Memory
-from cdna.run.program import Program, load_program
+from cdna.run.memory import Memory
+from cdna.run.program import load_listing, load_program
+from cdna.run.state import Parameter, Program
 from cdna.run.wait_states import check_wait_states
 
 __all__ = ["Result", "Session", "prepare", "run"]

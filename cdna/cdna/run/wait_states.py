@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from cdna.costs import mfma_cycles
 from cdna.isa.mnemonics import matrix_shape
-from cdna.run.decode import Operation
 from cdna.run.errors import RunError
 from cdna.run.operands import parse_operand, split_operands
-from cdna.run.program import Program, resolve
+from cdna.run.program import resolve
+from cdna.run.state import Operation, Program
 
 __all__ = ["check_wait_states"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from cdna.base import InputError
 from cdna.isa.sources import lines_of_code
 from cdna.run import Counters, Operation, RunError, Wave, prepare
-from cdna.run.memory.in_flight import register_name
+from cdna.run.in_flight import register_name
 from cdna.step.state import Loading, State, Step
 
 __all__ = ["Event", "Recording", "StepError", "record"]

@@ -13,15 +13,12 @@ C. Flanagan, S. Freund, "FastTrack: efficient and precise dynamic race detection
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cdna.run.errors import RunError
-from cdna.run.memory.allocations import Allocation, gather
-
-if TYPE_CHECKING:
-    from cdna.run.memory.lds import Group
+from cdna.run.memory import Allocation, gather
 
 __all__ = ["Races"]
 
@@ -71,7 +68,7 @@ class Races:
 
     # ---- accesses
 
-    def read(self, group: Group, a: Allocation, at: Any, size: int, line: int, shared: bool) -> None:
+    def read(self, me: int, a: Allocation, at: Any, size: int, line: int, shared: bool) -> None:
         """A workgroup reads ``size`` bytes at each offset; ``shared`` is an access with sc1, which may be an acquire.
 
         Raises:
@@ -79,7 +76,6 @@ class Races:
         """
         if not a.writable:
             return
-        me = group.number
         marks = self._marks.get(a.base) or self._new(a)
         event = (me, self._now.get(me, 1), line)
         if not marks.touched and not shared:
@@ -90,21 +86,18 @@ class Races:
         g = self._granules(at, size)
         old = marks.written[g]
         if old.any():
-            self._check(group, a, g, old, shared, "reads", "wrote")
+            self._check(me, a, g, old, shared, "reads", "wrote")
         if shared:
             self._acquire(me, a, g)
         else:
             self._note_read(marks, g, event)
 
-    def write(
-        self, group: Group, a: Allocation, at: Any, size: int, line: int, shared: bool, values: Any = None
-    ) -> None:
+    def write(self, me: int, a: Allocation, at: Any, size: int, line: int, shared: bool, values: Any = None) -> None:
         """A workgroup writes; without ``values`` it is an atomic. Call it before the bytes change.
 
         Raises:
             RunError: another workgroup wrote or read there, and nothing orders the two.
         """
-        me = group.number
         marks = self._marks.get(a.base) or self._new(a)
         self._take_down(marks)
         marks.touched = True
@@ -112,9 +105,9 @@ class Races:
         try:
             old = marks.written[g]
             if old.any():
-                self._check(group, a, g, old, shared, "writes", "wrote")
+                self._check(me, a, g, old, shared, "writes", "wrote")
             if marks.read is not None and (readers := marks.read[g]).any():
-                self._check(group, a, g, readers, False, "writes", "read")
+                self._check(me, a, g, readers, False, "writes", "read")
         except RunError:
             if values is None or not self._same(a, at, size, values):
                 raise
@@ -126,22 +119,20 @@ class Races:
         if marks.read is not None:
             marks.read[g] = 0
 
-    def atomic(self, group: Group, a: Allocation, at: Any, size: int, line: int, returns: bool) -> None:
+    def atomic(self, me: int, a: Allocation, at: Any, size: int, line: int, returns: bool) -> None:
         """An atomic: a release if the caches were written back before it, an acquire if it returns what was there."""
-        self.write(group, a, at, size, line, True)
+        self.write(me, a, at, size, line, True)
         if returns:
-            self._acquire(group.number, a, self._granules(at, size))
+            self._acquire(me, a, self._granules(at, size))
 
-    def write_back(self, group: Group) -> None:
+    def write_back(self, me: int) -> None:
         """``buffer_wbl2 sc1``: what the workgroup has done so far goes with its next release."""
-        me = group.number
         now = self._now.get(me, 1)
         self._released[me] = {**self._knows.get(me, {}), me: now}
         self._now[me] = now + 1
 
-    def invalidate(self, group: Group) -> None:
+    def invalidate(self, me: int) -> None:
         """``buffer_inv sc1``: the workgroup sees what those had done that it has acquired from."""
-        me = group.number
         if (found := self._acquired.pop(me, None)) is not None:
             self._knows[me] = _joined(self._knows.get(me), found)
 
@@ -206,16 +197,16 @@ class Races:
     def _unknown(self, me: int, other: int, time: int) -> bool:
         return other != me and time > self._knows.get(me, {}).get(other, 0)
 
-    def _check(self, group: Group, a: Allocation, g: Any, old: Any, shared: bool, verb: str, did: str) -> None:
+    def _check(self, me: int, a: Allocation, g: Any, old: Any, shared: bool, verb: str, did: str) -> None:
         for number in set(old.tolist()):
             accesses, there = self.events[number]
             if shared and there:
                 continue
             for other, (time, line) in accesses.items():
-                if self._unknown(group.number, other, time):
-                    raise self._race(group, a, g[old == number], verb, other, did, line)
+                if self._unknown(me, other, time):
+                    raise self._race(a, g[old == number], verb, other, did, line)
 
-    def _race(self, group: Group, a: Allocation, g: Any, verb: str, other: int, did: str, line: int) -> RunError:
+    def _race(self, a: Allocation, g: Any, verb: str, other: int, did: str, line: int) -> RunError:
         x, y, _ = self.grid
         who = (other % x, other // x % y, other // (x * y))
         return RunError(

@@ -1,31 +1,82 @@
 # SPDX-License-Identifier: MIT
-"""The local data share: its bytes, whether they were written, and who touched them since the last barrier.
+"""The local data share (LDS): its bytes, whether they were written, and who touched them since the last barrier.
 
 A wave that reads what another wave has written since the last barrier (or overwrites what another has read) races with
 it, whatever order the waves happen to run in. An operation that was not waited for before the barrier counts after it
-too. Writing the value that is already there is no race: replicated data is written by several waves. Waves may also
-meet in atomics: see :mod:`cdna.run.memory.lds_order`.
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share".
+too. Writing the value that is already there is no race: replicated data is written by several waves.
+
+Waves may also be ordered by LDS atomics instead of barriers. A wave that reads a counter comes after everything that
+the waves which have counted on it had done in LDS by then: the LDS executes the operations of one wave in their order.
+Each wave keeps, for every other one, up to which time it knows what that one has done (a vector clock); an access that
+it does not know of is a race.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Local Data Share"; C. Flanagan, S. Freund, "FastTrack:
+efficient and precise dynamic race detection", PLDI 2009.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cdna.run.errors import RunError
-from cdna.run.memory.allocations import gather, scatter
-from cdna.run.memory.lds_order import Order
-from cdna.run.stretches import SideBySide
+from cdna.run.memory import gather, scatter
 
-if TYPE_CHECKING:
-    from cdna.run.counters import Counters
-    from cdna.run.memory.allocations import Memory
-    from cdna.run.memory.races import Races
-    from cdna.run.wave import Flight, Wave
+__all__ = ["Lds"]
 
-__all__ = ["Group", "Lds"]
+_WAVES = 32
+
+
+class Order:
+    """Who has seen what; made at the first atomic operation on a workgroup's LDS.
+
+    Attributes:
+        now: grows with every atomic operation.
+        seen: [wave, other]: what ``other`` did up to this time lies before what ``wave`` does next.
+        writes, reads: [wave, granule]: when it last did so.
+        counters: for each granule with atomics, what its readers learn.
+    """
+
+    def __init__(self, granules: int) -> None:
+        self.now = 0
+        self.seen = np.full((_WAVES, _WAVES), -1, np.int64)
+        self.writes, self.reads = (np.zeros((_WAVES, granules), np.int64) for _ in range(2))
+        self.counters: dict[int, Any] = {}
+
+    def unknown(self, wave: int, g: Any, marks: Any, times: Any) -> Any:
+        """Of the waves in ``marks`` (bits, for each granule of ``g``) those whose access this wave knows nothing of."""
+        found = np.zeros(g.shape, np.uint32)
+        every = int(np.bitwise_or.reduce(marks, axis=None)) & ~(1 << wave)
+        while every:
+            bit = every & -every
+            every ^= bit
+            other = bit.bit_length() - 1
+            late = times[other][g] > self.seen[wave, other]
+            found |= np.where(late, marks & np.uint32(bit), np.uint32(0))
+        return found
+
+    def acquire(self, wave: int, g: Any) -> None:
+        """The wave reads granules: of counters it learns what was done before they were last changed."""
+        for one in np.unique(g).tolist() if self.counters else ():
+            if (known := self.counters.get(one)) is not None:
+                np.maximum(self.seen[wave], known, out=self.seen[wave])
+
+    def release(self, wave: int, g: Any) -> None:
+        """The wave changes counters: whoever reads them knows what it has done so far."""
+        self.acquire(wave, g)
+        mine = self.seen[wave].copy()
+        mine[wave] = self.now
+        self.writes[wave, g] = self.now
+        self.now += 1
+        for one in np.unique(g).tolist():
+            before = self.counters.get(one)
+            self.counters[one] = mine if before is None else np.maximum(before, mine)
+
+    def barrier(self) -> None:
+        """Everybody knows everything."""
+        self.seen[:] = self.now
+        self.now += 1
 
 
 class Places(NamedTuple):
@@ -71,7 +122,7 @@ class Lds:
         n = padded // granule
         self.valid = np.zeros(n, np.bool_)
         self.writers, self.readers, self.atomics = (np.zeros(n, np.uint32) for _ in range(3))
-        self.loading: list[tuple[Flight, Any]] = []
+        self.loading: list[tuple[str, int, set[int]]] = []
         self._known = {} if known is None else known
         self._written = self._read = self._updated = False  # since the last barrier
         self.last: Any = None
@@ -122,23 +173,22 @@ class Lds:
             rule="race",
         )
 
-    def read(self, w: Wave, at: Any, size: int, lanes: Any) -> Any:
-        """``size`` bytes per lane, as :func:`~cdna.run.memory.allocations.gather` gives them."""
+    def read(self, wave: int, at: Any, size: int, lanes: Any) -> Any:
+        """``size`` bytes per lane, as :func:`~cdna.run.memory.gather` gives them."""
         places = self.granules(at, size, lanes, False)
         g, self.last = places.each, places.once
         if not self.valid[self.last].all():
             i, j = np.argwhere(~self.valid[g])[0]
-            for f, granules in self.loading:
+            for op, line, granules in self.loading:
                 if int(g[i, j]) in granules:
                     raise RunError(
-                        f"lane {lanes[i]} reads byte {at[i]} of LDS, which {f.op} of line {f.line} is still loading",
+                        f"lane {lanes[i]} reads byte {at[i]} of LDS, which {op} of line {line} is still loading",
                         rule="wait",
                     )
             raise RunError(
                 f"lane {int(lanes[i])} reads byte {int(at[i])} of LDS, which nobody has written", rule="undefined"
             )
-        me = np.uint32(1 << w.index)
-        self.note_read(places, me, lanes)
+        self.note_read(places, wave, lanes)
         return self.dwords[g] if places.dwords else gather(self, at, size)
 
     def _marked(self, once: Any, mine: Any) -> bool:
@@ -147,45 +197,44 @@ class Lds:
             return True
         return self._updated and bool((self.atomics[once] & ~mine).any())
 
-    def note_read(self, places: Places, me: Any, lanes: Any) -> None:
+    def note_read(self, places: Places, wave: int, lanes: Any) -> None:
         """Record that a wave has read granules; a race if another wrote them since the barrier."""
-        g = places.each
+        g, me = places.each, np.uint32(1 << wave)
         if self.order is not None or self._marked(places.once, me):
             writers = self.writers[g] | self.atomics[g] & ~me
             hit = (writers != 0) & (writers & me == 0)
             if self.order is not None:
-                wave = int(me).bit_length() - 1
                 self.order.acquire(wave, g)
                 hit &= self.order.unknown(wave, g, writers, self.order.writes) != 0
             if hit.any():
                 raise self._race(g, hit, lanes, writers, "reads")
-        self.mark(places.once, "read", me)
+        self.mark(places.once, "read", wave)
 
-    def write(self, w: Wave, at: Any, values: Any, size: int, lanes: Any) -> None:
-        """Store ``values`` (see :func:`~cdna.run.memory.allocations.scatter`)."""
+    def write(self, wave: int, at: Any, values: Any, size: int, lanes: Any) -> None:
+        """Store ``values`` (see :func:`~cdna.run.memory.scatter`)."""
         places = self.granules(at, size, lanes, True)
-        g, once, me = places.each, places.once, np.uint32(1 << w.index)
+        g, once, me = places.each, places.once, np.uint32(1 << wave)
         self.last = once
         if self._marked(once, me) or (self._read and (self.readers[once] & ~me).any()):
-            self._meets_others(w, places, at, values, size, lanes)
+            self._check_overwrite(wave, places, at, values, size, lanes)
         if places.dwords:
             self.dwords[g] = values
         else:
             scatter(self, at, values, size)
         self.valid[once] = True
-        self.mark(once, "write", me)
+        self.mark(once, "write", wave)
 
-    def _meets_others(self, w: Wave, places: Places, at: Any, values: Any, size: int, lanes: Any) -> None:
-        """A write to what other waves have touched: a race, unless an order or the value excuses it."""
+    def _check_overwrite(self, wave: int, places: Places, at: Any, values: Any, size: int, lanes: Any) -> None:
+        """Refuse a write to what other waves have touched, unless an order or the value excuses it."""
         g = places.each
-        others = (self.writers[g] | self.atomics[g] | self.readers[g]) & ~np.uint32(1 << w.index)
+        others = (self.writers[g] | self.atomics[g] | self.readers[g]) & ~np.uint32(1 << wave)
         if self.order is not None:
-            unknown = self.order.unknown(w.index, g, self.writers[g] | self.atomics[g], self.order.writes)
-            others = unknown | self.order.unknown(w.index, g, self.readers[g], self.order.reads)
+            unknown = self.order.unknown(wave, g, self.writers[g] | self.atomics[g], self.order.writes)
+            others = unknown | self.order.unknown(wave, g, self.readers[g], self.order.reads)
         if others.any():
             hit = others.any(axis=1)  # the other lanes may well change what is there
             there = gather(self, at[hit], size)
-            new = self._cut(values[hit], size)
+            new = values[hit] & np.uint32((1 << 8 * size) - 1) if size < 4 else values[hit]
             if self.valid[g[hit]].all() and (np.array_equal(there, new) or self._copies(there, new, size)):
                 return
             raise self._race(g, others != 0, lanes, others, "writes")
@@ -200,30 +249,26 @@ class Lds:
         self.copied[self.by] = self.copied.get(self.by, 0) + 1
         return True
 
-    @staticmethod
-    def _cut(values: Any, size: int) -> Any:
-        return values & np.uint32((1 << 8 * size) - 1) if size < 4 else values
+    def barrier(self, in_flight: Iterable[tuple[int, int, list[Any], str]]) -> None:
+        """Forget who touched what: only what is still in flight can race with what follows.
 
-    def barrier(self, waves: list[Wave]) -> None:
-        """All waves have met: only what is still under way can race with what follows."""
+        ``in_flight`` has of each operation the wave, the line, granules and how it touches them (see :meth:`mark`).
+        """
         for marks, used in ((self.writers, self._written), (self.readers, self._read), (self.atomics, self._updated)):
             if used:
                 marks[:] = 0
         self._written = self._read = self._updated = False
         if self.order is not None:
             self.order.barrier()
-        for w in waves:
-            for f in w.lg:
-                if f.touched is not None:
-                    self.by = f.line
-                    for once in f.touched[0]:
-                        self.mark(once, f.touched[1], np.uint32(1 << w.index))
+        for wave, self.by, touched, how in in_flight:
+            for once in touched:
+                self.mark(once, how, wave)
 
-    def mark(self, g: Any, how: str, me: Any) -> None:
+    def mark(self, g: Any, how: str, wave: int) -> None:
         """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
         if how == "atomic" and self.order is None:
             self.order = Order(len(self.valid))
-        order, wave = self.order, int(me).bit_length() - 1
+        order, me = self.order, np.uint32(1 << wave)
         if how == "read":
             self.readers[g] |= me
             self.read_lines[g] = self.by
@@ -241,42 +286,3 @@ class Lds:
             self.write_lines[g] = self.by
             self._updated = True
             order.release(wave, np.r_[g])  # type: ignore[union-attr]
-
-
-class Group:
-    """One workgroup: its waves, its LDS, where it is in the grid, and what it shares with the others of a launch.
-
-    ``races`` is None where it is the only one.
-    """
-
-    __slots__ = ("block", "count", "ids", "lds", "memory", "number", "races", "side_by_side", "waves")
-
-    def __init__(
-        self,
-        number: int,
-        ids: tuple[int, int, int],
-        lds: Lds,
-        block: Any,
-        memory: Memory,
-        count: Counters,
-        races: Races | None,
-    ) -> None:
-        self.number, self.ids, self.lds, self.block = number, ids, lds, block
-        self.memory, self.count, self.races = memory, count, races
-        self.waves: list[Wave] = []
-        self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
-
-    def together(self, waves: list[Wave]) -> SideBySide | None:
-        """The registers of neighbouring waves side by side; None where there is one wave, or a gap between them."""
-        first, last = waves[0].index, waves[-1].index
-        if last == first or last - first >= len(waves) or any(w.mode != waves[0].mode for w in waves):
-            return None
-        found = self.side_by_side.get((first, last))
-        if found is None:
-            found = SideBySide(waves, self.block[:, 64 * first : 64 * last + 64])
-            self.side_by_side[first, last] = found
-        found.mode = waves[0].mode
-        return found
-
-    def __repr__(self) -> str:
-        return f"workgroup {self.ids}"

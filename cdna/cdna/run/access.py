@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from cdna.run.operands import Operand
-from cdna.run.scalar.access import Read, ScalarAccess, Write
-from cdna.run.wave import EXEC, Wave
+from cdna.run.errors import RunError
+from cdna.run.operands import Dpp, Operand, dpp_control, parse_operand, split_operands
+from cdna.run.state import EXEC, VCC, Read, Wave, Write, bits_of, lanes_of
 
-__all__ = ["Access", "Read", "Write"]
+__all__ = ["Access"]
+
 
 _SELECT = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16),
            "WORD_1": (16, 16), "DWORD": (0, 32)}  # fmt: skip
 _DTYPES = {"u32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
            "u64": np.uint64, "i64": np.int64, "f64": np.float64, "h32": np.uint32}  # fmt: skip
-_ONE32, _TINY32 = np.float32(1.0), np.float32(2.0**-126)
+_TINY32 = np.float32(2.0**-126)
 _OMOD = {"2": np.float32(2), "4": np.float32(4)}
 
 
@@ -46,8 +47,181 @@ def _put_row(view: str, n: int) -> Write:
     return put
 
 
-class Access(ScalarAccess):
-    """One instruction while it is decoded: accessors for scalar and for vector operands."""
+def _put_wide(n: int) -> Write:
+    def put(w: Wave, x: Any) -> None:
+        both = np.ascontiguousarray(np.broadcast_to(x, len(w.mask))).view(np.uint32).reshape(-1, 2)
+        np.copyto(w.V[n], both[:, 0], where=w.mask)
+        np.copyto(w.V[n + 1], both[:, 1], where=w.mask)
+
+    return put
+
+
+class Access:
+    """One instruction while it is decoded: operands as text, accessors for them, and what these touch."""
+
+    def __init__(self, op: str, args: str, flush: bool = False) -> None:
+        self.op = op
+        self.base, self.encoding = op, ""
+        for suffix in ("_e32", "_e64", "_dpp", "_sdwa"):
+            if op.endswith(suffix):
+                self.base, self.encoding = op[: -len(suffix)], suffix[1:]
+        self.operands, self.mods = split_operands(args)
+        self.flush = flush
+        self.reads: list[int] = []
+        self.writes: list[int] = []
+        self.sreads: list[int] = []
+        self.swrites: list[int] = []
+        self.all_lanes = False
+        self.copies = False
+        self.dpp: Dpp | None = dpp_control(self.mods) if self.encoding == "dpp" else None
+        self.sdwa = self.encoding == "sdwa"
+        self.sources = 0
+        self.lane_reads: list[int] = []
+        self.weak: list[int] = []
+        self.used: set[str] = set()
+        self.private = True  # touches only the wave's registers, and not EXEC
+        self.lanewise = False  # may run on the lanes of several waves at once
+        self.own: list[int] = []  # scalar registers that a lanewise instruction reads for each wave
+
+    def __len__(self) -> int:
+        return len(self.operands)
+
+    def fail(self, why: str) -> RunError:
+        """The error for an instruction whose text makes no sense."""
+        return RunError(f"{self.op} {', '.join(self.operands)}: {why}", rule="text")
+
+    def take(self, i: int) -> Operand:
+        """Operand ``i``, counted from 0."""
+        if i >= len(self.operands):
+            raise self.fail(f"{len(self.operands)} operands, and operand {i + 1} is needed")
+        return parse_operand(self.operands[i])
+
+    def number(self, name: str, default: int = 0) -> int:
+        """The value of a modifier such as ``offset:16``."""
+        self.used.add(name)
+        try:
+            return int(self.mods[name], 0) if name in self.mods else default
+        except ValueError:
+            raise self.fail(f"{name}:{self.mods[name]} is no number") from None
+
+    def bits(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """The value of a modifier such as ``op_sel:[0,1]``, filled up from ``default``."""
+        self.used.add(name)
+        text = self.mods.get(name)
+        if text is None:
+            return default
+        parts = text.strip("[]").split(",")
+        if any(p not in ("0", "1") for p in parts):
+            raise self.fail(f"{name}:{text} is no list of 0 and 1")
+        return (*map(int, parts), *default[len(parts) :])
+
+    # ---- scalar side
+
+    def _srange(self, o: Operand, need: int) -> int:
+        if o.count < need:
+            raise self.fail(f"{o.text} is {o.count} registers wide, {need} are needed")
+        return o.index
+
+    def s32(self, i: int, type_: str = "u32") -> Read:
+        """A 32-bit scalar operand as a Python int."""
+        o = self.take(i)
+        if o.kind == "s":
+            n = self._srange(o, 1)
+            if n in (EXEC, EXEC + 1):
+                shift = 32 * (n - EXEC)
+                return lambda w: w.exec >> shift & 0xFFFFFFFF
+            self.sreads.append(n)
+            return lambda w: w.s[n]
+        if o.kind == "flag":
+            return self._flag(o)
+        if o.kind in ("int", "float"):
+            value = o.constant(type_) & 0xFFFFFFFF
+            return lambda w: value
+        raise self.fail(f"{o.text} cannot be a scalar operand")
+
+    def s64(self, i: int, type_: str = "u64") -> Read:
+        """A 64-bit scalar operand as a Python int."""
+        o = self.take(i)
+        if o.kind == "s":
+            n = self._srange(o, 2)
+            return (lambda w: w.exec) if n == EXEC else self.s64_at(n)
+        if o.kind in ("int", "float"):
+            value = o.constant(type_)
+            return lambda w: value
+        raise self.fail(f"{o.text} cannot be a scalar operand of 64 bits")
+
+    def s64_at(self, n: int) -> Read:
+        """Two scalar registers by number, for descriptors."""
+        self.sreads += [n, n + 1]
+        return lambda w: w.s[n] | w.s[n + 1] << 32
+
+    def sdst32(self, i: int) -> Write:
+        """Where a 32-bit scalar result goes."""
+        o = self.take(i)
+        if o.kind != "s":
+            raise self.fail(f"{o.text} cannot hold a scalar result")
+        n = self._srange(o, 1)
+        if n in (EXEC, EXEC + 1):
+            self.private = False
+            keep, shift = (0xFFFFFFFF << 32, 0) if n == EXEC else (0xFFFFFFFF, 32)
+            return lambda w, x: w.set_exec(w.exec & keep | x << shift)
+        self.swrites.append(n)
+
+        def put(w: Wave, x: int) -> None:
+            w.s[n] = x
+
+        return put
+
+    def sdst64(self, i: int) -> Write:
+        """Where a 64-bit scalar result goes."""
+        o = self.take(i)
+        if o.kind != "s":
+            raise self.fail(f"{o.text} cannot hold a scalar result")
+        n = self._srange(o, 2)
+        if n == EXEC:
+            self.private = False
+            return lambda w, x: w.set_exec(x)
+        self.swrites += [n, n + 1]
+
+        def put(w: Wave, x: int) -> None:
+            w.s[n] = x & 0xFFFFFFFF
+            w.s[n + 1] = x >> 32
+
+        return put
+
+    def carry_in(self, i: int | None = None) -> Read:
+        """A mask in an SGPR pair (VCC if ``i`` is None) as 64 bits."""
+        return self.s64_at(VCC) if i is None else self.s64(i)
+
+    def mask_in(self, i: int | None = None) -> Read:
+        """A mask in an SGPR pair (VCC if ``i`` is None) as booleans, one for each lane."""
+        o = Operand("s", VCC, 2) if i is None else self.take(i)
+        if o.kind != "s" or o.index == EXEC:
+            get = self.s64(i or 0)
+            return lambda w: np.resize(lanes_of(get(w)), len(w.mask))  # the same for each of several waves
+        n = self._srange(o, 2)
+        self.sreads += [n, n + 1]
+        self.own += [n, n + 1]
+        return lambda w: w.mask_at(n)
+
+    def mask_out(self, i: int) -> Write:
+        """Where a mask goes: booleans, one for each lane; lanes that are off give 0."""
+        o = self.take(i)
+        if o.kind == "s" and o.index != EXEC:
+            n = self._srange(o, 2)
+            self.swrites += [n, n + 1]
+            return lambda w, x: w.put_mask(n, x)
+        put = self.sdst64(i)
+        return lambda w, x: put(w, bits_of(x) & w.exec)
+
+    def leftovers(self) -> None:
+        """Refuse modifiers that no accessor asked for."""
+        known = self.used | ({"row_mask", "bank_mask", "bound_ctrl"} if self.dpp is not None else set())
+        for name in self.mods:
+            if name not in known and not (self.dpp is not None and name.startswith(("row_", "quad_perm", "wave_"))):
+                raise self.fail(f"the modifier {name} is not known for this instruction")
+
+    # ---- vector side
 
     def rows(self, i: int, count: int, write: bool = False) -> int:
         """First row of a run of ``count`` vector registers, noted as read or written."""
@@ -56,6 +230,12 @@ class Access(ScalarAccess):
             raise self.fail(f"operand {i + 1} must be {count} vector register{'s' * (count > 1)}, not {o.text}")
         (self.writes if write else self.reads).extend(range(o.index, o.index + count))
         return o.index
+
+    def loaded(self, i: int, count: int) -> tuple[int, ...]:
+        """Vector registers that a load writes when it arrives, so decoding notes them as neither read nor written."""
+        first = self.rows(i, count, write=True)
+        self.writes.clear()
+        return tuple(range(first, first + count))
 
     def _raw(self, o: Operand, type_: str, first: bool) -> Read:
         """The 32 bits of a source in every lane, before types and modifiers."""
@@ -68,21 +248,21 @@ class Access(ScalarAccess):
             self.reads.append(n)
             return lambda w: w.V[n]
         if o.kind == "s":
-            n = self._srange(o, 1, o.text)
+            n = self._srange(o, 1)
             if n in (EXEC, EXEC + 1):
                 shift = 32 * (n - EXEC)
                 return lambda w: np.uint32(w.exec >> shift & 0xFFFFFFFF)
             self.sreads.append(n)
             return lambda w: np.uint32(w.s[n])
         if o.kind == "flag":
-            get = self.flag(o)
+            get = self._flag(o)
             return lambda w: np.uint32(get(w))
         if o.kind in ("int", "float"):
             value = np.uint32(o.constant(type_) & 0xFFFFFFFF)
             return lambda w: value
         raise self.fail(f"{o.text} cannot be a vector source")
 
-    def flag(self, o: Operand) -> Read:
+    def _flag(self, o: Operand) -> Read:
         self.private = False
         return (lambda w: w.scc, lambda w: int(w.vcc == 0), lambda w: int(w.exec == 0))[o.index]
 
@@ -171,7 +351,7 @@ class Access(ScalarAccess):
         n = o.index
         self.writes += [n, n + 1] if wide else [n]
         if wide:
-            put: Write = self._put_wide(n)
+            put = _put_wide(n)
         elif self.sdwa and self.mods.get("dst_sel", "DWORD") != "DWORD":
             put = self._put_selected(n)
         elif type_ in ("f16", "u16", "i16"):
@@ -206,15 +386,6 @@ class Access(ScalarAccess):
             put(w, x)
 
         return finish
-
-    @staticmethod
-    def _put_wide(n: int) -> Write:
-        def put(w: Wave, x: Any) -> None:
-            both = np.ascontiguousarray(np.broadcast_to(x, len(w.mask))).view(np.uint32).reshape(-1, 2)
-            np.copyto(w.V[n], both[:, 0], where=w.mask)
-            np.copyto(w.V[n + 1], both[:, 1], where=w.mask)
-
-        return put
 
     def _put_half(self, n: int, merge: bool) -> Write:
         if merge:

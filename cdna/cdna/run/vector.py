@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Vector instructions that read or write more than one vector result: masks, carries, scalars, other lanes.
+"""The vector ALU: the rows of the table, comparisons, and instructions with carries, scalars or single lanes.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, sections "VOP2", "VOP3A", "VOP3B".
+Accessors add modifiers, masks and EXEC to numpy arrays of 64 lanes.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, sections "VOP2", "VOP3A", "VOP3B", "VOPC".
 """
 
 from __future__ import annotations
@@ -11,16 +12,75 @@ from typing import Any
 
 import numpy as np
 
+from cdna.run.access import Access
+from cdna.run.arithmetic import div_scale, fma16, fma32, fma64
 from cdna.run.errors import RunError
-from cdna.run.vector.access import Access
-from cdna.run.vector.arithmetic import div_scale, fma16, fma32, fma64
-from cdna.run.vector.compare import decode_compare
-from cdna.run.wave import EXEC, Flight, Wave, bits_of, lanes_of
+from cdna.run.state import EXEC, Flight, Run, Wave, bits_of, lanes_of
+from cdna.run.vector_table import ROWS, Row
 
-__all__ = ["decode_special"]
+__all__ = ["decode_vector"]
+
+_FLOAT_TESTS: dict[str, Callable[[Any, Any], Any]] = {
+    "f": lambda a, b: np.False_, "lt": np.less, "eq": np.equal, "le": np.less_equal,
+    "gt": np.greater, "lg": lambda a, b: (a < b) | (a > b), "ge": np.greater_equal,
+    "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "u": lambda a, b: np.isnan(a) | np.isnan(b),
+    "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b),
+    "nle": lambda a, b: ~(a <= b), "neq": lambda a, b: ~(a == b), "nlt": lambda a, b: ~(a < b),
+    "tru": lambda a, b: np.True_,
+}  # fmt: skip
+_INTEGER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
+    "f": _FLOAT_TESTS["f"], "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater,
+    "ne": np.not_equal, "ge": np.greater_equal, "t": _FLOAT_TESTS["tru"],
+}  # fmt: skip
 
 
-def _cndmask(a: Access) -> Callable[[Wave], None]:
+def _classes(x: Any, wanted: Any) -> Any:
+    """V_CMP_CLASS: which of ten kinds of number, as bits of ``wanted``."""
+    negative, tiny = np.signbit(x), np.finfo(x.dtype).smallest_normal
+    size = np.abs(x)
+    bits = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
+    quiet = bits >> bits.dtype.type(np.finfo(x.dtype).nmant - 1) & bits.dtype.type(1) == 1
+    nan = np.isnan(x)
+    kinds = [nan & ~quiet, nan & quiet, np.isinf(x) & negative, (size >= tiny) & np.isfinite(x) & negative,
+             (size < tiny) & (size > 0) & negative, (size == 0) & negative, (size == 0) & ~negative,
+             (size < tiny) & (size > 0) & ~negative, (size >= tiny) & np.isfinite(x) & ~negative,
+             np.isinf(x) & ~negative]  # fmt: skip
+    found = np.zeros(np.shape(x), np.bool_)
+    for i, kind in enumerate(kinds):
+        found = found | kind & (wanted >> np.uint32(i) & np.uint32(1) == 1)
+    return found
+
+
+def _compare(a: Access) -> Run | None:
+    head, _, rest = a.base.removeprefix("v_").partition("_")
+    kind, _, type_ = rest.partition("_")
+    if type_ not in ("f16", "f32", "f64", "i16", "u16", "i32", "u32", "i64", "u64"):
+        return None
+    if kind == "class" and type_[0] == "f":
+        f: Callable[[Any, Any], Any] = _classes
+        x, y = a.src(1, type_), a.src(2, "u32")
+    else:
+        table = _FLOAT_TESTS if type_[0] == "f" else _INTEGER_TESTS
+        if kind not in table:
+            return None
+        f = table[kind]
+        x, y = a.src(1, type_), a.src(2, type_)
+    put, also = a.mask_out(0), head == "cmpx"
+    a.private &= not also
+    a.lanewise = not also and a.dpp is None
+    if "clamp" in a.mods:
+        a.used.add("clamp")  # only asks for exceptions, which are not modelled
+
+    def run(w: Wave) -> None:
+        r = f(x(w), y(w))
+        put(w, r if np.ndim(r) else np.full(len(w.mask), r))
+        if also:
+            w.set_exec(bits_of(r if np.ndim(r) else np.full(64, r)) & w.exec)
+
+    return run
+
+
+def _cndmask(a: Access) -> Run:
     x, y = a.src(1, "f32" if "|" in str(a.operands) or "-v" in str(a.operands) else "u32"), None
     y = a.src(2, "f32" if "|" in str(a.operands) or "-v" in str(a.operands) else "u32")
     which = a.mask_in(3 if len(a) > 3 else None)
@@ -33,7 +93,7 @@ def _cndmask(a: Access) -> Callable[[Wave], None]:
     return lambda w: put(w, np.where(which(w), bits(y(w)), bits(x(w))))
 
 
-def _carry(a: Access) -> Callable[[Wave], None]:
+def _carry(a: Access) -> Run:
     """v_add_co, v_addc_co and their subtractions: VCC or an SGPR pair gives and takes the carries."""
     name = a.base.removesuffix("_u32").removesuffix("_co")[2:]
     x, y = a.src(2, "u32"), a.src(3, "u32")
@@ -53,7 +113,7 @@ def _carry(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _mad64(a: Access) -> Callable[[Wave], None]:
+def _mad64(a: Access) -> Run:
     dtype = np.uint64 if a.base.endswith("u32") else np.int64
     t = "u" if dtype == np.uint64 else "i"
     x, y, z = a.src(2, f"{t}32"), a.src(3, f"{t}32"), a.src(4, f"{t}64")
@@ -74,7 +134,7 @@ def _mad64(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _div_scale(a: Access) -> Callable[[Wave], None]:
+def _div_scale(a: Access) -> Run:
     t = a.base[-3:]
     x, y, z = a.src(2, t), a.src(3, t), a.src(4, t)
     put, out = a.dst(0, t), a.sdst64(1)
@@ -87,7 +147,7 @@ def _div_scale(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _div_fmas(a: Access) -> Callable[[Wave], None]:
+def _div_fmas(a: Access) -> Run:
     t = a.base[-3:]
     x, y, z = a.src(1, t), a.src(2, t), a.src(3, t)
     put, which, fma, scale = a.dst(0, t), a.carry_in(), fma32 if t == "f32" else fma64, 64 if t == "f32" else 128
@@ -104,7 +164,7 @@ def _div_fmas(a: Access) -> Callable[[Wave], None]:
 _FMA = {"f32": fma32, "f16": fma16, "f64": fma64}
 
 
-def _accumulate(a: Access) -> Callable[[Wave], None]:
+def _accumulate(a: Access) -> Run:
     """v_fmac (the result is also an addend), v_fmamk and v_fmaak (one factor or addend is a literal)."""
     t, kind = a.base[-3:], a.base[2:].partition("_")[0]
     fma = _FMA[t]
@@ -119,7 +179,7 @@ def _accumulate(a: Access) -> Callable[[Wave], None]:
     return lambda w: put(w, fma(x(w), y(w), z(w)))
 
 
-def _read_lane(a: Access) -> Callable[[Wave], None]:
+def _read_lane(a: Access) -> Run:
     """v_readlane and v_readfirstlane; a lane that is undefined makes the scalar undefined."""
     source = a.take(1)
     if source.kind != "v":
@@ -142,7 +202,7 @@ def _read_lane(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _write_lane(a: Access) -> Callable[[Wave], None]:
+def _write_lane(a: Access) -> Run:
     """v_writelane; an undefined scalar makes the lane undefined: compilers save whole groups of registers so."""
     n = a.rows(0, 1, write=True)
     a.writes.clear()
@@ -166,7 +226,7 @@ def _write_lane(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _mbcnt(a: Access) -> Callable[[Wave], None]:
+def _mbcnt(a: Access) -> Run:
     """Ones of the mask below this lane, in the low or the high half, plus an addend."""
     high = "_hi_" in a.base
     x, y, put = a.src(1, "u32"), a.src(2, "u32"), a.dst(0, "u32")
@@ -176,7 +236,7 @@ def _mbcnt(a: Access) -> Callable[[Wave], None]:
     return lambda w: put(w, np.bitwise_count(x(w) & below).astype(np.uint32) + y(w))
 
 
-def _swap(a: Access) -> Callable[[Wave], None]:
+def _swap(a: Access) -> Run:
     m, n = a.rows(0, 1), a.rows(1, 1)
     a.rows(0, 1, write=True)
     a.rows(1, 1, write=True)
@@ -189,13 +249,13 @@ def _swap(a: Access) -> Callable[[Wave], None]:
     return run
 
 
-def _accvgpr(a: Access) -> Callable[[Wave], None]:
+def _accvgpr(a: Access) -> Run:
     get, put = a.src(1, "u32"), a.dst(0, "u32")
     a.copies = a.lanewise = True
     return lambda w: put(w, get(w))
 
 
-_NAMES: dict[str, Callable[[Access], Callable[[Wave], None] | None]] = {
+_SPECIAL: dict[str, Callable[[Access], Run | None]] = {
     "v_cndmask_b32": _cndmask, "v_readlane_b32": _read_lane, "v_readfirstlane_b32": _read_lane,
     "v_writelane_b32": _write_lane, "v_mbcnt_lo_u32_b32": _mbcnt, "v_mbcnt_hi_u32_b32": _mbcnt, "v_swap_b32": _swap,
     "v_mad_u64_u32": _mad64, "v_mad_i64_i32": _mad64, "v_accvgpr_read_b32": _accvgpr, "v_accvgpr_write_b32": _accvgpr,
@@ -206,9 +266,38 @@ _NAMES: dict[str, Callable[[Access], Callable[[Wave], None] | None]] = {
 }  # fmt: skip
 
 
-def decode_special(a: Access) -> Callable[[Wave], None] | None:
-    """The function that executes one of these instructions, or None."""
-    if a.base.startswith(("v_cmp_", "v_cmpx_")):
-        return decode_compare(a)
-    make = _NAMES.get(a.base)
-    return make(a) if make else None
+def decode_vector(a: Access) -> Run | None:
+    """Return the function that executes a vector instruction with one result for each lane, or None."""
+    row = ROWS.get(a.base)
+    if row is None:
+        if a.base.startswith(("v_cmp_", "v_cmpx_")):
+            return _compare(a)
+        special = _SPECIAL.get(a.base)
+        return special(a) if special else None
+    if len(a) != 1 + len(row.sources):
+        raise a.fail(f"{len(row.sources)} sources are needed")
+    a.copies = a.base in ("v_mov_b32", "v_mov_b64") and not a.encoding.startswith(("dpp", "sdwa"))
+    halves = a.bits("op_sel", (0, 0, 0, 0)) if "op_sel" in a.mods else (0, 0, 0, 0)
+    sources = [a.src(i + 1, t, halves[i]) for i, t in enumerate(row.sources)]
+    put, f = a.dst(0, row.result, row.merge), row.f
+    if "clamp" in a.mods and row.result[0] != "f":
+        f = _saturating(a, row)
+    a.lanewise = a.dpp is None
+    if len(sources) == 1:
+        (one,) = sources
+        return lambda w: put(w, f(one(w)))
+    if len(sources) == 2:
+        x, y = sources
+        return lambda w: put(w, f(x(w), y(w)))
+    x, y, z = sources
+    return lambda w: put(w, f(x(w), y(w), z(w)))
+
+
+def _saturating(a: Access, row: Row) -> Callable[..., Any]:
+    """An integer operation with clamp: computed wide, then clipped to the range of its type."""
+    a.used.add("clamp")
+    dtype = {"u32": np.uint32, "i32": np.int32, "u16": np.uint16, "i16": np.int16}.get(row.result)
+    if dtype is None or not a.base.startswith(("v_add_", "v_sub", "v_mad_", "v_mul_")):
+        raise a.fail("clamp of this instruction is not supported")
+    info = np.iinfo(dtype)
+    return lambda *xs: np.clip(row.f(*(np.asarray(x).astype(np.int64) for x in xs)), info.min, info.max).astype(dtype)

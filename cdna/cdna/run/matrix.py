@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from cdna.isa.mnemonics import MatrixShape, matrix_shape
-from cdna.run.vector.access import Access
-from cdna.run.vector.convert import FLOAT8, bf16_to_f32, to_xf32
-from cdna.run.wave import Wave
+from cdna.run.access import Access
+from cdna.run.arithmetic import FLOAT8, bf16_to_f32, to_xf32
+from cdna.run.state import Run, Wave
 
 __all__ = ["SHAPES", "decode_matrix", "layout_d"]
 
@@ -170,7 +170,7 @@ def _negations(a: Access, shape: MatrixShape) -> tuple[float, ...]:
     return tuple(-1.0 if s else 1.0 for s in signs)
 
 
-def decode_matrix(a: Access) -> Callable[[Wave], None] | None:
+def decode_matrix(a: Access) -> Run | None:
     """The function that executes a matrix instruction, or None if gfx942 has none of this name."""
     shape = matrix_shape(a.base)
     if shape is None or (shape.m, shape.n, shape.k, shape.blocks) not in SHAPES.get((shape.sparse, shape.in_type), ()):
