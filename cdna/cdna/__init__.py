@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a kernel becomes on AMD's CDNA GPUs (MI300X): compile it, read it, execute it; no GPU is needed.
+"""Kernels on AMD's CDNA GPUs (MI300X): compile them, read them, execute them; no GPU is needed.
 
 The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
 what an ordinary launch would run, ``suggest`` says what to change, ``interpreter`` is the process that interprets

@@ -50,7 +50,7 @@ class Inspection:
     suggestions: tuple[Suggestion, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; widths are keyed by bits per lane."""
+        """Return plain data for JSON; widths are keyed by bits per lane."""
         plain: dict[str, Any] = {
             "name": self.name,
             "arch": self.arch,
@@ -72,7 +72,7 @@ class Inspection:
         return plain
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as JSON text."""
+        """Return :meth:`to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=1)
 
 

@@ -56,7 +56,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def explain_error(error: BaseException, files: Sequence[str] = ()) -> str:
-    """One line for an error: the innermost cause, after the reader's own line, if it is in one of ``files``.
+    """Explain an error in one line: the innermost cause, after the reader's own line, if it is in one of ``files``.
 
     >>> explain_error(ValueError("7 is odd"))
     'ValueError: 7 is odd'
@@ -77,7 +77,7 @@ def explain_error(error: BaseException, files: Sequence[str] = ()) -> str:
 
 
 def run_entries(source: str, target: str) -> None:
-    """In the interpreter's process: do what :func:`run_interpreted` has written to ``source``."""
+    """Return the do, in the interpreter's process, what :func:`run_interpreted` has written to ``source``."""
     import torch
 
     torch.set_num_threads(1)

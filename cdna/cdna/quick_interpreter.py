@@ -23,7 +23,7 @@ __all__ = ["quick_interpreter"]
 
 
 def _languages(function: Callable[..., Any]) -> set[int]:
-    """The modules in a kernel function's globals that Triton replaces the functions of, as Triton finds them."""
+    """Return the modules in a kernel function's globals that Triton replaces the functions of, as Triton finds them."""
     import triton.language as tl
 
     return {id(m) for m in (tl, tl.core) if any(m is value for value in function.__globals__.values())}
@@ -31,7 +31,8 @@ def _languages(function: Callable[..., Any]) -> set[int]:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """Inside the ``with`` block, interpreted launches do the same with less work; for processes that interpret kernels.
+    """Make interpreted launches inside the ``with`` block do the same with less work; for processes that interpret
+    kernels.
 
     Another release of Triton than those that were checked keeps what is not found in it.
 

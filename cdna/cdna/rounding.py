@@ -58,7 +58,9 @@ def exact_conversions() -> Iterator[None]:
         return interpreter.TensorHandle(data, tl.float32)
 
     def exact_operation(compute: Any) -> Any:
-        """An operation on bf16 in fp32, rounded once, as the compiler does it; a comparison has no value to round."""
+        """Return the do an operation on bf16 in fp32, rounded once, as the compiler does; a comparison has no value to
+        round.
+        """
 
         def operation(*given: Any) -> Any:
             *operands, function = given

@@ -39,7 +39,7 @@ class _NotPlain(Exception):
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    """``value`` as a ``kind``; a default that is one already stays.
+    """Return ``value`` as a ``kind``; a default that is one already stays.
 
     Raises:
         _NotPlain: a word that is not plainly such a value.
@@ -72,7 +72,7 @@ class _PlainReader:
         self.descriptor = parameter.type_descriptor
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """As :meth:`typer._coercion.RuntimeParam.coerce`: a missing value, several values, or one."""
+        """Convert as :meth:`typer._coercion.RuntimeParam.coerce` does: a missing value, several values, or one."""
         several = param.multiple or param.nargs == -1
         if value is None:
             return () if several else None

@@ -42,23 +42,23 @@ def lazy_group(commands: Commands, examples: Callable[[], Examples]) -> type[Typ
 
     class LazyGroup(TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            """The options before the command's name."""
+            """Parse the options before the command's name."""
             read_plain_values(self)
             rest: list[str] = super().parse_args(ctx, args)
             return rest
 
         def list_commands(self, ctx: Any) -> list[str]:
-            """Those commands whose module is there."""
+            """Return those commands whose module is there."""
             return [n for n, (module, _) in commands.items() if importlib.util.find_spec(module)]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            """A stand-in that carries the name and the help line; enough to print the help."""
+            """Return a stand-in that carries the name and the help line; enough to print the help."""
             if cmd_name not in self.list_commands(ctx):
                 return None
             return TyperCommand(cmd_name, help=commands[cmd_name][1])
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-            """The real command, imported now."""
+            """Import the real command."""
             name, command, rest = super().resolve_command(ctx, args)
             if command is None:
                 return name, None, rest
@@ -101,8 +101,7 @@ def _add_examples(command: Any, path: str, examples: Examples) -> None:
 
 
 def _plain(text: str) -> str:
-    """Square brackets as they are: they would be Rich's markup."""
-    return text.replace("[", "\\[")
+    return text.replace("[", "\\[")  # square brackets would be Rich's markup
 
 
 def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], str | None]) -> NoReturn:
@@ -158,7 +157,7 @@ def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], st
 
 
 def _folder_is_gone() -> bool:
-    """Whether the current folder was removed while this process, or its shell, was in it."""
+    """Return whether the current folder was removed while this process, or its shell, was in it."""
     try:
         os.getcwd()  # noqa: PTH109 - no path is wanted
     except FileNotFoundError:
@@ -167,14 +166,14 @@ def _folder_is_gone() -> bool:
 
 
 def _disk_full(error: OSError) -> NoReturn:
-    """The output could not be written: said in one line."""
+    """Say in one line that the output could not be written."""
     # What is still in the buffer would fail once more at exit, with a message of Python's own.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     _refuse(f"the output cannot be written ({error.strerror}); free some space")
 
 
 def _refuse(line: str) -> NoReturn:
-    """One red line on stderr, and exit code 2."""
+    """Print one red line on stderr, and exit with code 2."""
     from rich.console import Console
 
     if line:

@@ -13,7 +13,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.elf.code_object import ElfError, read_code_object
@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ElfError", "ElfFormatError", "MsgpackError", "read_code_object"]
 
-__getattr__, __dir__ = face(__name__, "code_object", "elf64", "msgpack")
+__getattr__, __dir__ = lazy_names(__name__, "code_object", "elf64", "msgpack")

@@ -211,7 +211,8 @@ def _inflate(data: bytes) -> bytes:
 
 
 def read_code_objects(data: bytes) -> list[CodeObject]:
-    """Every code object in ``data``: one for a ``.hsaco``, one per architecture for an offload bundle or a program.
+    """Return every code object in ``data``: one for a ``.hsaco``, one per architecture for an offload bundle or a
+    program.
 
     Raises:
         ElfError: no code object in it, or a damaged one.
@@ -232,7 +233,7 @@ def read_code_objects(data: bytes) -> list[CodeObject]:
 
 
 def read_code_object(data: bytes, arch: str = "") -> CodeObject:
-    """The code object in ``data``; of a bundle the one for ``arch``, or the first.
+    """Return the code object in ``data``; of a bundle the one for ``arch``, or the first.
 
     Raises:
         ElfError: no code object in it, a damaged one, or none for ``arch``.

@@ -70,30 +70,30 @@ class ElfFile:
 
     @property
     def is_host(self) -> bool:
-        """Whether this is a program for another processor (a host program with GPU code inside)."""
+        """Return whether this is a program for another processor (a host program with GPU code inside)."""
         return bool(self.machine != _EM_AMDGPU)
 
     def features(self) -> tuple[str, ...]:
-        """XNACK and SRAM-ECC settings from e_flags (code object version 4 and later)."""
+        """Return the XNACK and SRAM-ECC settings from e_flags (code object version 4 and later)."""
         state = {1: "any", 2: "-", 3: "+"}
         pairs = (("xnack", (self.flags >> 8) & 3), ("sramecc", (self.flags >> 10) & 3))
         return tuple(f"{name}{state[value]}" for name, value in pairs if value in (2, 3))
 
     def part(self, offset: int, size: int) -> bytes:
-        """Bytes of the file, or an error when they are not all there."""
+        """Return bytes of the file, or raise an error when they are not all there."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
             raise ElfFormatError(f"{size} bytes at {offset} wanted of a file of {len(self.data)}; it is cut short")
         return self.data[offset : offset + size]
 
     def at(self, address: int, size: int) -> bytes:
-        """Bytes at a virtual address (in a relocatable object: none have one)."""
+        """Return bytes at a virtual address (in a relocatable object: none have one)."""
         for s in self.sections:
             if s.kind != _SHT_NOBITS and s.address and s.address <= address and address + size <= s.address + s.size:
                 return self.part(s.offset + address - s.address, size)
         raise ElfFormatError(f"no section holds address {address:#x}; link the object into a code object first")
 
     def symbols(self) -> list[Symbol]:
-        """Symbols of ``.symtab``, or of ``.dynsym`` in a stripped file."""
+        """Return the symbols of ``.symtab``, or of ``.dynsym`` in a stripped file."""
         for wanted in (_SHT_SYMTAB, _SHT_DYNSYM):
             tables = [s for s in self.sections if s.kind == wanted and s.link < len(self.sections)]
             if tables:
@@ -113,7 +113,7 @@ class ElfFile:
             yield Symbol(label, value, size, section, info & 15 == 2)
 
     def notes(self) -> Iterator[tuple[str, int, bytes]]:
-        """Name, type and content of every note, from sections or, without them, from program headers."""
+        """Return the name, type and content of every note, from sections or, without them, from program headers."""
         areas = [(s.offset, s.size) for s in self.sections if s.kind == _SHT_NOTE]
         if not areas and self.program_size >= 56:
             for i in range(self.program_count):

@@ -68,7 +68,7 @@ class IrListing:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """A table, one row for each operation."""
+        """Return a table, one row for each operation."""
         head = "".join(f"<th>{h}</th>" for h in ("line", "operation", "shape", "what it does", "layout", "your code"))
         rows = []
         for x in self.lines:

@@ -91,7 +91,7 @@ class Listing:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """A table: the line, what it is, its wait, and the user's code."""
+        """Return a table: the line, what it is, its wait, and the user's code."""
         rows, last = [], ""
         for x in self.lines:
             colour = _COLOURS.get(x.kind, "#6B6B6B")
@@ -117,7 +117,7 @@ class Listing:
 
 
 def source_lines(function: Any) -> dict[int, str]:
-    """The lines of a kernel's source by their number in its file, without the spaces around them.
+    """Return the lines of a kernel's source by their number in its file, without the spaces around them.
 
     >>> source_lines(None)
     {}
@@ -130,7 +130,7 @@ def source_lines(function: Any) -> dict[int, str]:
 
 
 def place_of(source: str) -> tuple[str, int]:
-    """File and line of ``file.py:line:column``; line 0 if there is none.
+    """Return the file and line of ``file.py:line:column``; line 0 if there is none.
 
     >>> place_of("a.py:12:5"), place_of("")
     (('a.py', 12), ('', 0))
@@ -140,7 +140,9 @@ def place_of(source: str) -> tuple[str, int]:
 
 
 def tensors_of(program: Program) -> dict[str, str]:
-    """For places in the user's file: the pointer argument that the data come from or go to, where it is only one."""
+    """Return the return, for places in the user's file, the pointer argument that the data come from or go to, where it
+    is only one.
+    """
     back: dict[str, list[str]] = {}
     for name, targets in program.edges.items():
         for target in targets:
@@ -164,7 +166,7 @@ def tensors_of(program: Program) -> dict[str, str]:
 
 
 def _what(i: Instruction, loop: Loop) -> str:
-    """An instruction in words."""
+    """Describe an instruction in words."""
     width = f"{i.pieces} x {i.width}" if i.pieces > 1 else f"{i.bits}"
     if i.kind in ("global", "scratch", "lds") and i.access:
         where = {"global": "global memory", "scratch": "scratch: a spilled register", "lds": "LDS"}[i.kind]
@@ -188,7 +190,7 @@ def _what(i: Instruction, loop: Loop) -> str:
 
 
 def _pair(body: Sequence[Instruction]) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """Which wait ends each memory operation, and which operations each wait ends, in the loop's steady state."""
+    """Find which wait ends each memory operation, and which operations each wait ends, in the loop's steady state."""
     queues: dict[str, list[int]] = {"vmcnt": [], "lgkmcnt": []}
     ended_by: dict[int, int] = {}
     ends: dict[int, list[int]] = {}
@@ -210,7 +212,7 @@ def _pair(body: Sequence[Instruction]) -> tuple[dict[int, int], dict[int, list[i
 
 
 def _ranges(lines: Sequence[int]) -> str:
-    """Line numbers in few words: at most four, then how many more."""
+    """Return line numbers in few words: at most four, then how many more."""
     shown = ", ".join(map(str, lines[:4]))
     return shown + (f" and {len(lines) - 4} more" if len(lines) > 4 else "")
 

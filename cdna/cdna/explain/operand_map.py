@@ -28,7 +28,7 @@ class MapError(InputError):
 
 
 class Holder(NamedTuple):
-    """Where an element lies: the lane, the register among the operand's own (0, 1, …), and the part of that register.
+    """Place of an element: the lane, the register among the operand's own (0, 1, …), and the part of that register.
 
     ``part`` counts elements narrower than 32 bits from the low end; a 64-bit element takes two registers.
     """
@@ -62,7 +62,7 @@ class LaneMap:
         return max(1, (int(self.elements.max()) + 1) * self.bits // 32)
 
     def holder(self, row: int, column: int, block: int = 0) -> Holder:
-        """Who holds one element.
+        """Return who holds one element.
 
         Raises:
             MapError: the operand has no such element.
@@ -81,7 +81,7 @@ class LaneMap:
         return Holder(lane, element // per * max(1, self.bits // 32), element % per)
 
     def held(self, lane: int) -> list[tuple[int, int, int]]:
-        """What a lane holds, element by element: ``(block, row, column)``.
+        """Return what a lane holds, element by element: ``(block, row, column)``.
 
         >>> lane_map("v_mfma_f32_16x16x16_f16", "D").held(17)
         [(0, 4, 1), (0, 5, 1), (0, 6, 1), (0, 7, 1)]
@@ -92,7 +92,7 @@ class LaneMap:
 
 
 def matrix_operations() -> list[str]:
-    """Every matrix instruction of gfx942 with a shape of its own, dense ones first.
+    """Return every matrix instruction of gfx942 with a shape of its own, dense ones first.
 
     >>> len(matrix_operations()), matrix_operations()[0]
     (46, 'v_mfma_f32_32x32x1_2b_f32')
@@ -109,7 +109,7 @@ def matrix_operations() -> list[str]:
 
 
 def _source_map(side: int, depth: int, blocks: int, by_row: bool) -> tuple[Any, Any]:
-    """A (``by_row``) or B: neighbours along k share a lane; then come the blocks, then the next stretch of k."""
+    """Map A (``by_row``) or B: neighbours along k share a lane; then come the blocks, then the next stretch of k."""
     each = side * depth * blocks // 64
     b, i, k = np.meshgrid(np.arange(blocks), np.arange(side), np.arange(depth), indexing="ij")
     lanes, elements = i + side * (b + blocks * (k // each)), k % each
@@ -130,7 +130,7 @@ def _result_map(m: int, n: int, blocks: int, double: bool) -> tuple[Any, Any]:
 
 
 def lane_map(op: str, operand: str = "D") -> LaneMap:
-    """Where the elements of an operand lie.
+    """Return where the elements of an operand lie.
 
     Args:
         op: a matrix instruction, such as ``v_mfma_f32_32x32x8_f16``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the interpreter of Triton 3.6 to 3.8 lacks and that of 3.9 has, for every Triton that pyproject.toml allows.
+"""Functions of the interpreter of Triton 3.9 that 3.6 to 3.8 lack, for every Triton that pyproject.toml allows.
 
 - 3.6: ``range(0, K, BLOCK)`` with a kernel's argument asks numpy for a number out of an array of one element, which
   numpy 2.4 and newer refuse: "only 0-dimensional arrays can be converted to Python scalars" (triton-lang/triton #9171).
@@ -21,7 +21,7 @@ __all__ = ["complete_interpreter"]
 
 @contextlib.contextmanager
 def complete_interpreter() -> Iterator[None]:
-    """Inside the ``with`` block, interpret what Triton 3.9 interprets; nothing is changed in 3.9 and newer.
+    """Return the interpret, inside the ``with`` block, what Triton 3.9 interprets; nothing is changed in 3.9 and newer.
 
     Raises:
         TritonVersionError: Triton is not installed.

@@ -21,7 +21,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.isa.in_flight import loads_in_flight
@@ -29,4 +29,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IsaError", "loads_in_flight", "parse_asm"]
 
-__getattr__, __dir__ = face(__name__, "in_flight", "kernel")
+__getattr__, __dir__ = lazy_names(__name__, "in_flight", "kernel")

@@ -52,7 +52,9 @@ class Loop:
 
 
 def _blocks(function: Function) -> tuple[list[int], list[list[int]], dict[int, str]]:
-    """Basic blocks: index of each block's first instruction, successors of each block, labels by block start."""
+    """Return the basic blocks: index of each block's first instruction, successors of each block, labels by block
+    start.
+    """
     body = function.body
     by_address = {raw.address: i for i, raw in enumerate(body) if raw.address >= 0}
 
@@ -84,7 +86,7 @@ def _blocks(function: Function) -> tuple[list[int], list[list[int]], dict[int, s
 
 
 def build_body(function: Function) -> tuple[tuple[Instruction, ...], tuple[Loop, ...]]:
-    """Instructions with their loop depth, and the loops, of one function.
+    """Return the instructions with their loop depth, and the loops, of one function.
 
     Args:
         function: as :func:`~cdna.isa.text.scan_text` finds it.

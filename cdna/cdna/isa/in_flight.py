@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many loads are under way at each instruction of a loop: what ``s_waitcnt`` lets overlap and what it does not.
+"""Loads in flight at each instruction of a loop: what ``s_waitcnt`` lets overlap and what it does not.
 
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, section "Manually Inserted Wait States" (s_waitcnt).
 """
@@ -25,7 +25,8 @@ class InFlight(NamedTuple):
 
 
 def loads_in_flight(kernel: Kernel, loop: Loop | None = None) -> list[InFlight]:
-    """Outstanding operations at each instruction of a loop in its steady state, an upper bound from the waits alone.
+    """Return the outstanding operations at each instruction of a loop in its steady state, an upper bound from the
+    waits alone.
 
     ``vector`` counts what ``vmcnt`` counts (global, buffer and scratch accesses), ``lds`` what ``lgkmcnt`` counts
     (LDS and scalar loads). Memory may answer sooner; the code does not rely on it before the wait. The loop is walked

@@ -39,7 +39,7 @@ def _depth_first(successors: Sequence[Sequence[int]]) -> tuple[list[int], list[i
 
 
 def loop_headers(successors: Sequence[Sequence[int]]) -> tuple[list[int], set[int]]:
-    """For each block the header of the innermost loop around it (-1: none), and the set of all loop headers.
+    """Return the for each block the header of the innermost loop around it (-1: none), and the set of all loop headers.
 
     ``successors[b]`` lists the blocks that may run after block ``b``; block 0 is the entry. A header's own entry names
     the header of the loop outside it. Time grows linearly with blocks and edges on reducible graphs.
@@ -94,7 +94,7 @@ def loop_headers(successors: Sequence[Sequence[int]]) -> tuple[list[int], set[in
 
 
 def loop_nesting(successors: Sequence[Sequence[int]]) -> list[int]:
-    """How many loops each block lies in; a loop's header lies in it.
+    """Return how many loops each block lies in; a loop's header lies in it.
 
     >>> loop_nesting([[1], [2, 3], [2, 1], []])
     [0, 1, 2, 0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a kernel's vector registers are for: accumulators, tiles in flight, values carried through a loop untouched."""
+"""Roles of a kernel's vector registers: accumulators, tiles in flight, values carried through a loop untouched."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RegisterRoles:
 
 
 def vgprs_of(text: str) -> list[str]:
-    """Vector registers named in operands, in order.
+    """Return the vector registers named in operands, in order.
 
     >>> vgprs_of("v[2:3], a0, s[4:7], v9 offset:16")
     ['v2', 'v3', 'a0', 'v9']
@@ -46,7 +46,7 @@ def _reads(i: Instruction) -> list[str]:
 
 
 def register_roles(kernel: Kernel) -> RegisterRoles | None:
-    """Roles of the registers in the kernel's largest loop, or None when it has no loop.
+    """Return the roles of the registers in the kernel's largest loop, or None when it has no loop.
 
     >>> from cdna.isa.kernel import parse_asm
     >>> text = "f:\\n v_mov_b32 v9, 0\\nL1:\\n global_load_dword v1, v[2:3], off\\n s_cbranch_scc1 L1\\n"

@@ -10,7 +10,7 @@ __all__ = ["lines_of_code"]
 
 
 def lines_of_code(places: Iterable[str], folder: Path | None) -> dict[str, str]:
-    """Lines of code by ``file:line``, for those files that lie in ``folder`` itself; others are left out.
+    """Return the lines of code by ``file:line``, for those files that lie in ``folder`` itself; others are left out.
 
     >>> lines_of_code(["nowhere.py:3", ""], Path("."))
     {}

@@ -50,7 +50,7 @@ class Scan:
         return set(self.directives) | set(self.metadata)
 
     def resources(self, function: Function) -> Resources:
-        """The resources that the text states for one function."""
+        """Return the resources that the text states for one function."""
         name = function.name
         return resources_from_text(
             self.arch, self.directives.get(name, {}), function.comments, self.metadata.get(name, {})
@@ -107,7 +107,9 @@ class _Reader:
             self.scan.arch = m[0]
 
     def locate(self, rest: str) -> str:
-        """``.loc`` to ``file:line:column``: the outermost place, which is in the user's file when code was inlined."""
+        """Resolve ``.loc`` to ``file:line:column``: the outermost place, which is in the user's file when code was
+        inlined.
+        """
         where, _, comment = rest.partition(";")
         if "@[" in comment:
             source = comment.rpartition("@[")[2].strip(" ]")
@@ -165,7 +167,7 @@ class _Reader:
 
 
 def scan_text(text: str) -> Scan:
-    """One pass over the text, each line looked at once.
+    """Return the scan the text in one pass, each line looked at once.
 
     >>> [f.name for f in scan_text("add:\\n  s_endpgm\\n").functions]
     ['add']

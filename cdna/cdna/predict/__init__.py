@@ -12,7 +12,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.predict.executed import ExecutedTime, model_time
@@ -36,4 +36,4 @@ __all__ = [
     "roofline",
 ]
 
-__getattr__, __dir__ = face(__name__, "specs", "limits", "executed", "loops", "gemm_prediction")
+__getattr__, __dir__ = lazy_names(__name__, "specs", "limits", "executed", "loops", "gemm_prediction")

@@ -32,7 +32,7 @@ class ExecutedTime(ModelTime):
 
 
 def model_time(result: Result, spec: GpuSpec | None = None) -> ExecutedTime:
-    """What the launch behind ``result`` takes at least on ``spec`` (an MI300X by default), in a model.
+    """Model what the launch behind ``result`` takes at least on ``spec`` (an MI300X by default), in a model.
 
     Raises:
         HardwareError: the launch was executed with ``count=False``, or ``spec`` is no GPU of gfx942.

@@ -48,7 +48,8 @@ class ProductTime(ModelTime):
 
 
 def fetched_bytes(order: Sequence[tuple[int, int]], at_once: int, tile: tuple[int, int], k: int, xcds: int = 8) -> int:
-    """Bytes of fp16 that the L2 caches fetch if what runs together on an XCD shares its rows of A and columns of B.
+    """Return the bytes of fp16 that the L2 caches fetch if what runs together on an XCD shares its rows of A and
+    columns of B.
 
     Args:
         order: row and column of the tile of each workgroup, in the order of their numbers.
@@ -69,7 +70,9 @@ def fetched_bytes(order: Sequence[tuple[int, int]], at_once: int, tile: tuple[in
 
 
 def _aligned(rows: int, columns: int) -> Any:
-    """Zeros that begin at a line of memory, as every allocation of a GPU does: otherwise lines and times would vary."""
+    """Return zeros that begin at a line of memory, as every allocation of a GPU does: otherwise lines and times would
+    vary.
+    """
     raw = np.zeros(2 * rows * columns + 256, np.uint8)
     start = -raw.ctypes.data % 256
     return raw[start : start + 2 * rows * columns].view(np.float16).reshape(rows, columns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a model says about time: how long each part of the GPU is busy. The part that is busy longest sets the limit."""
+"""Time in a model: how long each part of the GPU is busy. The part that is busy longest sets the limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["BusyParts", "ModelTime"]
 
 @dataclass(frozen=True)
 class BusyParts:
-    """How long each part of a GPU is busy, in a model; the class that inherits says in which unit.
+    """Time for which each part of a GPU is busy, in a model; the class that inherits says in which unit.
 
     Attributes:
         parts: the time of each part, by its name.

@@ -77,7 +77,7 @@ def loop_budget(
     loop: Loop | None = None,
     spec: GpuSpec | None = None,
 ) -> LoopBudget:
-    """What one turn of a loop asks of a compute unit.
+    """Compute what one turn of a loop asks of a compute unit.
 
     Args:
         kernel: compiled or parsed.
@@ -122,7 +122,7 @@ def loop_budget(
 
 
 def loop_rate(budget: LoopBudget, spec: GpuSpec | None = None) -> float:
-    """TFLOPS of the whole GPU if every compute unit turned the loop in ``budget.cycles``, in the model."""
+    """Return TFLOPS of the whole GPU if every compute unit turned the loop in ``budget.cycles``, in the model."""
     spec = spec or gpu("MI300X")
     _, mhz = spec.flops["fp32"]
     return budget.flops / budget.cycles * mhz * spec.units / 1e6

@@ -18,7 +18,7 @@ In reading order, from the calls down to single bytes:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.run.counters import Counters
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from cdna.run.launches import executed_on_gfx942
     from cdna.run.machine import Machine, Observer
     from cdna.run.session import Result, Session, prepare, run
-    from cdna.run.state import Flight, Operation, Wave
+    from cdna.run.state import DecodedInstruction, Flight, Wave
 
 __all__ = [
     "Counters",
+    "DecodedInstruction",
     "Flight",
     "Machine",
     "Observer",
-    "Operation",
     "Result",
     "RunError",
     "Session",
@@ -43,4 +43,4 @@ __all__ = [
     "run",
 ]
 
-__getattr__, __dir__ = face(__name__, "session", "launches", "machine", "state", "counters", "errors")
+__getattr__, __dir__ = lazy_names(__name__, "session", "launches", "machine", "state", "counters", "errors")

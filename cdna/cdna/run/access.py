@@ -30,7 +30,7 @@ _OMOD = {"2": np.float32(2), "4": np.float32(4)}
 
 
 def flush32(x: Any) -> Any:
-    """Denormal float32 values become zero of the same sign."""
+    """Replace denormal float32 values by zero of the same sign."""
     return np.where(np.abs(x) < _TINY32, np.copysign(np.float32(0), x), x)
 
 
@@ -87,17 +87,17 @@ class Access:
         return len(self.operands)
 
     def fail(self, why: str) -> RunError:
-        """The error for an instruction whose text makes no sense."""
+        """Return the error for an instruction whose text makes no sense."""
         return RunError(f"{self.op} {', '.join(self.operands)}: {why}", rule="text")
 
     def take(self, i: int) -> Operand:
-        """Operand ``i``, counted from 0."""
+        """Return operand ``i``, counted from 0."""
         if i >= len(self.operands):
             raise self.fail(f"{len(self.operands)} operands, and operand {i + 1} is needed")
         return parse_operand(self.operands[i])
 
     def number(self, name: str, default: int = 0) -> int:
-        """The value of a modifier such as ``offset:16``."""
+        """Return the value of a modifier such as ``offset:16``."""
         self.used.add(name)
         try:
             return int(self.mods[name], 0) if name in self.mods else default
@@ -105,7 +105,7 @@ class Access:
             raise self.fail(f"{name}:{self.mods[name]} is no number") from None
 
     def bits(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """The value of a modifier such as ``op_sel:[0,1]``, filled up from ``default``."""
+        """Return the value of a modifier such as ``op_sel:[0,1]``, filled up from ``default``."""
         self.used.add(name)
         text = self.mods.get(name)
         if text is None:
@@ -123,7 +123,7 @@ class Access:
         return o.index
 
     def s32(self, i: int, type_: str = "u32") -> Read:
-        """A 32-bit scalar operand as a Python int."""
+        """Return a reader of a 32-bit scalar operand as a Python int."""
         o = self.take(i)
         if o.kind == "s":
             n = self._srange(o, 1)
@@ -140,7 +140,7 @@ class Access:
         raise self.fail(f"{o.text} cannot be a scalar operand")
 
     def s64(self, i: int, type_: str = "u64") -> Read:
-        """A 64-bit scalar operand as a Python int."""
+        """Return a reader of a 64-bit scalar operand as a Python int."""
         o = self.take(i)
         if o.kind == "s":
             n = self._srange(o, 2)
@@ -151,12 +151,12 @@ class Access:
         raise self.fail(f"{o.text} cannot be a scalar operand of 64 bits")
 
     def s64_at(self, n: int) -> Read:
-        """Two scalar registers by number, for descriptors."""
+        """Return a reader of two scalar registers by number, for descriptors."""
         self.sreads += [n, n + 1]
         return lambda w: w.s[n] | w.s[n + 1] << 32
 
     def sdst32(self, i: int) -> Write:
-        """Where a 32-bit scalar result goes."""
+        """Return a writer of a 32-bit scalar result."""
         o = self.take(i)
         if o.kind != "s":
             raise self.fail(f"{o.text} cannot hold a scalar result")
@@ -173,7 +173,7 @@ class Access:
         return put
 
     def sdst64(self, i: int) -> Write:
-        """Where a 64-bit scalar result goes."""
+        """Return a writer of a 64-bit scalar result."""
         o = self.take(i)
         if o.kind != "s":
             raise self.fail(f"{o.text} cannot hold a scalar result")
@@ -190,11 +190,11 @@ class Access:
         return put
 
     def carry_in(self, i: int | None = None) -> Read:
-        """A mask in an SGPR pair (VCC if ``i`` is None) as 64 bits."""
+        """Return a reader of a mask in an SGPR pair (VCC if ``i`` is None) as 64 bits."""
         return self.s64_at(VCC) if i is None else self.s64(i)
 
     def mask_in(self, i: int | None = None) -> Read:
-        """A mask in an SGPR pair (VCC if ``i`` is None) as booleans, one for each lane."""
+        """Return a reader of a mask in an SGPR pair (VCC if ``i`` is None) as booleans, one for each lane."""
         o = Operand("s", VCC, 2) if i is None else self.take(i)
         if o.kind != "s" or o.index == EXEC:
             get = self.s64(i or 0)
@@ -205,7 +205,7 @@ class Access:
         return lambda w: w.mask_at(n)
 
     def mask_out(self, i: int) -> Write:
-        """Where a mask goes: booleans, one for each lane; lanes that are off give 0."""
+        """Return a writer of a mask: booleans, one for each lane; lanes that are off give 0."""
         o = self.take(i)
         if o.kind == "s" and o.index != EXEC:
             n = self._srange(o, 2)
@@ -224,7 +224,7 @@ class Access:
     # ---- vector side
 
     def rows(self, i: int, count: int, write: bool = False) -> int:
-        """First row of a run of ``count`` vector registers, noted as read or written."""
+        """Return the first row of ``count`` vector registers, noted as read or written."""
         o = self.take(i)
         if o.kind != "v" or o.count != count:
             raise self.fail(f"operand {i + 1} must be {count} vector register{'s' * (count > 1)}, not {o.text}")
@@ -232,13 +232,15 @@ class Access:
         return o.index
 
     def loaded(self, i: int, count: int) -> tuple[int, ...]:
-        """Vector registers that a load writes when it arrives, so decoding notes them as neither read nor written."""
+        """Return the vector registers that a load writes when it arrives, so decoding notes them as neither read nor
+        written.
+        """
         first = self.rows(i, count, write=True)
         self.writes.clear()
         return tuple(range(first, first + count))
 
     def _raw(self, o: Operand, type_: str, first: bool) -> Read:
-        """The 32 bits of a source in every lane, before types and modifiers."""
+        """Return a reader of the 32 bits of a source in every lane, before types and modifiers."""
         if o.kind == "v":
             n = o.index
             if o.count != 1:
@@ -267,7 +269,8 @@ class Access:
         return (lambda w: w.scc, lambda w: int(w.vcc == 0), lambda w: int(w.exec == 0))[o.index]
 
     def src(self, i: int, type_: str, half: int = 0) -> Read:
-        """Source ``i`` as numpy values of ``type_``; ``half`` picks the upper half for a 16-bit type.
+        """Return a reader of source ``i`` as numpy values of ``type_``; ``half`` picks the upper half for a 16-bit
+        type.
 
         Negation and absolute value belong to float types. ``h32`` gives the raw 32 bits of a packed pair.
         """
@@ -340,7 +343,7 @@ class Access:
         return lambda w: np.full(len(w.mask), get(w), np.uint64).view(dtype)
 
     def dst(self, i: int, type_: str, merge: bool = False) -> Write:
-        """Where a vector result goes: omod, clamp, denormals, SDWA and op_sel applied, inactive lanes kept.
+        """Return a writer of a vector result: omod, clamp, denormals, SDWA and op_sel applied, inactive lanes kept.
 
         A 16-bit result clears the other half of the register unless ``merge``, in which case ``op_sel`` picks the half.
         """
@@ -363,7 +366,7 @@ class Access:
         return self._finish(put, type_)
 
     def _finish(self, put: Write, type_: str) -> Write:
-        """Output modifiers, from the inside out: omod, clamp, flush."""
+        """Apply output modifiers, from the inside out: omod, clamp, flush."""
         omod = _OMOD.get(self.mods.get("mul", "")) or (np.float32(0.5) if self.mods.get("div") == "2" else None)
         clamp, flush = "clamp" in self.mods, self.flush and type_ == "f32"
         self.used |= {"mul", "div"}

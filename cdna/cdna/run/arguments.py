@@ -36,7 +36,7 @@ class _Span(NamedTuple):
 
 
 def _span(name: str, value: Any) -> tuple[int, _Span]:
-    """Address of the first element, and the bytes that an array or a CPU tensor covers."""
+    """Return the address of the first element, and the bytes that an array or a CPU tensor covers."""
     if isinstance(value, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data, value.ctypes.data)
         return value.ctypes.data, _Span(name, low, high, value.flags.writeable)
@@ -113,7 +113,7 @@ def _number(p: Parameter, name: str, value: Any) -> bytes:
 
 
 def _merged(spans: Sequence[_Span]) -> list[_Span]:
-    """Spans that share bytes become one."""
+    """Merge spans that share bytes."""
     out: list[_Span] = []
     for s in sorted(spans, key=lambda s: s.start):
         if out and s.start < out[-1].end:
@@ -208,7 +208,7 @@ _MISSING = _Missing()
 
 
 def _only_scratch_follows(visible: Sequence[Parameter], given: Sequence[Any], p: Parameter) -> bool:
-    """Whether nothing was given from here on, and what is left are at most two pointers."""
+    """Return whether nothing was given from here on, and what is left are at most two pointers."""
     at = visible.index(p)
     rest = visible[at:]
     return len(rest) <= 2 and all(v is _MISSING for v in given[at:]) and all(r.kind == "global_buffer" for r in rest)

@@ -43,7 +43,7 @@ _SMALL = 2.0**-125
 
 
 def _to_odd(p: Any, c: Any, s: Any) -> Any:
-    """``p + c`` in float64 rounded to odd, so that a second rounding is right; ``s`` is their rounded sum."""
+    """Return ``p + c`` in float64 rounded to odd, so that a second rounding is right; ``s`` is their rounded sum."""
     part = s - p
     error = (p - (s - part)) + (c - part)
     bits = s.view(np.int64).copy()
@@ -59,7 +59,7 @@ def _sum(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
 
 
 def fma32(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` of float32 with one rounding.
+    """Return ``a * b + c`` of float32 with one rounding.
 
     >>> x = np.float32(1 + 2**-12)
     >>> float(fma32(x, x, np.float32(-1))[0]) == 2**-11 + 2**-24
@@ -73,12 +73,12 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
 
 
 def fma16(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` of float16 with one rounding."""
+    """Return ``a * b + c`` of float16 with one rounding."""
     return _to_odd(*_sum(a, b, c)).astype(np.float16)
 
 
 def fma64(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` of float64 with one rounding, by exact fractions: slow, and rare in kernels."""
+    """Return ``a * b + c`` of float64 with one rounding, by exact fractions: slow, and rare in kernels."""
     a, b, c = np.broadcast_arrays(a, b, c)
     out = a * b + c
     for i in range(out.size):
@@ -93,7 +93,7 @@ def fma64(a: Any, b: Any, c: Any) -> Any:
 
 
 def min_num(a: Any, b: Any) -> Any:
-    """The smaller; a number rather than a NaN; -0 is smaller than +0.
+    """Return the smaller; a number rather than a NaN; -0 is smaller than +0.
 
     >>> min_num(np.float32([np.nan, 0.0]), np.float32([1, -0.0]))
     array([ 1., -0.], dtype=float32)
@@ -107,7 +107,7 @@ def _zeros(a: Any, b: Any, r: Any) -> bool:
 
 
 def max_num(a: Any, b: Any) -> Any:
-    """The larger; a number rather than a NaN; +0 is larger than -0."""
+    """Return the larger; a number rather than a NaN; +0 is larger than -0."""
     r = np.fmax(a, b)
     if (r == 0).any() and _zeros(a, b, r):
         return np.where((a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b)), np.abs(r), r)
@@ -115,7 +115,7 @@ def max_num(a: Any, b: Any) -> Any:
 
 
 def median3(a: Any, b: Any, c: Any) -> Any:
-    """The middle one of three; with a NaN among them, the minimum."""
+    """Return the middle one of three; with a NaN among them, the minimum."""
     if a.dtype.kind != "f":
         return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
     middle = max_num(min_num(a, b), min_num(max_num(a, b), c))
@@ -124,7 +124,9 @@ def median3(a: Any, b: Any, c: Any) -> Any:
 
 
 def transcendental(f: Any, x: Any) -> Any:
-    """``f`` in float64, rounded to float32; denormal inputs and results become zero, as these instructions do it."""
+    """Return ``f`` in float64, rounded to float32; denormal inputs and results become zero, as these instructions do
+    it.
+    """
     x = np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
     y = f(np.asarray(x, np.float64)).astype(np.float32)
     return np.where(np.abs(y) < np.float32(2.0**-126), np.copysign(np.float32(0), y), y)
@@ -134,13 +136,13 @@ _LIMITS = {np.dtype(np.float32): (127, 23, 96, 64), np.dtype(np.float64): (1023,
 
 
 def _exponent(x: Any, bias: int, mantissa: int) -> Any:
-    """The biased exponent field."""
+    """Return the biased exponent field."""
     bits = np.atleast_1d(x).view(np.uint32 if mantissa == 23 else np.uint64).astype(np.int64)
     return bits >> mantissa & (2 * bias + 1)
 
 
 def _ordinary(*values: Any) -> bool:
-    """Whether all are float32 of moderate size, between which no step of a division goes near a limit."""
+    """Return whether all are float32 of moderate size, between which no step of a division goes near a limit."""
     for v in values:
         if v.dtype != np.float32:
             return False
@@ -151,7 +153,8 @@ def _ordinary(*values: Any) -> bool:
 
 
 def div_scale(x: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
-    """V_DIV_SCALE: ``x`` (one of the other two) scaled so that the division steps neither overflow nor lose bits.
+    """Return the scale ``x`` (one of the other two) as V_DIV_SCALE does, so that the division steps neither overflow
+    nor lose bits.
 
     Returns the scaled value and the mask of lanes whose quotient V_DIV_FMAS must scale back.
     """
@@ -179,7 +182,7 @@ def div_scale(x: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
 
 
 def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
-    """V_DIV_FIXUP: the special cases of a division put right."""
+    """Put the special cases of a division right, as V_DIV_FIXUP does."""
     if _ordinary(quotient, denominator, numerator):
         sign_of = np.uint32(1 << 31)
         signs = (denominator.view(np.uint32) ^ numerator.view(np.uint32)) & sign_of
@@ -207,7 +210,7 @@ def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _two_over_pi_bits() -> int:
-    """The first 1,201 bits of 2 / pi behind the point; pi by Machin's formula."""
+    """Return the first 1,201 bits of 2 / pi behind the point; pi by Machin's formula."""
     one = 1 << 1400
 
     def arctan_of_inverse(x: int) -> int:
@@ -229,7 +232,8 @@ def _segment(exponent: int, which: int) -> float:
 
 
 def two_over_pi(x: Any, which: Any) -> Any:
-    """V_TRIG_PREOP_F64: 53 bits of 2 / pi, the ``which``-th ones that matter to the argument ``x`` of a sine.
+    """Return 53 bits of 2 / pi as V_TRIG_PREOP_F64 does, the ``which``-th ones that matter to the argument ``x`` of a
+    sine.
 
     >>> float(two_over_pi(np.float64([1.0]), np.uint32([0]))[0]) - 2 / math.pi < 2**-53
     True
@@ -240,7 +244,7 @@ def two_over_pi(x: Any, which: Any) -> Any:
 
 
 def _values(exponent_bits: int, mantissa_bits: int) -> Any:
-    """The 256 values of an FNUZ format."""
+    """Return the 256 values of an FNUZ format."""
     bias = 1 << (exponent_bits - 1)
     codes = np.arange(128)
     e, m = codes >> mantissa_bits, codes & ((1 << mantissa_bits) - 1)
@@ -260,7 +264,7 @@ for _name, _table in FLOAT8.items():
 
 
 def f32_to_f8(x: Any, kind: str, clamp: bool = False) -> Any:
-    """float32 to ``fp8`` (e4m3) or ``bf8`` (e5m2), nearest even, as uint32 codes.
+    """Round float32 to ``fp8`` (e4m3) or ``bf8`` (e5m2), nearest even, as uint32 codes.
 
     What lies beyond the largest value becomes NaN (0x80), or with ``clamp`` (MODE.FP16_OVFL) the largest value.
 
@@ -278,7 +282,7 @@ def f32_to_f8(x: Any, kind: str, clamp: bool = False) -> Any:
 
 
 def stochastic_f8(x: Any, noise: Any, kind: str, clamp: bool = False) -> Any:
-    """V_CVT_SR: random bits are added below the last kept bit, then the rest is cut off.
+    """Round as V_CVT_SR does: random bits are added below the last kept bit, then the rest is cut off.
 
     ``noise`` is uint32; its top bits are used, as many as are cut off (20 for fp8, 21 for bf8; the manual's S1[31:12]
     and S1[31:11]). For results below the smallest normal value AMD does not say which bits count; here the same ones
@@ -302,12 +306,12 @@ def stochastic_f8(x: Any, noise: Any, kind: str, clamp: bool = False) -> Any:
 
 
 def bf16_to_f32(halves: Any) -> Any:
-    """uint16 bfloat16 to float32, exact."""
+    """Convert uint16 bfloat16 to float32, exactly."""
     return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def to_xf32(x: Any) -> Any:
-    """float32 with the mantissa rounded to 10 bits (nearest even), as the xf32 matrix instructions read it."""
+    """Return float32 with the mantissa rounded to 10 bits (nearest even), as the xf32 matrix instructions read it."""
     bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
     rounded = bits + np.uint64(0xFFF) + (bits >> np.uint64(13) & np.uint64(1)) & np.uint64(0xFFFFE000)
     finite = np.isfinite(x)
@@ -315,7 +319,7 @@ def to_xf32(x: Any) -> Any:
 
 
 def round_toward_zero_f16(x: Any) -> Any:
-    """float32 to float16, cut off towards zero; a finite value never becomes infinite."""
+    """Convert float32 to float16, cut off towards zero; a finite value never becomes infinite."""
     x = np.asarray(x, np.float32)
     y = x.astype(np.float16)
     wider = np.abs(y.astype(np.float32)) > np.abs(x)
@@ -323,7 +327,7 @@ def round_toward_zero_f16(x: Any) -> Any:
 
 
 def saturate(x: Any, dtype: Any) -> Any:
-    """A float to an integer type: towards zero, clipped to its range, NaN becomes 0."""
+    """Convert a float to an integer type: towards zero, clipped to its range, NaN becomes 0."""
     info = np.iinfo(dtype)
     wide = np.trunc(np.asarray(x, np.float64))
     clipped = np.clip(np.where(np.isnan(wide), 0, wide), info.min, info.max)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From an instruction's text to an :class:`Operation`: a function that executes it, and what it touches."""
+"""From an instruction's text to an :class:`DecodedInstruction`: a function that executes it, and what it touches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cdna.run.matrix import decode_matrix
 from cdna.run.packed import decode_packed
 from cdna.run.program import resolve
 from cdna.run.scalar import decode_scalar, decode_scalar_memory
-from cdna.run.state import Operation, Program, Run, StraightLine, Wave
+from cdna.run.state import DecodedInstruction, Program, Run, StraightLine, Wave
 from cdna.run.vector import decode_vector
 
 __all__ = ["Stop", "decode_program"]
@@ -41,7 +41,7 @@ _CONDITIONS: dict[str, Callable[[Wave], bool]] = {
 
 
 def _nothing(w: Wave) -> None:
-    """Changes nothing that this interpreter models."""
+    """Return the change nothing that this interpreter models."""
 
 
 def _end(w: Wave) -> None:
@@ -55,7 +55,7 @@ def _barrier(w: Wave) -> None:
 
 
 def _control(p: Program, i: int, a: Access) -> Run | None:
-    """Branches, waits, barriers, the end."""
+    """Decode branches, waits, barriers, the end."""
     name = a.base
     if name in _NOTHING:
         a.used |= set(a.mods)
@@ -116,7 +116,7 @@ _DISTANCE = re.compile(r"\((?P<a>[\w.$]+)-(?P<b>[\w.$]+)\)(?P<op>&4294967295|>>3
 
 
 def _literals(p: Program, i: int, args: str) -> str:
-    """Distances between labels as numbers (long jumps and calls)."""
+    """Replace distances between labels by numbers (long jumps and calls)."""
     head, _, last = args.rpartition(",")
     last = last.strip()
     if m := _SYMBOL.match(last):
@@ -148,7 +148,7 @@ def _family(p: Program, i: int, a: Access, kind: str) -> Run | None:
     return _control(p, i, a) or decode_scalar(a)
 
 
-def decode_one(p: Program, i: int) -> Operation:
+def decode_one(p: Program, i: int) -> DecodedInstruction:
     """Decode instruction ``i``.
 
     Raises:
@@ -180,13 +180,14 @@ def decode_one(p: Program, i: int) -> Operation:
     shape = matrix_shape(raw.op) if kind == "mfma" else None
     private = a.private and (kind == "mfma" or (kind in ("valu", "salu") and not raw.op.startswith("s_set")))
     weak, lane_reads, uniform = tuple(a.weak), tuple(a.lane_reads), tuple({*a.sreads} - {*a.own})
-    return Operation(i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
-                     tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, lane_reads,
-                     shape.flops if shape else 0, weak, private, a.lanewise, uniform,
-                     (*writes, *lane_reads, *weak))  # fmt: skip
+    return DecodedInstruction(
+        i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
+        tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, lane_reads,
+        shape.flops if shape else 0, weak, private, a.lanewise, uniform, (*writes, *lane_reads, *weak)
+    )  # fmt: skip
 
 
-def decode_program(p: Program) -> list[Operation]:
+def decode_program(p: Program) -> list[DecodedInstruction]:
     """Decode all instructions, once for all launches of a program: what they act on, they find through the wave."""
     if p.decoded is None:
         code = [decode_one(p, i) for i in range(len(p.body))]

@@ -45,11 +45,11 @@ class Where:
     chosen: Any = None
 
     def keep(self, which: Any) -> Where:
-        """The part of some lanes."""
+        """Return the part of some lanes."""
         return Where(self.addresses[which], self.lanes[which], None, self.aperture, which)
 
     def split(self) -> Iterator[Where]:
-        """Parts that each lie in one aperture."""
+        """Yield parts that each lie in one aperture."""
         if self.aperture != "mixed":
             yield self
             return
@@ -63,7 +63,9 @@ class Where:
 
 
 def flat_place(a: Access, first: int, flat: bool, after: int | None = None) -> Callable[[Wave], Where]:
-    """``v[0:1], off`` or ``v0, s[2:3]``; ``after`` is the scalar operand's place if data stands between them."""
+    """Return where ``v[0:1], off`` or ``v0, s[2:3]`` leads; ``after`` is the scalar operand's place if data stands
+    between them.
+    """
     at = after if after is not None else len(a) - 1
     o = a.take(first)
     offset = a.number("offset")
@@ -88,7 +90,7 @@ def flat_place(a: Access, first: int, flat: bool, after: int | None = None) -> C
 
 
 def scratch_place(a: Access, first: int) -> Callable[[Wave], Where]:
-    """``off, s32``, ``v0, off`` or both: bytes from the start of the lane's own scratch."""
+    """Return where ``off, s32``, ``v0, off`` or both lead: bytes from the start of the lane's own scratch."""
     at = len(a) - 1 if a.base.startswith("scratch_load") else 2
     offset = a.number("offset")
     n = None if a.take(first).kind == "off" else a.rows(first, 1)
@@ -106,7 +108,9 @@ def scratch_place(a: Access, first: int) -> Callable[[Wave], Where]:
 
 
 def buffer_place(a: Access, first: int) -> Callable[[Wave], Where]:
-    """A buffer descriptor in four scalar registers, an offset or index in vector registers, a scalar offset."""
+    """Return where a buffer access leads: a descriptor in four scalar registers, an offset or index in vector
+    registers, a scalar offset.
+    """
     o = a.take(first)
     offset, offen, idxen = a.number("offset"), "offen" in a.mods, "idxen" in a.mods
     a.used |= {"offen", "idxen"}
@@ -141,7 +145,7 @@ def buffer_place(a: Access, first: int) -> Callable[[Wave], Where]:
 
 
 def read_global(w: Wave, at: Where, size: int, line: int, shared: bool) -> Any:
-    """uint32 ``[active lanes, words]``; what the descriptor forbids is 0. ``shared`` is a load with sc1."""
+    """Return uint32 ``[active lanes, words]``; what the descriptor forbids is 0. ``shared`` is a load with sc1."""
     if at.aperture:
         return _read_aperture(w, at, size, line, shared)
     memory, races = w.group.memory, w.group.races
@@ -213,7 +217,7 @@ def write_scratch(w: Wave, at: Where, values: Any, size: int) -> None:
 
 
 def pieces(w: Wave, at: Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
-    """Where a store goes, checked: allocation, offsets, values, bytes."""
+    """Return where a store goes, checked: allocation, offsets, values, bytes."""
     memory = w.group.memory
     if at.allowed is None:
         return [(*p, size) for p in memory.write(at.addresses, values, size, at.lanes)]
@@ -266,7 +270,7 @@ def _atomic_kind(op: str, suffix: str | None) -> tuple[str, str] | None:
 
 
 def _place(a: Access, which: str, first: int) -> Callable[[Wave], Where]:
-    """How the addresses come about; ``first`` is the operand that holds them."""
+    """Return what computes the addresses; ``first`` is the operand that holds them."""
     if which == "buffer":
         return buffer_place(a, first)
     if which == "scratch":
@@ -430,7 +434,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
 
 
 def _cache(name: str, agent: bool, op: str, line: int) -> Run:
-    """Writing back or invalidating caches; with sc1 it is one half of a release or an acquire between workgroups."""
+    """Write back or invalidate caches; with sc1 it is one half of a release or an acquire between workgroups."""
 
     def run(w: Wave) -> None:
         races = w.group.races
@@ -445,7 +449,7 @@ def _cache(name: str, agent: bool, op: str, line: int) -> Run:
 
 
 def decode_global(a: Access, line: int) -> Run | None:
-    """The function that executes a global, flat, buffer or scratch instruction, or None."""
+    """Return the function that executes a global, flat, buffer or scratch instruction, or None."""
     name = a.base
     if name in ("buffer_inv", "buffer_wbl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_invl2"):
         a.used |= {"sc0", "sc1", "nt", "scc"}

@@ -36,12 +36,12 @@ _MAX_VM, _MAX_LGKM = 63, 15
 
 
 def register_name(r: int) -> str:
-    """``v7`` or ``a7``."""
+    """Return ``v7`` or ``a7``."""
     return f"v{r}" if r < 256 else f"a{r - 256}"
 
 
 def complete(w: Wave, f: Flight) -> None:
-    """One of its counters has counted the operation down; after the last, its result is there."""
+    """Count the operation down in one of its counters; after the last, its result is there."""
     f.pending -= 1
     if f.pending:
         return
@@ -113,7 +113,7 @@ def overlapping(w: Wave, region: tuple[Any, int, int]) -> None:
 
 
 def wait(w: Wave, counts: dict[str, int]) -> None:
-    """``s_waitcnt``."""
+    """Execute ``s_waitcnt``."""
     keep = counts.get("vmcnt")
     if keep is not None:
         while len(w.vm) > keep:
@@ -134,7 +134,7 @@ def wait(w: Wave, counts: dict[str, int]) -> None:
 
 
 def drain(w: Wave) -> bool:
-    """At the end of a wave: complete its newest operation; True while there was one."""
+    """Complete the newest operation of a wave that ends; True while there was one."""
     if w.vm:
         complete(w, w.vm.pop())
         return True
@@ -147,7 +147,7 @@ def drain(w: Wave) -> bool:
 def deliver(
     w: Wave, rows: tuple[int, ...], values: Any, lanes: int, finish: Callable[[Any, Any], Any] | None = None
 ) -> Callable[[], None]:
-    """What a load does when it completes: column j of ``values`` (one line per active lane) goes to ``rows[j]``."""
+    """Return what completes a load: column j of ``values`` (a line per active lane) goes to ``rows[j]``."""
 
     def done() -> None:
         for j, r in enumerate(rows):
@@ -162,7 +162,7 @@ def deliver(
 
 
 def narrow(name: str, d16: str | None) -> Callable[[Any, Any], Any] | None:
-    """How a loaded byte or half becomes a register: sign-extended, or put into one half of it."""
+    """Return how a loaded byte or half becomes a register: sign-extended, or put into one half of it."""
     bits = 8 if name.endswith(("8", "byte")) else 16
     left = np.int32(32 - bits)
     signed = name in ("i8", "i16", "sbyte", "sshort")

@@ -29,7 +29,7 @@ _WAVES = 32
 
 
 class Order:
-    """Who has seen what; made at the first atomic operation on a workgroup's LDS.
+    """Order between the waves of a workgroup; made at the first atomic operation on a workgroup's LDS.
 
     Attributes:
         now: grows with every atomic operation.
@@ -45,7 +45,9 @@ class Order:
         self.counters: dict[int, Any] = {}
 
     def unknown(self, wave: int, g: Any, marks: Any, times: Any) -> Any:
-        """Of the waves in ``marks`` (bits, for each granule of ``g``) those whose access this wave knows nothing of."""
+        """Return the return, for each granule of ``g``, the waves in ``marks`` (bits) whose access this wave knows
+        nothing of.
+        """
         found = np.zeros(g.shape, np.uint32)
         every = int(np.bitwise_or.reduce(marks, axis=None)) & ~(1 << wave)
         while every:
@@ -57,13 +59,13 @@ class Order:
         return found
 
     def acquire(self, wave: int, g: Any) -> None:
-        """The wave reads granules: of counters it learns what was done before they were last changed."""
+        """Let the wave that reads counters know what was done before they were last changed."""
         for one in np.unique(g).tolist() if self.counters else ():
             if (known := self.counters.get(one)) is not None:
                 np.maximum(self.seen[wave], known, out=self.seen[wave])
 
     def release(self, wave: int, g: Any) -> None:
-        """The wave changes counters: whoever reads them knows what it has done so far."""
+        """Let whoever reads the counters that the wave changes know what it has done so far."""
         self.acquire(wave, g)
         mine = self.seen[wave].copy()
         mine[wave] = self.now
@@ -74,13 +76,13 @@ class Order:
             self.counters[one] = mine if before is None else np.maximum(before, mine)
 
     def barrier(self) -> None:
-        """Everybody knows everything."""
+        """Let everybody know everything."""
         self.seen[:] = self.now
         self.now += 1
 
 
 class Places(NamedTuple):
-    """What one access touches: granules ``[lane, n]``, each granule once, and whether ``each`` are its dwords."""
+    """Granules that an access touches: ``[lane, n]``, each granule once, and whether ``each`` are its dwords."""
 
     each: Any
     once: Any
@@ -131,7 +133,7 @@ class Lds:
         self.write_lines, self.read_lines = (np.zeros(n, np.int32) for _ in range(2))
 
     def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Places:
-        """What an access touches, after the check of its bounds. Loops repeat their addresses."""
+        """Return what an access touches, after the check of its bounds. Loops repeat their addresses."""
         key = (size, self.size, self.granule, at.tobytes())
         found = self._known.get(key)
         if found is None:
@@ -174,7 +176,7 @@ class Lds:
         )
 
     def read(self, wave: int, at: Any, size: int, lanes: Any) -> Any:
-        """``size`` bytes per lane, as :func:`~cdna.run.memory.gather` gives them."""
+        """Read ``size`` bytes per lane, as :func:`~cdna.run.memory.gather` gives them."""
         places = self.granules(at, size, lanes, False)
         g, self.last = places.each, places.once
         if not self.valid[self.last].all():
@@ -192,7 +194,7 @@ class Lds:
         return self.dwords[g] if places.dwords else gather(self, at, size)
 
     def _marked(self, once: Any, mine: Any) -> bool:
-        """Whether waves other than ``mine`` have written granules or updated them since the barrier."""
+        """Return whether waves other than ``mine`` have written granules or updated them since the barrier."""
         if self._written and (self.writers[once] & ~mine).any():
             return True
         return self._updated and bool((self.atomics[once] & ~mine).any())
@@ -240,7 +242,7 @@ class Lds:
             raise self._race(g, others != 0, lanes, others, "writes")
 
     def _copies(self, there: Any, new: Any, size: int) -> bool:
-        """Whether float32 values that overwrite others differ from them by no more than the caller allows."""
+        """Return whether float32 values that overwrite others differ from them by no more than the caller allows."""
         if not self.allowed or size < 4:
             return False
         a, b = (np.ascontiguousarray(x).view(np.float32).astype(np.float64) for x in (there, new))

@@ -146,7 +146,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
 
 
 def decode_lds(a: Access, line: int) -> Run | None:
-    """The function that executes a ``ds_`` instruction, or None."""
+    """Return the function that executes a ``ds_`` instruction, or None."""
     if a.base in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
         return decode_crossbar(a, line)
     if m := _READ.match(a.base):
@@ -159,7 +159,7 @@ def decode_lds(a: Access, line: int) -> Run | None:
 
 
 def _swizzle(offset: str) -> Any:
-    """Source lane of each lane for ds_swizzle: quad mode (bit 15), or bit masks within 32 lanes."""
+    """Return the source lane of each lane for ds_swizzle: quad mode (bit 15), or bit masks within 32 lanes."""
     if m := re.fullmatch(r"swizzle\((\w+),(.*)\)", offset.replace(" ", "")):
         mode, rest = m[1], m[2]
         if mode == "QUAD_PERM":
@@ -189,7 +189,7 @@ def _swizzle(offset: str) -> Any:
 
 
 def decode_crossbar(a: Access, line: int) -> Run:
-    """ds_bpermute (pull), ds_permute (push), ds_swizzle: data moves between lanes, no LDS memory is used."""
+    """Decode ds_bpermute (pull), ds_permute (push), ds_swizzle: data moves between lanes, no LDS memory is used."""
     kind, op = a.base, a.op
     regs = a.loaded(0, 1)
     fixed = None

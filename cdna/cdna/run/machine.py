@@ -21,12 +21,12 @@ from cdna.run.lds import Lds
 from cdna.run.memory import Memory
 from cdna.run.operands import parse_operand
 from cdna.run.races import Races
-from cdna.run.state import ALL_LANES, Flight, Group, Operation, Program, Wave, registers
+from cdna.run.state import ALL_LANES, DecodedInstruction, Flight, Program, Wave, Workgroup, registers
 
 __all__ = ["Machine", "Observer"]
 
 # Called before each instruction: the wave and what it is about to execute.
-Observer = Callable[[Wave, Operation], None]
+Observer = Callable[[Wave, DecodedInstruction], None]
 _NARROW_LDS = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2}
 
 
@@ -67,7 +67,7 @@ class Machine:
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
         self.copies, self.copied = copies, dict[int, int]()
         self.races = Races(grid, _narrowest(self.code)) if self.total > 1 else None
-        self.groups: list[Group] = []
+        self.groups: list[Workgroup] = []
         self.executed = 0
         self._next = 0
         self._order: Sequence[int] | None = None
@@ -89,7 +89,7 @@ class Machine:
         """Workgroups in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
-    def start_group(self, number: int | None = None) -> Group | None:
+    def start_group(self, number: int | None = None) -> Workgroup | None:
         """Start the next workgroup (or the one of this number); None when all have started."""
         if number is None:
             if self._next >= self.total:
@@ -101,13 +101,13 @@ class Machine:
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
         lds = Lds(self.lds_bytes, self._granule, self.copies, self.copied, self.program.places)
-        group = Group(number, place, lds, block, self.memory, self.counters, self.races)
+        group = Workgroup(number, place, lds, block, self.memory, self.counters, self.races)
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)
         return group
 
-    def _wave(self, group: Group, index: int, lanes: int) -> Wave:
+    def _wave(self, group: Workgroup, index: int, lanes: int) -> Wave:
         s = self.program.settings
         rows = self._vgprs, self._agprs
         w = Wave(index, group, rows, group.block[:, 64 * index : 64 * index + 64], s.scratch, s.mode)
@@ -157,7 +157,7 @@ class Machine:
         random_ = random.Random(order) if isinstance(order, int) else None
         if random_ is not None:
             self._order = random_.sample(range(self.total), self.total)
-        queue: list[Group] = []
+        queue: list[Workgroup] = []
         with np.errstate(all="ignore"):
             while True:
                 if len(queue) < resident and (group := self.start_group()) is not None:
@@ -169,7 +169,7 @@ class Machine:
                 if not self._run_group(group, order, left, random_):
                     queue.append(group)
 
-    def _run_group(self, group: Group, order: str | int, budget: int, random_: random.Random | None) -> bool:
+    def _run_group(self, group: Workgroup, order: str | int, budget: int, random_: random.Random | None) -> bool:
         """Give a workgroup some instructions; True when it has ended."""
         turn = 0
         while budget > 0:
@@ -199,7 +199,7 @@ class Machine:
 
     # ---- instructions
 
-    def step(self, w: Wave) -> Operation:
+    def step(self, w: Wave) -> DecodedInstruction:
         """Execute the wave's next instruction and return it.
 
         Raises:
@@ -214,7 +214,7 @@ class Machine:
         self._run_wave(w, 1)
         return self.code[at]
 
-    def _run_side_by_side(self, group: Group, ready: list[Wave], turn: int) -> int:
+    def _run_side_by_side(self, group: Workgroup, ready: list[Wave], turn: int) -> int:
         """Move the waves that stand at one place to the next straight line or stop; return how many instructions."""
         for w in ready:
             if w.status == "ending":
@@ -228,7 +228,7 @@ class Machine:
             fit = [w for w in waves if straight.fits(w)]
             if fit:
                 try:
-                    straight.execute(fit, group.together(fit), self.counts)
+                    straight.execute(fit, group.fused(fit), self.counts)
                 except RunError as e:
                     raise self._where(next((w for w in fit if w.pc != straight.end), fit[0]), e) from None
                 done = len(straight.operations) * len(fit)
@@ -324,7 +324,7 @@ class Machine:
             return e
         return RunError(f"line {o.line}: {o.text} ({w.group!r}, wave {w.index}): {text}", o.line, e.rule)
 
-    def _check_scalar(self, w: Wave, o: Operation, r: int) -> None:
+    def _check_scalar(self, w: Wave, o: DecodedInstruction, r: int) -> None:
         if o.copies and w.s[r] is None:
             return
         w.pc += 1
@@ -337,8 +337,8 @@ class Machine:
             )
         raise RunError(f"reads {name}, which was never written", rule="undefined")
 
-    def _copy_nothing(self, w: Wave, o: Operation, lanes: int) -> None:
-        """A move of an undefined scalar leaves its target undefined."""
+    def _copy_nothing(self, w: Wave, o: DecodedInstruction, lanes: int) -> None:
+        """Return the leave the target of a move undefined where its source is."""
         w.pc += 1
         self.counts[o.index] += 1
         if o.kind == "salu":
@@ -358,7 +358,7 @@ class Machine:
         for r in o.writes:
             w.valid[r] &= ~lanes
 
-    def _check_vector(self, w: Wave, o: Operation, r: int, lanes: int) -> None:
+    def _check_vector(self, w: Wave, o: DecodedInstruction, r: int, lanes: int) -> None:
         bad = lanes & ~w.valid[r]
         f = w.flight.get(r)
         if o.copies and not (f is not None and f.lanes & bad):
@@ -373,7 +373,7 @@ class Machine:
             )
         raise RunError(f"reads {register_name(r)}, which was never written in lane {lane}", rule="undefined")
 
-    def _check_touched(self, w: Wave, o: Operation, r: int, lanes: int) -> None:
+    def _check_touched(self, w: Wave, o: DecodedInstruction, r: int, lanes: int) -> None:
         """Refuse a register that a load under way would overwrite."""
         f = w.flight[r]
         if f.lanes & lanes:
@@ -385,8 +385,8 @@ class Machine:
                 rule="wait",
             )
 
-    def _copy_valid(self, w: Wave, o: Operation, lanes: int) -> None:
-        """A move carries over which lanes are defined."""
+    def _copy_valid(self, w: Wave, o: DecodedInstruction, lanes: int) -> None:
+        """Return the carry over which lanes a move defines."""
         n = len(o.writes)
         for j, r in enumerate(o.writes):
             source = w.valid[o.reads[j]] if len(o.reads) == n else ALL_LANES
@@ -394,7 +394,7 @@ class Machine:
                 source = 0
             w.valid[r] = w.valid[r] & ~lanes | source & lanes
 
-    def _release_barrier(self, group: Group) -> None:
+    def _release_barrier(self, group: Workgroup) -> None:
         """Release the barrier when every wave that has not ended is at it."""
         if all(w.status in ("barrier", "ended", "ending") for w in group.waves):
             group.lds.barrier((w.index, f.line, *f.touched) for w in group.waves for f in w.lg if f.touched is not None)
@@ -403,7 +403,7 @@ class Machine:
                     w.status = "ready"
 
     def _drain(self, w: Wave) -> None:
-        """One store of a wave that has ended reaches memory, the newest first; without one it has really ended."""
+        """Let one store of a wave that has ended reach memory, the newest first; without one it has really ended."""
         if not drain(w):
             w.status = "ended"
             self._release_barrier(w.group)
@@ -411,7 +411,7 @@ class Machine:
                 self.groups.remove(w.group)
 
     def tally(self) -> Counters:
-        """The counters, with the sums by class filled in."""
+        """Return the counters, with the sums by class filled in."""
         c = self.counters
         c.instructions = {}
         c.lanes = c.mfma_flops = 0
@@ -424,8 +424,8 @@ class Machine:
         return c
 
 
-def _narrowest(code: Sequence[Operation]) -> int:
-    """Bytes of the narrowest access to global memory, 4 at most."""
+def _narrowest(code: Sequence[DecodedInstruction]) -> int:
+    """Return the bytes of the narrowest access to global memory, 4 at most."""
     ops = [o.op for o in code if o.kind == "global" or o.op.startswith("buffer_")]
     if any("byte" in op for op in ops):
         return 1
@@ -434,7 +434,7 @@ def _narrowest(code: Sequence[Operation]) -> int:
 
 @lru_cache(maxsize=16384)
 def _named(args: str) -> tuple[int, ...]:
-    """Highest vector registers named in operands (destinations of loads are not in ``writes``)."""
+    """Return the highest vector registers named in operands (destinations of loads are not in ``writes``)."""
     found = []
     for m in re.finditer(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])", args):
         found.append(int(m[2] or m[4]) + (256 if m[1] == "a" else 0))

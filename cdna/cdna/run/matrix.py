@@ -43,7 +43,7 @@ SHAPES: dict[tuple[bool, str], tuple[tuple[int, int, int, int], ...]] = {
 
 @lru_cache(maxsize=128)
 def layout_d(m: int, n: int, blocks: int, is_f64: bool = False) -> Any:
-    """For each result register and lane its place in D ``[block, row, column]``, flat.
+    """Return for each result register and lane its place in D ``[block, row, column]``, flat.
 
     >>> (layout_d(32, 32, 1)[5, 40] // 32, layout_d(32, 32, 1)[5, 40] % 32)
     (np.int64(13), np.int64(8))
@@ -79,7 +79,7 @@ _ELEMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 
 def _lane_groups(blgp: int) -> Any:
-    """BLGP: which lane of B each lane takes."""
+    """Return which lane of B each lane takes by BLGP."""
     lane = np.arange(64)
     return (
         lane,
@@ -94,7 +94,7 @@ def _lane_groups(blgp: int) -> Any:
 
 
 def _raw(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:
-    """Registers of A or B as elements ``[register, wave, lane, element]``."""
+    """Return a reader of registers of A or B as elements ``[register, wave, lane, element]``."""
     n = a.rows(i, count)
 
     def read(w: Wave) -> Any:
@@ -108,7 +108,7 @@ def _raw(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:
 
 
 def _source(a: Access, i: int, rows: int, k: int, blocks: int, kind: str, pattern: Any = None) -> Callable[[Wave], Any]:
-    """A, or B with its columns as rows: ``[wave, block, row, k]`` in float64.
+    """Return a reader of A, or B with its columns as rows: ``[wave, block, row, k]`` in float64.
 
     A lane holds neighbouring elements of one row; the next ones of this row lie ``rows * blocks`` lanes further on.
     """
@@ -128,7 +128,7 @@ def _source(a: Access, i: int, rows: int, k: int, blocks: int, kind: str, patter
 
 
 def _accumulator(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], Any]:
-    """C as ``[value, wave, lane]`` in float64, from registers or an inline constant."""
+    """Return a reader of C as ``[value, wave, lane]`` in float64, from registers or an inline constant."""
     o = a.take(i)
     wide = 2 if dtype == np.float64 else 1
     if o.kind != "v":
@@ -149,7 +149,7 @@ def _accumulator(a: Access, i: int, count: int, dtype: Any) -> Callable[[Wave], 
 
 
 def _to_registers(m: int, n: int, blocks: int, is_f64: bool) -> Callable[[Any], Any]:
-    """From D ``[wave, block, row, column]`` to ``[value, wave, lane]``; see :func:`layout_d`."""
+    """Return what turns D ``[wave, block, row, column]`` to ``[value, wave, lane]``; see :func:`layout_d`."""
     if m == 4 or is_f64:
         index = layout_d(m, n, blocks, is_f64)
         return lambda x: x.reshape(len(x), -1)[:, index].transpose(1, 0, 2)
@@ -163,7 +163,7 @@ def _to_registers(m: int, n: int, blocks: int, is_f64: bool) -> Callable[[Any], 
 
 
 def _negations(a: Access, shape: MatrixShape) -> tuple[float, ...]:
-    """f64 has signs where the others have the lane pattern of B."""
+    """Return the signs, which f64 has where the others have the lane pattern of B."""
     signs = a.bits("neg", (0, 0, 0))
     if shape.in_type != "f64" and any(signs):
         raise a.fail("only the f64 matrix instructions have neg")
@@ -171,7 +171,7 @@ def _negations(a: Access, shape: MatrixShape) -> tuple[float, ...]:
 
 
 def decode_matrix(a: Access) -> Run | None:
-    """The function that executes a matrix instruction, or None if gfx942 has none of this name."""
+    """Return the function that executes a matrix instruction, or None if gfx942 has none of this name."""
     shape = matrix_shape(a.base)
     if shape is None or (shape.m, shape.n, shape.k, shape.blocks) not in SHAPES.get((shape.sparse, shape.in_type), ()):
         return None
@@ -221,7 +221,7 @@ def decode_matrix(a: Access) -> Run | None:
 
 
 def _sparse(a: Access, shape: MatrixShape, kind: str, select: tuple[int, int]) -> Callable[[Wave], Any]:
-    """A of v_smfmac: of every four elements two are stored, and an index register says which.
+    """Return a reader of A of v_smfmac: of every four elements two are stored, and an index register says which.
 
     With cbsz 0, abid picks the 8-bit (16-bit inputs) or 16-bit set of indices; otherwise it is the first.
     """

@@ -57,7 +57,7 @@ class Memory:
         self._next = _FIRST
 
     def add(self, name: str, content: Any, offset: int = 0, writable: bool = True) -> Allocation:
-        """A new allocation with the given bytes; ``offset`` is where the first of them lies in a 256-byte line."""
+        """Add an allocation of the given bytes; ``offset`` is where the first of them lies in a 256-byte line."""
         made = Allocation(name, self._next + offset, content, writable)
         self.allocations.append(made)
         self.bases.append(made.base)
@@ -65,14 +65,14 @@ class Memory:
         return made
 
     def find(self, address: int) -> Allocation | None:
-        """The allocation that an address lies in, or None."""
+        """Return the allocation that an address lies in, or None."""
         i = bisect_right(self.bases, address) - 1
         if i >= 0 and address < self.bases[i] + self.allocations[i].size:
             return self.allocations[i]
         return None
 
     def locate(self, addresses: Any, size: int, lanes: Any, write: bool) -> tuple[Allocation, Any]:
-        """The allocation that holds ``size`` bytes at every address (int64), and the offsets in it.
+        """Return the allocation that holds ``size`` bytes at every address (int64), and the offsets in it.
 
         Raises:
             RunError: an address outside every allocation, named with its lane; addresses in different allocations are
@@ -91,7 +91,7 @@ class Memory:
         raise RunError("lanes in different allocations", rule="split")
 
     def describe(self, address: int, size: int, lane: int, write: bool) -> str:
-        """The message for an access outside of memory."""
+        """Return the message for an access outside of memory."""
         near = min(self.allocations, key=lambda a: max(a.base - address, address - a.base - a.size), default=None)
         where = "there is no memory"
         if near is not None and abs(address - near.base) < 1 << 40:
@@ -101,7 +101,7 @@ class Memory:
         return f"lane {lane} {verb} {size} bytes at 0x{address & (1 << 64) - 1:x}: {where}"
 
     def read(self, addresses: Any, size: int, lanes: Any, note: Note | None = None) -> Any:
-        """``size`` bytes at each address: uint32 ``[n, size / 4]``, or ``[n, 1]`` for one or two bytes.
+        """Read ``size`` bytes at each address: uint32 ``[n, size / 4]``, or ``[n, 1]`` for one or two bytes.
 
         ``note`` is called with each allocation that is read, the offsets in it and ``size``.
         """
@@ -130,7 +130,7 @@ class Memory:
         return [(a, at, values)]
 
     def one_place(self, addresses: Any, size: int, lanes: Any) -> list[tuple[Allocation, Any, Any]]:
-        """For an update: allocation, offsets, and which of the lanes, for each allocation in turn."""
+        """Check an update and say where it goes: allocation, offsets, lanes of each piece."""
         everyone = np.arange(len(addresses))
         try:
             return [(*self.locate(addresses, size, lanes, True), everyone)]

@@ -73,7 +73,7 @@ class Operand(NamedTuple):
     text: str = ""
 
     def constant(self, type_: str) -> int:
-        """The bits of a constant for an operand of a type: ``f32``, ``f16``, ``f64``, ``u64``, ``i32``, …
+        """Return the bits of a constant for an operand of a type: ``f32``, ``f16``, ``f64``, ``u64``, ``i32``, …
 
         A float is an inline constant, so its bits depend on the type; integers do not.
         """
@@ -92,7 +92,7 @@ class Operand(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def parse_operand(text: str) -> Operand:
-    """One operand of the text.
+    """Parse one operand of the text.
 
     >>> parse_operand("-|v3|")[:7], parse_operand("a[4:7]")[:3], parse_operand("exec_lo")[:3]
     (('v', 3, 1, 0, True, True, False), ('v', 260, 4), ('s', 126, 1))
@@ -159,7 +159,7 @@ def _split(args: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
 
 
 def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
-    """Operands, and the modifiers that follow them.
+    """Split a text into operands and the modifiers that follow them.
 
     >>> split_operands("v[0:1], v2, s[4:7], 0 offen offset:16")
     (['v[0:1]', 'v2', 's[4:7]', '0'], {'offen': '', 'offset': '16'})
@@ -176,7 +176,7 @@ _NO = np.full(64, -1)
 
 
 def _rows(name: str, n: int) -> Any:
-    """For each lane the lane that it reads, or -1 for none."""
+    """Return for each lane the lane that it reads, or -1 for none."""
     if name == "row_shl":
         return np.where(_COLUMN + n < 16, _LANE + n, -1)
     if name == "row_shr":
@@ -221,7 +221,7 @@ class Dpp:
         self.bound = bound
 
     def reader(self, n: int) -> Callable[[Wave], Any]:
-        """The permuted 32 bits of row ``n``; lanes without a source give 0."""
+        """Return a reader of the permuted 32 bits of row ``n``; lanes without a source give 0."""
         source = self.source
 
         def read(w: Wave) -> Any:
@@ -265,7 +265,7 @@ def _hit(lanes: Any) -> Any:
 
 
 def dpp_control(mods: dict[str, str]) -> Dpp:
-    """The control that an instruction's modifiers describe.
+    """Return the control that an instruction's modifiers describe.
 
     >>> dpp_control({"row_shr": "1", "row_mask": "0xf", "bank_mask": "0xf"}).source[:4].tolist()
     [0, 0, 1, 2]

@@ -23,7 +23,7 @@ _LOW = np.uint32(0xFFFF)
 
 
 def selectors(a: Access, n: int) -> list[tuple[int, ...]]:
-    """op_sel, op_sel_hi, neg_lo and neg_hi for ``n`` sources."""
+    """Return op_sel, op_sel_hi, neg_lo and neg_hi for ``n`` sources."""
     return [a.bits("op_sel", (0,) * n), a.bits("op_sel_hi", (1,) * n), a.bits("neg_lo", (0,) * n),
             a.bits("neg_hi", (0,) * n)]  # fmt: skip
 
@@ -43,7 +43,7 @@ DOTS = {"dot2_f32_f16": ("f16", 0), "dot2c_f32_f16": ("f16", 0), "dot2_f32_bf16"
 
 
 def dot(a: Access) -> Run:
-    """Products of two, four or eight pairs, added to an accumulator."""
+    """Add products of two, four or eight pairs to an accumulator."""
     kind, bits = DOTS[a.base.removeprefix("v_")]
     x, y = a.src(1, "h32"), a.src(2, "h32")
     accumulates = len(a) == 3
@@ -78,7 +78,7 @@ def dot(a: Access) -> Run:
 
 
 def to_f8(a: Access) -> Run:
-    """v_cvt_pk_*: two values into a half (``op_sel`` bit 2); v_cvt_sr_*: one into the byte of op_sel bits 2, 3.
+    """Decode v_cvt_pk_*: two values into a half (``op_sel`` bit 2); v_cvt_sr_*: one into the byte of op_sel bits 2, 3.
 
     Clang shows it: __builtin_amdgcn_cvt_sr_fp8_f32(x, r, old, 2) becomes op_sel:[0,0,0,1]. Other bytes stay.
     """
@@ -110,7 +110,7 @@ def to_f8(a: Access) -> Run:
 
 
 def from_f8(a: Access) -> Run:
-    """v_cvt_pk_f32_fp8: two bytes to two float32."""
+    """Decode v_cvt_pk_f32_fp8: two bytes to two float32."""
     table = FLOAT8["fp8" if "fp8" in a.base else "bf8"]
     half = a.bits("op_sel", (0, 0))[0]
     x, shift = a.src(1, "u32"), np.uint32(16 * half)
@@ -205,7 +205,7 @@ def _packed16(a: Access) -> Run:
 
 
 def _single(a: Access, i: int, which: int, negative: int) -> Read:
-    """One float32 of a pair of registers; a constant is the same for both halves."""
+    """Return a reader of one float32 of a pair of registers; a constant is the same for both halves."""
     o = a.take(i)
     sign = -1 if negative else 1
     if o.kind == "v":
@@ -260,7 +260,7 @@ def _packed_move(a: Access) -> Run:
 
 
 def _mix_source(a: Access, i: int, is_half: int, which: int) -> Read:
-    """A float32, or one half of a register widened, with the signs of a mixed instruction."""
+    """Return a reader of a float32, or one half of a register widened, with the signs of a mixed instruction."""
     o = a.take(i)
     if is_half:
         raw = a.src(i, "h32") if not (o.neg or o.abs) else _unsigned(a, i)
@@ -288,7 +288,7 @@ def _unsigned(a: Access, i: int) -> Read:
 
 
 def _mix(a: Access) -> Run:
-    """v_fma_mix: each source is a float32, or with ``op_sel_hi`` the half of it that ``op_sel`` names."""
+    """Decode v_fma_mix: each source is a float32, or with ``op_sel_hi`` the half of it that ``op_sel`` names."""
     sel, sel_hi = a.bits("op_sel", (0, 0, 0)), a.bits("op_sel_hi", (0, 0, 0))
     x, y, z = (_mix_source(a, i + 1, sel_hi[i], sel[i]) for i in range(3))
     kind = a.base.removeprefix("v_fma_").removeprefix("v_mad_")
@@ -312,7 +312,7 @@ def _mix(a: Access) -> Run:
 
 
 def decode_packed(a: Access) -> Run | None:
-    """The function that executes one of these instructions, or None."""
+    """Return the function that executes one of these instructions, or None."""
     name = a.base
     if name in _HALVES:
         return _packed16(a)

@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"\d{1,9}$")
 
 
 def number_of(found: dict[str, str], key: str, default: int) -> int:
-    """A whole number from directives or metadata, ``default`` if there is none."""
+    """Return a whole number from directives or metadata, ``default`` if there is none."""
     text = found.get(key, "").strip()
     return int(text) if _NUMBER.match(text) else default
 
@@ -36,7 +36,7 @@ _ARG = re.compile(r"      (- |  )(\.\w+):\s*(\S.*)?$")
 
 
 def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
-    """The ``.args`` of one kernel in the metadata at the end of the text."""
+    """Return the ``.args`` of one kernel in the metadata at the end of the text."""
     _, found, note = text.partition(".amdgpu_metadata")
     if not found:
         return ()
@@ -110,7 +110,7 @@ _SKIP = re.compile(
 
 
 def _all_known(text: list[str], function: Function) -> None:
-    """Every line between the first and last instruction is one that the reader understood."""
+    """Refuse a line between the first and last instruction that the reader did not understand."""
     known = {raw.line for raw in function.body}
     first = function.body[0].line
     while (
@@ -187,7 +187,7 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
 
 
 def entry_of(p: Program) -> int:
-    """Hardware that preloads arguments starts behind the loads that stand in for it on older firmware."""
+    """Return where a wave starts: with preloaded arguments behind the loads that stand in for it on older firmware."""
     if not p.settings.preload[0]:
         return 0
     for raw in p.body:
@@ -199,7 +199,7 @@ def entry_of(p: Program) -> int:
 
 
 def resolve(p: Program, i: int) -> int:
-    """Index that the branch at ``i`` goes to.
+    """Return the index that the branch at ``i`` goes to.
 
     Raises:
         RunError: there is no such place.
@@ -230,7 +230,7 @@ def _parameters(kernel: CodeKernel) -> tuple[Parameter, ...]:
 
 
 def load_listing(text: str, name: str | None, data: bytes) -> Program:
-    """The program of a disassembly, with the descriptor and the metadata of its code object (``.hsaco``, bundle).
+    """Load the program of a disassembly, with the descriptor and the metadata of its code object (``.hsaco``, bundle).
 
     Raises:
         RunError: see :func:`~cdna.run.program.load_program`; the object lacks the kernel.

@@ -28,7 +28,7 @@ Clock = dict[int, int]  # workgroup -> the time up to which its accesses are kno
 
 
 def _joined(a: Clock | None, b: Clock | None) -> Clock:
-    """What follows both; the arguments are not changed."""
+    """Return what follows both; the arguments are not changed."""
     if not a or not b:
         return a or b or {}
     out = dict(a)
@@ -39,7 +39,7 @@ def _joined(a: Clock | None, b: Clock | None) -> Clock:
 
 
 class _Marks:
-    """Who wrote and who read each granule of an allocation, as numbers of entries of ``Races.events``."""
+    """Writers and readers of each granule of an allocation, as numbers of entries of ``Races.events``."""
 
     def __init__(self, size: int, granule: int) -> None:
         self.written = np.zeros(-(-size // granule) + 16, np.int32)
@@ -69,7 +69,8 @@ class Races:
     # ---- accesses
 
     def read(self, me: int, a: Allocation, at: Any, size: int, line: int, shared: bool) -> None:
-        """A workgroup reads ``size`` bytes at each offset; ``shared`` is an access with sc1, which may be an acquire.
+        """Check a read of ``size`` bytes by a workgroup at each offset; ``shared`` is an access with sc1, which may be
+        an acquire.
 
         Raises:
             RunError: another workgroup wrote there, and nothing orders the two.
@@ -93,7 +94,7 @@ class Races:
             self._note_read(marks, g, event)
 
     def write(self, me: int, a: Allocation, at: Any, size: int, line: int, shared: bool, values: Any = None) -> None:
-        """A workgroup writes; without ``values`` it is an atomic. Call it before the bytes change.
+        """Check a write by a workgroup; without ``values`` it is an atomic. Call it before the bytes change.
 
         Raises:
             RunError: another workgroup wrote or read there, and nothing orders the two.
@@ -120,19 +121,21 @@ class Races:
             marks.read[g] = 0
 
     def atomic(self, me: int, a: Allocation, at: Any, size: int, line: int, returns: bool) -> None:
-        """An atomic: a release if the caches were written back before it, an acquire if it returns what was there."""
+        """Check an atomic: a release if the caches were written back before it, an acquire if it returns what was
+        there.
+        """
         self.write(me, a, at, size, line, True)
         if returns:
             self._acquire(me, a, self._granules(at, size))
 
     def write_back(self, me: int) -> None:
-        """``buffer_wbl2 sc1``: what the workgroup has done so far goes with its next release."""
+        """Note ``buffer_wbl2 sc1``: what the workgroup has done so far goes with its next release."""
         now = self._now.get(me, 1)
         self._released[me] = {**self._knows.get(me, {}), me: now}
         self._now[me] = now + 1
 
     def invalidate(self, me: int) -> None:
-        """``buffer_inv sc1``: the workgroup sees what those had done that it has acquired from."""
+        """Note ``buffer_inv sc1``: the workgroup sees what those had done that it has acquired from."""
         if (found := self._acquired.pop(me, None)) is not None:
             self._knows[me] = _joined(self._knows.get(me), found)
 
@@ -151,7 +154,7 @@ class Races:
         return ((at // self.granule)[:, None] + np.arange(each)).ravel()
 
     def _refine(self) -> None:
-        """An access lies across granules: from here on one mark stands for one byte."""
+        """Let one mark stand for one byte from here on: an access lies across granules."""
         for marks in self._marks.values():
             marks.written = np.repeat(marks.written, self.granule)
             if marks.read is not None:
@@ -160,7 +163,7 @@ class Races:
         self.granule = 1
 
     def _take_down(self, marks: _Marks) -> None:
-        """Listed reads become marks."""
+        """Turn listed reads into marks."""
         listed, marks.listed = marks.listed, []
         for at, size, event in listed:
             self._note_read(marks, self._granules(at, size), event)

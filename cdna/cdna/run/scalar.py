@@ -25,7 +25,7 @@ M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 def signed(x: int, bits: int = 32) -> int:
-    """Two's complement.
+    """Return the value of ``bits`` bits in two's complement.
 
     >>> signed(0xFFFFFFFE), signed(3)
     (-2, 3)
@@ -301,7 +301,7 @@ def _bit(a: Access) -> Run:
 
 
 def _constant(a: Access) -> Run:
-    """SOPK: a 16-bit constant, sign-extended."""
+    """Decode SOPK: a 16-bit constant, sign-extended."""
     k = signed(int(a.take(1).value) & 0xFFFF, 16)
     put = a.sdst32(0)
     if a.base == "s_movk_i32":
@@ -329,7 +329,7 @@ _HWREG = {"mode": 1, "hw_reg_mode": 1, "1": 1}
 
 
 def _register(a: Access) -> Run | None:
-    """``s_setreg`` and ``s_getreg`` of MODE; other hardware registers are refused."""
+    """Decode ``s_setreg`` and ``s_getreg`` of MODE; other hardware registers are refused."""
     write = a.base.startswith("s_setreg")
     a.private = False
     text = ",".join(a.operands[:-1] if write else a.operands[1:]).replace(" ", "")
@@ -352,7 +352,7 @@ def _register(a: Access) -> Run | None:
 
 
 def decode_scalar(a: Access) -> Callable[[Wave], Any] | None:
-    """The function that executes a scalar ALU instruction, or None if this family does not have it."""
+    """Return the function that executes a scalar ALU instruction, or None if this family does not have it."""
     name = a.base
     if name in TWO:
         return _two(a)
@@ -435,7 +435,7 @@ def _load(a: Access, m: re.Match[str], line: int) -> Run:
 
 
 def _time(a: Access, line: int) -> Run:
-    """s_memtime, s_memrealtime: here a clock that ticks once for each instruction of the wave."""
+    """Decode s_memtime and s_memrealtime: here a clock that ticks once for each instruction of the wave."""
     d = a.take(0)
     if d.kind != "s" or d.count != 2:
         raise a.fail("the result is two scalar registers")
@@ -449,7 +449,7 @@ def _time(a: Access, line: int) -> Run:
 
 
 def decode_scalar_memory(a: Access, line: int) -> Run | None:
-    """The function that executes a scalar memory instruction, or None."""
+    """Return the function that executes a scalar memory instruction, or None."""
     if m := _LOAD.match(a.base):
         return _load(a, m, line)
     if a.base in ("s_memtime", "s_memrealtime"):

@@ -36,17 +36,17 @@ __all__ = [
     "SCRATCH",
     "VCC",
     "XNACK",
+    "DecodedInstruction",
     "Flight",
-    "Group",
-    "Operation",
+    "FusedWaves",
     "Parameter",
     "Program",
     "Read",
     "Run",
     "Settings",
-    "SideBySide",
     "StraightLine",
     "Wave",
+    "Workgroup",
     "Write",
     "bits_of",
     "lanes_of",
@@ -65,7 +65,7 @@ Write = Callable[["Wave", Any], None]
 
 
 def lanes_of(mask: int) -> Any:
-    """A 64-bit mask as 64 booleans, lane 0 first; the array is shared and must not be written.
+    """Return a 64-bit mask as 64 booleans, lane 0 first; the array is shared and must not be written.
 
     >>> lanes_of(5)[:4].tolist()
     [True, False, True, False]
@@ -80,7 +80,7 @@ def lanes_of(mask: int) -> Any:
 
 
 def bits_of(lanes: Any) -> int:
-    """64 booleans as a 64-bit mask.
+    """Return 64 booleans as a 64-bit mask.
 
     >>> bits_of(np.arange(64) < 3)
     7
@@ -115,12 +115,14 @@ class Flight:
 
 
 def registers(vgprs: int, agprs: int, waves: int) -> Any:
-    """Vector registers of some waves side by side, ``[register, 64 * waves]``, all poisoned."""
+    """Return the vector registers of some waves side by side, ``[register, 64 * waves]``, all poisoned."""
     return np.full((vgprs + agprs, 64 * waves), _POISON, np.uint32)
 
 
 def views(block: Any, vgprs: int) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """Rows of a block of registers as uint32, float32, int32 and uint16 halves; accumulation registers from 256 on."""
+    """Return the rows of a block of registers as uint32, float32, int32 and uint16 halves; accumulation registers from
+    256 on.
+    """
     halves = block.view(np.uint16).reshape(len(block), -1, 2)
     rest: list[Any] = [None] * (256 - vgprs)
     each = [list(x) for x in (block, block.view(np.float32), block.view(np.int32), halves)]
@@ -173,7 +175,9 @@ class Wave:
         "vm",
     )
 
-    def __init__(self, index: int, group: Group, rows: tuple[int, int], block: Any, scratch: int, mode: int) -> None:
+    def __init__(
+        self, index: int, group: Workgroup, rows: tuple[int, int], block: Any, scratch: int, mode: int
+    ) -> None:
         self.index, self.group, self.rows, self.block = index, group, rows, block
         self.V, self.F, self.I, self.H = views(block, rows[0])
         agprs = rows[1]
@@ -210,7 +214,7 @@ class Wave:
         return LANE if self.full else LANE[self.mask]
 
     def mask_at(self, n: int) -> Any:
-        """The mask in scalar registers ``n`` and ``n + 1`` as 64 booleans."""
+        """Return the mask in scalar registers ``n`` and ``n + 1`` as 64 booleans."""
         return lanes_of(self.s[n] | self.s[n + 1] << 32)
 
     def put_mask(self, n: int, lanes: Any) -> None:
@@ -231,15 +235,15 @@ class Wave:
         return [*self.vm, *(f for f in self.lg if f.counter != "flat")]
 
     def row(self, r: int) -> int:
-        """The row of ``block`` that holds vector register ``r``."""
+        """Return the row of ``block`` that holds vector register ``r``."""
         return r if r < 256 else r - 256 + self.rows[0]
 
     def register(self, name: str) -> Any:
-        """One vector register (``v7``, ``a0``) as 64 uint32; lanes never written hold 0x7fa0dead."""
+        """Return one vector register (``v7``, ``a0``) as 64 uint32; lanes never written hold 0x7fa0dead."""
         return self.V[int(name[1:]) + (256 if name[0] == "a" else 0)]
 
 
-class SideBySide:
+class FusedWaves:
     """The registers of several waves as one wave of many lanes, as far as lanewise instructions look at a wave."""
 
     exec, full = ALL_LANES, True
@@ -253,7 +257,7 @@ class SideBySide:
         self.mode = waves[0].mode
 
     def mask_at(self, n: int) -> Any:
-        """The masks of all waves one after another."""
+        """Return the masks of all waves one after another."""
         return np.concatenate([lanes_of(w.s[n] | w.s[n + 1] << 32) for w in self.waves])
 
     def put_mask(self, n: int, lanes: Any) -> None:
@@ -276,7 +280,7 @@ class StraightLine:
 
     __slots__ = ("end", "needs", "operations", "scalar_writes", "scalars", "touches", "writes")
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[DecodedInstruction]) -> None:
         self.operations = tuple(operations)
         self.end = operations[-1].index + 1
         written, scalars_written = set[int](), set[int]()
@@ -303,7 +307,7 @@ class StraightLine:
                 return False
         return all(s[r].__class__ is not Flight for r in self.scalar_writes)
 
-    def execute(self, waves: Sequence[Wave], together: SideBySide | None, counts: list[int]) -> None:
+    def execute(self, waves: Sequence[Wave], together: FusedWaves | None, counts: list[int]) -> None:
         """Execute it for waves that fit; ``together`` are their registers side by side, if they can be had so.
 
         ``counts`` are the executions so far of each instruction of the program.
@@ -331,7 +335,7 @@ class StraightLine:
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class DecodedInstruction:
     """One decoded instruction.
 
     Attributes:
@@ -379,7 +383,7 @@ class Operation:
         return f"{self.op} {self.args}".strip()
 
 
-class Group:
+class Workgroup:
     """One workgroup: its waves, its LDS, where it is in the grid, and what it shares with the others of a launch.
 
     ``races`` is None where it is the only one.
@@ -400,16 +404,16 @@ class Group:
         self.number, self.ids, self.lds, self.block = number, ids, lds, block
         self.memory, self.count, self.races = memory, count, races
         self.waves: list[Wave] = []
-        self.side_by_side: dict[tuple[int, ...], SideBySide] = {}
+        self.side_by_side: dict[tuple[int, ...], FusedWaves] = {}
 
-    def together(self, waves: list[Wave]) -> SideBySide | None:
-        """The registers of neighbouring waves side by side; None where there is one wave, or a gap between them."""
+    def fused(self, waves: list[Wave]) -> FusedWaves | None:
+        """Return the registers of neighbouring waves side by side; None of one wave, or with a gap between them."""
         first, last = waves[0].index, waves[-1].index
         if last == first or last - first >= len(waves) or any(w.mode != waves[0].mode for w in waves):
             return None
         found = self.side_by_side.get((first, last))
         if found is None:
-            found = SideBySide(waves, self.block[:, 64 * first : 64 * last + 64])
+            found = FusedWaves(waves, self.block[:, 64 * first : 64 * last + 64])
             self.side_by_side[first, last] = found
         found.mode = waves[0].mode
         return found
@@ -430,7 +434,7 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the kernel descriptor tells the hardware.
+    """Settings of the kernel descriptor.
 
     Attributes:
         vgprs, agprs: registers of each kind that a wave may name.
@@ -484,15 +488,15 @@ class Program:
     addresses: list[int] = field(default_factory=list, repr=False)
     by_address: dict[int, int] = field(default_factory=dict, repr=False)
     flushes: bool = False
-    decoded: list[Operation] | None = field(default=None, repr=False)
+    decoded: list[DecodedInstruction] | None = field(default=None, repr=False)
     waits: bool = False
     places: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def listing(self) -> bool:
-        """Whether the text is a disassembly, which has addresses and nothing about the kernel's start."""
+        """Return whether the text is a disassembly, which has addresses and nothing about the kernel's start."""
         return self.body[0].address >= 0
 
     def lines(self) -> list[str]:
-        """The text by lines; ``Raw.line`` counts from 1."""
+        """Return the text by lines; ``Raw.line`` counts from 1."""
         return self.text.split("\n")

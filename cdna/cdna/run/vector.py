@@ -35,7 +35,7 @@ _INTEGER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _classes(x: Any, wanted: Any) -> Any:
-    """V_CMP_CLASS: which of ten kinds of number, as bits of ``wanted``."""
+    """Test as V_CMP_CLASS does, which of ten kinds of number, as bits of ``wanted``."""
     negative, tiny = np.signbit(x), np.finfo(x.dtype).smallest_normal
     size = np.abs(x)
     bits = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
@@ -94,7 +94,7 @@ def _cndmask(a: Access) -> Run:
 
 
 def _carry(a: Access) -> Run:
-    """v_add_co, v_addc_co and their subtractions: VCC or an SGPR pair gives and takes the carries."""
+    """Decode v_add_co, v_addc_co and their subtractions: VCC or an SGPR pair gives and takes the carries."""
     name = a.base.removesuffix("_u32").removesuffix("_co")[2:]
     x, y = a.src(2, "u32"), a.src(3, "u32")
     takes = name in ("addc", "subb", "subbrev")
@@ -165,7 +165,7 @@ _FMA = {"f32": fma32, "f16": fma16, "f64": fma64}
 
 
 def _accumulate(a: Access) -> Run:
-    """v_fmac (the result is also an addend), v_fmamk and v_fmaak (one factor or addend is a literal)."""
+    """Decode v_fmac (the result is also an addend), v_fmamk and v_fmaak (one factor or addend is a literal)."""
     t, kind = a.base[-3:], a.base[2:].partition("_")[0]
     fma = _FMA[t]
     a.lanewise = a.dpp is None
@@ -180,7 +180,7 @@ def _accumulate(a: Access) -> Run:
 
 
 def _read_lane(a: Access) -> Run:
-    """v_readlane and v_readfirstlane; a lane that is undefined makes the scalar undefined."""
+    """Decode v_readlane and v_readfirstlane; a lane that is undefined makes the scalar undefined."""
     source = a.take(1)
     if source.kind != "v":
         get = a.s32(1)
@@ -203,7 +203,7 @@ def _read_lane(a: Access) -> Run:
 
 
 def _write_lane(a: Access) -> Run:
-    """v_writelane; an undefined scalar makes the lane undefined: compilers save whole groups of registers so."""
+    """Decode v_writelane; an undefined scalar makes the lane undefined: compilers save whole groups of registers so."""
     n = a.rows(0, 1, write=True)
     a.writes.clear()
     a.private = False  # it defines one lane, and takes undefined scalars
@@ -227,7 +227,7 @@ def _write_lane(a: Access) -> Run:
 
 
 def _mbcnt(a: Access) -> Run:
-    """Ones of the mask below this lane, in the low or the high half, plus an addend."""
+    """Decode v_mbcnt: ones of the mask below this lane, in the low or the high half, plus an addend."""
     high = "_hi_" in a.base
     x, y, put = a.src(1, "u32"), a.src(2, "u32"), a.dst(0, "u32")
     lane = np.arange(64)
@@ -294,7 +294,7 @@ def decode_vector(a: Access) -> Run | None:
 
 
 def _saturating(a: Access, row: Row) -> Callable[..., Any]:
-    """An integer operation with clamp: computed wide, then clipped to the range of its type."""
+    """Return an integer operation with clamp: computed wide, then clipped to the range of its type."""
     a.used.add("clamp")
     dtype = {"u32": np.uint32, "i32": np.int32, "u16": np.uint16, "i16": np.int16}.get(row.result)
     if dtype is None or not a.base.startswith(("v_add_", "v_sub", "v_mad_", "v_mul_")):

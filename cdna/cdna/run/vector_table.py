@@ -76,7 +76,9 @@ def _shift(x: Any, bits: int) -> Any:
 
 
 def _perm(a: Any, b: Any, selector: Any) -> Any:
-    """V_PERM_B32: each byte of the selector picks one of eight bytes (``a`` holds 4 to 7) or a constant."""
+    """Return the permute bytes as V_PERM_B32 does: each byte of the selector picks one of eight bytes (``a`` holds 4 to
+    7) or a constant.
+    """
     if np.ndim(selector) == 0 and not int(selector) & 0x08080808:
         pair = np.empty((max(np.size(a), np.size(b)), 2), np.uint32)
         pair[:, 0] = b
@@ -120,7 +122,7 @@ def _reverse_bits(x: Any) -> Any:
 
 
 def _first_high(x: Any) -> Any:
-    """Zeros above the highest bit set; all ones if there is none."""
+    """Return the zeros above the highest bit set; all ones if there is none."""
     _, e = np.frexp(np.asarray(x, np.float64))
     return np.where(x == 0, np.uint32(0xFFFFFFFF), (32 - e).astype(np.uint32))
 

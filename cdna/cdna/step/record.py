@@ -12,9 +12,9 @@ import numpy as np
 
 from cdna.base import InputError
 from cdna.isa.sources import lines_of_code
-from cdna.run import Counters, Operation, RunError, Wave, prepare
+from cdna.run import Counters, DecodedInstruction, RunError, Wave, prepare
 from cdna.run.in_flight import register_name
-from cdna.step.state import Loading, State, Step
+from cdna.step.state import Loading, State, StateChange
 
 __all__ = ["Event", "Recording", "StepError", "record"]
 
@@ -57,14 +57,14 @@ class Recording:
     """
 
     name: str
-    code: list[Operation]
+    code: list[DecodedInstruction]
     group: int
     wave: int
     start: State
     vgprs: int
     agprs: int
     lds: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StateChange] = field(default_factory=list)
     events: list[list[Event]] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Recording:
     cut: bool = False
 
     def state(self, step: int) -> State:
-        """The wave before step number ``step``; ``len(steps)`` is the end.
+        """Return the wave before step number ``step``; ``len(steps)`` is the end.
 
         Raises:
             StepError: there is no such step.
@@ -86,7 +86,7 @@ class Recording:
         return now
 
     def find(self, line: int, after: int = -1) -> int:
-        """Number of the first step after ``after`` whose instruction stands in line ``line`` of the text.
+        """Return the number of the first step after ``after`` whose instruction stands in line ``line`` of the text.
 
         Raises:
             StepError: the wave does not execute that line again.
@@ -97,7 +97,7 @@ class Recording:
         raise StepError(f"line {line}: the wave does not execute it{' again' if after >= 0 else ''}")
 
     def find_op(self, op: str, after: int = -1) -> int:
-        """Number of the first step after ``after`` whose instruction's name begins with ``op``.
+        """Return the number of the first step after ``after`` whose instruction's name begins with ``op``.
 
         Raises:
             StepError: the wave executes no such instruction.
@@ -108,11 +108,11 @@ class Recording:
         raise StepError(f"{op}: the wave executes no such instruction after step {after}")
 
     def text(self, step: int) -> str:
-        """The instruction that step number ``step`` executes."""
+        """Return the instruction that step number ``step`` executes."""
         return self.code[self.steps[step].index].text
 
     def source(self, step: int) -> str:
-        """The line of the user's code that the instruction came from, or its place, or nothing."""
+        """Return the line of the user's code that the instruction came from, or its place, or nothing."""
         place = self.code[self.steps[step].index].source.rpartition(":")[0]
         return self.sources.get(place, place)
 
@@ -120,7 +120,7 @@ class Recording:
         return f"<{self.name}: workgroup {self.group}, wave {self.wave}, {len(self.steps):,} steps>"
 
     def _repr_html_(self) -> str:
-        """The stepping page at small size, for a notebook."""
+        """Return the stepping page at small size, for a notebook."""
         from cdna.step.page import inline
 
         return inline(self)
@@ -145,7 +145,7 @@ class Watch:
         self.lds = []
         self.cycles, self.ideal = self.counters.lds_cycles, self.counters.lds_ideal
 
-    def event(self, o: Operation, active: bool) -> Event:
+    def event(self, o: DecodedInstruction, active: bool) -> Event:
         c = self.counters
         return Event(o.index, c.lds_cycles - self.cycles, c.lds_ideal - self.ideal, tuple(sorted(self.lines)), active)
 
@@ -177,8 +177,8 @@ def _snapshot(w: Wave) -> State:
     )
 
 
-def _difference(before: State, w: Wave, o: Operation, lds: list[Any]) -> Step:
-    """What the instruction changed; ``before`` becomes the state after it."""
+def _difference(before: State, w: Wave, o: DecodedInstruction, lds: list[Any]) -> StateChange:
+    """Return what the instruction changed; ``before`` becomes the state after it."""
     vectors = {}
     for r, old in before.vectors.items():
         row, valid = w.V[r], w.valid[r]
@@ -186,7 +186,7 @@ def _difference(before: State, w: Wave, o: Operation, lds: list[Any]) -> Step:
             vectors[r] = (row.copy(), valid)
     scalars = {n: _scalar(x) for n, x in enumerate(w.s) if _scalar(x) != before.scalars[n]}
     loading = _loading(w)
-    step = Step(
+    step = StateChange(
         o.index,
         vectors,
         scalars,

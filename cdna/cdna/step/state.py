@@ -10,7 +10,7 @@ import numpy as np
 
 from cdna.base import InputError
 
-__all__ = ["Loading", "State", "Step"]
+__all__ = ["Loading", "State", "StateChange"]
 
 
 class Loading(NamedTuple):
@@ -23,8 +23,8 @@ class Loading(NamedTuple):
     lanes: int
 
 
-class Step(NamedTuple):
-    """What one instruction changed; None or empty where nothing did.
+class StateChange(NamedTuple):
+    """Changes by one instruction; None or empty where nothing did.
 
     Attributes:
         index: the instruction, as a place in the program.
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 @dataclass
 class State:
-    """One wave between two instructions; fields as in :class:`Step`, ``pc`` is the instruction that comes next."""
+    """One wave between two instructions; fields as in :class:`StateChange`, ``pc`` is the next instruction."""
 
     pc: int
     vectors: dict[int, Any]
@@ -57,13 +57,13 @@ class State:
     loading: tuple[Loading, ...]
 
     def copy(self) -> State:
-        """A state that can be changed without this one."""
+        """Return a state that can be changed without this one."""
         return State(
             self.pc, dict(self.vectors), dict(self.valid), list(self.scalars), self.exec, self.scc, self.loading
         )
 
-    def apply(self, step: Step) -> None:
-        """Go one step forward."""
+    def apply(self, step: StateChange) -> None:
+        """Return the go one step forward."""
         for r, (values, valid) in step.vectors.items():
             self.vectors[r], self.valid[r] = values, valid
         for n, value in step.scalars.items():
@@ -73,7 +73,7 @@ class State:
         self.loading = self.loading if step.loading is None else step.loading
 
     def vector(self, name: str, kind: str = "u32") -> Any:
-        """One vector register (``v7``, ``a0``) as 64 values; ``kind`` is u32, i32 or f32.
+        """Return one vector register (``v7``, ``a0``) as 64 values; ``kind`` is u32, i32 or f32.
 
         Raises:
             InputError: the kernel names no such register.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to change in a compiled kernel, with the evidence.
+"""Suggested changes to a compiled kernel, with the evidence.
 
 In reading order:
 
@@ -11,11 +11,11 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.suggest.rules import suggest
 
 __all__ = ["suggest"]
 
-__getattr__, __dir__ = face(__name__, "rules")
+__getattr__, __dir__ = lazy_names(__name__, "rules")

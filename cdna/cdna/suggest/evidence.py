@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a suggestion is: a finding with its numbers, what to try, and the lines that show it."""
+"""A suggestion: a finding with its numbers, what to try, and the lines that show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What was found (with its numbers), what to try, and the lines; ``weight`` orders them, the heaviest first."""
+    """A finding (with its numbers), what to try, and the lines; ``weight`` orders them, the heaviest first."""
 
     rule: str
     found: str
@@ -34,5 +34,5 @@ class Suggestion:
 
 
 def asm_evidence(items: list[Instruction]) -> tuple[Evidence, ...]:
-    """The first few instructions as evidence."""
+    """Return the first few instructions as evidence."""
     return tuple(Evidence("assembly", i.line, f"{i.op} {i.args}".strip(), i.source) for i in items[:SHOWN])

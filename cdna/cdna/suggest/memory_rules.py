@@ -15,7 +15,7 @@ __all__ = []
 
 
 def _where(kernel: Kernel) -> tuple[bool | None, str]:
-    """Look inside loops when the kernel has any; they are what runs many times."""
+    # Inside loops when the kernel has any: they are what runs many times.
     return (True, " in loops") if kernel.loops else (None, "")
 
 
@@ -27,7 +27,7 @@ def _by_source(items: list[Instruction]) -> list[list[Instruction]]:
 
 
 def narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    """Global loads in loops, and stores, that move less than 128 bits per lane; one suggestion per source line."""
+    """Find global loads in loops, and stores, that move less than 128 bits per lane; one suggestion per source line."""
     inside, where = _where(kernel)
     for access in ("load", "store"):
         # Stores are judged everywhere: the result is usually stored after the loop.
@@ -55,7 +55,7 @@ def narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program 
 
 
 def _accesses(program: Program | None, source: str, access: str) -> list[GlobalAccess]:
-    """The accesses of the IR on the same line of the user's file."""
+    """Return the accesses of the IR on the same line of the user's file."""
     place = source.rpartition(":")[0]
     found = program.global_accesses if program and place else ()
     return [g for g in found if g.access == access and g.operation.source.rpartition(":")[0] == place]
@@ -71,7 +71,7 @@ def _layout_bits(program: Program | None, source: str, access: str) -> int | Non
 
 
 def narrow_lds(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    """LDS accesses in loops of less than 64 bits per lane."""
+    """Find LDS accesses in loops of less than 64 bits per lane."""
     inside, where = _where(kernel)
     for access in ("load", "store"):
         narrow = [i for i in kernel.select("lds", access, inside) if i.width < 64]
@@ -82,7 +82,7 @@ def narrow_lds(kernel: Kernel, occupancy: Occupancy | None, program: Program | N
 
 
 def exposed_waits(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    """Waits in loops for every load with next to no work since the last one."""
+    """Find waits in loops for every load with next to no work since the last one."""
     exposed: list[Instruction] = []
     since_load: int | None = None
     for i in kernel.instructions:
@@ -104,7 +104,7 @@ def exposed_waits(kernel: Kernel, occupancy: Occupancy | None, program: Program 
 
 
 def lds_trips(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    """Transposes, layout changes and reductions in loops that go through LDS, from the IR."""
+    """Find transposes, layout changes and reductions in loops that go through LDS, from the IR."""
     for use in program.lds_uses if program else ():
         evidence = tuple(
             Evidence("ttgir", op.line, op.text[:110], op.source) for op in dict.fromkeys((*use.stores, *use.loads))

@@ -113,7 +113,7 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def suggest(kernel: Kernel, occupancy: Occupancy | None = None, program: Program | None = None) -> list[Suggestion]:
-    """Suggestions for a kernel, the weightiest first.
+    """Return suggestions for a kernel, the weightiest first.
 
     Args:
         kernel: from :func:`~cdna.isa.kernel.parse_asm`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What one launch does when its gfx942 code is executed here: bytes, lines, conflicts, instructions, a model's time."""
+"""One launch whose gfx942 code is executed here: bytes, lines, conflicts, instructions, a model's time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
 
 
 def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
-    """The counts as a section of an inspection."""
+    """Print the counts as a section of an inspection."""
     console.print("Executed on this machine's CPU (counts of gfx942 code, not times)", style="bold")
     for name, text in _WORDS.items():
         console.print(f"  {counts[name]:>14,}  {text}")

@@ -17,7 +17,7 @@ __all__ = ["print_inspection", "print_overview", "source_lines"]
 
 
 def source_lines(one: Inspection, folder: Path | None) -> dict[str, str]:
-    """The user's code by ``file:line``, for those files that lie in ``folder``."""
+    """Return the user's code by ``file:line``, for those files that lie in ``folder``."""
     places = {i.source.rpartition(":")[0] for i in one.kernel.instructions} if one.kernel else set()
     if one.program:
         places |= {op.source.rpartition(":")[0] for op in one.program.operations}
@@ -150,7 +150,7 @@ def print_inspection(console: PlainConsole, one: Inspection, folder: Path | None
 
 
 def print_overview(console: PlainConsole, found: list[Inspection]) -> None:
-    """One line per kernel, when there are several."""
+    """Print one line per kernel, when there are several."""
     head = f"{'kernel':<28} {'waves/WG':>8} {'VGPRs':>9} {'LDS B':>7} {'spills':>6} {'waves/SIMD':>10}  suggestions"
     console.print(head, style="bold")
     for one in found:

@@ -12,13 +12,13 @@ import numpy as np
 
 from cdna.explain.operand_map import LaneMap, MapError, lane_map
 
-__all__ = ["multiply", "who_answers"]
+__all__ = ["execute_matrix", "who_answers"]
 
 _TYPES = {"f16": np.float16, "f32": np.float32, "xf32": np.float32, "f64": np.float64, "i8": np.int8}
 
 
 def _encode(values: Any, kind: str) -> Any:
-    """Small whole numbers as elements of an input type, in an array of its width."""
+    """Return the encode small whole numbers as elements of an input type, in an array of its width."""
     if kind in _TYPES:
         return values.astype(_TYPES[kind])
     if kind == "bf16":
@@ -30,7 +30,10 @@ def _encode(values: Any, kind: str) -> Any:
 
 
 def _text(op: str, registers: tuple[int, int, int], sparse: bool) -> str:
-    """A kernel of one wave: load A and B, multiply, store D. Register ``r`` of a lane lies at dword ``64 r + lane``."""
+    """Write a kernel of one wave that loads A and B, multiplies, and stores D.
+
+    Register ``r`` of a lane lies at dword ``64 r + lane``.
+    """
     names, at = [], 4
     for n in registers:
         names.append(f"v[{at}:{at + n - 1}]" if n > 1 else f"v{at}")
@@ -61,7 +64,7 @@ def _text(op: str, registers: tuple[int, int, int], sparse: bool) -> str:
 
 
 def _pack(m: LaneMap, values: Any, kind: str) -> Any:
-    """Elements ``[block, row, column]`` as registers: dwords ``[register, lane]``, flat."""
+    """Pack elements ``[block, row, column]`` as registers: dwords ``[register, lane]``, flat."""
     per = m.registers * 32 // m.bits
     held = np.zeros((64, per))
     held[m.lanes.ravel(), m.elements.ravel()] = values.ravel()
@@ -69,7 +72,7 @@ def _pack(m: LaneMap, values: Any, kind: str) -> Any:
     return np.ascontiguousarray(raw.T).ravel()
 
 
-def multiply(op: str, a: Any, b: Any) -> Any:
+def execute_matrix(op: str, a: Any, b: Any) -> Any:
     """Execute one matrix instruction on A ``[block, row, k]`` and B ``[block, k, column]`` of small whole numbers.
 
     The operands are laid into registers by :func:`~cdna.explain.operand_map.lane_map`. For a sparse
@@ -116,6 +119,6 @@ def who_answers(op: str, row: int, k: int, block: int = 0) -> list[tuple[int, in
     digits = []
     for digit in (low, high):
         b[block, k] = digit
-        digits.append(multiply(op, a, b))
+        digits.append(execute_matrix(op, a, b))
     values = digits[0] + 8 * digits[1]
     return [(int(lane), int(r), int(values[r, lane]) - 1) for r, lane in np.argwhere(values)]
