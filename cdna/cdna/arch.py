@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cdna.base import InputError
 
-__all__ = ["ARCHS", "ArchError", "find_arch"]
+__all__ = ["ARCHS", "Arch", "ArchError", "find_arch"]
 
 
 class ArchError(InputError):

@@ -21,6 +21,7 @@ __all__ = [
     "atomic_file",
     "cache_folder",
     "check_private",
+    "lazy_names",
     "open_regular",
     "own_folder",
     "printable",

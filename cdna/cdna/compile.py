@@ -24,8 +24,11 @@ __all__ = [
     "Compiled",
     "SignatureError",
     "TritonVersionError",
+    "check_triton",
     "checked_with",
     "compile_kernel",
+    "compiled_from_triton",
+    "name_constants",
     "triton_release",
     "unwrap_kernel",
 ]

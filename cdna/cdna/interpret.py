@@ -23,7 +23,7 @@ from cdna.interpreter.warm import run_warm
 from cdna.kernel_source import SourceError, pack_objects, unpack_objects
 from cdna.quick_interpreter import quick_interpreter
 
-__all__ = ["InterpretError", "interpret", "launch_anywhere"]
+__all__ = ["InterpretError", "explain_error", "interpret", "launch_anywhere", "run_interpreted", "time_limit"]
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 _SECONDS = 1800

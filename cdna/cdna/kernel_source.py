@@ -22,7 +22,7 @@ from typing import Any
 
 from cdna.base import InputError
 
-__all__ = ["SourceError", "pack_objects", "unpack_objects"]
+__all__ = ["SourceError", "names_read", "pack_objects", "unpack_objects"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), slice, range)
 _GATHERED = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}

@@ -14,7 +14,7 @@ from cdna.arch import find_arch
 from cdna.base import InputError
 from cdna.occupancy import Occupancy
 
-__all__ = ["GridError", "grid_fit"]
+__all__ = ["ENOUGH_WORKGROUPS", "Finding", "GridError", "check_limits", "grid_fit"]
 
 # AMD's optimisation guide asks for at least this many workgroups on an MI300X: three to four per CU.
 ENOUGH_WORKGROUPS = 1_024

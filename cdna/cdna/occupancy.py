@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cdna.arch import Arch, find_arch
 from cdna.base import InputError
 
-__all__ = ["OccupancyError", "occupancy", "vgpr_steps", "waves_per_eu_advice"]
+__all__ = ["Occupancy", "OccupancyError", "WavesPerEuAdvice", "occupancy", "vgpr_steps", "waves_per_eu_advice"]
 
 
 class OccupancyError(InputError):

@@ -19,7 +19,7 @@ from cdna.limits import Finding, check_limits
 from cdna.occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
 from cdna.resources import Resources
 
-__all__ = ["kernel_report", "report_table"]
+__all__ = ["KernelReport", "kernel_report", "report_table"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = []
+__all__ = ["METADATA_FIELDS", "Resources", "resources_from_text"]
 
 _GRANULE_8 = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")
 

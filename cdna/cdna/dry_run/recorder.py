@@ -12,7 +12,7 @@ from cdna.base import InputError
 from cdna.compile import Compiled, compiled_from_triton, name_constants
 from cdna.report import KernelReport, kernel_report, report_table
 
-__all__ = ["DryRunError"]
+__all__ = ["DryRunError", "Launch"]
 
 
 class DryRunError(InputError):

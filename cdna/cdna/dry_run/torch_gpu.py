@@ -16,7 +16,7 @@ from unittest import mock
 
 from cdna.arch import find_arch
 
-__all__ = ["pretend_torch_answers"]
+__all__ = ["pretend_torch_answers", "pretend_torch_device"]
 
 # A release of ROCm that knows all architectures in the table; libraries only compare it with a minimum.
 ROCM_VERSION = "7.0.0"

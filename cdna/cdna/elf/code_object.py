@@ -20,7 +20,7 @@ from cdna.elf.elf64 import ElfFile, ElfFormatError
 from cdna.elf.msgpack import MsgpackError, decode_msgpack
 from cdna.resources import METADATA_FIELDS, Resources
 
-__all__ = ["ElfError", "read_code_object"]
+__all__ = ["CodeKernel", "ElfError", "read_code_object", "read_code_objects"]
 
 _NT_AMDGPU_METADATA = 32
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"

@@ -20,7 +20,7 @@ from cdna.ir.program import parse_ir
 from cdna.run import prepare
 from cdna.run.counters import lanes_together
 
-__all__ = ["BankAccess", "BankError", "bank_access", "executed_accesses", "layout_access"]
+__all__ = ["BANKS", "BankAccess", "BankError", "bank_access", "executed_accesses", "layout_access"]
 
 BANKS = 32
 

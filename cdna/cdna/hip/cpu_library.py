@@ -21,7 +21,7 @@ from pathlib import Path
 from cdna.base import cache_folder, check_private, own_folder, write_bytes
 from cdna.hip.toolchain import HipError, banner, find_clang, run_clang, source_file, source_texts
 
-__all__ = []
+__all__ = ["build_cpu", "open_cpu"]
 
 # What torch itself needs: its wheels for Linux ask for glibc 2.28, their MKL for SSE4.2.
 _GLIBC = "2.28"

@@ -20,7 +20,7 @@ from cdna.hip.toolchain import HipError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["lane_registers", "run_smfmac", "sparse_product", "spread_rows"]
+__all__ = ["compress", "lane_registers", "run_smfmac", "sparse_product", "spread_rows"]
 
 ROWS, DEPTH, LANES = 16, 64, 64
 

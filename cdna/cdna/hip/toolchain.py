@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cdna.base import InputError, cache_folder, check_private, own_folder, write_text
 
-__all__ = ["HipError", "clang_version", "compile_hip", "sources"]
+__all__ = ["HipError", "banner", "clang_version", "compile_hip", "find_clang", "run_clang", "sources"]
 
 _OLDEST = 19  # fences for LDS alone
 _CANDIDATES = ("clang", *(f"clang-{n}" for n in range(24, _OLDEST - 1, -1)), "/opt/rocm/llvm/bin/clang")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = ["wave_bits"]
+__all__ = ["Layout", "wave_bits"]
 
 _MAX_NEST = 12
 _KINDS = {

@@ -17,7 +17,7 @@ from cdna.ir.lds import LdsUse, crosses_waves, find_lds_uses, movement
 from cdna.ir.text import Header
 from cdna.ir.values import Operation, Value
 
-__all__ = ["IrError", "parse_ir"]
+__all__ = ["GlobalAccess", "IrError", "Program", "parse_ir"]
 
 
 class IrError(InputError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdna.ir.layouts import Layout
 from cdna.ir.text import Header, RawOp, TensorType
 
-__all__ = []
+__all__ = ["Operation"]
 
 
 @dataclass(frozen=True, slots=True)

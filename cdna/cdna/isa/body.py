@@ -10,7 +10,7 @@ from cdna.isa.loops import loop_headers, loop_nesting
 from cdna.isa.mnemonics import meaning
 from cdna.isa.text import Function, Raw
 
-__all__ = []
+__all__ = ["Instruction", "Loop"]
 
 
 class Instruction(NamedTuple):

@@ -17,7 +17,7 @@ from cdna.isa.mnemonics import KINDS, MatrixShape, matrix_shape, wait_counts
 from cdna.isa.text import scan_text
 from cdna.resources import Resources
 
-__all__ = ["IsaError", "parse_asm"]
+__all__ = ["IsaError", "Kernel", "parse_asm"]
 
 
 class IsaError(InputError):

@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = []
+__all__ = ["MatrixShape", "matrix_shape", "meaning", "wait_counts"]
 
 # The order in which a report prints them.
 KINDS = (

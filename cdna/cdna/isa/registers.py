@@ -9,7 +9,7 @@ from cdna.isa.body import Instruction
 from cdna.isa.kernel import Kernel
 from cdna.isa.operands import registers_of, written_registers
 
-__all__ = []
+__all__ = ["register_roles", "vgprs_of"]
 
 
 @dataclass(frozen=True, slots=True)

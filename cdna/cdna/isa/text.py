@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cdna.isa.mnemonics import meaning
 from cdna.resources import Resources, resources_from_text
 
-__all__ = ["scan_text"]
+__all__ = ["Function", "Raw", "Scan", "scan_text"]
 
 
 class Raw(NamedTuple):

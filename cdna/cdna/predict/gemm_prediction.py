@@ -25,7 +25,7 @@ from cdna.predict.specs import GpuSpec, gpu
 from cdna.report import kernel_report
 from cdna.step.steady import steady_cycles
 
-__all__ = ["ProductTime", "predict_product"]
+__all__ = ["CACHE_TB_S", "ProductTime", "fetched_bytes", "predict_product"]
 
 CACHE_TB_S = 17.2  # what the Infinity Cache gives all XCDs together at most
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from cdna.arch import ARCHS
 from cdna.base import InputError
 
-__all__ = ["GPUS", "HardwareError", "find_gpu", "gpu", "roofline"]
+__all__ = ["GPUS", "GpuSpec", "HardwareError", "find_gpu", "gpu", "roofline"]
 
 
 class HardwareError(InputError):

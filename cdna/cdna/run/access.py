@@ -18,7 +18,7 @@ from cdna.run.errors import RunError
 from cdna.run.operands import Dpp, Operand, dpp_control, parse_operand, split_operands
 from cdna.run.state import EXEC, VCC, Read, Wave, Write, bits_of, lanes_of
 
-__all__ = ["Access"]
+__all__ = []
 
 
 _SELECT = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16),

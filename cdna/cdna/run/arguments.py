@@ -18,7 +18,7 @@ from cdna.run.errors import RunError
 from cdna.run.memory import Allocation, Memory
 from cdna.run.state import Parameter
 
-__all__ = ["Bound", "bind_arguments", "copy_back"]
+__all__ = []
 
 
 class Bound(NamedTuple):

@@ -18,25 +18,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "FLOAT8",
-    "bf16_to_f32",
-    "div_fixup",
-    "div_scale",
-    "f32_to_f8",
-    "fma16",
-    "fma32",
-    "fma64",
-    "max_num",
-    "median3",
-    "min_num",
-    "round_toward_zero_f16",
-    "saturate",
-    "stochastic_f8",
-    "to_xf32",
-    "transcendental",
-    "two_over_pi",
-]
+__all__ = ["FLOAT8"]
 
 _MIDDLE, _LOW29 = np.uint64(0x1000_0000), np.uint64(0x1FFF_FFFF)
 _SMALL = 2.0**-125

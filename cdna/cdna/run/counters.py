@@ -18,7 +18,7 @@ import numpy as np
 
 from cdna.run.errors import RunError
 
-__all__ = ["Counters", "bank_cycles", "lanes_together"]
+__all__ = ["LINE", "Counters", "bank_cycles", "lanes_together"]
 
 LINE = 128  # bytes that the memory system moves together
 

@@ -21,7 +21,7 @@ from cdna.run.scalar import decode_scalar, decode_scalar_memory
 from cdna.run.state import DecodedInstruction, Program, Run, StraightLine, Wave
 from cdna.run.vector import decode_vector
 
-__all__ = ["Stop", "decode_program"]
+__all__ = []
 
 
 class Stop(Exception):

@@ -24,7 +24,7 @@ from cdna.run.memory import Note, apply_atomic, scatter
 from cdna.run.operands import PRIVATE_BASE, SHARED_BASE
 from cdna.run.state import M0, Flight, Run, Wave
 
-__all__ = ["decode_global"]
+__all__ = []
 
 _FOUR_GB = 1 << 32
 

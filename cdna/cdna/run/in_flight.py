@@ -19,18 +19,7 @@ import numpy as np
 from cdna.run.errors import RunError
 from cdna.run.state import ALL_LANES, Flight, Wave, lanes_of
 
-__all__ = [
-    "complete",
-    "deliver",
-    "drain",
-    "launch_load",
-    "launch_scalar",
-    "launch_store",
-    "narrow",
-    "overlapping",
-    "register_name",
-    "wait",
-]
+__all__ = ["register_name"]
 
 _MAX_VM, _MAX_LGKM = 63, 15
 

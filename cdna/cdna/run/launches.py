@@ -16,7 +16,7 @@ from cdna.compile import Compiled
 from cdna.run.errors import RunError
 from cdna.run.session import Result, run
 
-__all__ = ["Executed", "Executions", "executed_on_gfx942"]
+__all__ = ["Executed", "Executions", "executed_on_gfx942", "poison_mode"]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import numpy as np
 from cdna.run.errors import RunError
 from cdna.run.memory import gather, scatter
 
-__all__ = ["Lds"]
+__all__ = []
 
 _WAVES = 32
 

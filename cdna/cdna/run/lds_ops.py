@@ -17,7 +17,7 @@ from cdna.run.in_flight import deliver, launch_load, launch_store, narrow
 from cdna.run.memory import ATOMICS, apply_atomic
 from cdna.run.state import LANE, Flight, Run, Wave, lanes_of
 
-__all__ = ["decode_lds"]
+__all__ = []
 
 _READ = re.compile(
     r"ds_read(?:_(?P<n>u8|i8|u16|i16|b32|b64|b96|b128)(?P<d16>_d16(?:_hi)?)?|2(?P<st>st64)?_(?P<m>b32|b64))$"

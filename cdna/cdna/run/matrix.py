@@ -22,7 +22,7 @@ from cdna.run.access import Access
 from cdna.run.arithmetic import FLOAT8, bf16_to_f32, to_xf32
 from cdna.run.state import Run, Wave
 
-__all__ = ["SHAPES", "decode_matrix", "layout_d"]
+__all__ = ["SHAPES", "layout_d"]
 
 _F8 = ("fp8_fp8", "fp8_bf8", "bf8_fp8", "bf8_bf8")
 # What gfx942 has: (sparse, input) -> (m, n, k, blocks).

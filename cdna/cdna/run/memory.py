@@ -18,7 +18,7 @@ import numpy as np
 from cdna.run.arithmetic import bf16_to_f32
 from cdna.run.errors import RunError
 
-__all__ = ["ATOMICS", "Allocation", "Memory", "Note", "apply_atomic", "gather", "scatter"]
+__all__ = []
 
 _FIRST, _GUARD = 0x7F00_0000_0000, 1 << 20
 Note = Callable[["Allocation", Any, int], None]

@@ -25,7 +25,7 @@ import numpy as np
 from cdna.run.errors import RunError
 from cdna.run.state import EXEC, M0, SCRATCH, VCC, XNACK, Run, Wave, bits_of
 
-__all__ = ["PRIVATE_BASE", "SHARED_BASE", "Dpp", "Operand", "dpp_control", "parse_operand", "split_operands"]
+__all__ = []
 
 # Apertures of flat addressing. Their place is the driver's choice; here they are far from every allocation.
 SHARED_BASE, PRIVATE_BASE = 0x0001_0000_0000_0000, 0x0002_0000_0000_0000

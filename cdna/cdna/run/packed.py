@@ -17,7 +17,7 @@ from cdna.run.access import Access
 from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, fma16, fma32, max_num, min_num, stochastic_f8
 from cdna.run.state import EXEC, M0, Read, Run, Wave
 
-__all__ = ["decode_packed"]
+__all__ = []
 
 _LOW = np.uint32(0xFFFF)
 

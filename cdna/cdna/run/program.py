@@ -20,7 +20,7 @@ from cdna.isa.text import Function, Raw, Scan, scan_text
 from cdna.run.errors import RunError
 from cdna.run.state import Parameter, Program, Settings
 
-__all__ = ["load_listing", "load_program", "resolve"]
+__all__ = ["load_listing", "load_program"]
 
 _NUMBER = re.compile(r"\d{1,9}$")
 

@@ -20,7 +20,7 @@ import numpy as np
 from cdna.run.errors import RunError
 from cdna.run.memory import Allocation, gather
 
-__all__ = ["Races"]
+__all__ = []
 
 _PATIENCE = 4096  # reads of an allocation that nobody has written yet are only listed, up to so many
 Accesses = dict[int, tuple[int, int]]

@@ -19,7 +19,7 @@ from cdna.run.in_flight import launch_scalar
 from cdna.run.memory import gather
 from cdna.run.state import Flight, Run, Wave
 
-__all__ = ["decode_scalar", "decode_scalar_memory"]
+__all__ = []
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 

@@ -28,30 +28,7 @@ from cdna.run.lds import Lds
 from cdna.run.memory import Memory
 from cdna.run.races import Races
 
-__all__ = [
-    "ALL_LANES",
-    "EXEC",
-    "LANE",
-    "M0",
-    "SCRATCH",
-    "VCC",
-    "XNACK",
-    "DecodedInstruction",
-    "Flight",
-    "FusedWaves",
-    "Parameter",
-    "Program",
-    "Read",
-    "Run",
-    "Settings",
-    "StraightLine",
-    "Wave",
-    "Workgroup",
-    "Write",
-    "bits_of",
-    "lanes_of",
-    "registers",
-]
+__all__ = ["DecodedInstruction", "Flight", "Wave"]
 
 ALL_LANES = (1 << 64) - 1
 LANE = np.arange(64)

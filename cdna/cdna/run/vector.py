@@ -18,7 +18,7 @@ from cdna.run.errors import RunError
 from cdna.run.state import EXEC, Flight, Run, Wave, bits_of, lanes_of
 from cdna.run.vector_table import ROWS, Row
 
-__all__ = ["decode_vector"]
+__all__ = []
 
 _FLOAT_TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "f": lambda a, b: np.False_, "lt": np.less, "eq": np.equal, "le": np.less_equal,

@@ -27,7 +27,7 @@ from cdna.run.arithmetic import (
     two_over_pi,
 )
 
-__all__ = ["ROWS", "Row"]
+__all__ = []
 
 
 class Row(NamedTuple):

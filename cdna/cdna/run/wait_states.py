@@ -23,7 +23,7 @@ from cdna.run.operands import parse_operand, split_operands
 from cdna.run.program import resolve
 from cdna.run.state import DecodedInstruction, Program
 
-__all__ = ["check_wait_states"]
+__all__ = []
 
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _LANES = ("v_readlane", "v_readfirstlane", "v_writelane")

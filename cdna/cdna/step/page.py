@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cdna.step.record import Recording, StepError
-from cdna.step.state import Loading, StateChange
+from cdna.step.state import Loading, Recording, StateChange, StepError
 from cdna.step.timeline import Timeline, timeline
 
 __all__ = ["MAX_BYTES", "inline", "pack", "page"]

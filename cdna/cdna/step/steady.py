@@ -10,8 +10,8 @@ import numpy as np
 
 from cdna.costs import CostError, Costs
 from cdna.run import prepare
-from cdna.step.record import Event, Recording, Watch
-from cdna.step.state import State
+from cdna.step.record import Watch
+from cdna.step.state import Event, Recording, State
 from cdna.step.timeline import Timeline, timeline
 
 __all__ = ["events_of", "steady_cycles"]

@@ -19,7 +19,7 @@ from cdna.arch import find_arch
 from cdna.costs import CostError, Costs, mfma_cycles, valu_cycles
 from cdna.isa.mnemonics import wait_counts
 from cdna.run import DecodedInstruction
-from cdna.step.record import Event, Recording
+from cdna.step.state import Event, Recording
 
 __all__ = ["Span", "Timeline", "timeline"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cdna.isa.body import Instruction
 
-__all__ = []
+__all__ = ["Suggestion"]
 
 SHOWN = 4  # lines of evidence per suggestion; the count is always given in full
 

@@ -22,7 +22,7 @@ from cdna.dry_run.driver import dry_run
 from cdna.inspection import Inspection, inspect_launch
 from cdna.report import kernel_report
 
-__all__ = ["HowTo", "inspect_python"]
+__all__ = ["HowTo", "compile_typed", "inspect_python"]
 
 
 @dataclass

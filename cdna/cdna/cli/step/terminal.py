@@ -13,7 +13,7 @@ from rich.text import Text
 from cdna.base import InputError, printable
 
 if TYPE_CHECKING:
-    from cdna.step.record import Recording
+    from cdna.step.state import Recording
 
 __all__ = ["frame", "lanes_of_text", "play"]
 
