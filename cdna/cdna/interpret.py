@@ -77,7 +77,7 @@ def explain_error(error: BaseException, files: Sequence[str] = ()) -> str:
 
 
 def run_entries(source: str, target: str) -> None:
-    """Return the do, in the interpreter's process, what :func:`run_interpreted` has written to ``source``."""
+    """Do, in the interpreter's process, what :func:`run_interpreted` has written to ``source``."""
     import torch
 
     torch.set_num_threads(1)

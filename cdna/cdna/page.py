@@ -36,7 +36,7 @@ class SourceLine:
 
 
 def annotate_source(one: Inspection) -> list[SourceLine]:
-    """Return the annotate every line of the user's code that left instructions, in order of file and line; empty
+    """Annotate every line of the user's code that left instructions, in order of file and line; empty
     without debug lines.
     """
     lines: dict[str, SourceLine] = {}

@@ -58,9 +58,7 @@ def exact_conversions() -> Iterator[None]:
         return interpreter.TensorHandle(data, tl.float32)
 
     def exact_operation(compute: Any) -> Any:
-        """Return the do an operation on bf16 in fp32, rounded once, as the compiler does; a comparison has no value to
-        round.
-        """
+        """Do an operation on bf16 in fp32, rounded once, as the compiler does; a comparison has no value to round."""
 
         def operation(*given: Any) -> Any:
             *operands, function = given

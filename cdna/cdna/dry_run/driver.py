@@ -103,15 +103,13 @@ def _make_driver(state: Recorder, row: Arch) -> Any:
             return torch.empty(1)
 
         def clear_cache(self, cache: Any) -> None:
-            """Return the do nothing, as nothing is timed."""
+            """Do nothing, as nothing is timed."""
 
     return DryDriver()
 
 
 def _patch_triton(state: Recorder, undo: contextlib.ExitStack) -> None:
-    """Return the patch the few places that a driver does not reach: autotuners keep results, and Triton refuses what we
-    report.
-    """
+    """Patch the few places that a driver does not reach: autotuners keep results, and Triton refuses what we report."""
     import triton
     from triton.compiler import compiler
     from triton.runtime.autotuner import Autotuner

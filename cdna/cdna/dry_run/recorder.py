@@ -104,7 +104,7 @@ class Recorder:
         self.trials = 0
 
     def load_start(self, module: Any, function: Any, name: str, files: dict[str, str], key: str) -> None:
-        """Return the note, as Triton's hook before a load, where the stages of the kernel were stored."""
+        """Note, as Triton's hook before a load, where the stages of the kernel were stored."""
         self.files = dict(files)
 
     def load_binary(self, name: str, code: bytes, shared: int, device: Any) -> tuple[Any, ...]:
@@ -131,9 +131,7 @@ class Recorder:
             self.on_launch(compiled, grid, dict(zip(compiled.signature, arguments, strict=True)))
 
     def bench(self, call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
-        """Return the stand in for timing: the first configuration that can be launched and does not spill is the
-        fastest.
-        """
+        """Stand in for timing: the first configuration that can be launched and does not spill is the fastest."""
         start = len(self.run.launches)
         self.trials += 1
         try:

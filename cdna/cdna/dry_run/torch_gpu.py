@@ -26,10 +26,10 @@ class _Stream(SimpleNamespace):
     """Stands for the default stream: launches are recorded, so there is never anything to wait for."""
 
     def synchronize(self) -> None:
-        """Return the do nothing: nothing runs, so nothing is awaited."""
+        """Do nothing: nothing runs, so nothing is awaited."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Return the do nothing: nothing runs, so nothing is awaited."""
+        """Do nothing: nothing runs, so nothing is awaited."""
 
 
 def _answers(arch: str) -> dict[str, Any]:

@@ -11,9 +11,7 @@ __all__ = ["small_dot", "sum_of_squares"]
 
 @triton.jit
 def sum_of_squares(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    """Return the sum the squares of a row of a contiguous tensor in each program; columns at and beyond ``cols`` count
-    as zero.
-    """
+    """Sum the squares of a row of a contiguous tensor in each program; columns at and beyond ``cols`` count as zero."""
     row = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + column, mask=column < cols, other=0.0)

@@ -18,7 +18,7 @@ _TYPES = {"f16": np.float16, "f32": np.float32, "xf32": np.float32, "f64": np.fl
 
 
 def _encode(values: Any, kind: str) -> Any:
-    """Return the encode small whole numbers as elements of an input type, in an array of its width."""
+    """Encode small whole numbers as elements of an input type, in an array of its width."""
     if kind in _TYPES:
         return values.astype(_TYPES[kind])
     if kind == "bf16":

@@ -140,7 +140,7 @@ def place_of(source: str) -> tuple[str, int]:
 
 
 def tensors_of(program: Program) -> dict[str, str]:
-    """Return the return, for places in the user's file, the pointer argument that the data come from or go to, where it
+    """Return, for places in the user's file, the pointer argument that the data come from or go to, where it
     is only one.
     """
     back: dict[str, list[str]] = {}

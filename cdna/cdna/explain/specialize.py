@@ -165,7 +165,7 @@ def _repeats(statement: ast.Assign, known: dict[str, Any]) -> bool:
 
 
 def _value(node: ast.expr, known: dict[str, Any]) -> Any:
-    """Return the evaluate an expression, as far as the known names say; part of `and` and `or` may be enough."""
+    """Evaluate an expression, as far as the known names say; part of `and` and `or` may be enough."""
     if isinstance(node, ast.BoolOp):
         stop = isinstance(node.op, ast.Or)
         values = [_value(v, known) for v in node.values]

@@ -26,7 +26,7 @@ ROWS, DEPTH, LANES = 16, 64, 64
 
 
 def spread_rows(dense: torch.Tensor) -> torch.Tensor:
-    """Return the spread (rows, depth) over (2 * rows, depth): the even result rows keep places 0 and 1 of each group,
+    """Spread (rows, depth) over (2 * rows, depth): the even result rows keep places 0 and 1 of each group,
     the odd ones 2 and 3.
 
     >>> import torch
@@ -42,8 +42,7 @@ def spread_rows(dense: torch.Tensor) -> torch.Tensor:
 
 
 def compress(sparse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the compress a matrix with at most two numbers per group of four to (those numbers, their places), both
-    half as deep.
+    """Compress a matrix with at most two numbers per group of four to (those numbers, their places), both half as deep.
 
     A group with fewer than two is filled up with zeros at free places; the two places of a group always rise.
 
@@ -93,7 +92,7 @@ def lane_registers(sparse: torch.Tensor, columns: torch.Tensor) -> tuple[torch.T
 
 
 def run_smfmac(a: torch.Tensor, positions: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return the do the arithmetic of the instruction on what the lanes hold: (64, 4), in float64.
+    """Do the arithmetic of the instruction on what the lanes hold: (64, 4), in float64.
 
     Register r of lane l becomes row 4 * (l // 16) + r, column l % 16 of the product.
     """

@@ -21,7 +21,7 @@ __all__ = ["complete_interpreter"]
 
 @contextlib.contextmanager
 def complete_interpreter() -> Iterator[None]:
-    """Return the interpret, inside the ``with`` block, what Triton 3.9 interprets; nothing is changed in 3.9 and newer.
+    """Interpret, inside the ``with`` block, what Triton 3.9 interprets; nothing is changed in 3.9 and newer.
 
     Raises:
         TritonVersionError: Triton is not installed.

@@ -31,7 +31,7 @@ _PATIENCE = 0.01  # seconds between two looks at a fork
 
 
 def _in_the_fork(request: dict[str, Any]) -> NoReturn:
-    """Return the do one call with the variables, folders and modules of the process that asks, and end."""
+    """Do one call with the variables, folders and modules of the process that asks, and end."""
     code = 1
     try:
         said = os.open(request["said"], os.O_WRONLY)
@@ -68,7 +68,7 @@ def _wait_for(child: int) -> int:
 
 
 def serve() -> None:
-    """Return the do, in the process that waits, a call for each line of the standard input, until that ends.
+    """Do, in the process that waits, a call for each line of the standard input, until that ends.
 
     A line is a request in JSON; its answer is a line with the exit code, negative for a signal.
     """

@@ -125,7 +125,7 @@ class _Builder:
         return op
 
     def open(self, number: int, raw: RawOp, op: Operation) -> None:
-        """Return the begin a region; a loop's arguments take the types of their initial values."""
+        """Begin a region; a loop's arguments take the types of their initial values."""
         assert self.draft is not None
         region = Region(op, raw=raw)
         self.regions.append(region)
@@ -168,9 +168,7 @@ class _Builder:
                     self.draft.values[result] = value
 
     def terminator(self, op: Operation) -> None:
-        """Return the handle ``scf.yield``: its operands become the loop's next arguments and the results of the loop or
-        branch.
-        """
+        """Handle ``scf.yield``: its operands become the loop's next arguments and the results of the loop or branch."""
         assert self.draft is not None
         region = next((r for r in reversed(self.regions) if r.operation is not None), None)
         if region is None or region.operation is None or not op.name.endswith((".yield", ".condition")):

@@ -138,7 +138,7 @@ def _blocked_bits(
 
 
 def wave_bits(layout: Layout, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...] | None] | None:
-    """Return the for each bit of the wave's number: the index bits ``(dimension, bit)`` whose XOR gives it.
+    """Return for each bit of the wave's number: the index bits ``(dimension, bit)`` whose XOR gives it.
 
     None in the list: waves that differ in this bit hold the same elements. None as result: not known for this layout.
     Two layouts with the same wave bits keep every element in its wave, so that no LDS is needed to convert them.

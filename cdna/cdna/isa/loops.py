@@ -39,7 +39,7 @@ def _depth_first(successors: Sequence[Sequence[int]]) -> tuple[list[int], list[i
 
 
 def loop_headers(successors: Sequence[Sequence[int]]) -> tuple[list[int], set[int]]:
-    """Return the for each block the header of the innermost loop around it (-1: none), and the set of all loop headers.
+    """Return for each block the header of the innermost loop around it (-1: none), and the set of all loop headers.
 
     ``successors[b]`` lists the blocks that may run after block ``b``; block 0 is the entry. A header's own entry names
     the header of the loop outside it. Time grows linearly with blocks and edges on reducible graphs.

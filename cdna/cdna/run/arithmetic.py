@@ -135,7 +135,7 @@ def _ordinary(*values: Any) -> bool:
 
 
 def div_scale(x: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
-    """Return the scale ``x`` (one of the other two) as V_DIV_SCALE does, so that the division steps neither overflow
+    """Scale ``x`` (one of the other two) as V_DIV_SCALE does, so that the division steps neither overflow
     nor lose bits.
 
     Returns the scaled value and the mask of lanes whose quotient V_DIV_FMAS must scale back.

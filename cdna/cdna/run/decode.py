@@ -41,7 +41,7 @@ _CONDITIONS: dict[str, Callable[[Wave], bool]] = {
 
 
 def _nothing(w: Wave) -> None:
-    """Return the change nothing that this interpreter models."""
+    """Change nothing that this interpreter models."""
 
 
 def _end(w: Wave) -> None:

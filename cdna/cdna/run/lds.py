@@ -45,9 +45,7 @@ class Order:
         self.counters: dict[int, Any] = {}
 
     def unknown(self, wave: int, g: Any, marks: Any, times: Any) -> Any:
-        """Return the return, for each granule of ``g``, the waves in ``marks`` (bits) whose access this wave knows
-        nothing of.
-        """
+        """Return, for each granule of ``g``, the waves in ``marks`` (bits) whose access this wave knows nothing of."""
         found = np.zeros(g.shape, np.uint32)
         every = int(np.bitwise_or.reduce(marks, axis=None)) & ~(1 << wave)
         while every:

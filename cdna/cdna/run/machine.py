@@ -338,7 +338,7 @@ class Machine:
         raise RunError(f"reads {name}, which was never written", rule="undefined")
 
     def _copy_nothing(self, w: Wave, o: DecodedInstruction, lanes: int) -> None:
-        """Return the leave the target of a move undefined where its source is."""
+        """Leave the target of a move undefined where its source is."""
         w.pc += 1
         self.counts[o.index] += 1
         if o.kind == "salu":
@@ -386,7 +386,7 @@ class Machine:
             )
 
     def _copy_valid(self, w: Wave, o: DecodedInstruction, lanes: int) -> None:
-        """Return the carry over which lanes a move defines."""
+        """Carry over which lanes a move defines."""
         n = len(o.writes)
         for j, r in enumerate(o.writes):
             source = w.valid[o.reads[j]] if len(o.reads) == n else ALL_LANES

@@ -123,7 +123,7 @@ def prepare(
     copies: float = 0.0,
     wait_states: bool = False,
 ) -> Session:
-    """Return the prepare everything up to the first instruction; see :func:`run` for the arguments."""
+    """Prepare everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
     if not isinstance(text, str):
         raise RunError(

@@ -76,7 +76,7 @@ def _shift(x: Any, bits: int) -> Any:
 
 
 def _perm(a: Any, b: Any, selector: Any) -> Any:
-    """Return the permute bytes as V_PERM_B32 does: each byte of the selector picks one of eight bytes (``a`` holds 4 to
+    """Permute bytes as V_PERM_B32 does: each byte of the selector picks one of eight bytes (``a`` holds 4 to
     7) or a constant.
     """
     if np.ndim(selector) == 0 and not int(selector) & 0x08080808:

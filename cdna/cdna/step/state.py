@@ -65,7 +65,7 @@ class State:
         )
 
     def apply(self, step: StateChange) -> None:
-        """Return the go one step forward."""
+        """Go one step forward."""
         for r, (values, valid) in step.vectors.items():
             self.vectors[r], self.valid[r] = values, valid
         for n, value in step.scalars.items():
