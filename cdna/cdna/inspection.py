@@ -13,15 +13,14 @@ from typing import Any
 from cdna.arch import find_arch
 from cdna.base import InputError
 from cdna.compile import Compiled
-from cdna.elf.code_object import read_code_objects
+from cdna.elf import read_code_objects
 from cdna.ir.program import Program, parse_ir
 from cdna.isa.kernel import IsaError, Kernel, parse_asm
 from cdna.limits import Finding, check_limits
 from cdna.occupancy import Occupancy, occupancy
 from cdna.report import KernelReport
 from cdna.resources import Resources
-from cdna.suggest.evidence import Suggestion
-from cdna.suggest.rules import suggest
+from cdna.suggest import Suggestion, suggest
 
 __all__ = ["Inspection", "inspect_assembly", "inspect_code_object", "inspect_ir", "inspect_launch"]
 

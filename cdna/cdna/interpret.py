@@ -19,9 +19,9 @@ from cdna.base import InputError
 from cdna.children import ChildError
 from cdna.compile_errors import name_line
 from cdna.guard import watch_memory
+from cdna.interpreter.patches import quick_interpreter
 from cdna.interpreter.warm import run_warm
 from cdna.kernel_source import SourceError, pack_objects, unpack_objects
-from cdna.quick_interpreter import quick_interpreter
 
 __all__ = ["InterpretError", "explain_error", "interpret", "launch_anywhere", "run_interpreted", "time_limit"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from cdna.arch import find_arch
 from cdna.compile import Compiled
-from cdna.elf.code_object import read_code_object
+from cdna.elf import read_code_object
 from cdna.isa.kernel import Kernel
 from cdna.limits import Finding, check_limits
 from cdna.occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice

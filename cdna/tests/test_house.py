@@ -22,7 +22,6 @@ IDS = [str(p.relative_to(HOME)) for p in MODULES]
 ALLOWED = {
     "base": set(),
     "testing": set(),
-    "rounding": set(),
     "compiler_key": set(),
     "children": set(),
     "kernel_source": set(),
@@ -43,8 +42,7 @@ ALLOWED = {
     "page": {"inspection"},
     "guard": set(),
     "interpreter": {"children", "compile"},
-    "quick_interpreter": {"interpreter"},
-    "interpret": {*("children", "compile_errors", "guard", "interpreter", "kernel_source", "quick_interpreter")},
+    "interpret": {*("children", "compile_errors", "guard", "interpreter", "kernel_source")},
     "run": {"compile", "costs", "dry_run", "elf", "isa"},
     "step": {"arch", "costs", "isa", "run"},
     "examples": {"compile", "report"},

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from cdna.isa.mnemonics import meaning
 from cdna.resources import Resources, resources_from_text
 
-__all__ = ["Function", "Raw", "Scan", "scan_text"]
+__all__ = ["Function", "Raw", "Scan", "lines_of_code", "scan_text"]
 
 
 class Raw(NamedTuple):
@@ -203,3 +205,24 @@ def scan_text(text: str) -> Scan:
             reader.scan.arch = m[0]
     reader.scan.functions = [f for f in reader.scan.functions if f.body]
     return reader.scan
+
+
+def lines_of_code(places: Iterable[str], folder: Path | None) -> dict[str, str]:
+    """Return the lines of code by ``file:line``, for those files that lie in ``folder`` itself; others are left out.
+
+    >>> lines_of_code(["nowhere.py:3", ""], Path("."))
+    {}
+    """
+    wanted: dict[str, set[int]] = {}
+    for place in places:
+        name, _, number = place.rpartition(":")
+        if name and number.isascii() and number.isdigit() and len(number) < 10:
+            wanted.setdefault(name, set()).add(int(number))
+    found: dict[str, str] = {}
+    for name, numbers in wanted.items():
+        path = (folder or Path()) / Path(name).name
+        if folder is None or not path.is_file():
+            continue
+        lines = path.read_text(errors="replace").split("\n")
+        found |= {f"{name}:{n}": lines[n - 1].strip() for n in numbers if 0 < n <= len(lines)}
+    return found

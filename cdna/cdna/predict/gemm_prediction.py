@@ -19,9 +19,8 @@ import numpy as np
 
 from cdna.compile import Compiled
 from cdna.examples.gemm_ladder import Rung
-from cdna.predict.limits import ModelTime
-from cdna.predict.loops import loop_budget
 from cdna.predict.specs import GpuSpec, gpu
+from cdna.predict.times import ModelTime, loop_budget
 from cdna.report import kernel_report
 from cdna.step.steady import steady_cycles
 

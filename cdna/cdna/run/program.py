@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from cdna.elf.code_object import CodeKernel, read_code_object
+from cdna.elf import CodeKernel, read_code_object
 from cdna.isa.mnemonics import meaning
 from cdna.isa.text import Function, Raw, Scan, scan_text
 from cdna.run.errors import RunError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cdna.isa.sources import lines_of_code
+from cdna.isa.text import lines_of_code
 from cdna.run import Counters, DecodedInstruction, RunError, Wave, prepare
 from cdna.run.in_flight import register_name
 from cdna.step.page import inline

@@ -4,8 +4,7 @@
 import numpy as np
 import pytest
 
-from cdna.explain.executed_map import execute_matrix, who_answers
-from cdna.explain.operand_map import MapError, lane_map, matrix_operations
+from cdna.explain.operand_map import MapError, execute_matrix, lane_map, matrix_operations, who_answers
 
 
 @pytest.mark.parametrize("op", matrix_operations())

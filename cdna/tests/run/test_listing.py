@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdna.elf.code_object import ElfError
+from cdna.elf import ElfError
 from cdna.run import RunError, prepare, run
 from cdna.run.program import load_listing, load_program
 

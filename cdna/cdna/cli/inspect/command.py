@@ -110,7 +110,7 @@ def inspect(
         found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)
     executed: dict[str, int] = {}
     if run:
-        from cdna.cli.inspect.executed import executed_counts
+        from cdna.cli.inspect.text import executed_counts
 
         with working(f"executing {path.name}"):
             executed = executed_counts(path, kernel, how, grid)
@@ -137,7 +137,7 @@ def inspect(
         print_inspection(console, one, path.parent if path.suffix == ".py" else None)
         console.print("")
     if executed:
-        from cdna.cli.inspect.executed import print_executed
+        from cdna.cli.inspect.text import print_executed
 
         print_executed(console, executed)
     if len(found) > _FULL:

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Roles of a kernel's vector registers: accumulators, tiles in flight, values carried through a loop untouched."""
+"""Analyses of a kernel's loop: the roles of its vector registers, and the loads in flight at each instruction.
+
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, section "Manually Inserted Wait States" (s_waitcnt).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from cdna.isa.body import Instruction
+from cdna.isa.body import Instruction, Loop
 from cdna.isa.kernel import Kernel
+from cdna.isa.mnemonics import wait_counts
 from cdna.isa.operands import registers_of, written_registers
 
-__all__ = ["register_roles", "vgprs_of"]
+__all__ = ["loads_in_flight", "register_roles", "vgprs_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +89,47 @@ def register_roles(kernel: Kernel) -> RegisterRoles | None:
             idle.update(fresh)
             overwritten.update(_written(i))
     return RegisterRoles(len(accumulators), len(loads), len(idle), len(everything), first)
+
+
+class InFlight(NamedTuple):
+    """At one instruction of a loop: its line, kind, and memory operations issued and not yet waited for."""
+
+    line: int
+    kind: str
+    vector: int
+    lds: int
+
+
+def loads_in_flight(kernel: Kernel, loop: Loop | None = None) -> list[InFlight]:
+    """Return the outstanding operations at each instruction of a loop in its steady state, an upper bound from the
+    waits alone.
+
+    ``vector`` counts what ``vmcnt`` counts (global, buffer and scratch accesses), ``lds`` what ``lgkmcnt`` counts
+    (LDS and scalar loads). Memory may answer sooner; the code does not rely on it before the wait. The loop is walked
+    twice in the order of the text, and the second pass is returned: what the first pass left under way is then there.
+
+    >>> from cdna.isa.kernel import parse_asm
+    >>> text = "f:\\nL1:\\n global_load_dword v1, v[2:3], off\\n v_add_f32 v4, v4, v5\\n s_waitcnt vmcnt(0)\\n"
+    >>> [x.vector for x in loads_in_flight(parse_asm(text + " s_cbranch_scc1 L1\\n s_endpgm")[0])]
+    [1, 1, 0, 0]
+    """
+    if loop is None:
+        if not kernel.loops:
+            return []
+        loop = max(kernel.loops, key=lambda x: (x.depth, x.instructions))
+    body = [i for i in kernel.instructions if loop.first_line <= i.line <= loop.last_line]
+    vector = lds = 0
+    found: list[InFlight] = []
+    for _ in range(2):
+        found = []
+        for i in body:
+            if i.kind in ("global", "scratch") and i.access:
+                vector += 1
+            elif i.kind in ("lds", "permute", "smem"):
+                lds += 1
+            elif i.kind == "waitcnt":
+                counts = wait_counts(i.args)
+                vector = min(vector, counts.get("vmcnt", vector))
+                lds = min(lds, counts.get("lgkmcnt", lds))
+            found.append(InFlight(i.line, i.kind, vector, lds))
+    return found

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The issue budget of a loop: what one turn asks of each unit of a compute unit, in cycles, and which is the limit.
+"""Models of time: how long each part of a GPU is busy in a launch that was executed, and in a turn of a loop.
 
-This is a *model*, not a measurement: it counts the instructions of the text at the rates of
-:mod:`cdna.costs`, and bytes at the data sheet's bandwidth. Latencies are left out: with enough waves
-or loads in flight they hide, and :mod:`cdna.step.timeline` shows whether they do. Notebook 16 shows it.
+These are *models*, not measurements: the part that is busy longest sets the limit. A launch charges each part with the
+work that the executed code really gave it, spread evenly over the compute units that the grid can reach; a loop counts
+the instructions of the text at the rates of :mod:`cdna.costs`, and bytes at the data sheet's bandwidth. Nothing is
+charged for latencies, for caches that miss twice or for a clock below its peak, so a real run takes longer. With
+enough waves or loads in flight latencies hide; :mod:`cdna.step.timeline` shows whether they do. Notebook 16 shows it.
+Source: rates of instructions, :mod:`cdna.costs`; bandwidth and clock, the vendor's data sheet.
 """
 
 from __future__ import annotations
@@ -16,11 +19,83 @@ from cdna.costs import Costs, mfma_cycles, valu_cycles
 from cdna.isa.body import Instruction, Loop
 from cdna.isa.kernel import Kernel
 from cdna.isa.mnemonics import matrix_shape
-from cdna.predict.limits import BusyParts
 from cdna.predict.specs import GpuSpec, HardwareError, gpu
 from cdna.run.counters import LINE
+from cdna.run.session import Result
 
-__all__ = ["LoopBudget", "loop_budget"]
+__all__ = ["BusyParts", "ExecutedTime", "LoopBudget", "ModelTime", "loop_budget", "loop_rate", "model_time"]
+
+
+@dataclass(frozen=True)
+class BusyParts:
+    """Time for which each part of a GPU is busy, in a model; the class that inherits says in which unit.
+
+    Attributes:
+        parts: the time of each part, by its name.
+
+    >>> BusyParts({"HBM": 3.0, "LDS": 5.0}).limit
+    'LDS'
+    """
+
+    parts: dict[str, float]
+
+    @property
+    def limit(self) -> str:
+        """The part that is busy longest."""
+        return max(self.parts, key=lambda part: self.parts[part])
+
+    @property
+    def longest(self) -> float:
+        """The time of that part."""
+        return self.parts[self.limit]
+
+
+@dataclass(frozen=True)
+class ModelTime(BusyParts):
+    """Microseconds for which each part is busy in one launch, in a model."""
+
+    @property
+    def microseconds(self) -> float:
+        """The prediction: no launch can take less, by this model."""
+        return self.longest
+
+
+@dataclass(frozen=True)
+class ExecutedTime(ModelTime):
+    """Least microseconds of one launch that was executed, by part of the GPU, in a model.
+
+    Attributes:
+        units: compute units that share the work.
+    """
+
+    units: int
+
+
+def model_time(result: Result, spec: GpuSpec | None = None) -> ExecutedTime:
+    """Model what the launch behind ``result`` takes at least on ``spec`` (an MI300X by default), in a model.
+
+    Raises:
+        HardwareError: the launch was executed with ``count=False``, or ``spec`` is no GPU of gfx942.
+    """
+    spec = spec or gpu("MI300X")
+    if spec.arch != "gfx942":
+        raise HardwareError(f"{spec.name} is {spec.arch}: what was executed is code for gfx942; give gpu('MI300X')")
+    counters, machine = result.counters, result.machine
+    if not counters.enabled:
+        raise HardwareError("the launch was executed with count=False, so its bytes are not known: leave that out")
+    units = min(spec.units, machine.total)
+    _, mhz = spec.flops["fp32"]
+    code = [(o, n) for o, n in zip(machine.code, machine.counts, strict=True) if n]
+    cycles = {
+        "matrix cores": sum(n * mfma_cycles(o.op) for o, n in code if o.kind == "mfma") / spec.simds,
+        "vector ALU": sum(n * valu_cycles(o.op) for o, n in code if o.kind == "valu") / spec.simds,
+        "LDS": counters.lds_cycles,
+        "vector L1": counters.lines * Costs().line_cycles,
+    }
+    parts = {name: total / units / mhz for name, total in cycles.items()}
+    parts["HBM"] = counters.distinct_lines * LINE / spec.bandwidth_tb_s / 1e6
+    return ExecutedTime(parts, units)
+
 
 _LANES, _LDS_BYTES = 64, 128  # lanes of a wave; bytes that the LDS of a compute unit moves in a cycle
 

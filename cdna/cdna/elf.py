@@ -2,9 +2,12 @@
 """Read AMD GPU code objects (``.hsaco``, ``.co``): what the loader and the hardware are told about each kernel.
 
 The metadata note says what the code uses; the 64-byte kernel descriptor says what the hardware allocates. Offload
-bundles (clang's ``__CLANG_OFFLOAD_BUNDLE__``, also inside a host program) are opened.
+bundles (clang's ``__CLANG_OFFLOAD_BUNDLE__``, also inside a host program) are opened. Of ELF64 it knows sections,
+symbols, notes and bytes at an address. Every read is bounded: a damaged file cannot ask for much memory.
 Source: "User Guide for AMDGPU Backend", sections "Code Object", "Kernel Descriptor", "Code Object V5 Metadata", LLVM,
-https://llvm.org/docs/AMDGPUUsage.html; "Clang Offload Bundler", https://clang.llvm.org/docs/ClangOffloadBundler.html.
+https://llvm.org/docs/AMDGPUUsage.html; "Clang Offload Bundler", https://clang.llvm.org/docs/ClangOffloadBundler.html;
+"System V ABI, Object Files", https://refspecs.linuxfoundation.org/elf; "MessagePack specification",
+https://github.com/msgpack/msgpack.
 """
 
 from __future__ import annotations
@@ -12,15 +15,193 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgpack
 
 from cdna.base import InputError
-from cdna.elf.elf64 import ElfFile, ElfFormatError
-from cdna.elf.msgpack import MsgpackError, decode_msgpack
 from cdna.resources import METADATA_FIELDS, Resources
 
-__all__ = ["CodeKernel", "ElfError", "read_code_object", "read_code_objects"]
+__all__ = [
+    "CodeKernel",
+    "ElfError",
+    "ElfFile",
+    "ElfFormatError",
+    "MsgpackError",
+    "decode_msgpack",
+    "read_code_object",
+    "read_code_objects",
+]
+
+_MAX_DEPTH = 16
+# A list is made at its stated length before its items are read, and lists nest: this bounds what a few bytes can claim.
+_MAX_ITEMS = 1 << 16
+
+
+class MsgpackError(ValueError):
+    """The bytes are not msgpack, are cut short, or nest too deeply."""
+
+
+def _refuse(code: int, data: bytes) -> Any:
+    raise MsgpackError(f"extension type {code} has no place in a metadata note")
+
+
+def decode_msgpack(data: bytes) -> Any:
+    """Decode one msgpack value; bytes after it are ignored (notes are padded).
+
+    Raises:
+        MsgpackError: cut short, nested deeper than 16, a list or map longer than 65,536 or longer than the bytes that
+            are there, or a type that metadata does not use.
+
+    >>> decode_msgpack(bytes([0x81, 0xA1, 0x61, 0x93, 0x01, 0xFF, 0xC3]))
+    {'a': [1, -1, True]}
+    """
+    unpacker = msgpack.Unpacker(
+        raw=False,
+        unicode_errors="replace",
+        strict_map_key=False,
+        max_buffer_size=len(data) + 1,
+        max_array_len=min(_MAX_ITEMS, len(data)),
+        max_map_len=min(_MAX_ITEMS, len(data) // 2),
+        max_ext_len=0,
+        ext_hook=_refuse,
+    )
+    unpacker.feed(data)
+    try:
+        value = unpacker.unpack()
+    except msgpack.OutOfData as e:
+        raise MsgpackError(f"cut short after {len(data)} bytes") from e
+    except (ValueError, TypeError, msgpack.UnpackException) as e:
+        raise MsgpackError(str(e) or f"damaged ({type(e).__name__})") from e
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        level = [x for v in level if isinstance(v, (list, dict)) for x in (v.values() if isinstance(v, dict) else v)]
+        if not level:
+            return value
+    raise MsgpackError(f"nested deeper than {_MAX_DEPTH}")
+
+
+_EM_AMDGPU = 224
+_SHT_SYMTAB, _SHT_NOTE, _SHT_NOBITS, _SHT_DYNSYM = 2, 7, 8, 11
+_PT_NOTE = 4
+_MAX_SYMBOLS = 1_000_000
+
+
+class ElfFormatError(ValueError):
+    """The bytes are not a readable ELF64 file."""
+
+
+class Section(NamedTuple):
+    """A section header: type, virtual address, offset and size in the file, linked section."""
+
+    kind: int
+    address: int
+    offset: int
+    size: int
+    link: int
+
+
+class Symbol(NamedTuple):
+    """A symbol: name, address, size, section index."""
+
+    name: str
+    value: int
+    size: int
+    section: int
+    is_function: bool
+
+
+class ElfFile:
+    """A read-only view of an ELF64 file in memory.
+
+    >>> ElfFile(b"#!/bin/sh")
+    Traceback (most recent call last):
+        ...
+    cdna.elf.ElfFormatError: no ELF header
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if data[:4] != b"\x7fELF" or len(data) < 64:
+            raise ElfFormatError("no ELF header")
+        if data[4:6] != b"\x02\x01":
+            raise ElfFormatError("not a little-endian 64-bit ELF file")
+        self.data = data
+        head = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
+        self.type, self.machine, self.flags = head[0], head[1], head[6]
+        self.program_offset, section_offset = head[4], head[5]
+        self.program_size, self.program_count, section_size, count = head[8:12]
+        if section_offset and (section_size < 64 or section_offset + section_size * count > len(data)):
+            raise ElfFormatError("the section table lies outside the file")
+        self.sections: list[Section] = []
+        for i in range(count if section_offset else 0):
+            f = struct.unpack_from("<IIQQQQIIQQ", data, section_offset + i * section_size)
+            self.sections.append(Section(f[1], f[3], f[4], f[5], f[6]))
+
+    @property
+    def is_host(self) -> bool:
+        """Return whether this is a program for another processor (a host program with GPU code inside)."""
+        return bool(self.machine != _EM_AMDGPU)
+
+    def features(self) -> tuple[str, ...]:
+        """Return the XNACK and SRAM-ECC settings from e_flags (code object version 4 and later)."""
+        state = {1: "any", 2: "-", 3: "+"}
+        pairs = (("xnack", (self.flags >> 8) & 3), ("sramecc", (self.flags >> 10) & 3))
+        return tuple(f"{name}{state[value]}" for name, value in pairs if value in (2, 3))
+
+    def part(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file, or raise an error when they are not all there."""
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise ElfFormatError(f"{size} bytes at {offset} wanted of a file of {len(self.data)}; it is cut short")
+        return self.data[offset : offset + size]
+
+    def at(self, address: int, size: int) -> bytes:
+        """Return bytes at a virtual address (in a relocatable object: none have one)."""
+        for s in self.sections:
+            if s.kind != _SHT_NOBITS and s.address and s.address <= address and address + size <= s.address + s.size:
+                return self.part(s.offset + address - s.address, size)
+        raise ElfFormatError(f"no section holds address {address:#x}; link the object into a code object first")
+
+    def symbols(self) -> list[Symbol]:
+        """Return the symbols of ``.symtab``, or of ``.dynsym`` in a stripped file."""
+        for wanted in (_SHT_SYMTAB, _SHT_DYNSYM):
+            tables = [s for s in self.sections if s.kind == wanted and s.link < len(self.sections)]
+            if tables:
+                return list(self._table(tables[0]))
+        return []
+
+    def _table(self, table: Section) -> Iterator[Symbol]:
+        names = self.sections[table.link]
+        text = self.part(names.offset, names.size)
+        raw = self.part(table.offset, table.size)
+        if len(raw) // 24 > _MAX_SYMBOLS:
+            raise ElfFormatError(f"{len(raw) // 24} symbols")
+        for name, info, _, section, value, size in struct.iter_unpack("<IBBHQQ", raw[: len(raw) // 24 * 24]):
+            # A symbol name longer than this is damage; the bound keeps a table of long names linear.
+            end = text.find(b"\0", name, name + 4096)
+            label = text[name:end].decode("utf-8", "replace") if end >= 0 else ""
+            yield Symbol(label, value, size, section, info & 15 == 2)
+
+    def notes(self) -> Iterator[tuple[str, int, bytes]]:
+        """Return the name, type and content of every note, from sections or, without them, from program headers."""
+        areas = [(s.offset, s.size) for s in self.sections if s.kind == _SHT_NOTE]
+        if not areas and self.program_size >= 56:
+            for i in range(self.program_count):
+                kind, _, offset, _, _, size = struct.unpack("<IIQQQQ", self.part(self.program_offset + i * 56, 40))
+                if kind == _PT_NOTE:
+                    areas.append((offset, size))
+        for offset, size in areas:
+            area, at = self.part(offset, size), 0
+            while at + 12 <= len(area):
+                name_size, data_size, kind = struct.unpack_from("<III", area, at)
+                start = at + 12 + (name_size + 3 & ~3)
+                if start + data_size > len(area):
+                    raise ElfFormatError("a note is cut short")
+                name = area[at + 12 : at + 12 + name_size].rstrip(b"\0").decode("utf-8", "replace")
+                yield name, kind, area[start : start + data_size]
+                at = start + (data_size + 3 & ~3)
+
 
 _NT_AMDGPU_METADATA = 32
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -241,7 +422,7 @@ def read_code_object(data: bytes, arch: str = "") -> CodeObject:
     >>> read_code_object(b"MZ")
     Traceback (most recent call last):
         ...
-    cdna.elf.code_object.ElfError: not a readable AMD GPU code object: no ELF header; give a .hsaco or \
+    cdna.elf.ElfError: not a readable AMD GPU code object: no ELF header; give a .hsaco or \
 .co file
     """
     found = read_code_objects(data)
