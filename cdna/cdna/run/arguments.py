@@ -52,30 +52,15 @@ def _span(name: str, value: Any) -> tuple[int, _Span]:
     )
 
 
-_PACK = {
-    "i1": "<?",
-    "i8": "<b",
-    "i16": "<h",
-    "i32": "<i",
-    "i64": "<q",
-    "u1": "<?",
-    "u8": "<B",
-    "u16": "<H",
-    "u32": "<I",
-    "u64": "<Q",
-    "fp16": "<e",
-    "fp32": "<f",
-    "fp64": "<d",
-}
-_PLAIN = {
-    ("int", 1): "<b",
-    ("int", 2): "<h",
-    ("int", 4): "<i",
-    ("int", 8): "<q",
-    ("float", 2): "<e",
-    ("float", 4): "<f",
-    ("float", 8): "<d",
-}
+_PACK = dict(
+    zip(
+        ["i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "fp32", "fp64"],
+        "?bhiq?BHIQefd",
+        strict=True,
+    )
+)
+_PLAIN = {("int", 1): "b", ("int", 2): "h", ("int", 4): "i", ("int", 8): "q", ("float", 2): "e", ("float", 4): "f",
+          ("float", 8): "d"}  # fmt: skip
 
 
 def _number(p: Parameter, name: str, value: Any) -> bytes:
@@ -102,9 +87,9 @@ def _number(p: Parameter, name: str, value: Any) -> bytes:
             f"{name}={value!r}: no {kind} has {p.size} bytes; give bytes or a numpy scalar", rule="arguments"
         )
     try:
-        if code[1] in "bhiq" and value >= 0:  # a kernel's int may be unsigned
-            code = code.upper() if value >> (8 * struct.calcsize(code) - 1) else code
-        packed = struct.pack(code, value)
+        if code in "bhiq" and value >= 0:  # a kernel's int may be unsigned
+            code = code.upper() if value >> (8 * struct.calcsize(f"<{code}") - 1) else code
+        packed = struct.pack(f"<{code}", value)
     except (struct.error, OverflowError):
         raise RunError(f"{name}={value!r} does not fit {p.size} bytes", rule="arguments") from None
     if len(packed) != p.size:
@@ -124,16 +109,10 @@ def _merged(spans: Sequence[_Span]) -> list[_Span]:
     return out
 
 
-_HIDDEN_DIM = {"x": 0, "y": 1, "z": 2}
-
-
 def _hidden(kind: str, grid: tuple[int, int, int], block: tuple[int, int, int]) -> int:
     head, _, axis = kind.rpartition("_")
-    if axis in _HIDDEN_DIM:
-        i = _HIDDEN_DIM[axis]
-        found = {"hidden_block_count": grid[i], "hidden_group_size": block[i]}.get(head)
-        if found is not None:
-            return found
+    if axis in ("x", "y", "z") and head in ("hidden_block_count", "hidden_group_size"):
+        return (grid if head == "hidden_block_count" else block)["xyz".index(axis)]
     return 3 if kind == "hidden_grid_dims" else 0
 
 

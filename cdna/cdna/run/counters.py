@@ -22,18 +22,7 @@ __all__ = ["LINE", "Counters", "bank_cycles", "lanes_together"]
 
 LINE = 128  # bytes that the memory system moves together
 
-_B128_READ = np.array(
-    [
-        *range(4),
-        *range(20, 24),
-        *range(4, 8),
-        *range(16, 20),
-        *range(8, 12),
-        *range(28, 32),
-        *range(12, 16),
-        *range(24, 28),
-    ]
-)
+_B128_READ = np.r_[0:4, 20:24, 4:8, 16:20, 8:12, 28:32, 12:16, 24:28]
 _B128_READ = np.concatenate([_B128_READ, _B128_READ + 32])
 
 

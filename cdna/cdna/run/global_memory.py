@@ -243,27 +243,18 @@ _STORE = re.compile(
     r"(?P<w>global|flat|buffer|scratch)_store_(?:dword(?:x(?P<n>[234]))?|(?P<s>byte|short)(?P<hi>_d16_hi)?)$"
 )
 _ATOMIC = re.compile(r"(?P<w>global|flat|buffer)_atomic_(?P<op>[a-z_]+?)(?P<t>_x2|_f32|_f64|_f16|_bf16)?$")
-_NAMES = {
-    "add": ("add", "u32"),
-    "sub": ("sub", "u32"),
-    "smin": ("min", "i32"),
-    "umin": ("min", "u32"),
-    "smax": ("max", "i32"),
-    "umax": ("max", "u32"),
-    "and": ("and", "b32"),
-    "or": ("or", "b32"),
-    "xor": ("xor", "b32"),
-    "inc": ("inc", "u32"),
-    "dec": ("dec", "u32"),
-    "swap": ("swap", "b32"),
-    "cmpswap": ("cmpst", "b32"),
-}
+# Name of an atomic -> what it does (see ATOMICS), and the type of its 32-bit form.
+_NAMES = {"add": "add u32", "sub": "sub u32", "smin": "min i32", "umin": "min u32", "smax": "max i32",
+          "umax": "max u32", "and": "and b32", "or": "or b32", "xor": "xor b32", "inc": "inc u32", "dec": "dec u32",
+          "swap": "swap b32", "cmpswap": "cmpst b32"}  # fmt: skip
 
 
 def _atomic_kind(op: str, suffix: str | None) -> tuple[str, str] | None:
     if suffix in (None, "_x2"):
-        found = _NAMES.get(op)
-        return (found[0], found[1][0] + ("64" if suffix else "32")) if found else None
+        if op not in _NAMES:
+            return None
+        name, type_ = _NAMES[op].split()
+        return name, type_.replace("32", "64") if suffix else type_
     if op in ("add", "min", "max") and suffix in ("_f32", "_f64"):
         return op, suffix[1:]
     return (op, suffix[1:]) if op == "pk_add" and suffix in ("_f16", "_bf16") else None

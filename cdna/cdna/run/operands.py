@@ -29,21 +29,10 @@ __all__ = []
 
 # Apertures of flat addressing. Their place is the driver's choice; here they are far from every allocation.
 SHARED_BASE, PRIVATE_BASE = 0x0001_0000_0000_0000, 0x0002_0000_0000_0000
-_NAMED = {
-    "vcc": (VCC, 2),
-    "vcc_lo": (VCC, 1),
-    "vcc_hi": (VCC + 1, 1),
-    "m0": (M0, 1),
-    "exec": (EXEC, 2),
-    "exec_lo": (EXEC, 1),
-    "exec_hi": (EXEC + 1, 1),
-    "flat_scratch": (SCRATCH, 2),
-    "flat_scratch_lo": (SCRATCH, 1),
-    "flat_scratch_hi": (SCRATCH + 1, 1),
-    "xnack_mask": (XNACK, 2),
-    "xnack_mask_lo": (XNACK, 1),
-    "xnack_mask_hi": (XNACK + 1, 1),
-}
+_PAIRS = {"vcc": VCC, "exec": EXEC, "flat_scratch": SCRATCH, "xnack_mask": XNACK}
+_NAMED = {"m0": (M0, 1)}
+for _name, _first in _PAIRS.items():
+    _NAMED |= {_name: (_first, 2), f"{_name}_lo": (_first, 1), f"{_name}_hi": (_first + 1, 1)}
 _CONSTANTS = {
     "src_shared_base": SHARED_BASE,
     "src_shared_limit": SHARED_BASE + 0xFFFF_FFFF,

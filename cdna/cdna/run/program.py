@@ -63,14 +63,10 @@ def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
     return ()
 
 
+# Scalar registers that the descriptor can ask for, in their order: name and number of registers.
 _SIZES = (
-    ("private_segment_buffer", 4),
-    ("dispatch_ptr", 2),
-    ("queue_ptr", 2),
-    ("kernarg_segment_ptr", 2),
-    ("dispatch_id", 2),
-    ("flat_scratch_init", 2),
-    ("private_segment_size", 1),
+    *(("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2)),
+    *(("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1)),
 )
 _PRELOAD = "user_sgpr_kernarg_preload_"
 
