@@ -59,8 +59,10 @@ _PACK = dict(
         strict=True,
     )
 )
-_PLAIN = {("int", 1): "b", ("int", 2): "h", ("int", 4): "i", ("int", 8): "q", ("float", 2): "e", ("float", 4): "f",
-          ("float", 8): "d"}  # fmt: skip
+_PLAIN = {
+    **{("int", 1 << i): code for i, code in enumerate("bhiq")},
+    **{("float", 2 << i): code for i, code in enumerate("efd")},
+}
 
 
 def _number(p: Parameter, name: str, value: Any) -> bytes:

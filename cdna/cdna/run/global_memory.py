@@ -244,9 +244,15 @@ _STORE = re.compile(
 )
 _ATOMIC = re.compile(r"(?P<w>global|flat|buffer)_atomic_(?P<op>[a-z_]+?)(?P<t>_x2|_f32|_f64|_f16|_bf16)?$")
 # Name of an atomic -> what it does (see ATOMICS), and the type of its 32-bit form.
-_NAMES = {"add": "add u32", "sub": "sub u32", "smin": "min i32", "umin": "min u32", "smax": "max i32",
-          "umax": "max u32", "and": "and b32", "or": "or b32", "xor": "xor b32", "inc": "inc u32", "dec": "dec u32",
-          "swap": "swap b32", "cmpswap": "cmpst b32"}  # fmt: skip
+_NAMES = {
+    **{name: f"{name} u32" for name in ("add", "sub", "inc", "dec")},
+    **{name: f"{name} b32" for name in ("and", "or", "xor", "swap")},
+    "smin": "min i32",
+    "umin": "min u32",
+    "smax": "max i32",
+    "umax": "max u32",
+    "cmpswap": "cmpst b32",
+}
 
 
 def _atomic_kind(op: str, suffix: str | None) -> tuple[str, str] | None:

@@ -125,23 +125,9 @@ class Wave:
     """
 
     __slots__ = (
-        *(
-            "F",
-            "H",
-            "I",
-            "V",
-            "block",
-            "code_base",
-            "dpp_ok",
-            "exec",
-            "executed",
-            "flight",
-            "full",
-            "group",
-            "index",
-            "lg",
-        ),
-        *("mask", "mode", "pc", "rows", "s", "scc", "scratch", "scratch_valid", "status", "valid", "vm"),
+        *("F", "H", "I", "V", "block", "dpp_ok", "exec", "executed", "flight"),
+        *("full", "group", "index", "lg", "mask", "mode", "pc", "rows", "s"),
+        *("scc", "scratch", "scratch_valid", "status", "valid", "vm"),
     )
 
     def __init__(
