@@ -29,8 +29,8 @@ _TINY32 = np.float32(2.0**-126)
 _OMOD = {"2": np.float32(2), "4": np.float32(4)}
 
 
-def flush32(x: Any) -> Any:
-    """Replace denormal float32 values by zero of the same sign."""
+def _flush32(x: Any) -> Any:
+    # denormal values become zero of the same sign
     return np.where(np.abs(x) < _TINY32, np.copysign(np.float32(0), x), x)
 
 
@@ -295,7 +295,7 @@ class Access:
             return (lambda w: w.I[n]) if type_ == "i32" else (lambda w: w.V[n])
         if plain and type_ == "f32":
             self.reads.append(n)
-            return (lambda w: flush32(w.F[n]) if not w.mode & 0x10 else w.F[n]) if self.flush else (lambda w: w.F[n])
+            return (lambda w: _flush32(w.F[n]) if not w.mode & 0x10 else w.F[n]) if self.flush else (lambda w: w.F[n])
         if plain:
             self.reads.append(n)
             return lambda w: w.H[n][:, half].view(dtype)
@@ -383,7 +383,7 @@ class Access:
             if omod is not None:
                 x = x * x.dtype.type(omod)
             if flush and not w.mode & 0x20:
-                x = flush32(x)
+                x = _flush32(x)
             if clamp:
                 x = np.where(np.isnan(x), zero, np.clip(x, zero, one))
             put(w, x)

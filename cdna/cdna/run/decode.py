@@ -148,7 +148,7 @@ def _family(p: Program, i: int, a: Access, kind: str) -> Run | None:
     return _control(p, i, a) or decode_scalar(a)
 
 
-def decode_one(p: Program, i: int) -> DecodedInstruction:
+def _decode_one(p: Program, i: int) -> DecodedInstruction:
     """Decode instruction ``i``.
 
     Raises:
@@ -190,7 +190,7 @@ def decode_one(p: Program, i: int) -> DecodedInstruction:
 def decode_program(p: Program) -> list[DecodedInstruction]:
     """Decode all instructions, once for all launches of a program: what they act on, they find through the wave."""
     if p.decoded is None:
-        code = [decode_one(p, i) for i in range(len(p.body))]
+        code = [_decode_one(p, i) for i in range(len(p.body))]
         branches = (i for i, o in enumerate(code) if o.op == "s_branch" or o.op in _CONDITIONS)
         targets = {*p.labels.values(), *(resolve(p, i) for i in branches), p.entry}
         cuts = [i for i, o in enumerate(code) if not o.private or i in targets]

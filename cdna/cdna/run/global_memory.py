@@ -19,7 +19,7 @@ import numpy as np
 
 from cdna.run.access import Access
 from cdna.run.errors import RunError
-from cdna.run.in_flight import deliver, launch_load, launch_store, narrow, overlapping
+from cdna.run.in_flight import deliver, issue_load, issue_store, narrow, overlapping
 from cdna.run.memory import Note, apply_atomic, scatter
 from cdna.run.operands import PRIVATE_BASE, SHARED_BASE
 from cdna.run.state import M0, Flight, Run, Wave
@@ -30,7 +30,7 @@ _FOUR_GB = 1 << 32
 
 
 @dataclass(slots=True)
-class Where:
+class _Where:
     """Addresses (int64) of the active lanes.
 
     ``allowed(n)`` says for each lane whether its first n bytes lie inside the buffer's range; None where there is no
@@ -44,11 +44,11 @@ class Where:
     aperture: str = ""
     chosen: Any = None
 
-    def keep(self, which: Any) -> Where:
+    def keep(self, which: Any) -> _Where:
         """Return the part of some lanes."""
-        return Where(self.addresses[which], self.lanes[which], None, self.aperture, which)
+        return _Where(self.addresses[which], self.lanes[which], None, self.aperture, which)
 
-    def split(self) -> Iterator[Where]:
+    def split(self) -> Iterator[_Where]:
         """Yield parts that each lie in one aperture."""
         if self.aperture != "mixed":
             yield self
@@ -56,13 +56,13 @@ class Where:
         for name, base in (("lds", SHARED_BASE), ("scratch", PRIVATE_BASE)):
             inside = (self.addresses >= base) & (self.addresses < base + _FOUR_GB)
             if inside.any():
-                yield Where(self.addresses[inside] - base, self.lanes[inside], None, name, inside)
+                yield _Where(self.addresses[inside] - base, self.lanes[inside], None, name, inside)
         rest = (self.addresses < SHARED_BASE) | (self.addresses >= PRIVATE_BASE + _FOUR_GB)
         if rest.any():
-            yield Where(self.addresses[rest], self.lanes[rest], None, "", rest)
+            yield _Where(self.addresses[rest], self.lanes[rest], None, "", rest)
 
 
-def flat_place(a: Access, first: int, flat: bool, after: int | None = None) -> Callable[[Wave], Where]:
+def _flat_place(a: Access, first: int, flat: bool, after: int | None = None) -> Callable[[Wave], _Where]:
     """Return where ``v[0:1], off`` or ``v0, s[2:3]`` leads; ``after`` is the scalar operand's place if data stands
     between them.
     """
@@ -72,42 +72,42 @@ def flat_place(a: Access, first: int, flat: bool, after: int | None = None) -> C
     if flat or a.take(at).kind == "off":
         n = a.rows(first, 2)
 
-        def wide(w: Wave) -> Where:
+        def wide(w: Wave) -> _Where:
             addresses = (w.active(n).astype(np.int64) | w.active(n + 1).astype(np.int64) << 32) + offset
             mixed = flat and ((addresses >= SHARED_BASE) & (addresses < PRIVATE_BASE + _FOUR_GB)).any()
-            return Where(addresses, w.lanes, aperture="mixed" if mixed else "")
+            return _Where(addresses, w.lanes, aperture="mixed" if mixed else "")
 
         return wide
     if o.kind != "v":
         raise a.fail(f"{o.text} cannot be an address")
     n, base = a.rows(first, 1), a.s64(at)
 
-    def short(w: Wave) -> Where:
+    def short(w: Wave) -> _Where:
         start = base(w) + offset
-        return Where(w.active(n).astype(np.int64) + (start - (1 << 64) if start >> 63 == 1 else start), w.lanes)
+        return _Where(w.active(n).astype(np.int64) + (start - (1 << 64) if start >> 63 == 1 else start), w.lanes)
 
     return short
 
 
-def scratch_place(a: Access, first: int) -> Callable[[Wave], Where]:
+def _scratch_place(a: Access, first: int) -> Callable[[Wave], _Where]:
     """Return where ``off, s32``, ``v0, off`` or both lead: bytes from the start of the lane's own scratch."""
     at = len(a) - 1 if a.base.startswith("scratch_load") else 2
     offset = a.number("offset")
     n = None if a.take(first).kind == "off" else a.rows(first, 1)
     base = None if a.take(at).kind == "off" else a.s32(at)
 
-    def place(w: Wave) -> Where:
+    def place(w: Wave) -> _Where:
         lanes = w.lanes
         start = offset + (base(w) if base else 0)
         where = np.full(len(lanes), start, np.int64)
         if n is not None:
             where = where + w.V[n][lanes]
-        return Where(where, lanes, aperture="scratch", chosen=np.ones(len(lanes), np.bool_))
+        return _Where(where, lanes, aperture="scratch", chosen=np.ones(len(lanes), np.bool_))
 
     return place
 
 
-def buffer_place(a: Access, first: int) -> Callable[[Wave], Where]:
+def _buffer_place(a: Access, first: int) -> Callable[[Wave], _Where]:
     """Return where a buffer access leads: a descriptor in four scalar registers, an offset or index in vector
     registers, a scalar offset.
     """
@@ -123,7 +123,7 @@ def buffer_place(a: Access, first: int) -> Callable[[Wave], Where]:
     low, high = a.s64_at(r.index), a.s64_at(r.index + 2)
     soffset = a.s32(first + 2)
 
-    def place(w: Wave) -> Where:
+    def place(w: Wave) -> _Where:
         d0, d1 = low(w), high(w)
         base, stride, records = d0 & (1 << 48) - 1, d0 >> 48 & 0x3FFF, d1 & 0xFFFFFFFF
         if d0 >> 63 or d1 >> 55 & 1:
@@ -136,15 +136,15 @@ def buffer_place(a: Access, first: int) -> Callable[[Wave], Where]:
         start = base + scalar
         if not (idxen and stride):  # raw: NUM_RECORDS counts bytes; a stride alone (cache swizzle) bounds nothing
             left = records - scalar
-            return Where(within + start, lanes, lambda size: within + size <= left)
+            return _Where(within + start, lanes, lambda size: within + size <= left)
         index = w.V[n][lanes].astype(np.int64)
         inside = index < records
-        return Where(within + index * stride + start, lanes, lambda size: inside & (within + size <= stride))
+        return _Where(within + index * stride + start, lanes, lambda size: inside & (within + size <= stride))
 
     return place
 
 
-def read_global(w: Wave, at: Where, size: int, line: int, shared: bool) -> Any:
+def _read_global(w: Wave, at: _Where, size: int, line: int, shared: bool) -> Any:
     """Return uint32 ``[active lanes, words]``; what the descriptor forbids is 0. ``shared`` is a load with sc1."""
     if at.aperture:
         return _read_aperture(w, at, size, line, shared)
@@ -170,7 +170,7 @@ def read_global(w: Wave, at: Where, size: int, line: int, shared: bool) -> Any:
     return out
 
 
-def _read_aperture(w: Wave, at: Where, size: int, line: int, shared: bool) -> Any:
+def _read_aperture(w: Wave, at: _Where, size: int, line: int, shared: bool) -> Any:
     out = np.zeros((len(at.lanes), max(1, size // 4)), np.uint32)
     for part in at.split():
         if part.aperture == "lds":
@@ -178,11 +178,11 @@ def _read_aperture(w: Wave, at: Where, size: int, line: int, shared: bool) -> An
         elif part.aperture == "scratch":
             out[part.chosen] = _read_scratch(w, part, size)
         else:
-            out[part.chosen] = read_global(w, part, size, line, shared)
+            out[part.chosen] = _read_global(w, part, size, line, shared)
     return out
 
 
-def _check_scratch(w: Wave, at: Where, size: int, verb: str) -> Any:
+def _check_scratch(w: Wave, at: _Where, size: int, verb: str) -> Any:
     limit = w.scratch.shape[1]
     bad = (at.addresses < 0) | (at.addresses + size > limit)
     if bad.any():
@@ -195,7 +195,7 @@ def _check_scratch(w: Wave, at: Where, size: int, verb: str) -> Any:
     return at.addresses[:, None] + np.arange(size)
 
 
-def _read_scratch(w: Wave, at: Where, size: int) -> Any:
+def _read_scratch(w: Wave, at: _Where, size: int) -> Any:
     where = _check_scratch(w, at, size, "reads")
     rows = at.lanes[:, None]
     valid = w.scratch_valid[rows, where]
@@ -209,14 +209,14 @@ def _read_scratch(w: Wave, at: Where, size: int) -> Any:
     return raw.view(np.uint32) if size >= 4 else raw.view(f"u{size}").astype(np.uint32)
 
 
-def write_scratch(w: Wave, at: Where, values: Any, size: int) -> None:
+def _write_scratch(w: Wave, at: _Where, values: Any, size: int) -> None:
     where = _check_scratch(w, at, size, "writes")
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(at.lanes), -1)[:, :size]
     w.scratch[at.lanes[:, None], where] = raw
     w.scratch_valid[at.lanes[:, None], where] = True
 
 
-def pieces(w: Wave, at: Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
+def _pieces(w: Wave, at: _Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
     """Return where a store goes, checked: allocation, offsets, values, bytes."""
     memory = w.group.memory
     if at.allowed is None:
@@ -266,13 +266,13 @@ def _atomic_kind(op: str, suffix: str | None) -> tuple[str, str] | None:
     return (op, suffix[1:]) if op == "pk_add" and suffix in ("_f16", "_bf16") else None
 
 
-def _place(a: Access, which: str, first: int) -> Callable[[Wave], Where]:
+def _place(a: Access, which: str, first: int) -> Callable[[Wave], _Where]:
     """Return what computes the addresses; ``first`` is the operand that holds them."""
     if which == "buffer":
-        return buffer_place(a, first)
+        return _buffer_place(a, first)
     if which == "scratch":
-        return scratch_place(a, first)
-    return flat_place(a, first, which == "flat")
+        return _scratch_place(a, first)
+    return _flat_place(a, first, which == "flat")
 
 
 def _load(a: Access, m: re.Match[str], line: int) -> Run:
@@ -289,14 +289,14 @@ def _load(a: Access, m: re.Match[str], line: int) -> Run:
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_load(w, Flight(line, op, counter, (), 0, None))
+            issue_load(w, Flight(line, op, counter, (), 0, None))
             return
         at = place(w)
         w.group.lds.by = line
-        values = read_global(w, at, size, line, shared)
+        values = _read_global(w, at, size, line, shared)
         if not at.aperture:
             w.group.count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
-        launch_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
+        issue_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
 
     return run
 
@@ -307,10 +307,10 @@ def _load_to_lds(a: Access, which: str, size: int, line: int) -> Run:
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_load(w, Flight(line, op, "vmcnt", (), 0, None))
+            issue_load(w, Flight(line, op, "vmcnt", (), 0, None))
             return
         at, lds = place(w), w.group.lds
-        values = read_global(w, at, size, line, shared)
+        values = _read_global(w, at, size, line, shared)
         w.group.count.memory(at.addresses, size, False)
         target = at.lanes * max(4, size) + (w.s[M0] & 0xFFFF) + offset
         g = lds.granules(target, size, at.lanes, True).each
@@ -323,7 +323,7 @@ def _load_to_lds(a: Access, which: str, size: int, line: int) -> Run:
             lds.by = line
             lds.write(w.index, target, values, size, at.lanes)
 
-        launch_load(w, Flight(line, op, "vmcnt", (), w.exec, done))
+        issue_load(w, Flight(line, op, "vmcnt", (), w.exec, done))
 
     return run
 
@@ -339,7 +339,7 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_store(w, Flight(line, op, counter, (), 0, None))
+            issue_store(w, Flight(line, op, counter, (), 0, None))
             return
         at = place(w)
         values = w.active_rows(first, words)
@@ -352,9 +352,9 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
                 w.group.lds.by = line
                 w.group.lds.write(w.index, part.addresses, these, size, part.lanes)
             elif part.aperture == "scratch":
-                write_scratch(w, part, these, size)
+                _write_scratch(w, part, these, size)
             else:
-                parts += pieces(w, part, these, size)
+                parts += _pieces(w, part, these, size)
                 within = part.addresses if part.allowed is None else part.addresses[part.allowed(4)]
                 w.group.count.memory(within, size, True)
 
@@ -375,7 +375,7 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
                 min(p.base + int(o.min()) for p, o, _, _ in parts),
                 max(p.base + int(o.max()) + n - 1 for p, o, _, n in parts),
             )
-        launch_store(w, f)
+        issue_store(w, f)
 
     return run
 
@@ -395,12 +395,12 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
     regs: tuple[int, ...] = ()
     if returns:
         regs = tuple(range(data, data + words)) if buffer else a.loaded(0, words)
-    place = buffer_place(a, 1) if buffer else flat_place(a, address, m["w"] == "flat", after=address + 2)
+    place = _buffer_place(a, 1) if buffer else _flat_place(a, address, m["w"] == "flat", after=address + 2)
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_load(w, Flight(line, op, counter, (), 0, None))
+            issue_load(w, Flight(line, op, counter, (), 0, None))
             return
         at = place(w)
         values = w.active_rows(data, taken)
@@ -425,7 +425,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
                     w.group.races.atomic(w.group.number, a_, offsets, size, line, returns)
                 old[chosen[which]] = apply_atomic(a_, offsets, name, type_, [s[which] for s in split])
         done = deliver(w, regs, old, w.exec) if regs else None
-        launch_load(w, Flight(line, op, counter, regs, w.exec, done))
+        issue_load(w, Flight(line, op, counter, regs, w.exec, done))
 
     return run
 
@@ -436,7 +436,7 @@ def _cache(name: str, agent: bool, op: str, line: int) -> Run:
     def run(w: Wave) -> None:
         races = w.group.races
         if name == "buffer_wbl2":
-            launch_store(w, Flight(line, op, "vmcnt", (), 0, None))
+            issue_store(w, Flight(line, op, "vmcnt", (), 0, None))
             if agent and races is not None:
                 races.write_back(w.group.number)
         elif name == "buffer_inv" and agent and races is not None:

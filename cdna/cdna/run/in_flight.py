@@ -29,7 +29,7 @@ def register_name(r: int) -> str:
     return f"v{r}" if r < 256 else f"a{r - 256}"
 
 
-def complete(w: Wave, f: Flight) -> None:
+def _complete(w: Wave, f: Flight) -> None:
     """Count the operation down in one of its counters; after the last, its result is there."""
     f.pending -= 1
     if f.pending:
@@ -47,15 +47,15 @@ def _queue(w: Wave, f: Flight) -> None:
     if f.counter in ("vmcnt", "flat"):
         w.vm.append(f)
         if len(w.vm) > _MAX_VM:  # the counter is full: the hardware waits
-            complete(w, w.vm.popleft())
+            _complete(w, w.vm.popleft())
     if f.counter in ("lgkmcnt", "flat"):
         w.lg.append(f)
         if len(w.lg) > _MAX_LGKM:
             wait(w, {"lgkmcnt": _MAX_LGKM})
 
 
-def launch_load(w: Wave, f: Flight) -> None:
-    """Put a load into vector registers (or into LDS) under way."""
+def issue_load(w: Wave, f: Flight) -> None:
+    """Issue a load into vector registers (or into LDS)."""
     for r in f.registers:
         before = w.flight.get(r)
         if before is not None and before.counter != f.counter and before.lanes & f.lanes:
@@ -70,16 +70,16 @@ def launch_load(w: Wave, f: Flight) -> None:
     _queue(w, f)
 
 
-def launch_store(w: Wave, f: Flight) -> None:
-    """Put a store under way; an older one to the same bytes is done first, as one wave's accesses keep their order."""
+def issue_store(w: Wave, f: Flight) -> None:
+    """Issue a store; an older one to the same bytes is done first, as one wave's accesses keep their order."""
     if f.region is not None:
         overlapping(w, f.region)
     f.pending = 2 if f.counter == "flat" else 1
     _queue(w, f)
 
 
-def launch_scalar(w: Wave, f: Flight) -> None:
-    """Put a scalar load under way: its registers hold the Flight until it has arrived."""
+def issue_scalar(w: Wave, f: Flight) -> None:
+    """Issue a scalar load: its registers hold the Flight until it has arrived."""
     for r in f.registers:
         if w.s[r].__class__ is Flight:
             raise RunError(
@@ -106,29 +106,29 @@ def wait(w: Wave, counts: dict[str, int]) -> None:
     keep = counts.get("vmcnt")
     if keep is not None:
         while len(w.vm) > keep:
-            complete(w, w.vm.popleft())
+            _complete(w, w.vm.popleft())
     keep = counts.get("lgkmcnt")
     if keep is None or len(w.lg) <= keep:
         return
     if keep == 0:
         while w.lg:
-            complete(w, w.lg.popleft())
+            _complete(w, w.lg.popleft())
         return
     # Scalar loads may be the ones that have returned, so each of them frees the oldest LDS operation from nothing.
     scalars = [f for f in w.lg if f.scalar]
     others = [f for f in w.lg if not f.scalar]
     for f in others[: max(0, len(w.lg) - keep - len(scalars))]:
         w.lg.remove(f)
-        complete(w, f)
+        _complete(w, f)
 
 
 def drain(w: Wave) -> bool:
     """Complete the newest operation of a wave that ends; True while there was one."""
     if w.vm:
-        complete(w, w.vm.pop())
+        _complete(w, w.vm.pop())
         return True
     if w.lg:
-        complete(w, w.lg.popleft())
+        _complete(w, w.lg.popleft())
         return True
     return False
 

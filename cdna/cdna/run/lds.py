@@ -28,7 +28,7 @@ __all__ = []
 _WAVES = 32
 
 
-class Order:
+class _Order:
     """Order between the waves of a workgroup; made at the first atomic operation on a workgroup's LDS.
 
     Attributes:
@@ -79,7 +79,7 @@ class Order:
         self.now += 1
 
 
-class Places(NamedTuple):
+class _Places(NamedTuple):
     """Granules that an access touches: ``[lane, n]``, each granule once, and whether ``each`` are its dwords."""
 
     each: Any
@@ -112,7 +112,7 @@ class Lds:
         granule: int,
         allowed: float = 0.0,
         copied: dict[int, int] | None = None,
-        known: dict[Any, Places] | None = None,
+        known: dict[Any, _Places] | None = None,
     ) -> None:
         self.size, self.granule, self.allowed = size, granule, allowed
         self.copied: dict[int, int] = {} if copied is None else copied
@@ -126,11 +126,11 @@ class Lds:
         self._known = {} if known is None else known
         self._written = self._read = self._updated = False  # since the last barrier
         self.last: Any = None
-        self.order: Order | None = None
+        self.order: _Order | None = None
         self.by = 0
         self.write_lines, self.read_lines = (np.zeros(n, np.int32) for _ in range(2))
 
-    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> Places:
+    def granules(self, at: Any, size: int, lanes: Any, write: bool) -> _Places:
         """Return what an access touches, after the check of its bounds. Loops repeat their addresses."""
         key = (size, self.size, self.granule, at.tobytes())
         found = self._known.get(key)
@@ -146,7 +146,7 @@ class Lds:
             once = np.unique(g)
             low, high = int(once[0]), int(once[-1]) + 1
             dwords = self.granule == 4 and size >= 4 and len(spread) == size // 4
-            found = self._known[key] = Places(g, slice(low, high) if high - low == len(once) else once, dwords)
+            found = self._known[key] = _Places(g, slice(low, high) if high - low == len(once) else once, dwords)
         return found
 
     def check(self, at: Any, size: int, lanes: Any, write: bool) -> None:
@@ -197,7 +197,7 @@ class Lds:
             return True
         return self._updated and bool((self.atomics[once] & ~mine).any())
 
-    def note_read(self, places: Places, wave: int, lanes: Any) -> None:
+    def note_read(self, places: _Places, wave: int, lanes: Any) -> None:
         """Record that a wave has read granules; a race if another wrote them since the barrier."""
         g, me = places.each, np.uint32(1 << wave)
         if self.order is not None or self._marked(places.once, me):
@@ -224,7 +224,7 @@ class Lds:
         self.valid[once] = True
         self.mark(once, "write", wave)
 
-    def _check_overwrite(self, wave: int, places: Places, at: Any, values: Any, size: int, lanes: Any) -> None:
+    def _check_overwrite(self, wave: int, places: _Places, at: Any, values: Any, size: int, lanes: Any) -> None:
         """Refuse a write to what other waves have touched, unless an order or the value excuses it."""
         g = places.each
         others = (self.writers[g] | self.atomics[g] | self.readers[g]) & ~np.uint32(1 << wave)
@@ -267,7 +267,7 @@ class Lds:
     def mark(self, g: Any, how: str, wave: int) -> None:
         """Record that a wave touches granules: ``read``, ``write`` or ``atomic``."""
         if how == "atomic" and self.order is None:
-            self.order = Order(len(self.valid))
+            self.order = _Order(len(self.valid))
         order, me = self.order, np.uint32(1 << wave)
         if how == "read":
             self.readers[g] |= me

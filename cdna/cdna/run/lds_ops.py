@@ -13,7 +13,7 @@ import numpy as np
 
 from cdna.run.access import Access
 from cdna.run.errors import RunError
-from cdna.run.in_flight import deliver, launch_load, launch_store, narrow
+from cdna.run.in_flight import deliver, issue_load, issue_store, narrow
 from cdna.run.memory import ATOMICS, apply_atomic
 from cdna.run.state import LANE, Flight, Run, Wave, lanes_of
 
@@ -46,7 +46,7 @@ def _read(a: Access, m: re.Match[str], line: int) -> Run:
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
+            issue_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
             return
         lds, lanes = w.group.lds, w.lanes
         lds.by = line
@@ -60,7 +60,7 @@ def _read(a: Access, m: re.Match[str], line: int) -> Run:
         values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         f = Flight(line, op, "lgkmcnt", regs, w.exec, deliver(w, regs, values, w.exec, finish))
         f.touched = (touched, "read")
-        launch_load(w, f)
+        issue_load(w, f)
 
     return run
 
@@ -78,7 +78,7 @@ def _write(a: Access, m: re.Match[str], line: int) -> Run:
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_store(w, Flight(line, op, "lgkmcnt", (), 0, None))
+            issue_store(w, Flight(line, op, "lgkmcnt", (), 0, None))
             return
         lds, lanes = w.group.lds, w.lanes
         lds.by = line
@@ -94,7 +94,7 @@ def _write(a: Access, m: re.Match[str], line: int) -> Run:
             w.group.count.lds(at, size, lanes, True)
         f = Flight(line, op, "lgkmcnt", (), w.exec, None)
         f.touched = (touched, "write")
-        launch_store(w, f)
+        issue_store(w, f)
 
     return run
 
@@ -118,7 +118,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
 
     def run(w: Wave) -> None:
         if not w.exec:
-            launch_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
+            issue_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
             return
         lds, lanes = w.group.lds, w.lanes
         lds.by = line
@@ -140,7 +140,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
         done = deliver(w, regs, old, w.exec) if regs else None
         f = Flight(line, op, "lgkmcnt", regs, w.exec, done)
         f.touched = ([places.once], "atomic")
-        launch_load(w, f)
+        issue_load(w, f)
 
     return run
 
@@ -148,7 +148,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
 def decode_lds(a: Access, line: int) -> Run | None:
     """Return the function that executes a ``ds_`` instruction, or None."""
     if a.base in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
-        return decode_crossbar(a, line)
+        return _decode_crossbar(a, line)
     if m := _READ.match(a.base):
         return _read(a, m, line)
     if m := _WRITE.match(a.base):
@@ -188,7 +188,7 @@ def _swizzle(offset: str) -> Any:
     return (LANE & 32) + ((LANE & 31 & keep | ones) ^ flip)
 
 
-def decode_crossbar(a: Access, line: int) -> Run:
+def _decode_crossbar(a: Access, line: int) -> Run:
     """Decode ds_bpermute (pull), ds_permute (push), ds_swizzle: data moves between lanes, no LDS memory is used."""
     kind, op = a.base, a.op
     regs = a.loaded(0, 1)
@@ -227,6 +227,6 @@ def decode_crossbar(a: Access, line: int) -> Run:
             lane = int(np.argmax(mask & ~defined))
             raise RunError(f"lane {lane} takes v{n} from a lane where it is undefined", rule="undefined")
         done = deliver(w, regs, out[mask][:, None], w.exec)
-        launch_load(w, Flight(line, op, "lgkmcnt", regs, w.exec, done))
+        issue_load(w, Flight(line, op, "lgkmcnt", regs, w.exec, done))
 
     return run

@@ -22,7 +22,7 @@ __all__ = []
 _LOW = np.uint32(0xFFFF)
 
 
-def selectors(a: Access, n: int) -> list[tuple[int, ...]]:
+def _selectors(a: Access, n: int) -> list[tuple[int, ...]]:
     """Return op_sel, op_sel_hi, neg_lo and neg_hi for ``n`` sources."""
     return [a.bits("op_sel", (0,) * n), a.bits("op_sel_hi", (1,) * n), a.bits("neg_lo", (0,) * n),
             a.bits("neg_hi", (0,) * n)]  # fmt: skip
@@ -36,18 +36,18 @@ def _bytes(x: Any, signed: bool, bits: int) -> list[Any]:
     return out
 
 
-DOTS = {"dot2_f32_f16": ("f16", 0), "dot2c_f32_f16": ("f16", 0), "dot2_f32_bf16": ("bf16", 0),
+_DOTS = {"dot2_f32_f16": ("f16", 0), "dot2c_f32_f16": ("f16", 0), "dot2_f32_bf16": ("bf16", 0),
          "dot2_i32_i16": ("i", 16), "dot2_u32_u16": ("u", 16), "dot2c_i32_i16": ("i", 16), "dot4_i32_i8": ("i", 8),
          "dot4c_i32_i8": ("i", 8), "dot4_u32_u8": ("u", 8), "dot8_i32_i4": ("i", 4), "dot8_u32_u4": ("u", 4),
          "dot8c_i32_i4": ("i", 4)}  # fmt: skip
 
 
-def dot(a: Access) -> Run:
+def _dot(a: Access) -> Run:
     """Add products of two, four or eight pairs to an accumulator."""
-    kind, bits = DOTS[a.base.removeprefix("v_")]
+    kind, bits = _DOTS[a.base.removeprefix("v_")]
     x, y = a.src(1, "h32"), a.src(2, "h32")
     accumulates = len(a) == 3
-    sel, sel_hi, neg, neg_hi = selectors(a, 3)
+    sel, sel_hi, neg, neg_hi = _selectors(a, 3)
     if any(sel) or any(neg) or any(neg_hi) or 0 in sel_hi[:2]:
         raise a.fail("op_sel and neg of a dot product are not supported")
     z = a.src(0 if accumulates else 3, "f32" if bits == 0 else "u32")
@@ -77,7 +77,7 @@ def dot(a: Access) -> Run:
     return integers if bits else floats
 
 
-def to_f8(a: Access) -> Run:
+def _to_f8(a: Access) -> Run:
     """Decode v_cvt_pk_*: two values into a half (``op_sel`` bit 2); v_cvt_sr_*: one into the byte of op_sel bits 2, 3.
 
     Clang shows it: __builtin_amdgcn_cvt_sr_fp8_f32(x, r, old, 2) becomes op_sel:[0,0,0,1]. Other bytes stay.
@@ -109,7 +109,7 @@ def to_f8(a: Access) -> Run:
     return one
 
 
-def from_f8(a: Access) -> Run:
+def _from_f8(a: Access) -> Run:
     """Decode v_cvt_pk_f32_fp8: two bytes to two float32."""
     table = FLOAT8["fp8" if "fp8" in a.base else "bf8"]
     half = a.bits("op_sel", (0, 0))[0]
@@ -182,7 +182,7 @@ def _clamped(a: Access, f: Callable[..., Any], dtype: Any) -> Callable[..., Any]
 def _packed16(a: Access) -> Run:
     type_, n, f = _HALVES[a.base]
     dtype = _DTYPES[type_]
-    sel, sel_hi, neg, neg_hi = selectors(a, n)
+    sel, sel_hi, neg, neg_hi = _selectors(a, n)
     raw = [a.src(i + 1, "h32") for i in range(n)]
     low = [_half(r, s, m, dtype) for r, s, m in zip(raw, sel, neg, strict=False)]
     high = [_half(r, s, m, dtype) for r, s, m in zip(raw, sel_hi, neg_hi, strict=False)]
@@ -226,7 +226,7 @@ def _single(a: Access, i: int, which: int, negative: int) -> Read:
 
 def _packed32(a: Access) -> Run:
     n, f = _PAIRS[a.base]
-    sel, sel_hi, neg, neg_hi = selectors(a, n)
+    sel, sel_hi, neg, neg_hi = _selectors(a, n)
     low = [_single(a, i + 1, sel[i], neg[i]) for i in range(n)]
     high = [_single(a, i + 1, sel_hi[i], neg_hi[i]) for i in range(n)]
     d, f = a.rows(0, 2, write=True), _clamped(a, f, np.float32)
@@ -322,10 +322,10 @@ def decode_packed(a: Access) -> Run | None:
         return _packed_move(a)
     if name.startswith(("v_fma_mix", "v_mad_mix")) and name.endswith(("mix_f32", "mixlo_f16", "mixhi_f16")):
         return _mix(a)
-    if name.removeprefix("v_") in DOTS:
-        return dot(a)
+    if name.removeprefix("v_") in _DOTS:
+        return _dot(a)
     if name in ("v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"):
-        return to_f8(a)
+        return _to_f8(a)
     if name in ("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"):
-        return from_f8(a)
+        return _from_f8(a)
     return None

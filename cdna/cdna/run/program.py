@@ -25,7 +25,7 @@ __all__ = ["load_listing", "load_program"]
 _NUMBER = re.compile(r"\d{1,9}$")
 
 
-def number_of(found: dict[str, str], key: str, default: int) -> int:
+def _number_of(found: dict[str, str], key: str, default: int) -> int:
     """Return a whole number from directives or metadata, ``default`` if there is none."""
     text = found.get(key, "").strip()
     return int(text) if _NUMBER.match(text) else default
@@ -35,7 +35,7 @@ _ITEM = re.compile(r"  (- |  )(\.\w+):")
 _ARG = re.compile(r"      (- |  )(\.\w+):\s*(\S.*)?$")
 
 
-def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
+def _read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
     """Return the ``.args`` of one kernel in the metadata at the end of the text."""
     _, found, note = text.partition(".amdgpu_metadata")
     if not found:
@@ -57,7 +57,7 @@ def read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
     kernels.append((name, args))
     for found_name, found_args in kernels:
         if found_name == kernel:
-            sizes = [(number_of(p, ".offset", 0), number_of(p, ".size", 0)) for p in found_args]
+            sizes = [(_number_of(p, ".offset", 0), _number_of(p, ".size", 0)) for p in found_args]
             words = [(p.get(".value_kind", ""), p.get(".name", "")) for p in found_args]
             return tuple(Parameter(*size, *word) for size, word in zip(sizes, words, strict=True))
     return ()
@@ -71,30 +71,30 @@ _SIZES = (
 _PRELOAD = "user_sgpr_kernarg_preload_"
 
 
-def settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
+def _settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
     d = directives
-    threads = number_of(metadata, ".max_flat_workgroup_size", 0)
+    threads = _number_of(metadata, ".max_flat_workgroup_size", 0)
     if not d:
         return Settings(threads=threads)
-    allocated = number_of(d, "next_free_vgpr", 512)
-    accum = min(256, number_of(d, "accum_offset", 256))
-    user = tuple((name, n) for name, n in _SIZES if number_of(d, f"user_sgpr_{name}", 0))
-    denorm = number_of(d, "float_denorm_mode_32", 0) << 4 | number_of(d, "float_denorm_mode_16_64", 3) << 6
-    rounding = number_of(d, "float_round_mode_32", 0) | number_of(d, "float_round_mode_16_64", 0) << 2
-    clamp_ieee = number_of(d, "dx10_clamp", 1) << 8 | number_of(d, "ieee_mode", 1) << 9
+    allocated = _number_of(d, "next_free_vgpr", 512)
+    accum = min(256, _number_of(d, "accum_offset", 256))
+    user = tuple((name, n) for name, n in _SIZES if _number_of(d, f"user_sgpr_{name}", 0))
+    denorm = _number_of(d, "float_denorm_mode_32", 0) << 4 | _number_of(d, "float_denorm_mode_16_64", 3) << 6
+    rounding = _number_of(d, "float_round_mode_32", 0) | _number_of(d, "float_round_mode_16_64", 0) << 2
+    clamp_ieee = _number_of(d, "dx10_clamp", 1) << 8 | _number_of(d, "ieee_mode", 1) << 9
     return Settings(
         vgprs=min(256, accum, max(allocated, 1)),
         agprs=min(256, max(0, allocated - accum)),
-        lds=number_of(d, "group_segment_fixed_size", 0),
-        scratch=number_of(d, "private_segment_fixed_size", 0),
-        kernarg=number_of(d, "kernarg_size", 0),
+        lds=_number_of(d, "group_segment_fixed_size", 0),
+        scratch=_number_of(d, "private_segment_fixed_size", 0),
+        kernarg=_number_of(d, "kernarg_size", 0),
         user=user,
-        user_count=number_of(d, "user_sgpr_count", sum(n for _, n in user)),
-        preload=(number_of(d, f"{_PRELOAD}length", 0), number_of(d, f"{_PRELOAD}offset", 0)),
-        ids=tuple(bool(number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
-        info=bool(number_of(d, "system_sgpr_workgroup_info", 0)),
-        id_dims=number_of(d, "system_vgpr_workitem_id", 0) + 1,
-        mode=rounding | denorm | clamp_ieee | number_of(d, "fp16_overflow", 0) << 23,
+        user_count=_number_of(d, "user_sgpr_count", sum(n for _, n in user)),
+        preload=(_number_of(d, f"{_PRELOAD}length", 0), _number_of(d, f"{_PRELOAD}offset", 0)),
+        ids=tuple(bool(_number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
+        info=bool(_number_of(d, "system_sgpr_workgroup_info", 0)),
+        id_dims=_number_of(d, "system_vgpr_workitem_id", 0) + 1,
+        mode=rounding | denorm | clamp_ieee | _number_of(d, "fp16_overflow", 0) << 23,
         threads=threads,
     )
 
@@ -156,7 +156,7 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
         raise RunError(f"the text is for {scan.arch}; this interpreter runs gfx942")
     main = _pick(scan, name)
     directives, metadata = scan.directives.get(main.name, {}), scan.metadata.get(main.name, {})
-    settings = settings_of(directives, metadata)
+    settings = _settings_of(directives, metadata)
     body: list[Raw] = []
     labels: dict[str, int] = {}
     lines = text.split("\n")
@@ -175,14 +175,14 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
         at = raw.address if raw.address >= 0 else at
         addresses.append(at)
         at += 8
-    program = Program(main.name, text, settings, read_parameters(text, main.name), body, 0, labels, addresses)
+    program = Program(main.name, text, settings, _read_parameters(text, main.name), body, 0, labels, addresses)
     program.by_address = {a: i for i, a in enumerate(addresses)}
-    program.entry = entry_of(program)
+    program.entry = _entry_of(program)
     program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
     return program
 
 
-def entry_of(p: Program) -> int:
+def _entry_of(p: Program) -> int:
     """Return where a wave starts: with preloaded arguments behind the loads that stand in for it on older firmware."""
     if not p.settings.preload[0]:
         return 0
@@ -244,8 +244,8 @@ def load_listing(text: str, name: str | None, data: bytes) -> Program:
         )
     directives = {name: str(value) for name, value in kernel.directives.items()}
     metadata = {str(k): str(v) for k, v in kernel.metadata.items()}
-    settings = settings_of(directives, metadata)
+    settings = _settings_of(directives, metadata)
     made = replace(program, settings=settings, parameters=_parameters(kernel))
     made.flushes = made.flushes or settings.mode & 0x30 != 0x30
-    made.entry = entry_of(made)
+    made.entry = _entry_of(made)
     return made

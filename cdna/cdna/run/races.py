@@ -23,11 +23,11 @@ from cdna.run.memory import Allocation, gather
 __all__ = []
 
 _PATIENCE = 4096  # reads of an allocation that nobody has written yet are only listed, up to so many
-Accesses = dict[int, tuple[int, int]]
-Clock = dict[int, int]  # workgroup -> the time up to which its accesses are known
+_Accesses = dict[int, tuple[int, int]]
+_Clock = dict[int, int]  # workgroup -> the time up to which its accesses are known
 
 
-def _joined(a: Clock | None, b: Clock | None) -> Clock:
+def _joined(a: _Clock | None, b: _Clock | None) -> _Clock:
     """Return what follows both; the arguments are not changed."""
     if not a or not b:
         return a or b or {}
@@ -57,14 +57,14 @@ class Races:
     def __init__(self, grid: tuple[int, int, int], granule: int) -> None:
         self.grid, self.granule = grid, granule
         # Who accessed a granule: workgroup -> time, line; and whether with atomics or sc1. Number 0 is nobody.
-        self.events: list[tuple[Accesses, bool]] = [({}, True)]
+        self.events: list[tuple[_Accesses, bool]] = [({}, True)]
         self._number: dict[Any, int] = {}
         self._marks: dict[int, _Marks] = {}
         self._now: dict[int, int] = {}
-        self._knows: dict[int, Clock] = {}
-        self._acquired: dict[int, Clock] = {}
-        self._released: dict[int, Clock] = {}
-        self._places: dict[int, Clock] = {}
+        self._knows: dict[int, _Clock] = {}
+        self._acquired: dict[int, _Clock] = {}
+        self._released: dict[int, _Clock] = {}
+        self._places: dict[int, _Clock] = {}
 
     # ---- accesses
 
@@ -229,8 +229,8 @@ class Races:
         first = a.base // self.granule
         return [first + k for k in np.unique(g).tolist()]
 
-    def _release(self, mine: Clock, a: Allocation, g: Any) -> None:
-        made: dict[int, Clock] = {}  # lanes meet the same few clocks
+    def _release(self, mine: _Clock, a: Allocation, g: Any) -> None:
+        made: dict[int, _Clock] = {}  # lanes meet the same few clocks
         for key in self._keys(a, g):
             before = self._places.get(key)
             if id(before) not in made:

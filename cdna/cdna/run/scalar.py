@@ -15,19 +15,19 @@ import numpy as np
 
 from cdna.run.access import Access
 from cdna.run.errors import RunError
-from cdna.run.in_flight import launch_scalar
+from cdna.run.in_flight import issue_scalar
 from cdna.run.memory import gather
 from cdna.run.state import Flight, Run, Wave
 
 __all__ = []
 
-M32, M64 = (1 << 32) - 1, (1 << 64) - 1
+_M32, _M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
-def signed(x: int, bits: int = 32) -> int:
+def _signed(x: int, bits: int = 32) -> int:
     """Return the value of ``bits`` bits in two's complement.
 
-    >>> signed(0xFFFFFFFE), signed(3)
+    >>> _signed(0xFFFFFFFE), _signed(3)
     (-2, 3)
     """
     return x - (1 << bits) if x >> (bits - 1) & 1 else x
@@ -37,21 +37,21 @@ def _overflow(a: int, b: int, r: int) -> int:
     return int(not -(1 << 31) <= r < 1 << 31)
 
 
-def add_i(a: int, b: int) -> tuple[int, int]:
-    r = signed(a) + signed(b)
-    return r & M32, _overflow(a, b, r)
+def _add_i(a: int, b: int) -> tuple[int, int]:
+    r = _signed(a) + _signed(b)
+    return r & _M32, _overflow(a, b, r)
 
 
 def _sub_i(a: int, b: int) -> tuple[int, int]:
-    r = signed(a) - signed(b)
-    return r & M32, _overflow(a, b, r)
+    r = _signed(a) - _signed(b)
+    return r & _M32, _overflow(a, b, r)
 
 
 def _shift_add(n: int) -> Callable[[int, int], tuple[int, int]]:
-    return lambda a, b: (((a << n) + b) & M32, (a << n) + b >> 32 != 0)
+    return lambda a, b: (((a << n) + b) & _M32, (a << n) + b >> 32 != 0)
 
 
-def _nonzero(f: Callable[[int, int], int], mask: int = M32) -> Callable[[int, int], tuple[int, int]]:
+def _nonzero(f: Callable[[int, int], int], mask: int = _M32) -> Callable[[int, int], tuple[int, int]]:
     def both(a: int, b: int) -> tuple[int, int]:
         r = f(a, b) & mask
         return r, int(r != 0)
@@ -71,37 +71,37 @@ def _bfe(bits: int, sign: bool) -> Callable[[int, int], tuple[int, int]]:
 
 
 # Results with SCC: name -> (bits of sources and result, function to (result, SCC or None)).
-TWO: dict[str, tuple[int, Callable[[int, int], tuple[int, int | None]]]] = {
-    "s_add_u32": (32, lambda a, b: ((a + b) & M32, (a + b) >> 32)),
-    "s_sub_u32": (32, lambda a, b: ((a - b) & M32, int(b > a))),
-    "s_add_i32": (32, add_i),
+_TWO: dict[str, tuple[int, Callable[[int, int], tuple[int, int | None]]]] = {
+    "s_add_u32": (32, lambda a, b: ((a + b) & _M32, (a + b) >> 32)),
+    "s_sub_u32": (32, lambda a, b: ((a - b) & _M32, int(b > a))),
+    "s_add_i32": (32, _add_i),
     "s_sub_i32": (32, _sub_i),
-    "s_min_i32": (32, lambda a, b: (a, 1) if signed(a) < signed(b) else (b, 0)),
+    "s_min_i32": (32, lambda a, b: (a, 1) if _signed(a) < _signed(b) else (b, 0)),
     "s_min_u32": (32, lambda a, b: (a, 1) if a < b else (b, 0)),
-    "s_max_i32": (32, lambda a, b: (a, 1) if signed(a) > signed(b) else (b, 0)),
+    "s_max_i32": (32, lambda a, b: (a, 1) if _signed(a) > _signed(b) else (b, 0)),
     "s_max_u32": (32, lambda a, b: (a, 1) if a > b else (b, 0)),
-    "s_mul_i32": (32, lambda a, b: (a * b & M32, None)),
+    "s_mul_i32": (32, lambda a, b: (a * b & _M32, None)),
     "s_mul_hi_u32": (32, lambda a, b: (a * b >> 32, None)),
-    "s_mul_hi_i32": (32, lambda a, b: (signed(a) * signed(b) >> 32 & M32, None)),
-    "s_bfm_b32": (32, lambda a, b: (((1 << (a & 31)) - 1) << (b & 31) & M32, None)),
-    "s_bfm_b64": (6432, lambda a, b: (((1 << (a & 63)) - 1) << (b & 63) & M64, None)),
+    "s_mul_hi_i32": (32, lambda a, b: (_signed(a) * _signed(b) >> 32 & _M32, None)),
+    "s_bfm_b32": (32, lambda a, b: (((1 << (a & 31)) - 1) << (b & 31) & _M32, None)),
+    "s_bfm_b64": (6432, lambda a, b: (((1 << (a & 63)) - 1) << (b & 63) & _M64, None)),
     "s_lshl_b32": (32, _nonzero(lambda a, b: a << (b & 31))),
     "s_lshr_b32": (32, _nonzero(lambda a, b: a >> (b & 31))),
-    "s_ashr_i32": (32, _nonzero(lambda a, b: signed(a) >> (b & 31))),
-    "s_lshl_b64": (6432, _nonzero(lambda a, b: a << (b & 63), M64)),
-    "s_lshr_b64": (6432, _nonzero(lambda a, b: a >> (b & 63), M64)),
-    "s_ashr_i64": (6432, _nonzero(lambda a, b: signed(a, 64) >> (b & 63), M64)),
+    "s_ashr_i32": (32, _nonzero(lambda a, b: _signed(a) >> (b & 31))),
+    "s_lshl_b64": (6432, _nonzero(lambda a, b: a << (b & 63), _M64)),
+    "s_lshr_b64": (6432, _nonzero(lambda a, b: a >> (b & 63), _M64)),
+    "s_ashr_i64": (6432, _nonzero(lambda a, b: _signed(a, 64) >> (b & 63), _M64)),
     "s_bfe_u32": (32, _bfe(32, False)),
     "s_bfe_i32": (32, _bfe(32, True)),
     "s_bfe_u64": (6432, _bfe(64, False)),
     "s_bfe_i64": (6432, _bfe(64, True)),
-    "s_absdiff_i32": (32, _nonzero(lambda a, b: abs(signed(a) - signed(b)))),
+    "s_absdiff_i32": (32, _nonzero(lambda a, b: abs(_signed(a) - _signed(b)))),
     "s_pack_ll_b32_b16": (32, lambda a, b: (a & 0xFFFF | (b & 0xFFFF) << 16, None)),
     "s_pack_lh_b32_b16": (32, lambda a, b: (a & 0xFFFF | b & 0xFFFF0000, None)),
     "s_pack_hh_b32_b16": (32, lambda a, b: (a >> 16 | b & 0xFFFF0000, None)),
     **{f"s_lshl{n}_add_u32": (32, _shift_add(n)) for n in (1, 2, 3, 4)},
 }
-LOGIC: dict[str, Callable[[int, int], int]] = {
+_LOGIC: dict[str, Callable[[int, int], int]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
@@ -111,22 +111,22 @@ LOGIC: dict[str, Callable[[int, int], int]] = {
     "nor": lambda a, b: ~(a | b),
     "xnor": lambda a, b: ~(a ^ b),
 }
-for _name, _f in LOGIC.items():
-    TWO[f"s_{_name}_b32"] = (32, _nonzero(_f))
-    TWO[f"s_{_name}_b64"] = (64, _nonzero(_f, M64))
+for _name, _f in _LOGIC.items():
+    _TWO[f"s_{_name}_b32"] = (32, _nonzero(_f))
+    _TWO[f"s_{_name}_b64"] = (64, _nonzero(_f, _M64))
 
 
 def _first(x: int, bits: int) -> int:
-    return (x & -x).bit_length() - 1 if x else M32
+    return (x & -x).bit_length() - 1 if x else _M32
 
 
 def _leading(x: int, bits: int) -> int:
-    return bits - x.bit_length() if x else M32
+    return bits - x.bit_length() if x else _M32
 
 
 def _same_sign_bits(x: int, bits: int) -> int:
     x = x ^ ((1 << bits) - 1) if x >> (bits - 1) else x
-    return bits - x.bit_length() if x else M32
+    return bits - x.bit_length() if x else _M32
 
 
 def _quad(x: int, bits: int) -> int:
@@ -142,18 +142,18 @@ def _reverse(x: int, bits: int) -> int:
 
 
 def _sign_extended(bits: int) -> Callable[[int, int], int]:
-    return lambda x, _: signed(x & ((1 << bits) - 1), bits) & M32
+    return lambda x, _: _signed(x & ((1 << bits) - 1), bits) & _M32
 
 
 # name -> (source bits, result bits, function of (value, source bits), whether SCC = (result != 0)).
-ONE: dict[str, tuple[int, int, Callable[[int, int], int], bool]] = {
+_ONE: dict[str, tuple[int, int, Callable[[int, int], int], bool]] = {
     "s_sext_i32_i8": (32, 32, _sign_extended(8), False),
     "s_sext_i32_i16": (32, 32, _sign_extended(16), False),
-    "s_abs_i32": (32, 32, lambda x, _: abs(signed(x)) & M32, True),
+    "s_abs_i32": (32, 32, lambda x, _: abs(_signed(x)) & _M32, True),
 }
 for _bits in (32, 64):
     _all = (1 << _bits) - 1
-    ONE |= {
+    _ONE |= {
         f"s_mov_b{_bits}": (_bits, _bits, lambda x, _: x, False),
         f"s_not_b{_bits}": (_bits, _bits, lambda x, n: x ^ ((1 << n) - 1), True),
         f"s_wqm_b{_bits}": (_bits, _bits, _wqm, True),
@@ -166,7 +166,7 @@ for _bits in (32, 64):
         f"s_flbit_i32_b{_bits}": (_bits, 32, _leading, False),
         "s_flbit_i32" + ("_i64" if _bits == 64 else ""): (_bits, 32, _same_sign_bits, False),
     }
-COMPARE: dict[str, Callable[[int, int], bool]] = {
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": lambda a, b: a == b,
     "lg": lambda a, b: a != b,
     "gt": lambda a, b: a > b,
@@ -177,7 +177,7 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 
 def _two(a: Access) -> Run:
-    bits, f = TWO[a.base]
+    bits, f = _TWO[a.base]
     get_a = a.s64(1) if bits in (64, 6432) else a.s32(1)
     get_b = a.s64(2) if bits == 64 else a.s32(2)
     put = a.sdst64(0) if bits in (64, 6432) else a.sdst32(0)
@@ -192,7 +192,7 @@ def _two(a: Access) -> Run:
 
 
 def _one(a: Access) -> Run:
-    source, result, f, sets = ONE[a.base]
+    source, result, f, sets = _ONE[a.base]
     get = a.s64(1) if source == 64 else a.s32(1)
     put = a.sdst64(0) if result == 64 else a.sdst32(0)
     if a.base in ("s_mov_b32", "s_mov_b64"):
@@ -215,7 +215,7 @@ def _one(a: Access) -> Run:
 def _saveexec(a: Access) -> Run:
     name = a.base[2:].partition("_")[0]
     swap = name in ("andn1", "orn1")
-    f = LOGIC[name.replace("n1", "n2")]
+    f = _LOGIC[name.replace("n1", "n2")]
     get = a.s64(1)
     put = a.sdst64(0)
     a.private = False
@@ -224,7 +224,7 @@ def _saveexec(a: Access) -> Run:
     def run(w: Wave) -> None:
         value, before = get(w), w.exec
         # and: value & EXEC; andn2: value & ~EXEC; andn1: ~value & EXEC.
-        new = (f(before, value) if swap else f(value, before)) & M64
+        new = (f(before, value) if swap else f(value, before)) & _M64
         put(w, before if keeps else new)
         w.set_exec(new)
         w.scc = int(new != 0)
@@ -238,14 +238,14 @@ def _carry(a: Access) -> Run:
 
         def add(w: Wave) -> None:
             r = get_a(w) + get_b(w) + w.scc
-            put(w, r & M32)
+            put(w, r & _M32)
             w.scc = r >> 32
 
         return add
 
     def sub(w: Wave) -> None:
         r = get_a(w) - get_b(w) - w.scc
-        put(w, r & M32)
+        put(w, r & _M32)
         w.scc = int(r < 0)
 
     return sub
@@ -265,16 +265,16 @@ def _select(a: Access) -> Run:
 
 def _compare(a: Access) -> Run:
     _, kind, type_ = a.base.removeprefix("s_").split("_")
-    f, wide, sign = COMPARE[kind], type_ == "u64", type_ == "i32"
+    f, wide, sign = _COMPARE[kind], type_ == "u64", type_ == "i32"
     get_a, get_b = (a.s64(0), a.s64(1)) if wide else (a.s32(0), a.s32(1))
     if a.base.startswith("s_cmpk"):
         k = int(a.take(1).value)
-        k = signed(k & 0xFFFF, 16) if sign else k & 0xFFFF
-        get_b = lambda w: k & M32  # noqa: E731
+        k = _signed(k & 0xFFFF, 16) if sign else k & 0xFFFF
+        get_b = lambda w: k & _M32  # noqa: E731
 
     def run(w: Wave) -> None:
         x, y = get_a(w), get_b(w)
-        w.scc = int(f(signed(x), signed(y)) if sign else f(x, y))
+        w.scc = int(f(_signed(x), _signed(y)) if sign else f(x, y))
 
     return run
 
@@ -302,18 +302,18 @@ def _bit(a: Access) -> Run:
 
 def _constant(a: Access) -> Run:
     """Decode SOPK: a 16-bit constant, sign-extended."""
-    k = signed(int(a.take(1).value) & 0xFFFF, 16)
+    k = _signed(int(a.take(1).value) & 0xFFFF, 16)
     put = a.sdst32(0)
     if a.base == "s_movk_i32":
-        return lambda w: put(w, k & M32)
+        return lambda w: put(w, k & _M32)
     if a.base == "s_cmovk_i32":
-        return lambda w: put(w, k & M32) if w.scc else None
+        return lambda w: put(w, k & _M32) if w.scc else None
     old = a.s32(0)
     if a.base == "s_mulk_i32":
-        return lambda w: put(w, signed(old(w)) * k & M32)
+        return lambda w: put(w, _signed(old(w)) * k & _M32)
 
     def run(w: Wave) -> None:
-        r, w.scc = add_i(old(w), k & M32)
+        r, w.scc = _add_i(old(w), k & _M32)
         put(w, r)
 
     return run
@@ -354,9 +354,9 @@ def _register(a: Access) -> Run | None:
 def decode_scalar(a: Access) -> Callable[[Wave], Any] | None:
     """Return the function that executes a scalar ALU instruction, or None if this family does not have it."""
     name = a.base
-    if name in TWO:
+    if name in _TWO:
         return _two(a)
-    if name in ONE:
+    if name in _ONE:
         return _one(a)
     if name in ("s_addc_u32", "s_subb_u32"):
         return _carry(a)
@@ -367,12 +367,12 @@ def decode_scalar(a: Access) -> Callable[[Wave], Any] | None:
     if name in ("s_movk_i32", "s_cmovk_i32", "s_addk_i32", "s_mulk_i32"):
         return _constant(a)
     head, _, tail = name.rpartition("_")
-    if head[2:].removesuffix("_saveexec").removesuffix("_wrexec") in (*LOGIC, "andn1", "orn1") and tail == "b64":
+    if head[2:].removesuffix("_saveexec").removesuffix("_wrexec") in (*_LOGIC, "andn1", "orn1") and tail == "b64":
         return _saveexec(a)
     if name.startswith(("s_bitcmp0", "s_bitcmp1", "s_bitset0", "s_bitset1")) and tail in ("b32", "b64"):
         return _bit(a)
     parts = name.split("_")
-    if len(parts) == 4 and parts[1] in ("cmp", "cmpk") and parts[2] in COMPARE and parts[3] in ("i32", "u32", "u64"):
+    if len(parts) == 4 and parts[1] in ("cmp", "cmpk") and parts[2] in _COMPARE and parts[3] in ("i32", "u32", "u64"):
         return _compare(a)
     if name.startswith(("s_setreg", "s_getreg")):
         return _register(a)
@@ -429,7 +429,7 @@ def _load(a: Access, m: re.Match[str], line: int) -> Run:
                 w.group.races.read(w.group.number, found, at_, size, line, False)
             raw = gather(found, at_, size).ravel().tolist()
             values[: len(raw)] = raw
-        launch_scalar(w, Flight(line, op, "lgkmcnt", regs, 0, _deliver(w, regs[0], values), scalar=True))
+        issue_scalar(w, Flight(line, op, "lgkmcnt", regs, 0, _deliver(w, regs[0], values), scalar=True))
 
     return run
 
@@ -443,7 +443,7 @@ def _time(a: Access, line: int) -> Run:
 
     def run(w: Wave) -> None:
         values = [w.executed & 0xFFFFFFFF, w.executed >> 32]
-        launch_scalar(w, Flight(line, op, "lgkmcnt", regs, 0, _deliver(w, regs[0], values), scalar=True))
+        issue_scalar(w, Flight(line, op, "lgkmcnt", regs, 0, _deliver(w, regs[0], values), scalar=True))
 
     return run
 

@@ -96,7 +96,7 @@ def registers(vgprs: int, agprs: int, waves: int) -> Any:
     return np.full((vgprs + agprs, 64 * waves), _POISON, np.uint32)
 
 
-def views(block: Any, vgprs: int) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+def _views(block: Any, vgprs: int) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
     """Return the rows of a block of registers as uint32, float32, int32 and uint16 halves; accumulation registers from
     256 on.
     """
@@ -134,7 +134,7 @@ class Wave:
         self, index: int, group: Workgroup, rows: tuple[int, int], block: Any, scratch: int, mode: int
     ) -> None:
         self.index, self.group, self.rows, self.block = index, group, rows, block
-        self.V, self.F, self.I, self.H = views(block, rows[0])
+        self.V, self.F, self.I, self.H = _views(block, rows[0])
         agprs = rows[1]
         self.valid = [0] * (256 + agprs)
         self.s: list[Any] = [None] * 128
@@ -198,7 +198,7 @@ class Wave:
         return self.V[int(name[1:]) + (256 if name[0] == "a" else 0)]
 
 
-class FusedWaves:
+class _FusedWaves:
     """The registers of several waves as one wave of many lanes, as far as lanewise instructions look at a wave."""
 
     exec, full = ALL_LANES, True
@@ -206,7 +206,7 @@ class FusedWaves:
     def __init__(self, waves: Sequence[Wave], block: Any) -> None:
         self.waves = list(waves)
         self.block, self.row = block, waves[0].row
-        self.V, self.F, self.I, self.H = views(block, waves[0].rows[0])
+        self.V, self.F, self.I, self.H = _views(block, waves[0].rows[0])
         self.mask = np.ones(64 * len(waves), np.bool_)
         self.s = waves[0].s
         self.mode = waves[0].mode
@@ -262,7 +262,7 @@ class StraightLine:
                 return False
         return all(s[r].__class__ is not Flight for r in self.scalar_writes)
 
-    def execute(self, waves: Sequence[Wave], together: FusedWaves | None, counts: list[int]) -> None:
+    def execute(self, waves: Sequence[Wave], together: _FusedWaves | None, counts: list[int]) -> None:
         """Execute it for waves that fit; ``together`` are their registers side by side, if they can be had so.
 
         ``counts`` are the executions so far of each instruction of the program.
@@ -359,16 +359,16 @@ class Workgroup:
         self.number, self.ids, self.lds, self.block = number, ids, lds, block
         self.memory, self.count, self.races = memory, count, races
         self.waves: list[Wave] = []
-        self.side_by_side: dict[tuple[int, ...], FusedWaves] = {}
+        self.side_by_side: dict[tuple[int, ...], _FusedWaves] = {}
 
-    def fused(self, waves: list[Wave]) -> FusedWaves | None:
+    def fused(self, waves: list[Wave]) -> _FusedWaves | None:
         """Return the registers of neighbouring waves side by side; None of one wave, or with a gap between them."""
         first, last = waves[0].index, waves[-1].index
         if last == first or last - first >= len(waves) or any(w.mode != waves[0].mode for w in waves):
             return None
         found = self.side_by_side.get((first, last))
         if found is None:
-            found = FusedWaves(waves, self.block[:, 64 * first : 64 * last + 64])
+            found = _FusedWaves(waves, self.block[:, 64 * first : 64 * last + 64])
             self.side_by_side[first, last] = found
         found.mode = waves[0].mode
         return found
