@@ -262,7 +262,7 @@ def lazy_names(room: str, *files: str) -> tuple[Callable[[str], Any], Callable[[
 
     So whoever imports one file of a room, as the command line does, does not wait for its neighbours.
 
-    >>> look_up, names = lazy_names("cdna.predict", "limits", "specs")
+    >>> look_up, names = lazy_names("cdna.predict", "specs", "times")
     >>> look_up("gpu").__module__, "gpu" in names()
     ('cdna.predict.specs', True)
     """
