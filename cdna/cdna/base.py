@@ -256,25 +256,26 @@ def own_folder(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> Pat
     return check_private(folder, setting)
 
 
-def lazy_names(room: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package: the names in its ``__all__`` come from ``files`` when first
-    used.
+def lazy_names(package: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names come from ``files`` when they are first used.
 
-    So whoever imports one file of a room, as the command line does, does not wait for its neighbours.
+    The names are those in its ``__all__``. So whoever imports one file of a package, as the command line does, does not
+    wait for its neighbours.
 
+    >>> import cdna.predict
     >>> look_up, names = lazy_names("cdna.predict", "specs", "times")
     >>> look_up("gpu").__module__, "gpu" in names()
     ('cdna.predict.specs', True)
     """
 
     def look_up(name: str) -> Any:
-        module = sys.modules[room]
+        module = sys.modules[package]
         if name in module.__all__:
             for file in files:
-                home = importlib.import_module(f"{room}.{file}")
+                home = importlib.import_module(f"{package}.{file}")
                 if hasattr(home, name):
                     setattr(module, name, found := getattr(home, name))
                     return found
-        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return look_up, lambda: sorted({*vars(sys.modules[room]), *sys.modules[room].__all__})
+    return look_up, lambda: sorted({*vars(sys.modules[package]), *sys.modules[package].__all__})
