@@ -24,7 +24,8 @@ from typing import Any
 
 from benchmarks.kernels.executed_gfx942 import _normal, launches
 from cdna.step.page import page
-from cdna.step.record import Recording, record
+from cdna.step.record import record
+from cdna.step.state import Recording
 from rocm_guide.common.base import write_text
 from rocm_guide.common.host import describe_cpu, host_facts
 from rocm_guide.kernels.softmax import softmax_forward

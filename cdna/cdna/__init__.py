@@ -1,36 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""What a kernel becomes on AMD's CDNA GPUs (MI300X): compile it, read it, execute it; no GPU is needed.
+"""Kernels on AMD's CDNA GPUs (MI300X): compile them, read them, execute them; no GPU is needed.
 
-The rooms inside: ``elf`` and ``isa`` read machine code, ``ir`` reads Triton's intermediate code, ``dry_run`` compiles
-what an ordinary launch would run, ``suggest`` says what to change, ``interpreter`` is the process that interprets
-kernels, ``run`` executes gfx942 code, ``step`` shows a wave at work, ``explain`` puts machine code into words and
-pictures, ``predict`` gives a model's times, ``hip`` compiles HIP C++, ``examples`` are kernels to try it on.
+In reading order; a file or a folder stands only on what is above it here:
 
-In reading order:
-
-- ``arch``: The limits of a compute unit (CU) as data, one row per architecture that we compile for.
-- ``compile``: Compile a Triton kernel for an AMD GPU on a machine that has none.
-- ``compile_errors``: What the compiler refuses, in one line that names the reader's own.
-- ``costs``: Cycles that a model charges for each instruction, with the source of every number.
-- ``resources``: What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object
-  states it.
-- ``occupancy``: Occupancy: how many waves of a kernel a compute unit can hold, what stops one more, and what would
-  admit it.
-- ``limits``: What the compiler lets pass and the hardware does not: too many threads, too much LDS, spills, an idle
-  GPU.
-- ``report``: One kernel's report: resources, limits, occupancy and instructions joined, for people (text) and
-  programs (JSON).
-- ``inspection``: One kernel and all that is known about it, from what there is: a launch, assembly, a code object, an
-  IR dump.
-- ``page``: The HTML form of an inspection: one self-contained page, figures inline, the user's code annotated line by
-  line.
+- ``base``: The error that users see, the cache, files written whole. ``children``: functions in fresh processes.
+- ``arch``: The limits of a compute unit (CU) as data. ``resources``: what a kernel asks for.
 - ``kernel_source``: Take functions and kernels of a notebook apart, so that another process can define them again.
-- ``guard``: Watch the memory accesses of kernels in Triton's interpreter: bounds, races and bytes moved.
-- ``rounding``: Conversions and products of narrow types as the hardware computes them, in Triton's interpreter.
-- ``interpret``: Check what a Triton kernel computes on a machine without a GPU: Triton's interpreter, in a process of
-  its own.
-- ``compiler_key``: Triton's cache: where it lies, and a name for Triton's build that is found without reading 400 MB of
-  its library.
+- ``elf``, ``isa``, ``ir``: Read code objects, assembly, and Triton's intermediate code.
+- ``costs``: Cycles that a model charges for each instruction, with the source of every number.
+- ``occupancy``, ``limits``: How many waves a compute unit can hold, what stops one more, what hardware minds.
+- ``compile``, ``compile_errors``, ``compiler_key``: Compile a Triton kernel on a machine that has no AMD GPU.
+- ``report``, ``dry_run``: One kernel's report; what an ordinary launch would run, compiled and reported.
+- ``suggest``, ``inspection``, ``page``: What to change; all that is known about a kernel, and its HTML page.
+- ``guard``, ``interpreter``, ``interpret``: Kernels in Triton's interpreter: accesses watched, results checked.
+- ``run``: Execute gfx942 machine code on this CPU. ``step``: watch it, record it, lay it out in time.
+- ``explain``: Machine code in words and pictures. ``predict``: GPUs as data, and models of time.
+- ``hip``: HIP C++ compiled for gfx942, and for this CPU. ``examples``: kernels to try all this on.
 """
 
 __version__ = "0.1.0"

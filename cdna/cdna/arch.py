@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cdna.base import InputError
 
-__all__ = ["ARCHS", "ArchError", "find_arch"]
+__all__ = ["ARCHS", "Arch", "ArchError", "find_arch"]
 
 
 class ArchError(InputError):
@@ -19,7 +19,7 @@ class ArchError(InputError):
 
 @dataclass(frozen=True)
 class Arch:
-    """What one GPU of this architecture has, per SIMD, per CU and in total.
+    """Resources of one GPU of this architecture, per SIMD, per CU and in total.
 
     Registers are counted per lane (one lane = one thread), as the compiler prints them. ``memory_bytes`` is the
     capacity of the HBM, 192 x 2^30 for an MI300X, which data sheets print as 192 GB; ``cdna.predict.specs``
@@ -75,7 +75,7 @@ ARCHS: dict[str, Arch] = {
 
 
 def find_arch(name: str) -> Arch:
-    """The row for ``name``, which may carry target features as ROCm prints them (``gfx942:sramecc+:xnack-``).
+    """Return the row for ``name``, which may carry target features as ROCm prints them (``gfx942:sramecc+:xnack-``).
 
     Raises:
         ArchError: the architecture is not one that we have checked figures for.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every module may import: the error that users see, the cache, files written whole or not at all."""
+"""Foundations that every module may import: the error that users see, the cache, files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from typing import Any, BinaryIO
 
 __all__ = [
     "InputError",
+    "atomic_file",
     "cache_folder",
     "check_private",
+    "lazy_names",
     "open_regular",
     "own_folder",
+    "printable",
     "read_regular",
-    "shown",
-    "whole_file",
     "write_bytes",
     "write_text",
 ]
 
 
-def shown(text: object, limit: int = 200) -> str:
-    r"""Text from outside as it may be printed: one line, no control character, no more than ``limit`` characters.
+def printable(text: object, limit: int = 200) -> str:
+    r"""Return text from outside as it may be printed: one line, no control character, no more than ``limit``
+    characters.
 
     What is not printable (escape sequences, line breaks, lone surrogates, marks that turn the direction of writing)
     becomes its Python escape; of a long text the middle is left out.
 
-    >>> shown("gemm\x1b[2J\n[OK]   all is well")
+    >>> printable("gemm\x1b[2J\n[OK]   all is well")
     'gemm\\x1b[2J\\n[OK]   all is well'
-    >>> shown("a" * 1000, 20)
+    >>> printable("a" * 1000, 20)
     'aaaaaaaaaaaaa…aaaaaa'
     """
     line = str(text)
@@ -52,7 +54,7 @@ class InputError(ValueError):
     """Bad input, said in one line that names the value and the fix.
 
     The command line prints the line and exits with code 2. Modules derive their own named errors from it. Line breaks
-    become spaces; values from outside are escaped and a long text is shortened, see :func:`shown`.
+    become spaces; values from outside are escaped and a long text is shortened, see :func:`printable`.
 
     >>> raise InputError("rank=0: a LoRA rank is a positive integer, for example 16")
     Traceback (most recent call last):
@@ -61,12 +63,12 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(shown(" ".join(str(message).splitlines()), 1500))
+        super().__init__(printable(" ".join(str(message).splitlines()), 1500))
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to in a ``with`` block; what it holds at the end becomes ``path``, whole or not at all.
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a path to write to in a ``with`` block; what it holds at the end becomes ``path``, whole or not at all.
 
     For libraries that want a file name. A regular file is replaced by a rename and keeps its permissions; of a symbolic
     link the target is replaced. Devices and pipes are written to. Missing folders are made.
@@ -75,7 +77,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         InputError: ``path`` cannot be written (no permission, a file in the way, disk full).
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole_file(Path(folder) / "a.txt") as part:
+    ...     with atomic_file(Path(folder) / "a.txt") as part:
     ...         _ = part.write_text("complete")
     ...     (Path(folder) / "a.txt").read_text(), len(list(Path(folder).iterdir()))
     ('complete', 1)
@@ -105,7 +107,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(f.fileno())
         part.replace(target)
     except OSError as e:
-        where = shown(os.fspath(path) or "''")
+        where = printable(os.fspath(path) or "''")
         raise InputError(f"{where}: cannot be written ({e.strerror or e}); choose a folder you can write to") from e
     finally:
         if part is not None:
@@ -114,18 +116,18 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write ``data`` to ``path`` so that no reader ever sees half of it; see :func:`whole_file`. Returns the path.
+    """Write ``data`` to ``path`` so that no reader ever sees half of it; see :func:`atomic_file`. Returns the path.
 
     Raises:
         InputError: the file cannot be written (no permission, a file in the way, disk full).
     """
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         part.write_bytes(data)
     return Path(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """:func:`write_bytes` for UTF-8 text; what UTF-8 cannot hold (a lone surrogate) is written as its escape.
+    """Write UTF-8 text as :func:`write_bytes` does; what UTF-8 cannot hold (a lone surrogate) is written as its escape.
 
     >>> with tempfile.TemporaryDirectory() as d:
     ...     write_text(Path(d) / "new" / "a.txt", "whole").read_text()
@@ -149,7 +151,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
-    """The bytes of a regular file. What counts is what is read: the size that a file system reports may be anything.
+    """Return the bytes of a regular file. What counts is what is read: the size that a file system reports may be
+    anything.
 
     Raises:
         OSError: as :func:`open_regular`, or more than ``limit`` bytes.
@@ -178,7 +181,7 @@ def cache_folder(program: str = "cdna") -> Path:
 
 @functools.cache
 def _others_in(group: int) -> bool:
-    """Whether a group has members besides this user; group 0 is root's."""
+    """Return whether a group has members besides this user; group 0 is root's."""
     import grp
     import pwd
 
@@ -191,7 +194,7 @@ def _others_in(group: int) -> bool:
 
 
 def _outside_owner() -> int | None:
-    """The number that stands for every owner from outside this user namespace (rootless containers, Apptainer)."""
+    """Return the number of every owner from outside this user namespace (rootless containers, Apptainer)."""
     try:
         mapped = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
         number = int(Path("/proc/sys/kernel/overflowuid").read_text())
@@ -201,7 +204,7 @@ def _outside_owner() -> int | None:
 
 
 def check_private(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> Path:
-    """``path`` if nobody but this user and root can have written it or can replace it; what is missing is fine.
+    """Return ``path`` if nobody but this user and root can have written it or can replace it; what is missing is fine.
 
     For everything that is executed or unpickled, and lies where others might reach: a library, a checkpoint, a folder
     for ``sys.path``. The owner of the file and of every folder above it must be this user or root, and no other user
@@ -232,7 +235,7 @@ def check_private(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> 
             else:
                 continue
             fix = f"nothing in it is loaded; set {setting} to a folder of your own, or chmod go-w yours"
-            raise InputError(f"{shown(place)}: {what}; {fix}")
+            raise InputError(f"{printable(place)}: {what}; {fix}")
     return Path(path)
 
 
@@ -249,28 +252,30 @@ def own_folder(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> Pat
                 place.mkdir(mode=0o700, exist_ok=True)
     except OSError as e:
         fix = f"set {setting} to a folder you own"
-        raise InputError(f"{shown(folder)}: cannot be made ({e.strerror or e}); {fix}") from e
+        raise InputError(f"{printable(folder)}: cannot be made ({e.strerror or e}); {fix}") from e
     return check_private(folder, setting)
 
 
-def face(room: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a room: the names in its ``__all__`` come from ``files`` when first used.
+def lazy_names(package: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names come from ``files`` when they are first used.
 
-    So whoever imports one file of a room, as the command line does, does not wait for its neighbours.
+    The names are those in its ``__all__``. So whoever imports one file of a package, as the command line does, does not
+    wait for its neighbours.
 
-    >>> look_up, names = face("cdna.predict", "limits", "specs")
+    >>> import cdna.predict
+    >>> look_up, names = lazy_names("cdna.predict", "specs", "times")
     >>> look_up("gpu").__module__, "gpu" in names()
     ('cdna.predict.specs', True)
     """
 
     def look_up(name: str) -> Any:
-        module = sys.modules[room]
+        module = sys.modules[package]
         if name in module.__all__:
             for file in files:
-                home = importlib.import_module(f"{room}.{file}")
+                home = importlib.import_module(f"{package}.{file}")
                 if hasattr(home, name):
                     setattr(module, name, found := getattr(home, name))
                     return found
-        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return look_up, lambda: sorted({*vars(sys.modules[room]), *sys.modules[room].__all__})
+    return look_up, lambda: sorted({*vars(sys.modules[package]), *sys.modules[package].__all__})

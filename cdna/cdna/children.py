@@ -115,7 +115,7 @@ def run_child(
 
 
 def _last_error(printed: str) -> str:
-    """The line with which the last traceback ends; without a traceback the last line that was printed.
+    """Return the line with which the last traceback ends; without a traceback the last line that was printed.
 
     A library that ends the process from one of its threads (``os._exit``) prints the traceback and stops no other
     thread: progress lines of those may follow.
@@ -131,13 +131,13 @@ def _last_error(printed: str) -> str:
 
 
 def _same_modules(environment: Mapping[str, str] | None) -> dict[str, str]:
-    """This process's variables and those given; modules are found where this one finds them, then where told."""
+    """Return this process's variables and those given; modules are found where this one finds them, then where told."""
     folders = [*sys.path, (environment or {}).get("PYTHONPATH", "")]
     return {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(f for f in folders if f)}
 
 
 def call_in_child(function: Callable[..., Any], **options: Any) -> Any:
-    """``function(**options)`` in a fresh process; options and answer are what pickle can carry.
+    """Call ``function(**options)`` in a fresh process; options and answer are what pickle can carry.
 
     Args:
         function: of an importable module or a script, or written in a notebook. Of the latter its text alone goes
@@ -210,18 +210,19 @@ class Service:
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return self._guard.poll() is None
 
     def last_lines(self, count: int = 5) -> str:
-        """The last lines that it has printed, joined by line breaks; empty ones and those of a bar are left out."""
+        """Return the last lines that it printed, joined by line breaks; empty ones and those of a bar are left out."""
         size, most = os.fstat(self._log.fileno()).st_size, max(20_000, 300 * count)
         tail = os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace")
         lines = (line.rsplit("\r", 1)[-1].strip() for line in tail.splitlines())
         return "\n".join([line for line in lines if line][-count:])
 
     def what_it_said(self) -> str:
-        """Its last three lines, in one, and before them the first error that it printed, where they do not hold it.
+        """Return its last three lines, in one, and before them the first error that it printed, where they do not hold
+        it.
 
         A program of several processes ends with the complaint of the first about the end of another, whose reason
         stands far above.

@@ -24,8 +24,11 @@ __all__ = [
     "Compiled",
     "SignatureError",
     "TritonVersionError",
+    "check_triton",
     "checked_with",
     "compile_kernel",
+    "compiled_from_triton",
+    "name_constants",
     "triton_release",
     "unwrap_kernel",
 ]
@@ -158,7 +161,7 @@ def check_triton() -> str:
 
 
 def unwrap_kernel(fn: Any) -> Any:
-    """The ``@triton.jit`` function inside ``@triton.autotune`` and ``@triton.heuristics`` wrappers.
+    """Return the ``@triton.jit`` function inside ``@triton.autotune`` and ``@triton.heuristics`` wrappers.
 
     Raises:
         SignatureError: ``fn`` is no Triton kernel, or one decorated while ``TRITON_INTERPRET=1`` was set.
@@ -178,7 +181,7 @@ def unwrap_kernel(fn: Any) -> Any:
 
 
 def _parse_type(kernel: str, name: str, text: str) -> tuple[str, Any]:
-    """``*fp16:16:2g`` -> Triton's (type, attributes). An attribute string is what the JIT itself would derive."""
+    """Parse ``*fp16:16:2g`` to Triton's (type, attributes). An attribute string is what the JIT itself would derive."""
     ty, *hints = [part.strip() for part in text.split(":")]
     if not _TYPES.fullmatch(ty):
         raise SignatureError(
@@ -309,14 +312,14 @@ def compile_kernel(
 
 
 def name_constants(fn: Any, constexprs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Constants by parameter name; Triton keys them by position, and inside tuples by a path of positions."""
+    """Return constants by parameter name; Triton keys them by position, and inside tuples by a path of positions."""
     return {"".join([fn.arg_names[at[0]], *(f"[{i}]" for i in at[1:])]): v for at, v in constexprs.items()}
 
 
 def compiled_from_triton(
     asm: Mapping[str, Any], metadata: Mapping[str, Any], signature: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> Compiled:
-    """Our record of what Triton's compiler returned; :class:`CompileError` if it kept no text of a stage."""
+    """Return our record of what Triton's compiler returned; :class:`CompileError` if it kept no text of a stage."""
     if missing := [stage for stage in ("ttir", "ttgir", "llir", "amdgcn", "hsaco") if stage not in asm]:
         raise CompileError(f"{metadata.get('name')}: no {missing[0]} stage was kept; unset TRITON_STORE_BINARY_ONLY")
     return Compiled(

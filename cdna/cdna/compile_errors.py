@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the compiler refuses, in one line that names the reader's own: file or cell, line, and the code there."""
+"""Errors of the compiler in one line that names the reader's own: file or cell, line, and the code there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _AMD_CONSTRAINT = re.compile(r"[=+&~*%]*(?:[vsaniIJABC]|D[AB]|\d+|\{[^}]*\})")
 
 
 def name_line(file: str, line: int, function: str) -> str:
-    """``scale, line 7 of the cell (tl.store(y + o, v))``; of a file that exists, its name."""
+    """Return ``scale, line 7 of the cell (tl.store(y + o, v))``; of a file that exists, its name."""
     code = linecache.getline(file, line).strip()
     place = f"line {line} of {Path(file).name if Path(file).is_file() else 'the cell'}"
     return f"{function}, {place}" + (f" ({code})" if code else "")
 
 
 def _reachable(fn: Any, seen: dict[int, Any]) -> dict[int, Any]:
-    """Kernels that ``fn``, a kernel or a function that launches some, names, and those that they name."""
+    """Return the kernels that ``fn``, a kernel or a function that launches some, names, and those that they name."""
     plain = getattr(fn, "fn", fn)
     while hasattr(plain, "fn"):
         fn, plain = plain, plain.fn
@@ -64,7 +64,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def explain_compile_error(fn: Any, error: BaseException) -> str:
-    """One line for what Triton raised on compiling ``fn`` or a kernel that it launches: the line and the reason."""
+    """Explain in one line an error of compiling ``fn`` or a kernel that it launches: the line and the reason."""
     chain = list(_chain(error))
     last = chain[0]
     said = [line.strip() for line in str(getattr(last, "error_message", None) or last).splitlines() if line.strip()]
@@ -80,13 +80,15 @@ def explain_compile_error(fn: Any, error: BaseException) -> str:
 
 
 def _foreign(constraints: str) -> str:
-    """The first constraint that AMD's back end does not know; empty if there is none."""
+    """Return the first constraint that AMD's back end does not know; empty if there is none."""
     known = (c.strip() for c in constraints.split(","))
     return next((c for c in known if not _AMD_CONSTRAINT.fullmatch(c)), "")
 
 
 def _literal_constraints(fn: Any) -> Iterator[tuple[Any, int, str]]:
-    """Kernel, line in its source and constraints of each piece of inline assembly that names them as a literal."""
+    """Return the kernel, line in its source and constraints of each piece of inline assembly that names them as a
+    literal.
+    """
     for owner in _reachable(fn, {}).values():
         for node in ast.walk(ast.parse(getattr(owner, "src", ""))):
             if isinstance(node, ast.Call) and "inline_asm_elementwise" in ast.unparse(node.func):
@@ -97,7 +99,7 @@ def _literal_constraints(fn: Any) -> Iterator[tuple[Any, int, str]]:
 
 
 def foreign_assembly(fn: Any, ttir: str = "") -> str:
-    """One line for inline assembly that no AMD GPU has; empty if there is none.
+    """Explain in one line inline assembly that no AMD GPU has; empty if there is none.
 
     LLVM reports such a thing on the standard error stream and goes on with code that is wrong; in Triton before 3.9 it
     ends the process. So the source is read before it is compiled, and the compiled program for what is no literal.

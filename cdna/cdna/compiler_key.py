@@ -28,7 +28,8 @@ def _build() -> str:
 
 @contextmanager
 def quick_compiler_key() -> Iterator[None]:
-    """Inside, what Triton compiles is cached under a name that takes milliseconds instead of most of a second.
+    """Return the cache what Triton compiles inside the ``with`` block under a name that takes milliseconds instead of
+    most of a second.
 
     The digest of Triton's files is a part of every key of its cache, so that another build never gets what this one
     made. Their sizes and times of change tell builds apart as well. For commands that compile a kernel or two; the
@@ -51,7 +52,8 @@ def quick_compiler_key() -> Iterator[None]:
 
 @contextmanager
 def writable_compiler_cache() -> Iterator[None]:
-    """Inside, Triton can compile although its cache folder cannot be written (a read-only home, or none at all).
+    """Let Triton compile inside the ``with`` block although its cache folder cannot be written (a read-only home, or
+    none at all).
 
     The cache is then a temporary folder, for child processes too; the variable is as before on exit. Nothing changes
     where the usual folder can be written.

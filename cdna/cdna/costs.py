@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the timeline model charges for each instruction, with the source of every number.
+"""Cycles that the timeline model charges for each instruction, with the source of every number.
 
 These are figures of a *model*: cycles that the published rates imply, and round latencies where AMD publishes none.
 Nobody measured them here on an MI300X.
@@ -75,7 +75,7 @@ SOURCES = {
 
 
 def mfma_cycles(op: str) -> int:
-    """Cycles for which a matrix instruction keeps its SIMD's matrix core busy.
+    """Return the cycles for which a matrix instruction keeps its SIMD's matrix core busy.
 
     >>> mfma_cycles("v_mfma_f32_32x32x8_f16"), mfma_cycles("v_mfma_f32_16x16x32_fp8_fp8")
     (32, 16)
@@ -97,7 +97,7 @@ def mfma_cycles(op: str) -> int:
 
 
 def valu_cycles(op: str) -> int:
-    """Cycles for which a vector instruction keeps its SIMD's vector ALU busy.
+    """Return the cycles for which a vector instruction keeps its SIMD's vector ALU busy.
 
     >>> valu_cycles("v_add_f32_e32"), valu_cycles("v_exp_f32_e32")
     (4, 16)

@@ -46,7 +46,7 @@ def _bytes_of(storage: Any, start: int, count: int) -> Any:
 
 
 class Watch:
-    """What kernels did: bytes that their active lanes loaded and stored.
+    """Traffic of kernels: bytes that their active lanes loaded and stored.
 
     Attributes:
         loaded, stored: bytes, caches left out; an atomic operation counts as both.
@@ -147,7 +147,7 @@ class Watch:
                 self._race(region, size, index, me, None if new is None else new[chosen])
 
     def program(self) -> int:
-        """The running program's number, counted from 1."""
+        """Return the running program's number, counted from 1."""
         from triton.runtime.interpreter import interpreter_builder as builder
 
         (x, y, z), (nx, ny, _) = builder.grid_idx, builder.grid_dim
@@ -215,7 +215,7 @@ class Watch:
 
 
 def _poison(pointers: Any) -> Any:
-    """Bytes of 0xFF in the type that the pointers lead to."""
+    """Return bytes of 0xFF in the type that the pointers lead to."""
     import numpy as np
     from triton.runtime import interpreter
 

@@ -13,15 +13,14 @@ from typing import Any
 from cdna.arch import find_arch
 from cdna.base import InputError
 from cdna.compile import Compiled
-from cdna.elf.code_object import read_code_objects
+from cdna.elf import read_code_objects
 from cdna.ir.program import Program, parse_ir
 from cdna.isa.kernel import IsaError, Kernel, parse_asm
 from cdna.limits import Finding, check_limits
 from cdna.occupancy import Occupancy, occupancy
 from cdna.report import KernelReport
 from cdna.resources import Resources
-from cdna.suggest.evidence import Suggestion
-from cdna.suggest.rules import suggest
+from cdna.suggest import Suggestion, suggest
 
 __all__ = ["Inspection", "inspect_assembly", "inspect_code_object", "inspect_ir", "inspect_launch"]
 
@@ -50,7 +49,7 @@ class Inspection:
     suggestions: tuple[Suggestion, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; widths are keyed by bits per lane."""
+        """Return plain data for JSON; widths are keyed by bits per lane."""
         plain: dict[str, Any] = {
             "name": self.name,
             "arch": self.arch,
@@ -72,7 +71,7 @@ class Inspection:
         return plain
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as JSON text."""
+        """Return :meth:`to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=1)
 
 

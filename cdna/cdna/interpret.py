@@ -19,11 +19,11 @@ from cdna.base import InputError
 from cdna.children import ChildError
 from cdna.compile_errors import name_line
 from cdna.guard import watch_memory
+from cdna.interpreter.patches import quick_interpreter
 from cdna.interpreter.warm import run_warm
 from cdna.kernel_source import SourceError, pack_objects, unpack_objects
-from cdna.quick_interpreter import quick_interpreter
 
-__all__ = ["InterpretError", "interpret", "launch_anywhere"]
+__all__ = ["InterpretError", "explain_error", "interpret", "launch_anywhere", "run_interpreted", "time_limit"]
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 _SECONDS = 1800
@@ -56,7 +56,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def explain_error(error: BaseException, files: Sequence[str] = ()) -> str:
-    """One line for an error: the innermost cause, after the reader's own line, if it is in one of ``files``.
+    """Explain an error in one line: the innermost cause, after the reader's own line, if it is in one of ``files``.
 
     >>> explain_error(ValueError("7 is odd"))
     'ValueError: 7 is odd'
@@ -77,7 +77,7 @@ def explain_error(error: BaseException, files: Sequence[str] = ()) -> str:
 
 
 def run_entries(source: str, target: str) -> None:
-    """In the interpreter's process: do what :func:`run_interpreted` has written to ``source``."""
+    """Do, in the interpreter's process, what :func:`run_interpreted` has written to ``source``."""
     import torch
 
     torch.set_num_threads(1)

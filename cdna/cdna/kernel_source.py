@@ -22,7 +22,7 @@ from typing import Any
 
 from cdna.base import InputError
 
-__all__ = ["SourceError", "pack_objects", "unpack_objects"]
+__all__ = ["SourceError", "names_read", "pack_objects", "unpack_objects"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), slice, range)
 _GATHERED = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
@@ -33,7 +33,7 @@ class SourceError(InputError):
 
 
 def _is_importable(module: str) -> bool:
-    """Whether a fresh process finds the same module under this name."""
+    """Return whether a fresh process finds the same module under this name."""
     top = module.partition(".")[0]
     loaded = sys.modules.get(top)
     if top == "__main__" or loaded is None:
@@ -49,7 +49,7 @@ def _is_importable(module: str) -> bool:
 
 
 def _find_name(value: Any) -> tuple[str, str] | None:
-    """Module and dotted name under which a fresh process finds ``value``; None if there are none."""
+    """Return the module and dotted name under which a fresh process finds ``value``; None if there are none."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     homes = [getattr(value, "__module__", None)]
     short = str(name).rpartition(".")[2]
@@ -70,7 +70,7 @@ def _find_name(value: Any) -> tuple[str, str] | None:
 
 
 def names_read(code: types.CodeType) -> Iterator[str]:
-    """Globals that a function and the functions inside it read."""
+    """Return the globals that a function and the functions inside it read."""
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield step.argval
@@ -80,7 +80,7 @@ def names_read(code: types.CodeType) -> Iterator[str]:
 
 
 def _names_in_head(function: types.FunctionType) -> set[str]:
-    """Names in the annotations and defaults of a kernel: the interpreter executes its ``def`` line again."""
+    """Return the names in the annotations and defaults of a kernel: the interpreter executes its ``def`` line again."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, SyntaxError, IndexError):
@@ -103,7 +103,7 @@ class _Packer:
         self.spaces: dict[int, int] = {}
 
     def value(self, value: Any, where: str) -> tuple[Any, ...]:
-        """Anything, as a tuple that says what it is."""
+        """Pack anything, as a tuple that says what it is."""
         import torch
 
         if type(value) in _PLAIN:
@@ -131,7 +131,7 @@ class _Packer:
         )
 
     def triton_value(self, value: Any, where: str) -> tuple[Any, ...] | None:
-        """Constants, types and kernels of Triton; None for anything else."""
+        """Pack constants, types and kernels of Triton; None for anything else."""
         tl = sys.modules.get("triton.language")
         if tl is None:
             return None
@@ -158,7 +158,7 @@ class _Packer:
         return "function", self.function(inner.fn, (*layers, ("jit", None)))
 
     def function(self, fn: types.FunctionType, layers: tuple[tuple[str, Any], ...]) -> int:
-        """Number of a function among those collected."""
+        """Return the number of a function among those collected."""
         if id(fn) in self.seen:
             return self.seen[id(fn)]
         number = self.seen[id(fn)] = len(self.functions)
@@ -184,7 +184,7 @@ class _Packer:
         return number
 
     def cell(self, cell: types.CellType, where: str) -> tuple[Any, ...] | None:
-        """What a closure holds; None if nothing yet."""
+        """Pack what a closure holds; None if nothing yet."""
         try:
             return self.value(cell.cell_contents, where)
         except ValueError:
@@ -192,7 +192,7 @@ class _Packer:
 
 
 def pack_objects(values: list[Any]) -> dict[str, Any]:
-    """Functions, Triton kernels and plain values as data of built-in types, for :func:`unpack_objects`.
+    """Pack functions, Triton kernels and plain values as data of built-in types, for :func:`unpack_objects`.
 
     What a module can give travels by name. Of an autotuned kernel the first configuration is taken.
 
@@ -258,7 +258,7 @@ class _Unpacker:
         return fn
 
     def _later(self, packed: tuple[Any, ...]) -> Any:
-        """A heuristic's function may be one that is defined after its kernel."""
+        # A heuristic's function may be one that is defined after its kernel.
         return lambda *a, **k: self.value(packed)(*a, **k)
 
     def value(self, packed: tuple[Any, ...]) -> Any:
@@ -289,7 +289,7 @@ class _Unpacker:
 
 
 def unpack_objects(packed: dict[str, Any]) -> list[Any]:
-    """The values that :func:`pack_objects` took apart, in order; kernels are decorated anew.
+    """Return the values that :func:`pack_objects` took apart, in order; kernels are decorated anew.
 
     >>> unpack_objects(pack_objects([(1, "a"), len]))
     [(1, 'a'), <built-in function len>]

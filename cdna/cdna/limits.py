@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the compiler lets pass and the hardware does not: too many threads, too much LDS, spills, an idle GPU.
+"""Limits of the hardware that the compiler does not hold: too many threads, too much LDS, spills, an idle GPU.
 
 Triton compiles all of these without a word; the launch fails, or the kernel is slow.
 """
@@ -14,7 +14,7 @@ from cdna.arch import find_arch
 from cdna.base import InputError
 from cdna.occupancy import Occupancy
 
-__all__ = ["GridError", "grid_fit"]
+__all__ = ["ENOUGH_WORKGROUPS", "Finding", "GridError", "check_limits", "grid_fit"]
 
 # AMD's optimisation guide asks for at least this many workgroups on an MI300X: three to four per CU.
 ENOUGH_WORKGROUPS = 1_024
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class GridFit:
-    """How a grid fills the GPU.
+    """Fit of a grid on the GPU.
 
     Attributes:
         workgroups: workgroups in the grid.
@@ -60,7 +60,7 @@ class GridFit:
 
 
 def grid_fit(grid: Sequence[int], workgroups_per_cu: int, arch: str = "gfx942") -> GridFit:
-    """How well ``grid`` fills the GPU when ``workgroups_per_cu`` fit on each CU.
+    """Return how well ``grid`` fills the GPU when ``workgroups_per_cu`` fit on each CU.
 
     The GPU is done when the fullest CU is, so 305 equal workgroups on 304 CUs take as long as 608. That is the tail
     effect; it fades with more workgroups per CU. Occupancy does not change it, only in how many rounds it happens.
@@ -118,7 +118,7 @@ def check_limits(
     scratch: int = 0,
     grid: Sequence[int] | None = None,
 ) -> list[Finding]:
-    """Everything that the hardware minds about a kernel, the worst first.
+    """Return everything that the hardware minds about a kernel, the worst first.
 
     Args:
         occ: the kernel's occupancy; it names the architecture.

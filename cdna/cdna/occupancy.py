@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cdna.arch import Arch, find_arch
 from cdna.base import InputError
 
-__all__ = ["OccupancyError", "occupancy", "vgpr_steps", "waves_per_eu_advice"]
+__all__ = ["Occupancy", "OccupancyError", "WavesPerEuAdvice", "occupancy", "vgpr_steps", "waves_per_eu_advice"]
 
 
 class OccupancyError(InputError):
@@ -22,7 +22,7 @@ class OccupancyError(InputError):
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many workgroups and waves fit on one CU at once.
+    """Workgroups and waves that fit on one CU at once.
 
     Attributes:
         vgprs: registers per lane after rounding up to the granule (``sgprs``, ``lds`` likewise; LDS in bytes).
@@ -51,12 +51,12 @@ class Occupancy:
 
     @property
     def fits(self) -> bool:
-        """Whether even one workgroup fits."""
+        """Return whether even one workgroup fits."""
         return self.workgroups_per_cu > 0
 
     @property
     def llvm_figure(self) -> int:
-        """What LLVM prints as ``; Occupancy`` for these amounts: waves, without the rule of whole workgroups.
+        """Return what LLVM prints as ``; Occupancy`` for these amounts: waves, without the rule of whole workgroups.
 
         72 VGPRs leave room for 7 waves per SIMD, but workgroups of 8 waves bring 2 to each, so 6 are really there.
         """
@@ -67,7 +67,7 @@ class Occupancy:
 
 
 def allocate(amount: int, granule: int) -> int:
-    """What the hardware hands out when ``amount`` is asked for: the next multiple of ``granule``.
+    """Return what the hardware hands out when ``amount`` is asked for: the next multiple of ``granule``.
 
     >>> allocate(170, 8), allocate(168, 8), allocate(1, 512), allocate(0, 512)
     (176, 168, 512, 0)
@@ -76,7 +76,7 @@ def allocate(amount: int, granule: int) -> int:
 
 
 def max_vgprs_for_waves(waves: int, arch: str = "gfx942") -> int:
-    """The most VGPRs (ordinary + accumulation) a kernel may have so that ``waves`` waves fit on a SIMD.
+    """Return the most VGPRs (ordinary + accumulation) a kernel may have so that ``waves`` waves fit on a SIMD.
 
     Raises:
         OccupancyError: ``waves`` is outside 1 to the wave slots of a SIMD (8).
@@ -91,7 +91,7 @@ def max_vgprs_for_waves(waves: int, arch: str = "gfx942") -> int:
 
 
 def vgpr_steps(arch: str = "gfx942") -> list[tuple[int, int]]:
-    """The staircase as ``(most VGPRs, waves per SIMD)``, from full occupancy down to one wave.
+    """Return the staircase as ``(most VGPRs, waves per SIMD)``, from full occupancy down to one wave.
 
     >>> vgpr_steps()
     [(64, 8), (72, 7), (80, 6), (96, 5), (128, 4), (168, 3), (256, 2), (512, 1)]
@@ -100,7 +100,7 @@ def vgpr_steps(arch: str = "gfx942") -> list[tuple[int, int]]:
 
 
 def _workgroups(a: Arch, vgprs: int, sgprs: int, lds: int, waves: int) -> dict[str, int]:
-    """Workgroups per CU that each resource admits, for amounts that are already rounded to granules."""
+    """Return the workgroups per CU that each resource admits, for amounts that are already rounded to granules."""
 
     def per_cu(waves_per_simd: int) -> int:
         return min(waves_per_simd, a.max_waves_per_simd) * a.simds_per_cu // waves
@@ -122,7 +122,7 @@ def _workgroups(a: Arch, vgprs: int, sgprs: int, lds: int, waves: int) -> dict[s
 def occupancy(
     vgprs: int, lds: int = 0, *, waves_per_workgroup: int = 4, sgprs: int = 0, arch: str = "gfx942"
 ) -> Occupancy:
-    """Occupancy of a kernel from what it allocates.
+    """Return the occupancy of a kernel from what it allocates.
 
     Args:
         vgprs: registers per lane from the kernel descriptor, ordinary and accumulation together: 1 to 512. Take what
@@ -189,7 +189,7 @@ def occupancy(
 
 @dataclass(frozen=True)
 class WavesPerEuAdvice:
-    """Whether to set ``waves_per_eu``, to what, and why (one sentence that names the numbers)."""
+    """Advice whether to set ``waves_per_eu``, to what, and why (one sentence that names the numbers)."""
 
     helps: bool
     value: int | None
@@ -197,7 +197,7 @@ class WavesPerEuAdvice:
 
 
 def waves_per_eu_advice(occ: Occupancy, vgprs_used: int, *, sgprs_used: int = 0, within: int = 16) -> WavesPerEuAdvice:
-    """Can the ``waves_per_eu`` hint gain a workgroup for this kernel?
+    """Say whether the ``waves_per_eu`` hint can gain a workgroup for this kernel.
 
     The hint makes the register allocator aim at ``n`` waves per SIMD. It helps when registers alone limit occupancy
     and only a few are too many; far above the boundary the allocator spills to memory instead. And the hint also caps:

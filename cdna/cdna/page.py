@@ -25,7 +25,7 @@ table.text td{text-align:left}li{margin:.5rem 0}tr.hot td{background:#fff6e0}
 
 
 class SourceLine:
-    """What one line of the user's code became: instructions by kind, narrowest global access, whether in a loop."""
+    """One line of the user's code: its instructions by kind, narrowest global access, whether in a loop."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -36,7 +36,9 @@ class SourceLine:
 
 
 def annotate_source(one: Inspection) -> list[SourceLine]:
-    """Every line of the user's code that left instructions, in order of file and line; empty without debug lines."""
+    """Annotate every line of the user's code that left instructions, in order of file and line; empty
+    without debug lines.
+    """
     lines: dict[str, SourceLine] = {}
     for i in one.kernel.instructions if one.kernel else ():
         place = i.source.rpartition(":")[0]
@@ -144,7 +146,7 @@ def _lds(one: Inspection) -> str:
 
 
 def _loop(one: Inspection) -> str:
-    """The largest loop's assembly, evidence lines marked."""
+    """Return the largest loop's assembly, evidence lines marked."""
     if one.kernel is None or not one.kernel.loops or not one.assembly:
         return ""
     loop = max(one.kernel.loops, key=lambda x: x.instructions)
@@ -163,7 +165,7 @@ def _loop(one: Inspection) -> str:
 def render_page(
     found: Sequence[Inspection], figures: Sequence[Sequence[str]], code: Sequence[Mapping[str, str]], version: str = ""
 ) -> str:
-    """One HTML page for several kernels.
+    """Render one HTML page for several kernels.
 
     Args:
         found: the inspections.

@@ -13,13 +13,13 @@ from typing import Any
 
 from cdna.arch import find_arch
 from cdna.compile import Compiled
-from cdna.elf.code_object import read_code_object
+from cdna.elf import read_code_object
 from cdna.isa.kernel import Kernel
 from cdna.limits import Finding, check_limits
 from cdna.occupancy import Occupancy, WavesPerEuAdvice, occupancy, waves_per_eu_advice
 from cdna.resources import Resources
 
-__all__ = ["kernel_report", "report_table"]
+__all__ = ["KernelReport", "kernel_report", "report_table"]
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,18 @@ class KernelReport:
 
     @property
     def launches(self) -> bool:
-        """Whether the hardware would accept it."""
+        """Return whether the hardware would accept it."""
         return not any(f.level == "error" for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; constants that JSON cannot hold become text."""
+        """Return plain data; constants that JSON cannot hold become text."""
         plain = asdict(self)
         kept = (bool, int, float, str, type(None))
         plain["constants"] = {k: v if isinstance(v, kept) else str(v) for k, v in self.constants.items()}
         return {**plain, "launches": self.launches}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """:meth:`to_dict` as JSON text."""
+        """Return :meth:`to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=indent, default=str)
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ def kernel_report(compiled: Compiled, grid: Sequence[int] | None = None) -> Kern
 
 
 def report_table(reports: Sequence[KernelReport]) -> str:
-    """Reports as a plain text table, one line each: registers, LDS, spills, occupancy and the worst finding.
+    """Format reports as a plain text table, one line each: registers, LDS, spills, occupancy and the worst finding.
 
     >>> print(report_table([]).strip())
     kernel                           warps  VGPR used/alloc    LDS B  spills  waves/SIMD  limited by  finding

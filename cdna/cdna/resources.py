@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a kernel asks of the hardware: registers, LDS, scratch, as the assembly or the code object states it.
+"""Resources that a kernel asks for: registers, LDS, scratch, as the assembly or the code object states it.
 
 Source: "User Guide for AMDGPU Backend", sections "Code Object Metadata" and "Kernel Descriptor", LLVM,
 https://llvm.org/docs/AMDGPUUsage.html.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = []
+__all__ = ["METADATA_FIELDS", "Resources", "resources_from_text"]
 
 _GRANULE_8 = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")
 
@@ -44,7 +44,8 @@ class Resources:
 
 
 def allocated_vgprs(count: int, arch: str = "gfx942") -> int:
-    """VGPRs that a wave is given when its code uses ``count`` of them: a multiple of the granule, at least one granule.
+    """Return the VGPRs that a wave is given when its code uses ``count`` of them: a multiple of the granule, at least
+    one granule.
 
     The granule is 8 on gfx90a, gfx942 and gfx950 (one file for vector and accumulation registers), 4 on older gfx9.
 

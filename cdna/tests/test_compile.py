@@ -24,7 +24,7 @@ from cdna.compile import (
     triton_release,
     unwrap_kernel,
 )
-from cdna.elf.code_object import read_code_object
+from cdna.elf import read_code_object
 from cdna.examples.tuning import attention_rows, matmul, scale_rows, tuned_scale_rows
 from cdna.occupancy import occupancy
 

@@ -11,8 +11,7 @@ import zlib
 
 import pytest
 
-from cdna.elf.code_object import ElfError, read_code_object, read_code_objects
-from cdna.elf.msgpack import MsgpackError, decode_msgpack
+from cdna.elf import ElfError, MsgpackError, decode_msgpack, read_code_object, read_code_objects
 from cdna.isa.kernel import parse_asm
 from tests.mutate import SAMPLES, budget, campaign, mutated
 

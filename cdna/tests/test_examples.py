@@ -10,7 +10,7 @@ from cdna.compile import compile_kernel
 from cdna.examples import int4_scores as examples
 from cdna.interpret import InterpretError, interpret, launch_anywhere
 from cdna.ir.program import parse_ir
-from cdna.isa.in_flight import loads_in_flight
+from cdna.isa.analysis import loads_in_flight
 from cdna.isa.kernel import parse_asm
 
 INT4 = {

@@ -73,7 +73,7 @@ def judged():
     """What each kernel says in a strict watch, and what the conversions give."""
     from cdna.guard import watch_memory
     from cdna.interpret import explain_error
-    from cdna.rounding import exact_conversions
+    from cdna.interpreter.patches import exact_conversions
 
     cell, said = run_cell(KERNELS), {}
     for name in (
@@ -115,8 +115,7 @@ def judged_twice():
     import triton.language as tl
     from triton.runtime import interpreter
 
-    from cdna.interpreter.older import complete_interpreter
-    from cdna.quick_interpreter import quick_interpreter
+    from cdna.interpreter.patches import complete_interpreter, quick_interpreter
 
     before, replace = (tl.load, tl.sum, tl.tensor.__add__), interpreter._patch_lang
     with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as plainly, complete_interpreter():

@@ -22,7 +22,6 @@ IDS = [str(p.relative_to(HOME)) for p in MODULES]
 ALLOWED = {
     "base": set(),
     "testing": set(),
-    "rounding": set(),
     "compiler_key": set(),
     "children": set(),
     "kernel_source": set(),
@@ -43,8 +42,7 @@ ALLOWED = {
     "page": {"inspection"},
     "guard": set(),
     "interpreter": {"children", "compile"},
-    "quick_interpreter": {"interpreter"},
-    "interpret": {*("children", "compile_errors", "guard", "interpreter", "kernel_source", "quick_interpreter")},
+    "interpret": {*("children", "compile_errors", "guard", "interpreter", "kernel_source")},
     "run": {"compile", "costs", "dry_run", "elf", "isa"},
     "step": {"arch", "costs", "isa", "run"},
     "examples": {"compile", "report"},
@@ -99,10 +97,10 @@ def test_every_part_has_its_place():
         assert all(order.index(other) < order.index(part) for other in may or ()), f"{part} stands on a part below it"
 
 
-def test_no_module_needs_itself_to_be_imported():
-    """No circle among the imports at the top of modules; the faces of folders look their names up later."""
+def test_no_module_stands_on_itself():
+    """No circle, also none of imports in functions or for types; ``__init__`` files look their names up later."""
     needs = {
-        name: {n for n in imported(ast.parse(path.read_text(encoding="utf-8")).body) if n in NAMES}
+        name: {n for n in imported(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) if n in NAMES}
         for name, path in NAMES.items()
         if path.name != "__init__.py"
     }
@@ -111,12 +109,26 @@ def test_no_module_needs_itself_to_be_imported():
     assert not needs
 
 
-FACES = [p for p in MODULES if p.name == "__init__.py" and "__all__" in p.read_text(encoding="utf-8")]
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_only_what_a_module_calls_public_is_imported_from_another_part(path):
+    """``__all__`` says what other parts may import; the files of one part share what has no underscore."""
+    part = f"{name_of(path)}.".split(".")[1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or node.module not in NAMES or node.module == "cdna":
+            continue
+        names = [a.name for a in node.names if f"{node.module}.{a.name}" not in NAMES]
+        assert not [n for n in names if n.startswith("_")], f"{node.module} keeps these names to itself"
+        if node.module.split(".")[1] != part:
+            public = getattr(importlib.import_module(node.module), "__all__", ())
+            assert not {*names} - {*public}, f"not in the __all__ of {node.module}"
 
 
-@pytest.mark.parametrize("path", FACES, ids=[p.parent.name for p in FACES])
-def test_a_face_costs_little_and_hides_no_module(path):
-    """A face imports nothing heavy, and none of its names is that of a file beside it."""
+INITS = [p for p in MODULES if p.name == "__init__.py" and "__all__" in p.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", INITS, ids=[p.parent.name for p in INITS])
+def test_a_part_is_imported_quickly_and_hides_no_module(path):
+    """An ``__init__`` imports nothing heavy, and none of its names is that of a file beside it."""
     room = importlib.import_module(name_of(path))
     files = {m.name for m in pkgutil.iter_modules(room.__path__)}
     assert not files & set(room.__all__) and set(room.__all__) <= set(dir(room))

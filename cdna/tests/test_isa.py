@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdna.isa.body import loop_headers, loop_nesting
 from cdna.isa.kernel import IsaError, parse_asm
-from cdna.isa.loops import loop_headers, loop_nesting
 from cdna.isa.mnemonics import matrix_shape, meaning, wait_counts
 from cdna.resources import allocated_vgprs
 from tests.counted import assert_linear

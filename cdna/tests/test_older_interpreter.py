@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from cdna.interpret import interpret
-from cdna.interpreter.older import complete_interpreter
+from cdna.interpreter.patches import complete_interpreter
 
 
 @triton.jit

@@ -9,11 +9,11 @@ import pytest
 
 from cdna.inspection import inspect_assembly, inspect_code_object, inspect_ir
 from cdna.ir.program import parse_ir
+from cdna.isa.analysis import register_roles, vgprs_of
 from cdna.isa.kernel import parse_asm
-from cdna.isa.registers import register_roles, vgprs_of
 from cdna.occupancy import occupancy
 from cdna.page import annotate_source, render_page
-from cdna.suggest.rules import suggest
+from cdna.suggest import suggest
 from tests.mutate import SAMPLES
 
 

@@ -10,25 +10,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cdna.base import (
-    InputError,
-    face,
-    open_regular,
-    read_regular,
-    shown,
-    whole_file,
-    write_bytes,
-    write_text,
-)
+from cdna.base import InputError, lazy_names, open_regular, read_regular, write_bytes, write_text
+from cdna.base import atomic_file as whole_file
 from cdna.base import cache_folder as _cache_folder
 from cdna.base import check_private as _check_private
 from cdna.base import own_folder as _own_folder
+from cdna.base import printable as shown
 
 __all__ = [
     "GuideError",
     "cache_folder",
     "check_private",
-    "face",
+    "lazy_names",
     "open_regular",
     "own_folder",
     "read_regular",

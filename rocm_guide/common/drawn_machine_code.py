@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Pictures of machine code at work: the lane map of a matrix instruction, the banks of an LDS access, a loop's budget.
 
-What is drawn comes from :mod:`cdna.explain` and :mod:`cdna.predict.loops`.
+What is drawn comes from :mod:`cdna.explain` and :mod:`cdna.predict.times`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cdna.explain.banks import BANKS, BankAccess
 from cdna.explain.operand_map import lane_map
-from cdna.predict.loops import LoopBudget
+from cdna.predict.times import LoopBudget
 from rocm_guide.common.plots import PALETTE, bars, house_style
 
 if TYPE_CHECKING:

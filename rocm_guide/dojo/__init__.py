@@ -18,7 +18,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.dojo.catalogue import PUZZLES
@@ -30,4 +30,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LISTINGS", "PATH", "PUZZLES", "SOLVED", "DojoError", "grade", "show_solution", "start"]
 
-__getattr__, __dir__ = face(__name__, "puzzle", "catalogue", "listings", "path", "solved.show", "grading")
+__getattr__, __dir__ = lazy_names(__name__, "puzzle", "catalogue", "listings", "path", "solved.show", "grading")

@@ -10,9 +10,8 @@ from typing import Any
 
 from cdna.guard import watch_memory
 from cdna.interpret import explain_error, time_limit
+from cdna.interpreter.patches import exact_conversions, quick_interpreter
 from cdna.kernel_source import unpack_objects
-from cdna.quick_interpreter import quick_interpreter
-from cdna.rounding import exact_conversions
 from cdna.run.launches import poison_mode
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.puzzle import Case, Puzzle

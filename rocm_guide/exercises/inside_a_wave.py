@@ -112,7 +112,7 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
 
     Prints [OK] or a hint, and returns whether the answer is right.
     """
-    from cdna.run.vector.matrix import layout_d
+    from cdna.run.matrix import layout_d
 
     where = layout_d(32, 32, 1)
     for register in range(16):

@@ -26,7 +26,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.quantize.awq import awq_grid, rounded, search_clip, search_scales
@@ -81,4 +81,6 @@ __all__ = [
     "table",
 ]
 
-__getattr__, __dir__ = face(__name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "held_out", "scores", "budget")
+__getattr__, __dir__ = lazy_names(
+    __name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "held_out", "scores", "budget"
+)

@@ -29,7 +29,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.serve.bench import measure_server

@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from cdna.cli.plain_values import read_plain_values
+from cdna.cli.program import read_plain_values
 
 ROOT = Path(__file__).resolve().parents[2]
 

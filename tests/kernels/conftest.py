@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cdna.quick_interpreter import quick_interpreter
+from cdna.interpreter.patches import quick_interpreter
 from rocm_guide.kernels import launch
 
 HERE = Path(__file__).parent

@@ -27,8 +27,7 @@ from triton.runtime.jit import JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cdna.arch import Arch, find_arch
-from cdna.quick_interpreter import quick_interpreter
-from cdna.rounding import exact_conversions
+from cdna.interpreter.patches import exact_conversions, quick_interpreter
 from cdna.run.launches import executed_on_gfx942
 from tests.pretended.in_torch import IN_TORCH
 from tests.pretended.marks import CPU, GPU, on_gpu

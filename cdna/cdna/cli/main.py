@@ -43,7 +43,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
-    """What a kernel becomes on an AMD Instinct MI300X: compiled, read and executed on this machine."""
+    """Show what a kernel becomes on an AMD Instinct MI300X: compiled, read and executed on this machine."""
     if version:
         typer.echo(f"cdna {__version__}")
         raise typer.Exit

@@ -27,14 +27,15 @@ __all__ = [
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that exists."""
+    """Return the path itself, or the nearest folder above it that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def out_file(text: str | Path) -> Path:
-    """A file to write, refused before the work that fills it: no name, a folder, or a place that cannot be written.
+    """Check a file to write, refused before the work that fills it: no name, a folder, or a place that cannot be
+    written.
 
     >>> out_file("")
     Traceback (most recent call last):
@@ -51,7 +52,7 @@ def out_file(text: str | Path) -> Path:
 
 
 def out_folder(text: str | Path) -> Path:
-    """A folder to write to; made later if it is not there."""
+    """Check a folder to write to; made later if it is not there."""
     if not str(text).strip():
         raise typer.BadParameter("no folder named; give a path such as runs")
     path = Path(text).expanduser()
@@ -68,7 +69,7 @@ def _writable(folder: Path, text: str | Path) -> None:
 
 
 def choice(*allowed: str) -> Callable[[str | None], str | None]:
-    """A check for an option that takes one of a few words.
+    """Return a check for an option that takes one of a few words.
 
     >>> choice("rocm", "cuda")("rocm")
     'rocm'
@@ -83,7 +84,7 @@ def choice(*allowed: str) -> Callable[[str | None], str | None]:
 
 
 def between(least: float, most: float = 10**9) -> Callable[[float | None], float | None]:
-    """A check for a number; the option parser's own range would not name the value.
+    """Return a check for a number; the option parser's own range would not name the value.
 
     >>> between(1, 8)(8)
     8
@@ -98,7 +99,7 @@ def between(least: float, most: float = 10**9) -> Callable[[float | None], float
 
 
 def existing_folder(value: Path | None) -> Path | None:
-    """A check for an option that names a folder to read."""
+    """Return a check for an option that names a folder to read."""
     if value is not None and not value.is_dir():
         raise typer.BadParameter(f"{str(value)!r}: no such folder")
     return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where the text that a command makes goes."""
+"""Output of a command: where its text goes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-from cdna.base import shown, write_text
+from cdna.base import printable, write_text
 
 __all__ = ["PlainConsole", "announced", "print_table", "say", "working", "write_or_print"]
 
@@ -28,7 +28,7 @@ def say(text: object, err: bool = False) -> None:
 
 
 def write_or_print(text: str, out: Path | None) -> None:
-    """To the file, and say so; or to the screen if there is none.
+    """Write to the file, and say so; or to the screen if there is none.
 
     A file or a pipe gets the text as it is; a terminal gets what cannot be printed escaped.
     """
@@ -37,12 +37,12 @@ def write_or_print(text: str, out: Path | None) -> None:
         typer.echo(_visible(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         write_text(out, text)
-        say(f"{shown(out)}: {len(text.splitlines())} lines")
+        say(f"{printable(out)}: {len(text.splitlines())} lines")
 
 
 @contextlib.contextmanager
 def announced(what: str, after: float = 2.0) -> Iterator[None]:
-    """Two lines on stderr around work that takes longer than ``after`` seconds, where no terminal shows a bar.
+    """Print two lines on stderr around work that takes longer than ``after`` seconds, where no terminal shows a bar.
 
     What ends in an error has that error's line for its second one.
     """
@@ -68,7 +68,7 @@ def announced(what: str, after: float = 2.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def working(what: str, after: float = 1.0) -> Iterator[Callable[[str], None]]:
-    """A moving line on stderr while work of unknown length goes on, gone when it ends; only on a terminal.
+    """Show a moving line on stderr while work of unknown length goes on, gone when it ends; only on a terminal.
 
     It appears ``after`` seconds, so that short work costs nothing. What ``with`` gives is called with the step that
     the work is at, for example ``"add, 3 compiled"``.
@@ -96,7 +96,7 @@ def _show_line(what: str, step: list[str], lock: threading.Lock, lines: contextl
 
     class Step(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(shown(f"{what}{''.join(step)}"))
+            return Text(printable(f"{what}{''.join(step)}"))
 
     with lock:
         if not step:
@@ -111,7 +111,8 @@ def _show_line(what: str, step: list[str], lock: threading.Lock, lines: contextl
 
 
 def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), folded: Sequence[int] = ()) -> None:
-    """Columns as wide as their longest text; those ``folded`` go over several lines where the terminal is too narrow.
+    """Print columns as wide as their longest text; those ``folded`` go over several lines where the terminal is too
+    narrow.
 
     Plain text, written without rich: importing that takes a short command as long as its own work.
 
@@ -159,7 +160,8 @@ class PlainConsole:
         self.styled = stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
     def print(self, text: object = "", style: str | None = None) -> None:
-        """One text, perhaps of several lines, in one of the styles ``bold``, ``red``, ``green``, ``yellow``, ``cyan``.
+        """Print a text, perhaps of several lines, in one of the styles ``bold``, ``red``, ``green``, ``yellow``,
+        ``cyan``.
 
         >>> PlainConsole().print("gemm\x1b[2J", style="red")
         gemm\\x1b[2J
@@ -171,6 +173,6 @@ class PlainConsole:
 
 
 def _visible(text: str) -> str:
-    """:func:`shown` for each line."""
+    """Apply :func:`printable` to each line."""
     lines = [line.expandtabs() for line in text.split("\n")]
-    return text if text.isprintable() else "\n".join(shown(line, len(line)) for line in lines)
+    return text if text.isprintable() else "\n".join(printable(line, len(line)) for line in lines)

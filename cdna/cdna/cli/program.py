@@ -2,7 +2,11 @@
 """A command line of several commands: each found by name, imported when it is called, and its errors said in one line.
 
 A command's module is imported only when that command is called, so that ``--help`` is quick and a command whose
-libraries are missing fails alone.
+libraries are missing fails alone. Words that are plainly what their option wants are read without typer's general
+machinery: typer from 0.29 on builds a pydantic validator for each option that is read, the first of which imports
+pydantic, half of what a short command takes. A word that is plain text, a plain number or a path needs none of it. All
+else (odd spellings of numbers, ranges, what a parser refuses) goes to typer's own reading, so its rules and messages
+stay.
 """
 
 from __future__ import annotations
@@ -13,18 +17,114 @@ import importlib
 import importlib.util
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cdna.base import InputError
-from cdna.cli.plain_values import read_plain_values
 
-__all__ = ["Commands", "Examples", "find_command", "lazy_group", "run_program"]
+__all__ = ["Commands", "Examples", "find_command", "lazy_group", "read_plain_values", "run_program"]
+
+_INT = re.compile(r"[+-]?[0-9]{1,15}")
+_FLOAT = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?")
+# What typer may be asked to check or to do beside reading the type; each has this value where nothing is asked.
+_UNASKED = {
+    "parser": None,
+    "min": None,
+    "max": None,
+    "clamp": False,
+    "exists": False,
+    "file_okay": True,
+    "dir_okay": True,
+    "writable": False,
+    "readable": True,
+    "resolve_path": False,
+    "allow_dash": False,
+    "path_type": None,
+}
+
+
+class _NotPlain(Exception):
+    """A word for typer's own reading."""
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """Return ``value`` as a ``kind``; a default that is one already stays.
+
+    Raises:
+        _NotPlain: a word that is not plainly such a value.
+    """
+    if kind is Path and isinstance(value, str | Path):
+        path = Path(value)
+        if path.exists() and not os.access(path, os.R_OK):
+            raise _NotPlain
+        return path
+    if type(value) is kind:
+        if kind is str and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _NotPlain from None
+        return value
+    if kind is float and type(value) is int:  # a default written without its point
+        return float(value)
+    if kind is int and isinstance(value, str) and _INT.fullmatch(value):
+        return int(value)
+    if kind is float and isinstance(value, str) and _FLOAT.fullmatch(value):
+        return float(value)
+    raise _NotPlain
+
+
+class _PlainReader:
+    """Stands where typer keeps the reader of one parameter."""
+
+    def __init__(self, parameter: Any) -> None:
+        self.descriptor = parameter.type_descriptor
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert as :meth:`typer._coercion.RuntimeParam.coerce` does: a missing value, several values, or one."""
+        several = param.multiple or param.nargs == -1
+        if value is None:
+            return () if several else None
+        kind, info = self.descriptor.annotation, self.descriptor.parameter_info
+        try:
+            if any(getattr(info, name, usual) != usual for name, usual in _UNASKED.items()):
+                raise _NotPlain
+            if not several:
+                return _plain(value, kind)
+            if get_origin(kind) is not list or not isinstance(value, list | tuple):
+                raise _NotPlain
+            return [_plain(v, get_args(kind)[0]) for v in value]
+        except _NotPlain:
+            # The class's own method builds typer's reader and keeps it.
+            return type(param).get_runtime_param(param).coerce(value, param=param, ctx=ctx)
+
+
+def read_plain_values(command: Any) -> None:
+    """Make every parameter of ``command``, and of the commands of a group, read plain values by itself.
+
+    Does nothing with a release of typer that reads values in another way.
+    """
+    all_of = command.get_params  # --help is among these, not among command.params
+
+    def with_plain_readers(ctx: Any) -> Any:
+        found = all_of(ctx)
+        for parameter in found:
+            if hasattr(type(parameter), "get_runtime_param") and hasattr(parameter, "type_descriptor"):
+                reader = _PlainReader(parameter)
+                parameter.get_runtime_param = lambda reader=reader: reader
+        return found
+
+    command.get_params = with_plain_readers
+    for inner in getattr(command, "commands", {}).values():
+        read_plain_values(inner)
+
 
 #: Name of a command -> (module with its function, what it does).
 Commands = Mapping[str, tuple[str, str]]
@@ -45,24 +145,24 @@ def lazy_group(
 
     class LazyGroup(TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            """The options before the command's name."""
+            """Parse the options before the command's name."""
             read_plain_values(self)
             rest: list[str] = super().parse_args(ctx, args)
             return rest
 
         def list_commands(self, ctx: Any) -> list[str]:
-            """Those commands whose module is there."""
+            """Return those commands whose module is there."""
             return [n for n, (module, _) in commands.items() if importlib.util.find_spec(module)]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            """A stand-in that carries the name and the help line; enough to print the help."""
+            """Return a stand-in that carries the name and the help line; enough to print the help."""
             if cmd_name not in self.list_commands(ctx):
                 return None
             panel = (panels or {}).get(cmd_name)
             return TyperCommand(cmd_name, help=commands[cmd_name][1], rich_help_panel=panel)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-            """The real command, imported now."""
+            """Import the real command."""
             name, command, rest = super().resolve_command(ctx, args)
             if command is None:
                 return name, None, rest
@@ -97,16 +197,15 @@ def find_command(module: ModuleType, name: str, examples: Examples) -> Any:
 def _add_examples(command: Any, path: str, examples: Examples) -> None:
     """Give ``command`` and its subcommands the examples of their path as the last lines of their help."""
     if path in examples:
-        lines = [f"[cyan]{_plain(line)}[/]  # {_plain(what)}" for line, what in examples[path]]
+        lines = [f"[cyan]{_escape_brackets(line)}[/]  # {_escape_brackets(what)}" for line, what in examples[path]]
         # An empty line between two: Rich would join them to one paragraph otherwise.
         command.epilog = "\n\n".join(["Examples:", *lines])
     for name, child in getattr(command, "commands", {}).items():
         _add_examples(child, f"{path} {name}", examples)
 
 
-def _plain(text: str) -> str:
-    """Square brackets as they are: they would be Rich's markup."""
-    return text.replace("[", "\\[")
+def _escape_brackets(text: str) -> str:
+    return text.replace("[", "\\[")  # square brackets would be Rich's markup
 
 
 def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], str | None]) -> NoReturn:
@@ -162,7 +261,7 @@ def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], st
 
 
 def _folder_is_gone() -> bool:
-    """Whether the current folder was removed while this process, or its shell, was in it."""
+    """Return whether the current folder was removed while this process, or its shell, was in it."""
     try:
         os.getcwd()  # noqa: PTH109 - no path is wanted
     except FileNotFoundError:
@@ -171,14 +270,14 @@ def _folder_is_gone() -> bool:
 
 
 def _disk_full(error: OSError) -> NoReturn:
-    """The output could not be written: said in one line."""
+    """Say in one line that the output could not be written."""
     # What is still in the buffer would fail once more at exit, with a message of Python's own.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     _refuse(f"the output cannot be written ({error.strerror}); free some space")
 
 
 def _refuse(line: str) -> NoReturn:
-    """One red line on stderr, and exit code 2."""
+    """Print one red line on stderr, and exit with code 2."""
     from rich.console import Console
 
     if line:

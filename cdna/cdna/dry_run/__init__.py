@@ -11,7 +11,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.dry_run.driver import dry_run
@@ -19,4 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["DryRunError", "dry_run"]
 
-__getattr__, __dir__ = face(__name__, "recorder", "driver")
+__getattr__, __dir__ = lazy_names(__name__, "recorder", "driver")

@@ -24,7 +24,7 @@ __all__ = ["DryRun", "DryRunError", "dry_run"]
 
 
 class _Launcher:
-    """What Triton calls in place of a GPU launch; made when a compiled kernel is first loaded."""
+    """Stand-in that Triton calls for a GPU launch; made when a compiled kernel is first loaded."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
         _current_state().loading = (src, metadata)
@@ -44,7 +44,7 @@ def _current_state() -> Recorder:
 
 
 def _make_driver(state: Recorder, row: Arch) -> Any:
-    """A Triton driver for a GPU that is not there."""
+    """Make a Triton driver for a GPU that is not there."""
     import torch
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import DriverBase
@@ -82,7 +82,7 @@ def _make_driver(state: Recorder, row: Arch) -> Any:
             return state.device
 
         def set_current_device(self, device: Any) -> None:
-            """There is one device."""
+            """Accept any device: there is one."""
 
         def get_current_stream(self, device: Any = None) -> int:
             return 0
@@ -103,13 +103,13 @@ def _make_driver(state: Recorder, row: Arch) -> Any:
             return torch.empty(1)
 
         def clear_cache(self, cache: Any) -> None:
-            """Nothing is timed."""
+            """Do nothing, as nothing is timed."""
 
     return DryDriver()
 
 
 def _patch_triton(state: Recorder, undo: contextlib.ExitStack) -> None:
-    """The few places that a driver does not reach: autotuners keep results, and Triton refuses what we report."""
+    """Patch the few places that a driver does not reach: autotuners keep results, and Triton refuses what we report."""
     import triton
     from triton.compiler import compiler
     from triton.runtime.autotuner import Autotuner

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a dry run records, and the object that Triton hands kernels to while it lasts (see ``dry_run``)."""
+"""The record of a dry run, and the object that Triton hands kernels to while it lasts (see ``dry_run``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdna.base import InputError
 from cdna.compile import Compiled, compiled_from_triton, name_constants
 from cdna.report import KernelReport, kernel_report, report_table
 
-__all__ = ["DryRunError"]
+__all__ = ["DryRunError", "Launch"]
 
 
 class DryRunError(InputError):
@@ -49,7 +49,7 @@ class Failure:
 
 @dataclass
 class DryRun:
-    """What a dry run recorded, in order."""
+    """Launches of a dry run, in order."""
 
     arch: str
     launches: list[Launch] = field(default_factory=list)
@@ -104,11 +104,11 @@ class Recorder:
         self.trials = 0
 
     def load_start(self, module: Any, function: Any, name: str, files: dict[str, str], key: str) -> None:
-        """Triton's hook before a load: where the stages of the kernel were stored."""
+        """Note, as Triton's hook before a load, where the stages of the kernel were stored."""
         self.files = dict(files)
 
     def load_binary(self, name: str, code: bytes, shared: int, device: Any) -> tuple[Any, ...]:
-        """Triton's "load this code object": everything about it becomes the function handle."""
+        """Answer Triton's "load this code object": everything about it becomes the function handle."""
         src, metadata = self.loading
         stages = {Path(p).suffix[1:]: Path(p) for p in self.files.values()}
         asm = {k: p.read_text() for k, p in stages.items() if k in ("ttir", "ttgir", "llir", "amdgcn")}
@@ -122,7 +122,7 @@ class Recorder:
         return None, compiled, 0, 0, 1 << 30
 
     def record(self, compiled: Compiled, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
-        """One launch; reports are shared between equal ones."""
+        """Record one launch; reports are shared between equal ones."""
         key = (id(compiled), grid)
         if key not in self.reports:
             self.reports[key] = kernel_report(compiled, grid)
@@ -131,7 +131,7 @@ class Recorder:
             self.on_launch(compiled, grid, dict(zip(compiled.signature, arguments, strict=True)))
 
     def bench(self, call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
-        """Stands in for timing: the first configuration that can be launched and does not spill is the fastest."""
+        """Stand in for timing: the first configuration that can be launched and does not spill is the fastest."""
         start = len(self.run.launches)
         self.trials += 1
         try:

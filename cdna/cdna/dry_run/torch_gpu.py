@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What PyTorch says about the GPU while a dry run lasts: the questions that Triton libraries ask before a launch.
+"""Answers of PyTorch about the GPU while a dry run lasts: the questions that Triton libraries ask before a launch.
 
 A library asks ``torch.cuda.is_available()``, how many CUs there are, whether this is ROCm, and whether a tensor is on
 the GPU. On a machine without one the answers would send it down its CPU path, and its Triton kernels would never be
@@ -16,7 +16,7 @@ from unittest import mock
 
 from cdna.arch import find_arch
 
-__all__ = ["pretend_torch_answers"]
+__all__ = ["pretend_torch_answers", "pretend_torch_device"]
 
 # A release of ROCm that knows all architectures in the table; libraries only compare it with a minimum.
 ROCM_VERSION = "7.0.0"
@@ -26,14 +26,14 @@ class _Stream(SimpleNamespace):
     """Stands for the default stream: launches are recorded, so there is never anything to wait for."""
 
     def synchronize(self) -> None:
-        """Nothing runs, so nothing is awaited."""
+        """Do nothing: nothing runs, so nothing is awaited."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing runs, so nothing is awaited."""
+        """Do nothing: nothing runs, so nothing is awaited."""
 
 
 def _answers(arch: str) -> dict[str, Any]:
-    """``torch.cuda`` names and what they answer for ``arch``."""
+    """Return ``torch.cuda`` names and what they answer for ``arch``."""
     row = find_arch(arch)
     name = f"AMD Instinct {row.gpu.split(' (')[0]}"
     properties = SimpleNamespace(
@@ -78,7 +78,9 @@ def _answers(arch: str) -> dict[str, Any]:
 
 
 def _function_mode(real: str) -> Any:
-    """A torch function mode in which tensors on ``real`` say that they are on the GPU, and GPU allocations go there."""
+    """Make a torch function mode in which tensors on ``real`` say that they are on the GPU, and GPU allocations go
+    there.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 

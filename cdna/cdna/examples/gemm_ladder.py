@@ -123,14 +123,15 @@ class Rung:
         return self.constants.get("BK", 1)
 
     def workgroups(self, m: int, n: int, units: int = 304) -> tuple[int, ...]:
-        """The grid for a product of that size on a GPU with ``units`` compute units."""
+        """Return the grid for a product of that size on a GPU with ``units`` compute units."""
         down, across = triton.cdiv(m, self.constants.get("BM", 1)), triton.cdiv(n, self.constants["BN"])
         if self.grid in ("rows", "tiles"):
             return down, across
         return (down * across,) if self.grid == "walk" else (min(units, down * across),)
 
     def order(self, m: int, n: int) -> list[tuple[int, int]]:
-        """Row and column of the tile that each workgroup does, by its number; ``units`` in the order they come round.
+        """Return the row and column of the tile that each workgroup does, by its number; ``units`` in the order they
+        come round.
 
         >>> RUNGS[5].order(1024, 1024)[:3]
         [(0, 0), (2, 0), (0, 1)]
@@ -169,7 +170,7 @@ RUNGS = (
 
 
 def multiply(rung: Rung, a: Any, b: Any) -> Any:
-    """The product by one rung; ``a`` (M, K) and ``b`` (K, N) contiguous fp16 on a GPU or in the interpreter.
+    """Multiply by one rung; ``a`` (M, K) and ``b`` (K, N) contiguous fp16 on a GPU or in the interpreter.
 
     Options that only AMD's compiler knows are left out on other GPUs.
     """

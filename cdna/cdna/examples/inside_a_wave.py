@@ -11,7 +11,7 @@ __all__ = ["small_dot", "sum_of_squares"]
 
 @triton.jit
 def sum_of_squares(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    """One program per row of a contiguous tensor; columns at and beyond ``cols`` count as zero."""
+    """Sum the squares of a row of a contiguous tensor in each program; columns at and beyond ``cols`` count as zero."""
     row = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + column, mask=column < cols, other=0.0)
@@ -20,7 +20,7 @@ def sum_of_squares(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def small_dot(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """C = A B for one tile; all three are contiguous, C is float32."""
+    """Compute C = A B for one tile; all three are contiguous, C is float32."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(a_ptr + m[:, None] * K + k[None, :])
     b = tl.load(b_ptr + k[:, None] * N + n[None, :])

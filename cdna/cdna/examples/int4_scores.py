@@ -11,7 +11,7 @@ __all__ = ["int4_scores_gathered", "int4_scores_planar", "int4_scores_reshaped"]
 
 @triton.jit
 def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """``y = x``, one wide load and store for each step."""
+    """Copy ``y = x``, one wide load and store for each step."""
     for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
         offset = start + tl.arange(0, BLOCK)
         tl.store(y_ptr + offset, tl.load(x_ptr + offset, mask=offset < n), mask=offset < n)
@@ -19,7 +19,8 @@ def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def int4_scores_reshaped(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
-    """Scores ``q @ k.T`` with int4 keys: load the packed words, unpack them with a reshape, transpose, multiply.
+    """Compute scores ``q @ k.T`` with int4 keys: load the packed words, unpack them with a reshape, transpose,
+    multiply.
 
     q is (M, D) fp16; k is (n, D / 8) int32 whose nibble j of word w is dimension 8 w + j; pair is (n,) int32 with a
     scale (low half) and a shift (high half) in fp16: key = nibble * scale + shift. out is (M, n) fp32.
@@ -43,7 +44,7 @@ def int4_scores_reshaped(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BL
 
 @triton.jit
 def int4_scores_gathered(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
-    """The same scores; every dimension loads its own word (eight lanes the same one), so nothing is reshaped."""
+    """Compute the scores without a reshape: every dimension loads its own word (eight lanes the same one)."""
     tokens = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     rows = tl.arange(0, M)
     dims = tl.arange(0, D)
@@ -62,7 +63,7 @@ def int4_scores_gathered(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BL
 
 @triton.jit
 def int4_scores_planar(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
-    """The same scores with another packing: nibble j of word w is dimension j * (D / 8) + w.
+    """Compute the scores with another packing: nibble j of word w is dimension j * (D / 8) + w.
 
     Each of the eight planes is then a ready tile of keys, and the product is a sum of eight smaller ones.
     """
@@ -86,7 +87,7 @@ def int4_scores_planar(q_ptr, k_ptr, pair_ptr, out_ptr, n, M: tl.constexpr, BLOC
 
 @triton.jit
 def tile_matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """``c = a @ b`` for contiguous (M, K) and (K, N) fp16, one tile per program; K must be a multiple of BK."""
+    """Compute ``c = a @ b`` for contiguous (M, K) and (K, N) fp16, one tile per program; K must be a multiple of BK."""
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn = tl.program_id(1) * BN + tl.arange(0, BN)
     rk = tl.arange(0, BK)

@@ -11,7 +11,7 @@ __all__ = ["softmax_three_passes"]
 
 @triton.jit
 def softmax_three_passes(x_ptr, y_ptr, cols, BLOCK: tl.constexpr):
-    """One program per row of a contiguous tensor: a pass for the maximum, one for the sum, one to write."""
+    """Normalise a row of a contiguous tensor in each program: a pass for the maximum, one for the sum, one to write."""
     start_of_row = tl.program_id(0).to(tl.int64) * cols
     lane = tl.arange(0, BLOCK)
     top = float("-inf")

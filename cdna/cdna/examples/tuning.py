@@ -19,7 +19,7 @@ __all__ = ["attention_report", "attention_rows", "gemm_report", "matmul", "scale
 
 @triton.jit
 def scale_rows(x_ptr, y_ptr, factor, cols, BLOCK: tl.constexpr):
-    """``y = factor * x``, one program per row of a contiguous (rows, cols) tensor. No GEMM in it."""
+    """Compute ``y = factor * x``, one program per row of a contiguous (rows, cols) tensor. No GEMM in it."""
     row = tl.program_id(0).to(tl.int64)
     for start in range(0, cols, BLOCK):
         offset = start + tl.arange(0, BLOCK)
@@ -40,7 +40,7 @@ def matmul(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     SPLIT_K: tl.constexpr = 1, RELU: tl.constexpr = False,
 ):  # fmt: skip
-    """``C = A @ B`` for contiguous A (M, K), B (K, N), C (M, N); one tile of C per program, fp32 accumulation.
+    """Compute ``C = A @ B`` for contiguous A (M, K), B (K, N), C (M, N); one tile of C per program, fp32 accumulation.
 
     With ``SPLIT_K`` over 1 the second grid axis shares out K and C (fp32, zeroed before) is added to atomically.
     """
@@ -78,7 +78,9 @@ def attention_rows(
     BM: tl.constexpr,
     BN: tl.constexpr,
 ):
-    """``softmax(scale * Q @ K^T) @ V`` for one head, contiguous (S, D): two GEMMs fused around an online softmax."""
+    """Compute ``softmax(scale * Q @ K^T) @ V`` for one head, contiguous (S, D): two GEMMs fused around an online
+    softmax.
+    """
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn, rd = tl.arange(0, BN), tl.arange(0, D)
     q = tl.load(q_ptr + rm[:, None] * D + rd[None, :], mask=rm[:, None] < S, other=0.0)
@@ -110,7 +112,7 @@ def gemm_report(
     num_warps: int = 8,
     **options: Any,
 ) -> KernelReport:
-    """What :func:`matmul` in fp16 becomes for one tile and one set of options, launched for the shape (M, N, K).
+    """Report what :func:`matmul` in fp16 becomes for one tile and one set of options, launched for the shape (M, N, K).
 
     The tensors have their true sizes and no memory (torch's meta device).
 
@@ -130,7 +132,8 @@ def gemm_report(
 def attention_report(
     tile: tuple[int, int] = (64, 32), *, rows: int = 4096, head: int = 128, arch: str = "gfx942", **options: Any
 ) -> KernelReport:
-    """What :func:`attention_rows` in fp16 becomes for a tile (BM, BN) and ``head`` features per head. Notebook 15.
+    """Report what :func:`attention_rows` in fp16 becomes for a tile (BM, BN) and ``head`` features per head. Notebook
+    15.
 
     >>> attention_report(num_stages=1).kernel
     'attention_rows'

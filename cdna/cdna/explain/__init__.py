@@ -3,24 +3,21 @@
 
 In reading order:
 
-- ``operand_map``: Which lane and register hold which element of A, B and D of a matrix instruction.
-- ``one_hot``: The same found by execution: a one in one element, and who answers.
+- ``operand_map``: Which lane and register hold which element of A, B and D of a matrix instruction, by formula and by
+  execution.
 - ``banks``: Which lanes of an LDS access meet in a bank, from addresses, from executed code, from a TTGIR layout.
-- ``loop_listing``: A loop's machine code line by line: what it is, which wait it needs, whose data, which source line.
-- ``ir_listing``: The same for Triton's GPU code (TTGIR).
+- ``listings``: A loop's machine code, and Triton's GPU code (TTGIR), line by line.
 - ``specialize``: A kernel's source with the branches decided that its constants decide.
 """
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.explain.banks import bank_access, executed_accesses, layout_access
-    from cdna.explain.ir_listing import explain_ir
-    from cdna.explain.loop_listing import explain_loop
-    from cdna.explain.one_hot import who_answers
-    from cdna.explain.operand_map import lane_map
+    from cdna.explain.listings import explain_ir, explain_loop
+    from cdna.explain.operand_map import lane_map, who_answers
     from cdna.explain.specialize import specialized_source
 
 __all__ = [
@@ -34,4 +31,4 @@ __all__ = [
     "who_answers",
 ]
 
-__getattr__, __dir__ = face(__name__, "operand_map", "one_hot", "banks", "loop_listing", "ir_listing", "specialize")
+__getattr__, __dir__ = lazy_names(__name__, "operand_map", "banks", "listings", "specialize")

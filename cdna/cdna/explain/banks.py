@@ -20,7 +20,7 @@ from cdna.ir.program import parse_ir
 from cdna.run import prepare
 from cdna.run.counters import lanes_together
 
-__all__ = ["BankAccess", "BankError", "bank_access", "executed_accesses", "layout_access"]
+__all__ = ["BANKS", "BankAccess", "BankError", "bank_access", "executed_accesses", "layout_access"]
 
 BANKS = 32
 
@@ -45,7 +45,7 @@ class BankAccess:
 
     @property
     def groups(self) -> list[dict[int, dict[int, list[int]]]]:
-        """For each group of lanes that go together: bank -> word (address / 4) -> the lanes that want it."""
+        """Return for each group of lanes that go together: bank -> word (address / 4) -> the lanes that want it."""
         found = []
         for lanes in lanes_together(self.size, self.write).tolist():
             banks: dict[int, dict[int, list[int]]] = {}
@@ -68,7 +68,7 @@ class BankAccess:
         return len(self.groups)
 
     def conflicts(self) -> list[tuple[int, list[list[int]]]]:
-        """Each conflict as its bank and the lanes that take turns there, one list for each word.
+        """Return each conflict as its bank and the lanes that take turns there, one list for each word.
 
         >>> bank_access([128 * lane for lane in range(64)], 4).conflicts()[0][1][:3]
         [[0], [1], [2]]
@@ -80,7 +80,7 @@ class BankAccess:
 
 
 def bank_access(addresses: Sequence[int], size: int, write: bool = False) -> BankAccess:
-    """An access of 64 lanes to the given byte addresses of LDS (-1: the lane is switched off).
+    """Model an access of 64 lanes to the given byte addresses of LDS (-1: the lane is switched off).
 
     Raises:
         BankError: other than 64 addresses, or a size that no instruction has.
@@ -181,7 +181,7 @@ def _lanes(mask: int) -> Any:
 
 @dataclass(frozen=True)
 class LayoutAccess:
-    """What one ``ttg.local_load`` of a matrix operand reads first, with the layout's swizzle and without it."""
+    """First LDS read of a ``ttg.local_load`` of a matrix operand, with the layout's swizzle and without it."""
 
     line: int
     source: str
@@ -192,7 +192,7 @@ class LayoutAccess:
 
 
 def _address(layout: Layout, shape: tuple[int, ...], index: tuple[Any, Any], size: int, swizzle: bool) -> Any:
-    """Byte address of elements of a two-dimensional buffer in LDS.
+    """Return the byte address of elements of a two-dimensional buffer in LDS.
 
     Source: Triton, "TritonGPU dialect attributes": SwizzledSharedEncodingAttr, AMDRotatingSharedEncodingAttr.
     """
@@ -208,7 +208,7 @@ def _address(layout: Layout, shape: tuple[int, ...], index: tuple[Any, Any], siz
 
 
 def layout_access(ttgir: str) -> list[LayoutAccess]:
-    """The first access of wave 0 for each matrix operand that a TTGIR text loads from LDS.
+    """Return the first access of wave 0 for each matrix operand that a TTGIR text loads from LDS.
 
     A lane of a dot operand takes ``kWidth`` neighbouring elements along k; where these lie side by side in LDS they are
     one access, otherwise the first of them is. Buffers whose layout is neither swizzled nor rotated are left out.

@@ -29,7 +29,7 @@ class SpecializeError(InputError):
 
 
 def specialized_source(kernel: Any, *, docstring: bool = True, **known: Any) -> str:
-    """The source of ``kernel`` with every branch decided that the values of ``known`` decide.
+    """Return the source of ``kernel`` with every branch decided that the values of ``known`` decide.
 
     Args:
         kernel: a function, or what ``triton.jit`` makes of one.
@@ -79,7 +79,9 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _edits(text: str, known: dict[str, Any], docstring: bool) -> Iterator[_Edit]:
-    """What is still to be decided, one change of the text at a time: statements, then expressions, then parameters."""
+    """Find what is still to be decided, one change of the text at a time: statements, then expressions, then
+    parameters.
+    """
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -124,7 +126,7 @@ def _edits(text: str, known: dict[str, Any], docstring: bool) -> Iterator[_Edit]
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Every list of statements inside ``node``, outer ones first."""
+    """Return every list of statements inside ``node``, outer ones first."""
     for each in ast.walk(node):
         for name in ("body", "orelse"):
             block = getattr(each, name, None)
@@ -133,7 +135,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _branch(text: str, starts: list[int], statement: ast.If, live: list[ast.stmt]) -> str:
-    """The lines of the branch that is taken, with the comments before it, where ``statement`` stood."""
+    """Return the lines of the branch that is taken, with the comments before it, where ``statement`` stood."""
     if not live:
         return ""
     # From the line after `if …:` or `else:`, so that a comment at the head of the branch stays.
@@ -154,7 +156,7 @@ def _is_elif(statement: ast.If, live: list[ast.stmt]) -> bool:
 
 
 def _repeats(statement: ast.Assign, known: dict[str, Any]) -> bool:
-    """Whether a known name is given the value that it is known to have."""
+    """Return whether a known name is given the value that it is known to have."""
     target = statement.targets[0]
     if len(statement.targets) > 1 or not isinstance(target, ast.Name) or target.id not in known:
         return False
@@ -163,7 +165,7 @@ def _repeats(statement: ast.Assign, known: dict[str, Any]) -> bool:
 
 
 def _value(node: ast.expr, known: dict[str, Any]) -> Any:
-    """What an expression is, as far as the known names say; part of `and` and `or` may be enough."""
+    """Evaluate an expression, as far as the known names say; part of `and` and `or` may be enough."""
     if isinstance(node, ast.BoolOp):
         stop = isinstance(node.op, ast.Or)
         values = [_value(v, known) for v in node.values]

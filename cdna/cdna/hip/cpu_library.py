@@ -21,7 +21,7 @@ from pathlib import Path
 from cdna.base import cache_folder, check_private, own_folder, write_bytes
 from cdna.hip.toolchain import HipError, banner, find_clang, run_clang, source_file, source_texts
 
-__all__ = []
+__all__ = ["build_cpu", "open_cpu"]
 
 # What torch itself needs: its wheels for Linux ask for glibc 2.28, their MKL for SSE4.2.
 _GLIBC = "2.28"
@@ -51,7 +51,7 @@ _DIGEST = hashlib.sha256
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a library is built for.
+    """Processor that a library is built for.
 
     Attributes:
         processor: as file names, zig and the kernel call it: ``x86_64`` or ``aarch64``.
@@ -71,7 +71,7 @@ _BASELINES = {
 
 
 def baseline(machine: str = "") -> Baseline:
-    """The processor that libraries are built for on ``machine`` (left out: this one).
+    """Return the processor that libraries are built for on ``machine`` (left out: this one).
 
     >>> baseline("x86_64").clang, baseline("aarch64").zig
     ('x86-64-v2', 'generic')
@@ -89,7 +89,7 @@ def baseline(machine: str = "") -> Baseline:
 
 
 def _compiler(clang: list[str], target: Baseline) -> tuple[list[str], str]:
-    """The command that compiles and links for ``target``, and the name of target and compiler in the cache."""
+    """Return the command that compiles and links for ``target``, and the name of target and compiler in the cache."""
     if "ziglang" in clang:
         # zig cc knows where the C library is, and links against any release of it; its bare clang does neither.
         libc, name = _GLIBC, "zig-clang"
@@ -104,7 +104,7 @@ def _compiler(clang: list[str], target: Baseline) -> tuple[list[str], str]:
 
 
 def _is_whole(library: Path) -> bool:
-    """Whether the file ends with the SHA-256 of what stands before: a damaged one could crash the process."""
+    """Return whether the file ends with the SHA-256 of what stands before: a damaged one could crash the process."""
     try:
         data = library.read_bytes()
     except OSError:
@@ -114,7 +114,7 @@ def _is_whole(library: Path) -> bool:
 
 
 def build_cpu(name: str | os.PathLike[str], machine: str = "") -> Path:
-    """A shared library that runs the kernels of a HIP source on a CPU, one fiber per thread (see ``cpu.h``).
+    """Build a shared library that runs the kernels of a HIP source on a CPU, one fiber per thread (see ``cpu.h``).
 
     Built once for the :func:`baseline` and kept in the cache, in a folder that names target and compiler, under the
     hash of everything that goes into it; a damaged file is built again. It needs the C library and libm, nothing else.
@@ -143,7 +143,7 @@ def build_cpu(name: str | os.PathLike[str], machine: str = "") -> Path:
 
 
 def open_cpu(name: str | os.PathLike[str]) -> ctypes.CDLL:
-    """The library of :func:`build_cpu`, loaded into this process. Nothing else in the package opens one.
+    """Load the library of :func:`build_cpu` into this process. Nothing else in the package opens one.
 
     Raises:
         HipError: as :func:`build_cpu`, or the system refuses to load it.

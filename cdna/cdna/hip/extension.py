@@ -26,7 +26,7 @@ COLUMNS, DEPTH = 32, 256  # one workgroup of the skinny GEMM: columns, and the s
 
 
 def extension_sources(folder: str | os.PathLike[str] | None = None) -> list[Path]:
-    """What to compile: the binding and the kernels that it binds, written to ``folder``, else to the cache.
+    """Return what to compile: the binding and the kernels that it binds, written to ``folder``, else to the cache.
 
     Build tools put an object file where its source lies, below their own folder: a setup.py wants a relative one.
 
@@ -64,7 +64,7 @@ def build_extension(verbose: bool = False) -> Any:
 
 
 def skinny_splits(columns: int, depth: int, units: int | None = None) -> int:
-    """In how many parts to cut the depth, so that every compute unit has work: 1.5 workgroups each if possible.
+    """Return in how many parts to cut the depth, so that every compute unit has work: 1.5 workgroups each if possible.
 
     Two workgroups fit on a compute unit at once, so up to twice as many workgroups as units run together. ``units`` are
     those of an MI300X if left out.

@@ -46,7 +46,7 @@ def _library(name: str | Path) -> ctypes.CDLL:
 
 
 def load_counts(name: str | Path) -> LoadCounts:
-    """The loads of the kernels of source ``name`` since the last call."""
+    """Return the loads of the kernels of source ``name`` since the last call."""
     out = (ctypes.c_uint64 * 3)()
     _library(name).guide_counts(out)
     return LoadCounts(*out)
@@ -60,7 +60,9 @@ def _type(tensor: torch.Tensor, what: str) -> int:
 
 
 def _on_a_line(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers at an address that starts a 128-byte cache line, as on a GPU, so that lines can be counted."""
+    """Return the same numbers at an address that starts a 128-byte cache line, as on a GPU, so that lines can be
+    counted.
+    """
     import torch
 
     room = torch.empty(tensor.numel() * tensor.element_size() + 128, dtype=torch.uint8)
@@ -97,7 +99,7 @@ def cpu_rmsnorm_fp8(
     seed: int = 0,
     source: Path | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """``rmsnorm_fp8.hip``, or a rung of ``ladder.hip``, on the CPU: (q in e4m3fnuz, updated residual, scales).
+    """Run ``rmsnorm_fp8.hip``, or a rung of ``ladder.hip``, on the CPU: (q in e4m3fnuz, updated residual, scales).
 
     Args:
         x, residual: (rows, columns), fp16 or bf16; columns a multiple of 8, at most 32,768.
@@ -135,7 +137,7 @@ def cpu_rmsnorm_fp8(
 def cpu_swiglu_fp8(
     x: torch.Tensor, scale: float | None = None, *, rung: int | None = None, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """``swiglu_fp8.hip``, or a rung of ``ladder.hip``, on the CPU: (q in e4m3fnuz, scales).
+    """Run ``swiglu_fp8.hip``, or a rung of ``ladder.hip``, on the CPU: (q in e4m3fnuz, scales).
 
     Args:
         x: (rows, 2 * columns), fp16 or bf16; columns a multiple of 8.
@@ -171,7 +173,7 @@ def cpu_skinny_gemm(
     seed: int = 0,
     source: Path | None = None,
 ) -> torch.Tensor:
-    """``skinny_gemm.hip`` on the CPU: ``scale * a @ b.T`` in fp16.
+    """Run ``skinny_gemm.hip`` on the CPU: ``scale * a @ b.T`` in fp16.
 
     Args:
         a: (rows, depth), float8_e4m3fnuz, 1 to 16 rows; up to 8 go through the sparse instruction.

@@ -20,13 +20,14 @@ from cdna.hip.toolchain import HipError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["lane_registers", "run_smfmac", "sparse_product", "spread_rows"]
+__all__ = ["compress", "lane_registers", "run_smfmac", "sparse_product", "spread_rows"]
 
 ROWS, DEPTH, LANES = 16, 64, 64
 
 
 def spread_rows(dense: torch.Tensor) -> torch.Tensor:
-    """(rows, depth) -> (2 * rows, depth): the even result rows keep places 0 and 1 of each group, the odd ones 2 and 3.
+    """Spread (rows, depth) over (2 * rows, depth): the even result rows keep places 0 and 1 of each group,
+    the odd ones 2 and 3.
 
     >>> import torch
     >>> spread_rows(torch.arange(1, 9).reshape(1, 8)).tolist()
@@ -41,7 +42,7 @@ def spread_rows(dense: torch.Tensor) -> torch.Tensor:
 
 
 def compress(sparse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix with at most two numbers per group of four -> (those numbers, their places), both half as deep.
+    """Compress a matrix with at most two numbers per group of four to (those numbers, their places), both half as deep.
 
     A group with fewer than two is filled up with zeros at free places; the two places of a group always rise.
 
@@ -68,7 +69,7 @@ def compress(sparse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def lane_registers(sparse: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What each of the 64 lanes holds for one v_smfmac_f32_16x16x64_fp8_fp8.
+    """Return what each of the 64 lanes holds for one v_smfmac_f32_16x16x64_fp8_fp8.
 
     Args:
         sparse: (16, 64), 2:4 sparse.
@@ -91,7 +92,7 @@ def lane_registers(sparse: torch.Tensor, columns: torch.Tensor) -> tuple[torch.T
 
 
 def run_smfmac(a: torch.Tensor, positions: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The arithmetic of the instruction on what the lanes hold: (64, 4), in float64.
+    """Do the arithmetic of the instruction on what the lanes hold: (64, 4), in float64.
 
     Register r of lane l becomes row 4 * (l // 16) + r, column l % 16 of the product.
     """
@@ -109,7 +110,7 @@ def run_smfmac(a: torch.Tensor, positions: torch.Tensor, b: torch.Tensor) -> tor
 
 
 def sparse_product(dense: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """``dense @ weight.T`` for up to 8 rows and 16 columns, through the sparse instruction, in float64.
+    """Compute ``dense @ weight.T`` for up to 8 rows and 16 columns, through the sparse instruction, in float64.
 
     Args:
         dense: (rows, depth), rows at most 8, depth a multiple of 64.

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cdna.base import InputError, cache_folder, check_private, own_folder, write_text
 
-__all__ = ["HipError", "clang_version", "compile_hip", "sources"]
+__all__ = ["HipError", "banner", "clang_version", "compile_hip", "find_clang", "run_clang", "sources"]
 
 _OLDEST = 19  # fences for LDS alone
 _CANDIDATES = ("clang", *(f"clang-{n}" for n in range(24, _OLDEST - 1, -1)), "/opt/rocm/llvm/bin/clang")
@@ -47,7 +47,7 @@ def source_texts() -> dict[str, str]:
 
 
 def sources() -> dict[str, str]:
-    """The kernels' sources by name: ``ladder``, ``rmsnorm_fp8``, ``skinny_gemm``, ``swiglu_fp8``.
+    """Return the kernels' sources by name: ``ladder``, ``rmsnorm_fp8``, ``skinny_gemm``, ``swiglu_fp8``.
 
     >>> sorted(sources())
     ['ladder', 'rmsnorm_fp8', 'skinny_gemm', 'swiglu_fp8']
@@ -66,7 +66,7 @@ def write_sources(folder: str | os.PathLike[str]) -> dict[str, Path]:
 
 @functools.lru_cache(maxsize=32)
 def banner(command: tuple[str, ...]) -> str:
-    """The first line that a compiler says about itself; empty where it cannot be run."""
+    """Return the first line that a compiler says about itself; empty where it cannot be run."""
     try:
         text = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -80,7 +80,7 @@ def _version(command: list[str]) -> int:
 
 
 def find_clang() -> list[str]:
-    """The command of a clang that can compile for AMD GPUs: CDNA_CLANG, the ziglang wheel, or the system's.
+    """Return the command of a clang that can compile for AMD GPUs: CDNA_CLANG, the ziglang wheel, or the system's.
 
     Raises:
         HipError: there is none of version 19 or newer.
@@ -98,12 +98,14 @@ def find_clang() -> list[str]:
 
 
 def clang_version() -> str:
-    """What to write beside figures that come from the assembly, for example ``clang 22``."""
+    """Return what to write beside figures that come from the assembly, for example ``clang 22``."""
     return f"clang {_version(find_clang())}"
 
 
 def _zig_cache(spare: str) -> str:
-    """Zig's folder in the cache, or ``spare`` where that cannot be written: zig writes even when it only reads."""
+    """Return Zig's folder in the cache, or ``spare`` where that cannot be written: zig writes even when it only
+    reads.
+    """
     folder = check_private(cache_folder() / "zig")
     try:
         own_folder(folder)
@@ -127,7 +129,7 @@ def run_clang(command: list[str], what: str) -> None:
 
 
 def source_file(name: str | os.PathLike[str], folder: str) -> Path:
-    """The file to compile; our own sources and headers are written to ``folder``."""
+    """Return the file to compile; our own sources and headers are written to ``folder``."""
     written = write_sources(folder)
     path = written.get(f"{name}.hip") or Path(name)
     if not path.is_file():
@@ -136,7 +138,7 @@ def source_file(name: str | os.PathLike[str], folder: str) -> Path:
 
 
 def compile_hip(name: str | os.PathLike[str], arch: str = "gfx942") -> str:
-    """Assembly of a HIP source for an AMD GPU, ready for :func:`cdna.isa.kernel.parse_asm`.
+    """Compile a HIP source for an AMD GPU, ready for :func:`cdna.isa.kernel.parse_asm`.
 
     Args:
         name: a name of :func:`sources`, or a file that includes ``guide.h``.

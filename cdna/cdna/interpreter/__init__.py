@@ -3,8 +3,7 @@
 
 In reading order:
 
-- ``warm``: A process that has Triton's interpreter ready, so that a kernel runs in a moment and not after seconds of
+- ``patches``: What older releases of Triton's interpreter lack, less work, narrow types rounded as hardware does.
+- ``warm``: A process that has the interpreter ready, so that a kernel runs in a moment and not after seconds of
   imports.
-- ``older``: What the interpreter of Triton 3.6 to 3.8 lacks and that of 3.9 has, for every Triton that pyproject.toml
-  allows.
 """

@@ -56,7 +56,7 @@ def _in_the_fork(request: dict[str, Any]) -> NoReturn:
 
 
 def _wait_for(child: int) -> int:
-    """The exit code of a fork, negative for a signal; if the process that asks ends before, the fork is killed."""
+    """Return the exit code of a fork, negative for a signal; kill it if the process that asks ends before."""
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -68,7 +68,7 @@ def _wait_for(child: int) -> int:
 
 
 def serve() -> None:
-    """In the process that waits: a call for each line of the standard input, until that ends.
+    """Do, in the process that waits, a call for each line of the standard input, until that ends.
 
     A line is a request in JSON; its answer is a line with the exit code, negative for a signal.
     """
@@ -92,7 +92,7 @@ class _Warm:
         self.owner = 0
 
     def ask(self, request: str, seconds: float | None) -> str:
-        """One call; the answer is an exit code as text, empty if the process has died.
+        """Ask for one call; the answer is an exit code as text, empty if the process has died.
 
         Raises:
             ChildError: no answer within that time; the process has been ended.
@@ -184,7 +184,7 @@ def call_warm(module: str, name: str, *arguments: str, seconds: float | None = N
 
 
 def run_warm(module: str, name: str, *arguments: str, seconds: float | None = None) -> None:
-    """:func:`call_warm`, where only success is an answer.
+    """Call as :func:`call_warm` does, where only success is an answer.
 
     Raises:
         ChildError: it failed (with the last line of its error), was ended by a signal, or ran out of time.

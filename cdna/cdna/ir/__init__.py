@@ -14,7 +14,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from cdna.base import face
+from cdna.base import lazy_names
 
 if TYPE_CHECKING:
     from cdna.ir.build import IrNestingError
@@ -23,4 +23,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IrError", "IrNestingError", "parse_ir", "wave_bits"]
 
-__getattr__, __dir__ = face(__name__, "build", "layouts", "program")
+__getattr__, __dir__ = lazy_names(__name__, "build", "layouts", "program")

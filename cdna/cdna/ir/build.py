@@ -125,7 +125,7 @@ class _Builder:
         return op
 
     def open(self, number: int, raw: RawOp, op: Operation) -> None:
-        """A region begins; a loop's arguments take the types of their initial values."""
+        """Begin a region; a loop's arguments take the types of their initial values."""
         assert self.draft is not None
         region = Region(op, raw=raw)
         self.regions.append(region)
@@ -150,7 +150,7 @@ class _Builder:
         region.arguments = tuple(arguments)
 
     def close(self, text: str) -> None:
-        """A region ends; ``}) : (…) -> …`` gives an operation with a body its types."""
+        """End a region; ``}) : (…) -> …`` gives an operation with a body its types."""
         region = self.regions.pop()
         assert self.draft is not None
         op, raw = region.operation, region.raw
@@ -168,7 +168,7 @@ class _Builder:
                     self.draft.values[result] = value
 
     def terminator(self, op: Operation) -> None:
-        """``scf.yield``: its operands become the loop's next arguments and the results of the loop or branch."""
+        """Handle ``scf.yield``: its operands become the loop's next arguments and the results of the loop or branch."""
         assert self.draft is not None
         region = next((r for r in reversed(self.regions) if r.operation is not None), None)
         if region is None or region.operation is None or not op.name.endswith((".yield", ".condition")):
@@ -226,7 +226,7 @@ class _Builder:
 
 
 def build_programs(text: str) -> list[Draft]:
-    """All functions of a dump, in order.
+    """Build all functions of a dump, in order.
 
     >>> [d.operations[0].name for d in build_programs("%1 = arith.addi %0, %0 : i32")]
     ['arith.addi']

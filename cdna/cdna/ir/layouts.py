@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = ["wave_bits"]
+__all__ = ["Layout", "wave_bits"]
 
 _MAX_NEST = 12
 _KINDS = {
@@ -48,11 +48,11 @@ class Layout:
     parent: Layout | None = None
 
     def numbers(self, key: str) -> tuple[int, ...]:
-        """An integer list parameter, for example ``numbers("warpsPerCTA")``; empty when it is not there."""
+        """Return an integer list parameter, for example ``numbers("warpsPerCTA")``; empty when it is not there."""
         return tuple(int(n) for n in re.findall(r"-?\d{1,9}", self.params.get(key, "")))
 
     def describe(self) -> str:
-        """One line for a reader: what the layout does with the data."""
+        """Say in one line for a reader what the layout does with the data."""
         n = self.numbers
         if self.kind == "blocked":
             tile = "x".join(map(str, n("sizePerThread")))
@@ -125,7 +125,9 @@ def parse_layout(text: str, known: dict[str, Layout] | None = None, name: str = 
 def _blocked_bits(
     layout: Layout, shape: tuple[int, ...], tile: tuple[int, ...], order: tuple[int, ...]
 ) -> list[tuple[int, int] | None]:
-    """Wave bits of a layout in which waves tile the tensor: bit -> (dimension, index bit), None where it repeats."""
+    """Return the wave bits of a layout in which waves tile the tensor: bit -> (dimension, index bit), None where it
+    repeats.
+    """
     bits: list[tuple[int, int] | None] = []
     waves = layout.numbers("warpsPerCTA")
     for dim in order:
@@ -136,7 +138,7 @@ def _blocked_bits(
 
 
 def wave_bits(layout: Layout, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...] | None] | None:
-    """For each bit of the wave's number: the index bits ``(dimension, bit)`` whose XOR gives it.
+    """Return for each bit of the wave's number: the index bits ``(dimension, bit)`` whose XOR gives it.
 
     None in the list: waves that differ in this bit hold the same elements. None as result: not known for this layout.
     Two layouts with the same wave bits keep every element in its wave, so that no LDS is needed to convert them.
@@ -182,7 +184,9 @@ def wave_bits(layout: Layout, shape: tuple[int, ...]) -> list[tuple[tuple[int, i
 
 
 def _operand_bits(mma: Layout, side: int, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...] | None] | None:
-    """Operand A is split between waves along its rows only, operand B along its columns; the other waves repeat it."""
+    """Return the wave bits of an operand: A is split between waves along its rows only, operand B along its columns;
+    the other waves repeat it.
+    """
     if len(shape) != 2:
         return None
     # What the result would be if the operand's long side were the result's: the inner dimension is never split.

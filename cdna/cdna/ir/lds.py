@@ -44,7 +44,7 @@ class LdsUse:
 
 
 def crosses_waves(before: Value | None, after: Value | None) -> bool | None:
-    """Whether converting between two register layouts moves elements to another wave; None when not known."""
+    """Return whether converting between two register layouts moves elements to another wave; None when not known."""
     if before is None or after is None or before.layout is None or after.layout is None:
         return None
     old, new = wave_bits(before.layout, before.type.shape), wave_bits(after.layout, after.type.shape)
@@ -90,7 +90,9 @@ def _reduces_across_waves(op: Operation, values: dict[str, Value]) -> bool | Non
 
 
 def _partial_bytes(op: Operation, values: dict[str, Value]) -> int:
-    """Bytes of partial results that a reduction leaves in LDS: one per wave along the axis; 0 when not known."""
+    """Return the bytes of partial results that a reduction leaves in LDS: one per wave along the axis; 0 when not
+    known.
+    """
     value, axis = values.get(op.operands[0]) if op.operands else None, _AXIS.search(op.text)
     bits = wave_bits(value.layout, value.type.shape) if value and value.layout else None
     if op.name != "tt.reduce" or value is None or bits is None or axis is None or int(axis[1]) >= len(value.type.shape):
@@ -100,7 +102,7 @@ def _partial_bytes(op: Operation, values: dict[str, Value]) -> int:
 
 
 def movement(op: Operation, values: dict[str, Value]) -> str:
-    """What an operation moves from where to where; empty when the data stays where it is."""
+    """Say what an operation moves from where to where; empty when the data stays where it is."""
     if op.name == "ttg.local_alloc":
         return "registers -> LDS" if op.operands else ""
     if op.name == "ttg.convert_layout" and op.operands and op.results:
@@ -121,7 +123,7 @@ def movement(op: Operation, values: dict[str, Value]) -> str:
 
 
 def _groups(values: dict[str, Value], edges: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """LDS values that are one buffer: linked by views (trans, index, subslice) or carried round a loop."""
+    """Return LDS values that are one buffer: linked by views (trans, index, subslice) or carried round a loop."""
     parent = {name: name for name, v in values.items() if v.memory == "LDS"}
 
     def find(x: str) -> str:
@@ -160,7 +162,7 @@ def _reasons(
 def find_lds_uses(
     operations: Sequence[Operation], values: dict[str, Value], edges: dict[str, tuple[str, ...]]
 ) -> tuple[LdsUse, ...]:
-    """Every round trip through LDS of a program; see :class:`LdsUse`."""
+    """Find every round trip through LDS of a program; see :class:`LdsUse`."""
     root = _groups(values, edges)
     parts: dict[str, tuple[list[Operation], list[Operation], list[Operation]]] = {}
     uses: list[LdsUse] = []

@@ -17,7 +17,7 @@ from cdna.ir.lds import LdsUse, crosses_waves, find_lds_uses, movement
 from cdna.ir.text import Header
 from cdna.ir.values import Operation, Value
 
-__all__ = ["IrError", "parse_ir"]
+__all__ = ["GlobalAccess", "IrError", "Program", "parse_ir"]
 
 
 class IrError(InputError):
@@ -45,7 +45,7 @@ class GlobalAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """One stop on a value's way: the operation, the value it makes (or takes, for a store), where that lives."""
 
     operation: Operation
@@ -67,7 +67,7 @@ class Program:
     edges: dict[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
 
     def move(self, operation: Operation) -> str:
-        """What the operation moves, such as ``"global -> registers"``; empty when the data stays where it is."""
+        """Return what the operation moves, such as ``"global -> registers"``; empty when the data stays where it is."""
         return movement(operation, self.values)
 
     @cached_property
@@ -99,28 +99,29 @@ class Program:
         return tuple(found)
 
     def tensors(self, memory: str = "") -> list[Value]:
-        """Tensor values, all or those that live in ``"registers"`` or ``"LDS"``."""
+        """Return the tensor values, all or those that live in ``"registers"`` or ``"LDS"``."""
         kinds = ("registers", "LDS")
         return [v for v in self.values.values() if v.memory in kinds and (not memory or v.memory == memory)]
 
-    def forward(self, value: str) -> list[Step]:
-        """All that is computed from ``value``, in program order: where the data goes.
+    def forward(self, value: str) -> list[FlowStep]:
+        """Return all that is computed from ``value``, in program order: where the data goes.
 
         Raises:
             IrError: no such value.
         """
         return self._steps(self._reach(value, self.edges), backward=False)
 
-    def backward(self, value: str) -> list[Step]:
-        """All that ``value`` is computed from, in program order, the value itself included: where the data came from.
+    def backward(self, value: str) -> list[FlowStep]:
+        """Return all that ``value`` is computed from, in program order, the value itself included: where the data came
+        from.
 
         Raises:
             IrError: no such value.
         """
         return self._steps(self._reach(value, self._reverse), backward=True)
 
-    def path(self, start: str, end: str) -> list[Step]:
-        """The shortest way of data from ``start`` to ``end``; empty when there is none.
+    def path(self, start: str, end: str) -> list[FlowStep]:
+        """Return the shortest way of data from ``start`` to ``end``; empty when there is none.
 
         Raises:
             IrError: no such value.
@@ -163,7 +164,7 @@ class Program:
             queue.extend(fresh)
         return seen
 
-    def _steps(self, names: set[str], backward: bool) -> list[Step]:
+    def _steps(self, names: set[str], backward: bool) -> list[FlowStep]:
         found = []
         for op in self.operations:
             made = any(r in names for r in op.results)
@@ -173,12 +174,12 @@ class Program:
                 found.append(self._step(op))
         return found
 
-    def _step(self, op: Operation) -> Step:
+    def _step(self, op: Operation) -> FlowStep:
         name = op.results[0] if op.results else op.stored
         value = self.values.get(name) if name else None
         move = self.move(op)
         memory = move.rpartition("-> ")[2] if move else value.memory if value else ""
-        return Step(op, value, memory, move)
+        return FlowStep(op, value, memory, move)
 
 
 def _lane_bits(value: Value | None) -> int | None:

@@ -112,7 +112,7 @@ _PAIR = re.compile(r"(%[\w$.\-]+)\s*=\s*(%[\w$.\-]+(?:#\d{1,4})?)")
 
 
 def strip_location(line: str) -> tuple[str, str]:
-    """The line without its trailing ``loc(…)``, and what was in it."""
+    """Return the line without its trailing ``loc(…)``, and what was in it."""
     at = line.rfind(" loc(")
     if at >= 0 and line.rstrip().endswith(")"):
         return line[:at].rstrip(), line[at + 5 :].rstrip()[:-1]
@@ -120,7 +120,7 @@ def strip_location(line: str) -> tuple[str, str]:
 
 
 def parse_types(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Types of an operation: ``(A, B) → C``, ``A → C``, ``A to C`` or just a list."""
+    """Return types of an operation: ``(A, B) → C``, ``A → C``, ``A to C`` or just a list."""
     text = text.strip().removesuffix("{").rstrip()
     sides = split_top(text, "→")
     if len(sides) == 1 and " to " in text:
@@ -176,7 +176,7 @@ _PLACE = re.compile(r'"([^"]*)":(\d{1,9}):(\d{1,9})')
 
 
 def locations(lines: list[str]) -> dict[str, str]:
-    """Every ``#loc…`` line of a dump, resolved to ``file.py:line:column`` (the outermost call site), or empty."""
+    """Return every ``#loc…`` line of a dump, resolved to ``file.py:line:column`` (outermost call site), or empty."""
     raw = {m[1]: m[2] for line in lines if line.startswith("#loc") and (m := _LOC.match(line))}
     return {name: resolve_location(name, raw) for name in raw}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdna.ir.layouts import Layout
 from cdna.ir.text import Header, RawOp, TensorType
 
-__all__ = []
+__all__ = ["Operation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Draft:
         self.edges.setdefault(source, {})[target] = None
 
     def frozen_edges(self) -> dict[str, tuple[str, ...]]:
-        """Edges as tuples."""
+        """Return the edges as tuples."""
         return {name: tuple(targets) for name, targets in self.edges.items()}
 
 
@@ -75,7 +75,7 @@ class Region:
 
 
 def result_types(raw: RawOp, count: int, type_of: Callable[[str], TensorType]) -> list[TensorType]:
-    """Types of an operation's results, also where MLIR's short form prints only those of the operands.
+    """Return types of an operation's results, also where MLIR's short form prints only those of the operands.
 
     >>> from cdna.ir.text import parse_op, parse_type
     >>> raw = parse_op("%c = arith.cmpi slt, %a, %b : tensor<4xi32, #b>")

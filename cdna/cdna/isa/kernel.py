@@ -17,7 +17,7 @@ from cdna.isa.mnemonics import KINDS, MatrixShape, matrix_shape, wait_counts
 from cdna.isa.text import scan_text
 from cdna.resources import Resources
 
-__all__ = ["IsaError", "parse_asm"]
+__all__ = ["IsaError", "Kernel", "parse_asm"]
 
 
 class IsaError(InputError):
@@ -65,19 +65,21 @@ class Kernel:
     resources: Resources
 
     def select(self, kind: str = "", access: str = "", in_loops: bool | None = None) -> Iterator[Instruction]:
-        """Instructions of a kind and access; ``in_loops`` True or False keeps those inside or outside every loop."""
+        """Return the instructions of a kind and access; ``in_loops`` True or False keeps those inside or outside every
+        loop.
+        """
         for i in self.instructions:
             wanted = (not kind or i.kind == kind) and (not access or i.access == access)
             if wanted and (in_loops is None or (i.depth > 0) is in_loops):
                 yield i
 
     def mix(self, in_loops: bool | None = None) -> dict[str, int]:
-        """How many instructions of each kind, in the order of :data:`~cdna.isa.mnemonics.KINDS`."""
+        """Return how many instructions of each kind, in the order of :data:`~cdna.isa.mnemonics.KINDS`."""
         count = Counter(i.kind for i in self.select(in_loops=in_loops))
         return {kind: count[kind] for kind in KINDS if count[kind]}
 
     def widths(self, kind: str, access: str, in_loops: bool | None = None) -> dict[int, int]:
-        """Bits per lane -> number of accesses, widest first; for example ``widths("global", "load", True)``.
+        """Return bits per lane -> number of accesses, widest first; for example ``widths("global", "load", True)``.
 
         ``ds_read2_b64`` counts as two accesses of 64 bits, which is what the LDS makes of it.
         """
@@ -87,13 +89,13 @@ class Kernel:
         return dict(sorted(count.items(), reverse=True))
 
     def matrix_uses(self) -> list[MatrixUse]:
-        """The matrix instructions by shape, the most frequent first."""
+        """Return the matrix instructions by shape, the most frequent first."""
         total = Counter(i.op for i in self.select("mfma"))
         inside = Counter(i.op for i in self.select("mfma", in_loops=True))
         return [MatrixUse(op, s, n, inside[op]) for op, n in total.most_common() if (s := matrix_shape(op))]
 
     def waits(self) -> list[Wait]:
-        """Every ``s_waitcnt`` in order."""
+        """Return every ``s_waitcnt`` in order."""
         return [Wait(i.line, i.depth, wait_counts(i.args), i.source) for i in self.select("waitcnt")]
 
     @property

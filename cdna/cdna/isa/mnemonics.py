@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What one AMDGCN mnemonic means: its kind, how many bits it moves per lane, and the matrix shape it multiplies.
+"""Meaning of an AMDGCN mnemonic: its kind, how many bits it moves per lane, and the matrix shape it multiplies.
 
 The names follow LLVM's assembler for gfx90a, gfx942 and gfx950; the older spelling of the matrix instructions
 (``v_mfma_f32_32x32x8f16``) is read as well.
@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = []
+__all__ = ["MatrixShape", "matrix_shape", "meaning", "wait_counts"]
 
 # The order in which a report prints them.
 KINDS = (
@@ -119,7 +119,7 @@ def _width(op: str) -> int:
 
 @lru_cache(maxsize=8192)
 def meaning(op: str) -> Meaning | None:
-    """The meaning of a mnemonic (with or without an encoding suffix such as ``_e32``), or None if it is not one.
+    """Return the meaning of a mnemonic (with or without an encoding suffix such as ``_e32``), or None if it is not one.
 
     >>> meaning("global_load_dwordx4")
     Meaning(kind='global', access='load', bits=128, pieces=1)
@@ -158,7 +158,7 @@ _OLD_ELEMENTS = {"f32": 1, "f16": 4, "bf16": 2, "bf16_1k": 4, "i8": 4, "f64": 1}
 
 @lru_cache(maxsize=1024)
 def matrix_shape(op: str) -> MatrixShape | None:
-    """Shape of a matrix instruction, or None for every other mnemonic.
+    """Return the shape of a matrix instruction, or None for every other mnemonic.
 
     In the older spelling the number of blocks is not in the name; it follows from what 64 lanes hold:
     ``blocks = 64 * elements of A per lane / (M * K)``.
@@ -187,7 +187,7 @@ _WAIT_MAX = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}
 
 
 def wait_counts(args: str) -> dict[str, int]:
-    """What ``s_waitcnt`` waits for: how many operations of each counter may still be under way when it lets go.
+    """Return what ``s_waitcnt`` waits for: how many operations of each counter may still be under way when it lets go.
 
     ``vmcnt`` counts vector memory (global, buffer, flat, scratch); ``lgkmcnt`` counts LDS, GDS, constant (scalar)
     loads and messages. A counter that is not named does not wait. A bare number is gfx9's packed form.

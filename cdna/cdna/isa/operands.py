@@ -22,7 +22,7 @@ _NO_RESULT = re.compile(r"s_(cmp_|bitcmp|setreg|set_gpr|store|scratch_store|buff
 
 
 def span_of(operand: str) -> tuple[str, int, int] | None:
-    """``("v", first, last)`` of one operand such as ``v3`` or ``s[4:5]``; None for anything else.
+    """Return ``("v", first, last)`` of one operand such as ``v3`` or ``s[4:5]``; None for anything else.
 
     >>> span_of("s[4:5]"), span_of("v3"), span_of("vcc")
     (('s', 4, 5), ('v', 3, 3), None)
@@ -35,7 +35,8 @@ def span_of(operand: str) -> tuple[str, int, int] | None:
 
 
 def registers_of(text: str, kinds: str = "vas") -> list[str]:
-    """Registers named in a text of operands, in order; ``kinds`` keeps vector (v), accumulation (a) or scalar (s) ones.
+    """Return the registers named in a text of operands, in order; ``kinds`` keeps vector (v), accumulation (a) or
+    scalar (s) ones.
 
     >>> registers_of("v[2:3], a0, s[4:5], v9 offset:16")
     ['v2', 'v3', 'a0', 's4', 's5', 'v9']
@@ -55,7 +56,7 @@ def registers_of(text: str, kinds: str = "vas") -> list[str]:
 
 
 def _returns(op: str, args: str) -> bool:
-    """Whether the first operand of a memory instruction is its result."""
+    """Return whether the first operand of a memory instruction is its result."""
     what = meaning(op)
     access = what.access if what else ""
     if op.startswith("ds_"):
@@ -67,7 +68,8 @@ def _returns(op: str, args: str) -> bool:
 
 
 def written_registers(op: str, args: str, kinds: str = "vas") -> list[str]:
-    """Registers that an instruction writes: none for a store, an LDS write, or an atomic that returns nothing.
+    """Return the registers that an instruction writes: none for a store, an LDS write, or an atomic that returns
+    nothing.
 
     Args:
         op: the mnemonic.
@@ -93,7 +95,7 @@ def written_registers(op: str, args: str, kinds: str = "vas") -> list[str]:
 
 
 class Address(NamedTuple):
-    """What a global, flat or buffer access forms its address from, as operands of the text; "" where there is none.
+    """Address of a global, flat or buffer access, as operands of the text; "" where there is none.
 
     ``lanes`` holds an address or offset per lane, ``base`` is added for the whole wave, ``extra`` is a buffer's second
     scalar offset, ``offset`` the number in the instruction itself, in bytes.
@@ -112,7 +114,7 @@ class Address(NamedTuple):
 
 
 def address_of(op: str, args: str) -> Address | None:
-    """The address of a global, flat or buffer load, store or atomic; None for every other instruction.
+    """Return the address of a global, flat or buffer load, store or atomic; None for every other instruction.
 
     >>> address_of("global_store_dword", "v2, v9, s[4:5] offset:-8")
     Address(form='global', lanes='v2', base='s[4:5]', extra='', offset=-8)

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from cdna.isa.mnemonics import meaning
 from cdna.resources import Resources, resources_from_text
 
-__all__ = ["scan_text"]
+__all__ = ["Function", "Raw", "Scan", "lines_of_code", "scan_text"]
 
 
 class Raw(NamedTuple):
@@ -50,7 +52,7 @@ class Scan:
         return set(self.directives) | set(self.metadata)
 
     def resources(self, function: Function) -> Resources:
-        """The resources that the text states for one function."""
+        """Return the resources that the text states for one function."""
         name = function.name
         return resources_from_text(
             self.arch, self.directives.get(name, {}), function.comments, self.metadata.get(name, {})
@@ -107,7 +109,9 @@ class _Reader:
             self.scan.arch = m[0]
 
     def locate(self, rest: str) -> str:
-        """``.loc`` to ``file:line:column``: the outermost place, which is in the user's file when code was inlined."""
+        """Resolve ``.loc`` to ``file:line:column``: the outermost place, which is in the user's file when code was
+        inlined.
+        """
         where, _, comment = rest.partition(";")
         if "@[" in comment:
             source = comment.rpartition("@[")[2].strip(" ]")
@@ -165,7 +169,7 @@ class _Reader:
 
 
 def scan_text(text: str) -> Scan:
-    """One pass over the text, each line looked at once.
+    """Return the scan the text in one pass, each line looked at once.
 
     >>> [f.name for f in scan_text("add:\\n  s_endpgm\\n").functions]
     ['add']
@@ -201,3 +205,24 @@ def scan_text(text: str) -> Scan:
             reader.scan.arch = m[0]
     reader.scan.functions = [f for f in reader.scan.functions if f.body]
     return reader.scan
+
+
+def lines_of_code(places: Iterable[str], folder: Path | None) -> dict[str, str]:
+    """Return the lines of code by ``file:line``, for those files that lie in ``folder`` itself; others are left out.
+
+    >>> lines_of_code(["nowhere.py:3", ""], Path("."))
+    {}
+    """
+    wanted: dict[str, set[int]] = {}
+    for place in places:
+        name, _, number = place.rpartition(":")
+        if name and number.isascii() and number.isdigit() and len(number) < 10:
+            wanted.setdefault(name, set()).add(int(number))
+    found: dict[str, str] = {}
+    for name, numbers in wanted.items():
+        path = (folder or Path()) / Path(name).name
+        if folder is None or not path.is_file():
+            continue
+        lines = path.read_text(errors="replace").split("\n")
+        found |= {f"{name}:{n}": lines[n - 1].strip() for n in numbers if 0 < n <= len(lines)}
+    return found

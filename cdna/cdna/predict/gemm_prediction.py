@@ -19,13 +19,12 @@ import numpy as np
 
 from cdna.compile import Compiled
 from cdna.examples.gemm_ladder import Rung
-from cdna.predict.limits import ModelTime
-from cdna.predict.loops import loop_budget
 from cdna.predict.specs import GpuSpec, gpu
+from cdna.predict.times import ModelTime, loop_budget
 from cdna.report import kernel_report
 from cdna.step.steady import steady_cycles
 
-__all__ = ["ProductTime", "predict_product"]
+__all__ = ["CACHE_TB_S", "ProductTime", "fetched_bytes", "predict_product"]
 
 CACHE_TB_S = 17.2  # what the Infinity Cache gives all XCDs together at most
 
@@ -48,7 +47,8 @@ class ProductTime(ModelTime):
 
 
 def fetched_bytes(order: Sequence[tuple[int, int]], at_once: int, tile: tuple[int, int], k: int, xcds: int = 8) -> int:
-    """Bytes of fp16 that the L2 caches fetch if what runs together on an XCD shares its rows of A and columns of B.
+    """Return the bytes of fp16 that the L2 caches fetch if what runs together on an XCD shares its rows of A and
+    columns of B.
 
     Args:
         order: row and column of the tile of each workgroup, in the order of their numbers.
@@ -69,7 +69,9 @@ def fetched_bytes(order: Sequence[tuple[int, int]], at_once: int, tile: tuple[in
 
 
 def _aligned(rows: int, columns: int) -> Any:
-    """Zeros that begin at a line of memory, as every allocation of a GPU does: otherwise lines and times would vary."""
+    """Return zeros that begin at a line of memory, as every allocation of a GPU does: otherwise lines and times would
+    vary.
+    """
     raw = np.zeros(2 * rows * columns + 256, np.uint8)
     start = -raw.ctypes.data % 256
     return raw[start : start + 2 * rows * columns].view(np.float16).reshape(rows, columns)

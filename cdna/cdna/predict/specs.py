@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from cdna.arch import ARCHS
 from cdna.base import InputError
 
-__all__ = ["GPUS", "HardwareError", "find_gpu", "gpu", "roofline"]
+__all__ = ["GPUS", "GpuSpec", "HardwareError", "find_gpu", "gpu", "roofline"]
 
 
 class HardwareError(InputError):
@@ -69,7 +69,7 @@ class GpuSpec:
         return self.visible_mib << 20 if self.visible_mib else self.memory_gib << 30
 
     def peak_tflops(self, dtype: str) -> float:
-        """Dense peak in TFLOPS (TOPS for int8): units x operations per clock x clock.
+        """Return the dense peak in TFLOPS (TOPS for int8): units x operations per clock x clock.
 
         Raises:
             HardwareError: the GPU has no unit for ``dtype``.
@@ -83,7 +83,7 @@ class GpuSpec:
         return self.units * per_clock * mhz / 1e6
 
     def ridge(self, dtype: str) -> float:
-        """FLOPs per byte of memory traffic above which arithmetic, not memory, is the limit.
+        """Return the FLOPs per byte of memory traffic above which arithmetic, not memory, is the limit.
 
         >>> round(gpu("MI300X").ridge("bf16"))
         247
@@ -136,7 +136,7 @@ _SPECS = "ROCm documentation, AMD GPU specifications; AMD Instinct "
 
 def _amd(name: str, arch: str, units: int, dies: int, l1: int, l2: int, l3: int, gib: int, tb_s: float,
          flops: Mapping[str, tuple[int, int]], devices: int = 1, aliases: tuple[str, ...] = ()) -> GpuSpec:  # fmt: skip
-    """An AMD GPU; its driver keeps 16 MiB of each device (amd-smi: 196,592 MiB of an MI300X)."""
+    """Return the row of an AMD GPU; its driver keeps 16 MiB of each device (amd-smi: 196,592 MiB of an MI300X)."""
     cu = ARCHS[arch]
     registers = cu.vgpr_file * 4 * cu.wave_size * cu.simds_per_cu // 1024
     limits = (cu.simds_per_cu, cu.wave_size, cu.max_waves_per_simd, registers, cu.lds_bytes // 1024)
@@ -148,7 +148,7 @@ def _amd(name: str, arch: str, units: int, dies: int, l1: int, l2: int, l3: int,
 def _nvidia(name: str, arch: str, units: int, waves: int, lds: int, l1: int, l2: int, gib: int, visible: int,
             tb_s: float, flops: Mapping[str, tuple[int, int]], source: str,
             aliases: tuple[str, ...] = ()) -> GpuSpec:  # fmt: skip
-    """An NVIDIA GPU: 4 partitions with warps of 32 and 64 KiB of registers each."""
+    """Return the row of an NVIDIA GPU: 4 partitions with warps of 32 and 64 KiB of registers each."""
     dies = 2 if name == "B200" else 1
     shape = (units, dies, 4, 32, waves, 256, lds, l1, l2, 0)
     return GpuSpec(name, arch, *shape, gib, tb_s, flops, source, aliases, 1, visible)
@@ -186,7 +186,7 @@ GPUS: Mapping[str, GpuSpec] = {
 
 
 def gpu(name: str) -> GpuSpec:
-    """The specification of a GPU by its short name, for example ``"MI300X"``, in any case of letters.
+    """Return the specification of a GPU by its short name, for example ``"MI300X"``, in any case of letters.
 
     Raises:
         HardwareError: not one of :data:`GPUS`.
@@ -206,7 +206,8 @@ def _plain(name: str) -> str:
 
 
 def find_gpu(device_name: str) -> GpuSpec | None:
-    """The specification for a device's own name (``torch.cuda.get_device_name()``), or None when it is not known.
+    """Return the specification for a device's own name (``torch.cuda.get_device_name()``), or None when it is not
+    known.
 
     >>> find_gpu("AMD Instinct MI300X OAM").name, find_gpu("NVIDIA H100 80GB HBM3").memory_gib
     ('MI300X', 80)
@@ -223,7 +224,7 @@ def find_gpu(device_name: str) -> GpuSpec | None:
 
 
 def roofline(spec: GpuSpec, dtype: str, intensity: float) -> float:
-    """Attainable TFLOPS at ``intensity`` FLOPs per byte of memory traffic: min(peak, intensity x bandwidth).
+    """Return the attainable TFLOPS at ``intensity`` FLOPs per byte of memory traffic: min(peak, intensity x bandwidth).
 
     Source: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009.
 

@@ -15,19 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cdna.run.errors import RunError
-from cdna.run.memory.allocations import Allocation, Memory
+from cdna.run.memory import Allocation, Memory
+from cdna.run.state import Parameter
 
-__all__ = ["Bound", "Parameter", "bind_arguments"]
-
-
-class Parameter(NamedTuple):
-    """One kernel argument as the metadata describes it; ``type`` is Triton's (``*fp16``, ``i32``), if known."""
-
-    offset: int
-    size: int
-    kind: str
-    name: str = ""
-    type: str = ""
+__all__ = []
 
 
 class Bound(NamedTuple):
@@ -45,7 +36,7 @@ class _Span(NamedTuple):
 
 
 def _span(name: str, value: Any) -> tuple[int, _Span]:
-    """Address of the first element, and the bytes that an array or a CPU tensor covers."""
+    """Return the address of the first element, and the bytes that an array or a CPU tensor covers."""
     if isinstance(value, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data, value.ctypes.data)
         return value.ctypes.data, _Span(name, low, high, value.flags.writeable)
@@ -61,29 +52,16 @@ def _span(name: str, value: Any) -> tuple[int, _Span]:
     )
 
 
-_PACK = {
-    "i1": "<?",
-    "i8": "<b",
-    "i16": "<h",
-    "i32": "<i",
-    "i64": "<q",
-    "u1": "<?",
-    "u8": "<B",
-    "u16": "<H",
-    "u32": "<I",
-    "u64": "<Q",
-    "fp16": "<e",
-    "fp32": "<f",
-    "fp64": "<d",
-}
+_PACK = dict(
+    zip(
+        ["i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "fp32", "fp64"],
+        "?bhiq?BHIQefd",
+        strict=True,
+    )
+)
 _PLAIN = {
-    ("int", 1): "<b",
-    ("int", 2): "<h",
-    ("int", 4): "<i",
-    ("int", 8): "<q",
-    ("float", 2): "<e",
-    ("float", 4): "<f",
-    ("float", 8): "<d",
+    **{("int", 1 << i): code for i, code in enumerate("bhiq")},
+    **{("float", 2 << i): code for i, code in enumerate("efd")},
 }
 
 
@@ -111,9 +89,9 @@ def _number(p: Parameter, name: str, value: Any) -> bytes:
             f"{name}={value!r}: no {kind} has {p.size} bytes; give bytes or a numpy scalar", rule="arguments"
         )
     try:
-        if code[1] in "bhiq" and value >= 0:  # a kernel's int may be unsigned
-            code = code.upper() if value >> (8 * struct.calcsize(code) - 1) else code
-        packed = struct.pack(code, value)
+        if code in "bhiq" and value >= 0:  # a kernel's int may be unsigned
+            code = code.upper() if value >> (8 * struct.calcsize(f"<{code}") - 1) else code
+        packed = struct.pack(f"<{code}", value)
     except (struct.error, OverflowError):
         raise RunError(f"{name}={value!r} does not fit {p.size} bytes", rule="arguments") from None
     if len(packed) != p.size:
@@ -122,7 +100,7 @@ def _number(p: Parameter, name: str, value: Any) -> bytes:
 
 
 def _merged(spans: Sequence[_Span]) -> list[_Span]:
-    """Spans that share bytes become one."""
+    """Merge spans that share bytes."""
     out: list[_Span] = []
     for s in sorted(spans, key=lambda s: s.start):
         if out and s.start < out[-1].end:
@@ -133,16 +111,10 @@ def _merged(spans: Sequence[_Span]) -> list[_Span]:
     return out
 
 
-_HIDDEN_DIM = {"x": 0, "y": 1, "z": 2}
-
-
 def _hidden(kind: str, grid: tuple[int, int, int], block: tuple[int, int, int]) -> int:
     head, _, axis = kind.rpartition("_")
-    if axis in _HIDDEN_DIM:
-        i = _HIDDEN_DIM[axis]
-        found = {"hidden_block_count": grid[i], "hidden_group_size": block[i]}.get(head)
-        if found is not None:
-            return found
+    if axis in ("x", "y", "z") and head in ("hidden_block_count", "hidden_group_size"):
+        return (grid if head == "hidden_block_count" else block)["xyz".index(axis)]
     return 3 if kind == "hidden_grid_dims" else 0
 
 
@@ -217,7 +189,7 @@ _MISSING = _Missing()
 
 
 def _only_scratch_follows(visible: Sequence[Parameter], given: Sequence[Any], p: Parameter) -> bool:
-    """Whether nothing was given from here on, and what is left are at most two pointers."""
+    """Return whether nothing was given from here on, and what is left are at most two pointers."""
     at = visible.index(p)
     rest = visible[at:]
     return len(rest) <= 2 and all(v is _MISSING for v in given[at:]) and all(r.kind == "global_buffer" for r in rest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a run executed: instructions by class, bytes and lines of global memory, bank conflicts of the LDS, MFMA work.
+"""Counts of a run: instructions by class, bytes and lines of global memory, bank conflicts of the LDS, MFMA work.
 
 The bank model: 32 banks of 4 bytes, one access of 128 bytes a cycle. A wide access is split into groups of lanes that
 go together (32 lanes of 4 bytes, 16 of 8, 8 of 16); a group takes as many cycles as its busiest bank has different
@@ -18,27 +18,16 @@ import numpy as np
 
 from cdna.run.errors import RunError
 
-__all__ = ["Counters", "bank_cycles", "lanes_together"]
+__all__ = ["LINE", "Counters", "bank_cycles", "lanes_together"]
 
 LINE = 128  # bytes that the memory system moves together
 
-_B128_READ = np.array(
-    [
-        *range(4),
-        *range(20, 24),
-        *range(4, 8),
-        *range(16, 20),
-        *range(8, 12),
-        *range(28, 32),
-        *range(12, 16),
-        *range(24, 28),
-    ]
-)
+_B128_READ = np.r_[0:4, 20:24, 4:8, 16:20, 8:12, 28:32, 12:16, 24:28]
 _B128_READ = np.concatenate([_B128_READ, _B128_READ + 32])
 
 
 def lanes_together(size: int, write: bool) -> Any:
-    """Lanes of an LDS access in the groups that go together: ``[cycle without conflicts, lane]``.
+    """Return the lanes of an LDS access in the groups that go together: ``[cycle without conflicts, lane]``.
 
     >>> lanes_together(16, True)[1].tolist()
     [8, 9, 10, 11, 12, 13, 14, 15]
@@ -48,7 +37,7 @@ def lanes_together(size: int, write: bool) -> Any:
 
 
 def bank_cycles(at: Any, size: int, lanes: Any, write: bool) -> tuple[int, int]:
-    """Cycles that one LDS access takes, and cycles without any conflict.
+    """Return the cycles that one LDS access takes, and the cycles without any conflict.
 
     >>> lanes = np.arange(64)
     >>> bank_cycles(lanes * 4, 4, lanes, False), bank_cycles(lanes * 128, 4, lanes, False)
@@ -107,7 +96,7 @@ class Counters:
         return len(self.seen)
 
     def summary(self) -> dict[str, int]:
-        """All counts by name, the instructions as ``valu_instructions``, ``lds_instructions``, ….
+        """Return all counts by name, the instructions as ``valu_instructions``, ``lds_instructions``, ….
 
         >>> Counters(instructions={"valu": 3}, loaded=256, lines=4).summary()["lines_floor"]
         2
@@ -125,7 +114,7 @@ class Counters:
         }
 
     def traffic(self, least: int) -> float:
-        """Bytes loaded and stored, as a multiple of the ``least`` that the task allows: 1 is perfect.
+        """Return the bytes loaded and stored, as a multiple of the ``least`` that the task allows: 1 is perfect.
 
         >>> Counters(loaded=3000, stored=1000).traffic(2000)
         2.0
@@ -145,7 +134,7 @@ class Counters:
         return self.lds_cycles - self.lds_ideal
 
     def memory(self, addresses: Any, size: int, write: bool) -> None:
-        """One global access: the active lanes' addresses, bytes for each."""
+        """Count one global access: the active lanes' addresses, bytes for each."""
         if not self.enabled:
             return
         if self.watch is not None:
@@ -163,7 +152,7 @@ class Counters:
         self.seen |= lines
 
     def lds(self, at: Any, size: int, lanes: Any, write: bool) -> None:
-        """One LDS access."""
+        """Count one LDS access."""
         if not self.enabled:
             return
         if self.watch is not None:

@@ -1,81 +1,27 @@
 # SPDX-License-Identifier: MIT
-"""From an instruction's text to an :class:`Operation`: a function that executes it, and what it touches."""
+"""From an instruction's text to an :class:`DecodedInstruction`: a function that executes it, and what it touches."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import pairwise
 
 from cdna.isa.mnemonics import matrix_shape, meaning, wait_counts
 from cdna.isa.text import Raw
+from cdna.run.access import Access
 from cdna.run.errors import RunError
-from cdna.run.memory.global_ops import decode_global
-from cdna.run.memory.in_flight import wait
-from cdna.run.memory.lds_ops import decode_lds
-from cdna.run.program import Program, resolve
-from cdna.run.scalar.alu import decode_scalar
-from cdna.run.scalar.loads import decode_scalar_memory
-from cdna.run.stretches import Stretch, mark_stretches
-from cdna.run.vector.access import Access
-from cdna.run.vector.alu import decode_vector
-from cdna.run.vector.matrix import decode_matrix
-from cdna.run.vector.packed import decode_packed
-from cdna.run.vector.special import decode_special
-from cdna.run.wave import Wave
+from cdna.run.global_memory import decode_global
+from cdna.run.in_flight import wait
+from cdna.run.lds_ops import decode_lds
+from cdna.run.matrix import decode_matrix
+from cdna.run.packed import decode_packed
+from cdna.run.program import resolve
+from cdna.run.scalar import decode_scalar, decode_scalar_memory
+from cdna.run.state import DecodedInstruction, Program, Run, StraightLine, Wave
+from cdna.run.vector import decode_vector
 
-__all__ = ["Operation", "decode_program"]
-
-Run = Callable[[Wave], None]
-
-
-@dataclass(slots=True, eq=False)
-class Operation:
-    """One decoded instruction.
-
-    Attributes:
-        index, line, op, args, source: its place in the program and in the text, its text, the source line.
-        kind: see :data:`cdna.isa.mnemonics.KINDS`.
-        run: executes it on a wave.
-        reads, writes: vector registers (256 and up: accumulation registers) that must be defined and become so.
-        sreads, swrites: scalar registers likewise.
-        all_lanes: EXEC does not matter (matrix instructions).
-        copies: only moves values, so an undefined source makes an undefined result instead of an error.
-        lane_reads: vector registers of which single lanes are read.
-        flops: of a matrix instruction.
-        weak: registers that only reach the last register written: undefined ones leave that one undefined.
-        private: touches nothing but registers of its wave, and not EXEC.
-        lanewise, uniform: can be executed for several waves at once, if these scalar registers are the same in all.
-        touches: vector registers that no load may be under way to.
-        stretch: what can be executed from here on without checks; see :mod:`cdna.run.stretches`.
-    """
-
-    index: int
-    line: int
-    op: str
-    args: str
-    source: str
-    kind: str
-    run: Run
-    reads: tuple[int, ...] = ()
-    writes: tuple[int, ...] = ()
-    sreads: tuple[int, ...] = ()
-    swrites: tuple[int, ...] = ()
-    all_lanes: bool = False
-    copies: bool = False
-    lane_reads: tuple[int, ...] = ()
-    flops: int = 0
-    weak: tuple[int, ...] = ()
-    private: bool = False
-    lanewise: bool = False
-    uniform: tuple[int, ...] = ()
-    touches: tuple[int, ...] = ()
-    stretch: Stretch | None = None
-
-    @property
-    def text(self) -> str:
-        """The instruction as one line."""
-        return f"{self.op} {self.args}".strip()
+__all__ = []
 
 
 class Stop(Exception):
@@ -95,7 +41,7 @@ _CONDITIONS: dict[str, Callable[[Wave], bool]] = {
 
 
 def _nothing(w: Wave) -> None:
-    """Changes nothing that this interpreter models."""
+    """Change nothing that this interpreter models."""
 
 
 def _end(w: Wave) -> None:
@@ -109,7 +55,7 @@ def _barrier(w: Wave) -> None:
 
 
 def _control(p: Program, i: int, a: Access) -> Run | None:
-    """Branches, waits, barriers, the end."""
+    """Decode branches, waits, barriers, the end."""
     name = a.base
     if name in _NOTHING:
         a.used |= set(a.mods)
@@ -170,7 +116,7 @@ _DISTANCE = re.compile(r"\((?P<a>[\w.$]+)-(?P<b>[\w.$]+)\)(?P<op>&4294967295|>>3
 
 
 def _literals(p: Program, i: int, args: str) -> str:
-    """Distances between labels as numbers (long jumps and calls)."""
+    """Replace distances between labels by numbers (long jumps and calls)."""
     head, _, last = args.rpartition(",")
     last = last.strip()
     if m := _SYMBOL.match(last):
@@ -198,11 +144,11 @@ def _family(p: Program, i: int, a: Access, kind: str) -> Run | None:
     if kind == "smem":
         return decode_scalar_memory(a, line)
     if kind == "valu":
-        return decode_vector(a) or decode_special(a) or decode_packed(a)
+        return decode_vector(a) or decode_packed(a)
     return _control(p, i, a) or decode_scalar(a)
 
 
-def decode_one(p: Program, i: int) -> Operation:
+def _decode_one(p: Program, i: int) -> DecodedInstruction:
     """Decode instruction ``i``.
 
     Raises:
@@ -234,21 +180,23 @@ def decode_one(p: Program, i: int) -> Operation:
     shape = matrix_shape(raw.op) if kind == "mfma" else None
     private = a.private and (kind == "mfma" or (kind in ("valu", "salu") and not raw.op.startswith("s_set")))
     weak, lane_reads, uniform = tuple(a.weak), tuple(a.lane_reads), tuple({*a.sreads} - {*a.own})
-    return Operation(i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
-                     tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, lane_reads,
-                     shape.flops if shape else 0, weak, private, a.lanewise, uniform,
-                     (*writes, *lane_reads, *weak))  # fmt: skip
+    return DecodedInstruction(
+        i, raw.line, raw.op, raw.args, raw.source, kind, run, tuple(dict.fromkeys(a.reads)), tuple(writes),
+        tuple(dict.fromkeys(a.sreads)), tuple(a.swrites), a.all_lanes, a.copies, lane_reads,
+        shape.flops if shape else 0, weak, private, a.lanewise, uniform, (*writes, *lane_reads, *weak)
+    )  # fmt: skip
 
 
-def decode_program(p: Program) -> list[Operation]:
+def decode_program(p: Program) -> list[DecodedInstruction]:
     """Decode all instructions, once for all launches of a program: what they act on, they find through the wave."""
     if p.decoded is None:
-        code = [decode_one(p, i) for i in range(len(p.body))]
-        targets = {resolve(p, i) for i, o in enumerate(code) if _branches(o.op)}
-        mark_stretches(code, {*p.labels.values(), *targets, p.entry})
+        code = [_decode_one(p, i) for i in range(len(p.body))]
+        branches = (i for i, o in enumerate(code) if o.op == "s_branch" or o.op in _CONDITIONS)
+        targets = {*p.labels.values(), *(resolve(p, i) for i in branches), p.entry}
+        cuts = [i for i, o in enumerate(code) if not o.private or i in targets]
+        for low, high in pairwise([-1, *cuts, len(code)]):
+            first = low if low >= 0 and code[low].private else low + 1
+            if high - first >= 2:  # of one instruction the check takes as long as it saves
+                code[first].straight = StraightLine(code[first:high])
         p.decoded = code
     return p.decoded
-
-
-def _branches(op: str) -> bool:
-    return op == "s_branch" or op in _CONDITIONS

@@ -16,7 +16,7 @@ from cdna.compile import Compiled
 from cdna.run.errors import RunError
 from cdna.run.session import Result, run
 
-__all__ = ["Executed", "Executions", "executed_on_gfx942"]
+__all__ = ["Executed", "Executions", "executed_on_gfx942", "poison_mode"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Executed:
 
 @dataclass
 class Executions:
-    """What was executed in a ``with`` block, in order."""
+    """Launches that were executed in a ``with`` block, in order."""
 
     launches: list[Executed] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class Executions:
 
 
 def poison_mode() -> Any:
-    """A torch function mode in which ``torch.empty`` and its kin give bytes of 0xFF: NaN in fp16, bf16 and fp32."""
+    """Make a torch function mode in which ``torch.empty`` and its kin give 0xFF: NaN in fp16, bf16 and fp32."""
     import torch
     from torch.overrides import TorchFunctionMode
 

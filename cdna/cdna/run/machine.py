@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from cdna.run.counters import Counters
-from cdna.run.decode import Operation, decode_program
+from cdna.run.decode import Stop, decode_program
 from cdna.run.errors import RunError
-from cdna.run.execute import Executor, Observer
-from cdna.run.memory.allocations import Memory
-from cdna.run.memory.lds import Group, Lds
-from cdna.run.memory.races import Races
-from cdna.run.program import Program
-from cdna.run.wave import ALL_LANES, Wave, registers
+from cdna.run.in_flight import drain, register_name
+from cdna.run.lds import Lds
+from cdna.run.memory import Memory
+from cdna.run.operands import parse_operand
+from cdna.run.races import Races
+from cdna.run.state import ALL_LANES, DecodedInstruction, Flight, Program, Wave, Workgroup, registers
 
 __all__ = ["Machine", "Observer"]
 
+# Called before each instruction: the wave and what it is about to execute.
+Observer = Callable[[Wave, DecodedInstruction], None]
 _NARROW_LDS = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2}
 
 
-class Machine(Executor):
+class Machine:
     """One launch of a kernel.
 
     Attributes:
@@ -65,7 +67,7 @@ class Machine(Executor):
         self.kernarg_base = memory.add("kernel arguments", np.frombuffer(kernarg, np.uint8), writable=False).base
         self.copies, self.copied = copies, dict[int, int]()
         self.races = Races(grid, _narrowest(self.code)) if self.total > 1 else None
-        self.groups: list[Group] = []
+        self.groups: list[Workgroup] = []
         self.executed = 0
         self._next = 0
         self._order: Sequence[int] | None = None
@@ -87,7 +89,7 @@ class Machine(Executor):
         """Workgroups in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
-    def start_group(self, number: int | None = None) -> Group | None:
+    def start_group(self, number: int | None = None) -> Workgroup | None:
         """Start the next workgroup (or the one of this number); None when all have started."""
         if number is None:
             if self._next >= self.total:
@@ -99,13 +101,13 @@ class Machine(Executor):
         block = registers(self._vgprs, self._agprs, -(-threads // 64))
         place = (number % gx, number // gx % gy, number // (gx * gy))
         lds = Lds(self.lds_bytes, self._granule, self.copies, self.copied, self.program.places)
-        group = Group(number, place, lds, block, self.memory, self.counters, self.races)
+        group = Workgroup(number, place, lds, block, self.memory, self.counters, self.races)
         for i in range(-(-threads // 64)):
             group.waves.append(self._wave(group, i, min(64, threads - 64 * i)))
         self.groups.append(group)
         return group
 
-    def _wave(self, group: Group, index: int, lanes: int) -> Wave:
+    def _wave(self, group: Workgroup, index: int, lanes: int) -> Wave:
         s = self.program.settings
         rows = self._vgprs, self._agprs
         w = Wave(index, group, rows, group.block[:, 64 * index : 64 * index + 64], s.scratch, s.mode)
@@ -155,7 +157,7 @@ class Machine(Executor):
         random_ = random.Random(order) if isinstance(order, int) else None
         if random_ is not None:
             self._order = random_.sample(range(self.total), self.total)
-        queue: list[Group] = []
+        queue: list[Workgroup] = []
         with np.errstate(all="ignore"):
             while True:
                 if len(queue) < resident and (group := self.start_group()) is not None:
@@ -167,7 +169,7 @@ class Machine(Executor):
                 if not self._run_group(group, order, left, random_):
                     queue.append(group)
 
-    def _run_group(self, group: Group, order: str | int, budget: int, random_: random.Random | None) -> bool:
+    def _run_group(self, group: Workgroup, order: str | int, budget: int, random_: random.Random | None) -> bool:
         """Give a workgroup some instructions; True when it has ended."""
         turn = 0
         while budget > 0:
@@ -177,7 +179,7 @@ class Machine(Executor):
                     return True
                 raise RunError(f"{group!r}: every wave waits at a barrier that others never reach", rule="deadlock")
             if order == "together" and self.observer is None:
-                budget -= self._advance(group, ready, turn)
+                budget -= self._run_side_by_side(group, ready, turn)
                 turn += 1
                 continue
             if random_ is not None:
@@ -192,11 +194,224 @@ class Machine(Executor):
                 self._drain(w)
                 budget -= 1
             else:
-                budget -= max(1, self._burst(w, min(n, budget)))
+                budget -= max(1, self._run_wave(w, min(n, budget)))
         return all(w.status == "ended" for w in group.waves)
 
+    # ---- instructions
+
+    def step(self, w: Wave) -> DecodedInstruction:
+        """Execute the wave's next instruction and return it.
+
+        Raises:
+            RunError: whatever the hardware would do wrong without a word; the message names line and instruction.
+        """
+        if w.status != "ready":
+            if w.status == "ending":
+                self._drain(w)
+                return self.code[min(w.pc, len(self.code)) - 1]
+            raise RunError(f"wave {w.index} of {w.group!r} cannot step: it is at {w.status}")
+        at = w.pc
+        self._run_wave(w, 1)
+        return self.code[at]
+
+    def _run_side_by_side(self, group: Workgroup, ready: list[Wave], turn: int) -> int:
+        """Move the waves that stand at one place to the next straight line or stop; return how many instructions."""
+        for w in ready:
+            if w.status == "ending":
+                self._drain(w)
+                return 1
+        # Those furthest behind go first, so that waves meet again; now and then others, for whom these may be waiting.
+        at = ready[turn // 8 % len(ready)].pc if turn % 8 == 7 else min([w.pc for w in ready])
+        waves, done = [w for w in ready if w.pc == at], 0
+        straight = self.code[at].straight if at < len(self.code) else None
+        if straight is not None:
+            fit = [w for w in waves if straight.fits(w)]
+            if fit:
+                try:
+                    straight.execute(fit, group.fused(fit), self.counts)
+                except RunError as e:
+                    raise self._where(next((w for w in fit if w.pc != straight.end), fit[0]), e) from None
+                done = len(straight.operations) * len(fit)
+                self.executed += done
+                for w in fit:
+                    self._check_limit(w)
+        for w in waves:
+            if w.status == "ready":
+                done += self._run_wave(w, 1000, int(w.pc == at))
+        return done
+
+    def _run_wave(self, w: Wave, budget: int, free: int = 1 << 62) -> int:
+        """Execute up to ``budget`` instructions of a ready wave; return how many.
+
+        After the first ``free`` ones it also stops where straight-line code begins.
+        """
+        code, s, valid, flight, observer = self.code, w.s, w.valid, w.flight, self.observer
+        counts = self.counts
+        done = 0
+        try:
+            while done < budget:
+                o = code[w.pc]
+                if o.straight is not None and done >= free:
+                    break
+                if observer is not None:
+                    observer(w, o)
+                lanes = ALL_LANES if o.all_lanes else w.exec
+                for r in o.sreads:
+                    if s[r].__class__ is not int:
+                        self._check_scalar(w, o, r)
+                        self._copy_nothing(w, o, lanes)
+                        done += 1
+                        break
+                else:
+                    for r in o.reads:
+                        if lanes & ~valid[r]:
+                            self._check_vector(w, o, r, lanes)
+                    weak = ALL_LANES
+                    if o.weak:
+                        for r in o.weak:
+                            weak &= valid[r]
+                    if flight:
+                        for r in o.touches:
+                            if r in flight:
+                                self._check_touched(w, o, r, lanes)
+                    for r in o.swrites:
+                        if s[r].__class__ is Flight:
+                            w.pc += 1
+                            what = f"{s[r].op} of line {s[r].line}"
+                            raise RunError(f"writes s{r}, which {what} is still loading", rule="wait")
+                    w.pc += 1
+                    done += 1
+                    counts[o.index] += 1
+                    o.run(w)
+                    if o.copies:
+                        self._copy_valid(w, o, lanes)
+                    else:
+                        for r in o.writes:
+                            valid[r] |= lanes
+                        if lanes & ~weak:
+                            valid[r] &= ~lanes | weak
+        except Stop:
+            if w.status == "barrier":
+                self._release_barrier(w.group)
+        except RunError as e:
+            raise self._where(w, e) from None
+        except IndexError:
+            if w.pc < len(code):
+                raise
+            last = code[-1]
+            raise RunError(
+                f"line {last.line}: {last.op} is the last instruction and execution runs past it", last.line
+            ) from None
+        w.executed += done
+        self.executed += done
+        self._check_limit(w)
+        return done
+
+    def _check_limit(self, w: Wave) -> None:
+        if w.executed > self.limit:
+            o = self.code[min(w.pc, len(self.code) - 1)]
+            raise RunError(
+                f"line {o.line}: wave {w.index} of {w.group!r} has executed {w.executed} instructions, more "
+                f"than the limit of {self.limit}: an endless loop?",
+                o.line,
+                "limit",
+            )
+
+    def _where(self, w: Wave, e: RunError) -> RunError:
+        o = self.code[min(max(w.pc - 1, 0), len(self.code) - 1)]
+        text = str(e)
+        if text.startswith("line "):
+            return e
+        return RunError(f"line {o.line}: {o.text} ({w.group!r}, wave {w.index}): {text}", o.line, e.rule)
+
+    def _check_scalar(self, w: Wave, o: DecodedInstruction, r: int) -> None:
+        if o.copies and w.s[r] is None:
+            return
+        w.pc += 1
+        name = {106: "vcc_lo", 107: "vcc_hi", 124: "m0"}.get(r, f"s{r}")
+        f = w.s[r]
+        if isinstance(f, Flight):
+            raise RunError(
+                f"reads {name}, which {f.op} of line {f.line} is still loading; s_waitcnt lgkmcnt(0) is missing",
+                rule="wait",
+            )
+        raise RunError(f"reads {name}, which was never written", rule="undefined")
+
+    def _copy_nothing(self, w: Wave, o: DecodedInstruction, lanes: int) -> None:
+        """Leave the target of a move undefined where its source is."""
+        w.pc += 1
+        self.counts[o.index] += 1
+        if o.kind == "salu":
+            n = len(o.swrites)
+            if o.op.startswith("s_cselect"):
+                wide = len(o.args.split(",")) == 3 and o.op.endswith("b64")
+                chosen = o.args.split(",")[1 if w.scc else 2].strip()
+                first = parse_operand(chosen)
+                if first.kind != "s":
+                    o.run(w)
+                    return
+                values = [w.s[first.index + j] for j in range(2 if wide else 1)]
+            else:
+                values = [w.s[r] for r in o.sreads] if len(o.sreads) == n else [None] * n
+            for r, value in zip(o.swrites, values, strict=False):
+                w.s[r] = value
+        for r in o.writes:
+            w.valid[r] &= ~lanes
+
+    def _check_vector(self, w: Wave, o: DecodedInstruction, r: int, lanes: int) -> None:
+        bad = lanes & ~w.valid[r]
+        f = w.flight.get(r)
+        if o.copies and not (f is not None and f.lanes & bad):
+            return
+        w.pc += 1
+        lane = (bad & -bad).bit_length() - 1
+        if f is not None and f.lanes & bad:
+            raise RunError(
+                f"reads {register_name(r)}, which {f.op} of line {f.line} is still loading; s_waitcnt is missing "
+                "or too weak",
+                rule="wait",
+            )
+        raise RunError(f"reads {register_name(r)}, which was never written in lane {lane}", rule="undefined")
+
+    def _check_touched(self, w: Wave, o: DecodedInstruction, r: int, lanes: int) -> None:
+        """Refuse a register that a load under way would overwrite."""
+        f = w.flight[r]
+        if f.lanes & lanes:
+            w.pc += 1
+            verb = "writes" if r in o.writes else "reads"
+            raise RunError(
+                f"{verb} {register_name(r)}, which {f.op} of line {f.line} is still "
+                "loading; s_waitcnt is missing or too weak",
+                rule="wait",
+            )
+
+    def _copy_valid(self, w: Wave, o: DecodedInstruction, lanes: int) -> None:
+        """Carry over which lanes a move defines."""
+        n = len(o.writes)
+        for j, r in enumerate(o.writes):
+            source = w.valid[o.reads[j]] if len(o.reads) == n else ALL_LANES
+            if o.sreads and not o.reads and w.s[o.sreads[j % len(o.sreads)]] is None:
+                source = 0
+            w.valid[r] = w.valid[r] & ~lanes | source & lanes
+
+    def _release_barrier(self, group: Workgroup) -> None:
+        """Release the barrier when every wave that has not ended is at it."""
+        if all(w.status in ("barrier", "ended", "ending") for w in group.waves):
+            group.lds.barrier((w.index, f.line, *f.touched) for w in group.waves for f in w.lg if f.touched is not None)
+            for w in group.waves:
+                if w.status == "barrier":
+                    w.status = "ready"
+
+    def _drain(self, w: Wave) -> None:
+        """Let one store of a wave that has ended reach memory, the newest first; without one it has really ended."""
+        if not drain(w):
+            w.status = "ended"
+            self._release_barrier(w.group)
+            if all(x.status == "ended" for x in w.group.waves):
+                self.groups.remove(w.group)
+
     def tally(self) -> Counters:
-        """The counters, with the sums by class filled in."""
+        """Return the counters, with the sums by class filled in."""
         c = self.counters
         c.instructions = {}
         c.lanes = c.mfma_flops = 0
@@ -209,8 +424,8 @@ class Machine(Executor):
         return c
 
 
-def _narrowest(code: Sequence[Operation]) -> int:
-    """Bytes of the narrowest access to global memory, 4 at most."""
+def _narrowest(code: Sequence[DecodedInstruction]) -> int:
+    """Return the bytes of the narrowest access to global memory, 4 at most."""
     ops = [o.op for o in code if o.kind == "global" or o.op.startswith("buffer_")]
     if any("byte" in op for op in ops):
         return 1
@@ -219,7 +434,7 @@ def _narrowest(code: Sequence[Operation]) -> int:
 
 @lru_cache(maxsize=16384)
 def _named(args: str) -> tuple[int, ...]:
-    """Highest vector registers named in operands (destinations of loads are not in ``writes``)."""
+    """Return the highest vector registers named in operands (destinations of loads are not in ``writes``)."""
     found = []
     for m in re.finditer(r"\b([va])(?:(\d{1,3})\b|\[(\d{1,3}):(\d{1,3})\])", args):
         found.append(int(m[2] or m[4]) + (256 if m[1] == "a" else 0))

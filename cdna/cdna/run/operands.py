@@ -1,41 +1,38 @@
 # SPDX-License-Identifier: MIT
 """Operands of an instruction: from the text to a register number, a constant, and the modifiers around them.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, section "Scalar ALU Operands" and "Vector ALU
-Operands"; spelling: "Syntax of AMDGPU Instruction Operands", LLVM, https://llvm.org/docs/AMDGPUOperandSyntax.html.
+DPP takes a source operand from another lane of the wave. A lane that EXEC switches off is no source, like one outside
+of the row. With ``bound_ctrl`` its reader takes 0, without it the reader is not written. ``row_mask`` and ``bank_mask``
+only choose which lanes are written, not which are read. Both spellings, ``bound_ctrl:0`` and ``bound_ctrl:1``, set the
+bit.
+Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, sections "Scalar ALU Operands", "Vector ALU Operands",
+"Data Parallel Processing (DPP)"; spelling: LLVM, "Syntax of AMDGPU Instruction Operands",
+https://llvm.org/docs/AMDGPUOperandSyntax.html; row_newbcast and bound_ctrl: LLVM, "Syntax of AMDGPU Instruction
+Modifiers", https://llvm.org/docs/AMDGPUModifierSyntax.html; lanes that are not written: LLVM's GCNDPPCombine.cpp, whose
+rules of combining hold only so.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cdna.run.errors import RunError
-from cdna.run.wave import EXEC, M0, SCRATCH, VCC, XNACK
+from cdna.run.state import EXEC, M0, SCRATCH, VCC, XNACK, Run, Wave, bits_of
 
-__all__ = ["PRIVATE_BASE", "SHARED_BASE", "Operand", "parse_operand", "split_operands"]
+__all__ = []
 
 # Apertures of flat addressing. Their place is the driver's choice; here they are far from every allocation.
 SHARED_BASE, PRIVATE_BASE = 0x0001_0000_0000_0000, 0x0002_0000_0000_0000
-_NAMED = {
-    "vcc": (VCC, 2),
-    "vcc_lo": (VCC, 1),
-    "vcc_hi": (VCC + 1, 1),
-    "m0": (M0, 1),
-    "exec": (EXEC, 2),
-    "exec_lo": (EXEC, 1),
-    "exec_hi": (EXEC + 1, 1),
-    "flat_scratch": (SCRATCH, 2),
-    "flat_scratch_lo": (SCRATCH, 1),
-    "flat_scratch_hi": (SCRATCH + 1, 1),
-    "xnack_mask": (XNACK, 2),
-    "xnack_mask_lo": (XNACK, 1),
-    "xnack_mask_hi": (XNACK + 1, 1),
-}
+_PAIRS = {"vcc": VCC, "exec": EXEC, "flat_scratch": SCRATCH, "xnack_mask": XNACK}
+_NAMED = {"m0": (M0, 1)}
+for _name, _first in _PAIRS.items():
+    _NAMED |= {_name: (_first, 2), f"{_name}_lo": (_first, 1), f"{_name}_hi": (_first + 1, 1)}
 _CONSTANTS = {
     "src_shared_base": SHARED_BASE,
     "src_shared_limit": SHARED_BASE + 0xFFFF_FFFF,
@@ -65,7 +62,7 @@ class Operand(NamedTuple):
     text: str = ""
 
     def constant(self, type_: str) -> int:
-        """The bits of a constant for an operand of a type: ``f32``, ``f16``, ``f64``, ``u64``, ``i32``, …
+        """Return the bits of a constant for an operand of a type: ``f32``, ``f16``, ``f64``, ``u64``, ``i32``, …
 
         A float is an inline constant, so its bits depend on the type; integers do not.
         """
@@ -84,7 +81,7 @@ class Operand(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def parse_operand(text: str) -> Operand:
-    """One operand of the text.
+    """Parse one operand of the text.
 
     >>> parse_operand("-|v3|")[:7], parse_operand("a[4:7]")[:3], parse_operand("exec_lo")[:3]
     (('v', 3, 1, 0, True, True, False), ('v', 260, 4), ('s', 126, 1))
@@ -151,7 +148,7 @@ def _split(args: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
 
 
 def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
-    """Operands, and the modifiers that follow them.
+    """Split a text into operands and the modifiers that follow them.
 
     >>> split_operands("v[0:1], v2, s[4:7], 0 offen offset:16")
     (['v[0:1]', 'v2', 's[4:7]', '0'], {'offen': '', 'offset': '16'})
@@ -160,3 +157,124 @@ def split_operands(args: str) -> tuple[list[str], dict[str, str]]:
     """
     operands, modifiers = _split(args)
     return list(operands), dict(modifiers)
+
+
+_LANE = np.arange(64)
+_ROW, _COLUMN = _LANE & ~15, _LANE & 15
+_NO = np.full(64, -1)
+
+
+def _rows(name: str, n: int) -> Any:
+    """Return for each lane the lane that it reads, or -1 for none."""
+    if name == "row_shl":
+        return np.where(_COLUMN + n < 16, _LANE + n, -1)
+    if name == "row_shr":
+        return np.where(n <= _COLUMN, _LANE - n, -1)
+    if name == "row_ror":
+        return _ROW + (_COLUMN - n) % 16
+    if name == "row_newbcast" or name == "row_share":
+        return _ROW + n
+    if name == "row_bcast":
+        if n == 15:
+            return np.where(_ROW > 0, _ROW - 1, -1)
+        return np.where(_LANE >= 32, 31, -1)
+    if name == "wave_shl":
+        return np.where(_LANE < 63, _LANE + 1, -1)
+    if name == "wave_shr":
+        return _LANE - 1
+    if name == "wave_rol":
+        return (_LANE + 1) % 64
+    return (_LANE - 1) % 64  # wave_ror
+
+
+_LIMITS = {
+    "row_shl": range(1, 16),
+    "row_shr": range(1, 16),
+    "row_ror": range(1, 16),
+    "row_newbcast": range(16),
+    "row_bcast": (15, 31),
+    "wave_shl": (1,),
+    "wave_shr": (1,),
+    "wave_rol": (1,),
+    "wave_ror": (1,),
+}
+
+
+class Dpp:
+    """One DPP control: which lane each lane reads, and what happens to a lane whose source does not exist or is off."""
+
+    def __init__(self, source: Any, row_mask: int, bank_mask: int, bound: bool) -> None:
+        self.inside = source >= 0
+        self.source = np.where(self.inside, source, _LANE)
+        self.enabled = (row_mask >> (_LANE // 16) & 1 & bank_mask >> (_LANE // 4 % 4)).astype(np.bool_)
+        self.bound = bound
+
+    def reader(self, n: int) -> Callable[[Wave], Any]:
+        """Return a reader of the permuted 32 bits of row ``n``; lanes without a source give 0."""
+        source = self.source
+
+        def read(w: Wave) -> Any:
+            ok = w.dpp_ok
+            needed = bits_of(_hit(source[ok & w.mask]))
+            if needed & ~w.valid[n]:
+                raise RunError(
+                    f"DPP reads {'v' if n < 256 else 'a'}{n % 256} in lanes where it is undefined or still under way",
+                    rule="undefined",
+                )
+            return np.where(ok, w.V[n][source], np.uint32(0))
+
+        return read
+
+    def around(self, inner: Run, writes: list[int]) -> Run:
+        """Run ``inner`` with only the lanes that this control leaves on."""
+        targets = tuple(writes)
+
+        def run(w: Wave) -> None:
+            before = w.exec
+            ok = self.inside & w.mask[self.source]
+            lanes = w.mask & self.enabled
+            if not self.bound:
+                lanes = lanes & ok
+            w.dpp_ok = ok
+            w.set_exec(bits_of(lanes))
+            try:
+                inner(w)
+                for r in targets:
+                    w.valid[r] |= w.exec
+            finally:
+                w.set_exec(before)
+
+        return run
+
+
+def _hit(lanes: Any) -> Any:
+    found = np.zeros(64, np.bool_)
+    found[lanes] = True
+    return found
+
+
+def dpp_control(mods: dict[str, str]) -> Dpp:
+    """Return the control that an instruction's modifiers describe.
+
+    >>> dpp_control({"row_shr": "1", "row_mask": "0xf", "bank_mask": "0xf"}).source[:4].tolist()
+    [0, 0, 1, 2]
+    """
+    source = None
+    for name, value in mods.items():
+        if name == "quad_perm":
+            parts = value.strip("[]").split(",")
+            if len(parts) == 4 and all(p in ("0", "1", "2", "3") for p in parts):
+                source = (_LANE & ~3) + np.array([int(p) for p in parts])[_LANE & 3]
+        elif name == "row_mirror":
+            source = _ROW + 15 - _COLUMN
+        elif name == "row_half_mirror":
+            source = (_LANE & ~7) + 7 - (_LANE & 7)
+        elif name in _LIMITS and re.fullmatch(r"\d{1,2}", value) and int(value) in _LIMITS[name]:
+            source = _rows(name, int(value))
+    if source is None:
+        raise RunError(f"DPP control {mods}: none that gfx942 has", rule="text")
+    try:
+        rows, banks = int(mods.get("row_mask", "0xf"), 0), int(mods.get("bank_mask", "0xf"), 0)
+    except ValueError:
+        raise RunError(f"DPP masks {mods}: no numbers", rule="text") from None
+    return Dpp(source, rows, banks, "bound_ctrl" in mods)

@@ -1,137 +1,100 @@
 # SPDX-License-Identifier: MIT
-"""A kernel ready to run: its instructions with the labels resolved, what its descriptor says, and its parameters.
+"""From an assembly text, or a disassembly with its code object, to a :class:`~cdna.run.state.Program`.
 
-Source: "User Guide for AMDGPU Backend", ".amdhsa_kernel" directives, "Initial Kernel Execution State", LLVM,
-https://llvm.org/docs/AMDGPUUsage.html.
+``llvm-objdump -d`` prints the instructions of a code object and nothing else. Which registers are set at the start,
+how much LDS there is and where the arguments lie stand in the object's kernel descriptor and its metadata.
+Source: "User Guide for AMDGPU Backend", ".amdhsa_kernel" directives, "Initial Kernel Execution State", "Kernel
+Descriptor", "Code Object V5 Metadata", LLVM, https://llvm.org/docs/AMDGPUUsage.html.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cdna.elf import CodeKernel, read_code_object
 from cdna.isa.mnemonics import meaning
 from cdna.isa.text import Function, Raw, Scan, scan_text
-from cdna.run.arguments import Parameter
 from cdna.run.errors import RunError
-from cdna.run.metadata import number_of, read_parameters
+from cdna.run.state import Parameter, Program, Settings
 
-if TYPE_CHECKING:
-    from cdna.run.decode import Operation
+__all__ = ["load_listing", "load_program"]
 
-__all__ = ["Program", "Settings", "load_program"]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the kernel descriptor tells the hardware.
-
-    Attributes:
-        vgprs, agprs: registers of each kind that a wave may name.
-        lds, scratch, kernarg: bytes for a workgroup, for a lane, for the arguments.
-        user: the scalar registers set before the start, in order: name and number of registers.
-        preload: dwords of the arguments that are in scalar registers, and the first of them.
-        ids: which workgroup ids (x, y, z) follow in scalar registers; then the workgroup info.
-        id_dims: dimensions of the work-item id packed into v0.
-        mode: the MODE register at the start.
-        threads: work-items of a workgroup at most, 0 if the text does not say.
-    """
-
-    vgprs: int = 256
-    agprs: int = 256
-    lds: int = 0
-    scratch: int = 0
-    kernarg: int = 0
-    user: tuple[tuple[str, int], ...] = (("kernarg_segment_ptr", 2),)
-    user_count: int = 2
-    preload: tuple[int, int] = (0, 0)
-    ids: tuple[bool, bool, bool] = (True, False, False)
-    info: bool = False
-    id_dims: int = 1
-    mode: int = 0xF0 | 0x300
-    threads: int = 0
+_NUMBER = re.compile(r"\d{1,9}$")
 
 
-@dataclass(slots=True)
-class Program:
-    """One kernel before it is decoded.
-
-    Attributes:
-        name, settings, parameters: of the kernel.
-        body: instructions of the kernel and, behind it, of the functions that it may call.
-        entry: index of the first instruction.
-        labels: index for each label; ``kernel`` first wins.
-        addresses, by_address: made-up (or listed) address of each instruction, and the way back.
-        flushes: denormal float32 values may have to become zero.
-        decoded: the instructions ready to execute, after the first launch; no launch changes them.
-        waits: whether the wait states have been found right.
-        places: what LDS accesses touch, by their addresses; see :mod:`cdna.run.memory.lds`.
-    """
-
-    name: str
-    text: str = field(repr=False)
-    settings: Settings
-    parameters: tuple[Parameter, ...]
-    body: list[Raw] = field(repr=False)
-    entry: int = 0
-    labels: dict[str, int] = field(default_factory=dict, repr=False)
-    addresses: list[int] = field(default_factory=list, repr=False)
-    by_address: dict[int, int] = field(default_factory=dict, repr=False)
-    flushes: bool = False
-    decoded: list[Operation] | None = field(default=None, repr=False)
-    waits: bool = False
-    places: dict[Any, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def listing(self) -> bool:
-        """Whether the text is a disassembly, which has addresses and nothing about the kernel's start."""
-        return self.body[0].address >= 0
-
-    def lines(self) -> list[str]:
-        """The text by lines; ``Raw.line`` counts from 1."""
-        return self.text.split("\n")
+def _number_of(found: dict[str, str], key: str, default: int) -> int:
+    """Return a whole number from directives or metadata, ``default`` if there is none."""
+    text = found.get(key, "").strip()
+    return int(text) if _NUMBER.match(text) else default
 
 
+_ITEM = re.compile(r"  (- |  )(\.\w+):")
+_ARG = re.compile(r"      (- |  )(\.\w+):\s*(\S.*)?$")
+
+
+def _read_parameters(text: str, kernel: str) -> tuple[Parameter, ...]:
+    """Return the ``.args`` of one kernel in the metadata at the end of the text."""
+    _, found, note = text.partition(".amdgpu_metadata")
+    if not found:
+        return ()
+    kernels: list[tuple[str, list[dict[str, str]]]] = []
+    name, args = "", list[dict[str, str]]()
+    for line in note.partition(".end_amdgpu_metadata")[0].split("\n"):
+        if m := _ITEM.match(line):
+            if m[1] == "- ":
+                kernels.append((name, args))
+                name, args = "", list[dict[str, str]]()
+            if m[2] == ".name":
+                name = line.partition(":")[2].strip().strip("'\"")
+        elif m := _ARG.match(line):
+            if m[1] == "- ":
+                args.append({})
+            if args:
+                args[-1][m[2]] = (m[3] or "").strip("'\" ")
+    kernels.append((name, args))
+    for found_name, found_args in kernels:
+        if found_name == kernel:
+            sizes = [(_number_of(p, ".offset", 0), _number_of(p, ".size", 0)) for p in found_args]
+            words = [(p.get(".value_kind", ""), p.get(".name", "")) for p in found_args]
+            return tuple(Parameter(*size, *word) for size, word in zip(sizes, words, strict=True))
+    return ()
+
+
+# Scalar registers that the descriptor can ask for, in their order: name and number of registers.
 _SIZES = (
-    ("private_segment_buffer", 4),
-    ("dispatch_ptr", 2),
-    ("queue_ptr", 2),
-    ("kernarg_segment_ptr", 2),
-    ("dispatch_id", 2),
-    ("flat_scratch_init", 2),
-    ("private_segment_size", 1),
+    *(("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2)),
+    *(("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1)),
 )
-
-
 _PRELOAD = "user_sgpr_kernarg_preload_"
 
 
-def settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
+def _settings_of(directives: dict[str, str], metadata: dict[str, str]) -> Settings:
     d = directives
-    threads = number_of(metadata, ".max_flat_workgroup_size", 0)
+    threads = _number_of(metadata, ".max_flat_workgroup_size", 0)
     if not d:
         return Settings(threads=threads)
-    allocated = number_of(d, "next_free_vgpr", 512)
-    accum = min(256, number_of(d, "accum_offset", 256))
-    user = tuple((name, n) for name, n in _SIZES if number_of(d, f"user_sgpr_{name}", 0))
-    denorm = number_of(d, "float_denorm_mode_32", 0) << 4 | number_of(d, "float_denorm_mode_16_64", 3) << 6
-    rounding = number_of(d, "float_round_mode_32", 0) | number_of(d, "float_round_mode_16_64", 0) << 2
-    clamp_ieee = number_of(d, "dx10_clamp", 1) << 8 | number_of(d, "ieee_mode", 1) << 9
+    allocated = _number_of(d, "next_free_vgpr", 512)
+    accum = min(256, _number_of(d, "accum_offset", 256))
+    user = tuple((name, n) for name, n in _SIZES if _number_of(d, f"user_sgpr_{name}", 0))
+    denorm = _number_of(d, "float_denorm_mode_32", 0) << 4 | _number_of(d, "float_denorm_mode_16_64", 3) << 6
+    rounding = _number_of(d, "float_round_mode_32", 0) | _number_of(d, "float_round_mode_16_64", 0) << 2
+    clamp_ieee = _number_of(d, "dx10_clamp", 1) << 8 | _number_of(d, "ieee_mode", 1) << 9
     return Settings(
         vgprs=min(256, accum, max(allocated, 1)),
         agprs=min(256, max(0, allocated - accum)),
-        lds=number_of(d, "group_segment_fixed_size", 0),
-        scratch=number_of(d, "private_segment_fixed_size", 0),
-        kernarg=number_of(d, "kernarg_size", 0),
+        lds=_number_of(d, "group_segment_fixed_size", 0),
+        scratch=_number_of(d, "private_segment_fixed_size", 0),
+        kernarg=_number_of(d, "kernarg_size", 0),
         user=user,
-        user_count=number_of(d, "user_sgpr_count", sum(n for _, n in user)),
-        preload=(number_of(d, f"{_PRELOAD}length", 0), number_of(d, f"{_PRELOAD}offset", 0)),
-        ids=tuple(bool(number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
-        info=bool(number_of(d, "system_sgpr_workgroup_info", 0)),
-        id_dims=number_of(d, "system_vgpr_workitem_id", 0) + 1,
-        mode=rounding | denorm | clamp_ieee | number_of(d, "fp16_overflow", 0) << 23,
+        user_count=_number_of(d, "user_sgpr_count", sum(n for _, n in user)),
+        preload=(_number_of(d, f"{_PRELOAD}length", 0), _number_of(d, f"{_PRELOAD}offset", 0)),
+        ids=tuple(bool(_number_of(d, f"system_sgpr_workgroup_id_{x}", x == "x")) for x in "xyz"),  # type: ignore[arg-type]
+        info=bool(_number_of(d, "system_sgpr_workgroup_info", 0)),
+        id_dims=_number_of(d, "system_vgpr_workitem_id", 0) + 1,
+        mode=rounding | denorm | clamp_ieee | _number_of(d, "fp16_overflow", 0) << 23,
         threads=threads,
     )
 
@@ -143,7 +106,7 @@ _SKIP = re.compile(
 
 
 def _all_known(text: list[str], function: Function) -> None:
-    """Every line between the first and last instruction is one that the reader understood."""
+    """Refuse a line between the first and last instruction that the reader did not understand."""
     known = {raw.line for raw in function.body}
     first = function.body[0].line
     while (
@@ -193,7 +156,7 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
         raise RunError(f"the text is for {scan.arch}; this interpreter runs gfx942")
     main = _pick(scan, name)
     directives, metadata = scan.directives.get(main.name, {}), scan.metadata.get(main.name, {})
-    settings = settings_of(directives, metadata)
+    settings = _settings_of(directives, metadata)
     body: list[Raw] = []
     labels: dict[str, int] = {}
     lines = text.split("\n")
@@ -212,15 +175,15 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
         at = raw.address if raw.address >= 0 else at
         addresses.append(at)
         at += 8
-    program = Program(main.name, text, settings, read_parameters(text, main.name), body, 0, labels, addresses)
+    program = Program(main.name, text, settings, _read_parameters(text, main.name), body, 0, labels, addresses)
     program.by_address = {a: i for i, a in enumerate(addresses)}
-    program.entry = entry_of(program)
+    program.entry = _entry_of(program)
     program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
     return program
 
 
-def entry_of(p: Program) -> int:
-    """Hardware that preloads arguments starts behind the loads that stand in for it on older firmware."""
+def _entry_of(p: Program) -> int:
+    """Return where a wave starts: with preloaded arguments behind the loads that stand in for it on older firmware."""
     if not p.settings.preload[0]:
         return 0
     for raw in p.body:
@@ -232,7 +195,7 @@ def entry_of(p: Program) -> int:
 
 
 def resolve(p: Program, i: int) -> int:
-    """Index that the branch at ``i`` goes to.
+    """Return the index that the branch at ``i`` goes to.
 
     Raises:
         RunError: there is no such place.
@@ -246,3 +209,43 @@ def resolve(p: Program, i: int) -> int:
     if found is None or found >= len(p.body):
         raise RunError(f"line {raw.line}: {raw.op} {target[:60]} goes nowhere", raw.line)
     return int(found)
+
+
+def _parameters(kernel: CodeKernel) -> tuple[Parameter, ...]:
+    listed: Any = kernel.metadata.get(".args") or []
+    try:
+        return tuple(
+            Parameter(int(a[".offset"]), int(a[".size"]), str(a[".value_kind"]), str(a.get(".name", "")))
+            for a in listed
+        )
+    except (KeyError, TypeError, ValueError):
+        raise RunError(
+            f"the code object describes the arguments of {kernel.name} in a way that makes no sense; build it again",
+            rule="arguments",
+        ) from None
+
+
+def load_listing(text: str, name: str | None, data: bytes) -> Program:
+    """Load the program of a disassembly, with the descriptor and the metadata of its code object (``.hsaco``, bundle).
+
+    Raises:
+        RunError: see :func:`~cdna.run.program.load_program`; the object lacks the kernel.
+        ElfError: it is no code object.
+    """
+    if not isinstance(data, bytes):
+        raise RunError(f"code_object={data!r:.60}: give the bytes of the file", rule="arguments")
+    found = {k.name: k for k in read_code_object(data, "gfx942").kernels}
+    program = load_program(text, name, tuple(found))
+    kernel = found.get(program.name)
+    if kernel is None or not kernel.directives:
+        raise RunError(
+            f"the code object has no kernel {program.name!r}; it has {', '.join(found)[:200] or 'none'}",
+            rule="arguments",
+        )
+    directives = {name: str(value) for name, value in kernel.directives.items()}
+    metadata = {str(k): str(v) for k, v in kernel.metadata.items()}
+    settings = _settings_of(directives, metadata)
+    made = replace(program, settings=settings, parameters=_parameters(kernel))
+    made.flushes = made.flushes or settings.mode & 0x30 != 0x30
+    made.entry = _entry_of(made)
+    return made

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdna.run.arguments import Bound, Parameter, bind_arguments, copy_back
+from cdna.run.arguments import Bound, bind_arguments, copy_back
 from cdna.run.counters import Counters
 from cdna.run.errors import RunError
-from cdna.run.listing import load_listing
 from cdna.run.machine import Machine, Observer
-from cdna.run.memory.allocations import Memory
-from cdna.run.program import Program, load_program
+from cdna.run.memory import Memory
+from cdna.run.program import load_listing, load_program
+from cdna.run.state import Parameter, Program
 from cdna.run.wait_states import check_wait_states
 
 __all__ = ["Result", "Session", "prepare", "run"]
@@ -28,7 +28,7 @@ __all__ = ["Result", "Session", "prepare", "run"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
         counters: instructions by class, bytes, lines, bank conflicts, MFMA operations.
@@ -42,7 +42,7 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What is legal only because the caller allowed it (``copies``), one line for each instruction."""
+        """Return what is legal only because the caller allowed it (``copies``), one line for each instruction."""
         text = {o.line: o.text for o in self.machine.code}
         return [
             f"line {line}: {text[line]}: {n} times a wave overwrote another wave's copy of a value, within "
@@ -72,7 +72,7 @@ def _triple(name: str, value: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def _flat(name: str, kind: Any, value: Any) -> list[tuple[str, str, Any]]:
-    """Name, type and value of one argument; a tuple of Triton's becomes its parts, constants drop out."""
+    """Return name, type and value of one argument; a tuple of Triton's becomes its parts, constants drop out."""
     if isinstance(kind, str) and kind.startswith("("):
         kind = ast.literal_eval(kind)
     if isinstance(kind, tuple):
@@ -86,7 +86,7 @@ def _flat(name: str, kind: Any, value: Any) -> list[tuple[str, str, Any]]:
 def _typed(
     program: Program, signature: Mapping[str, str], arguments: Mapping[str, Any] | Sequence[Any]
 ) -> tuple[tuple[Parameter, ...], Mapping[str, Any]]:
-    """Parameters with Triton's names and types, and the arguments by name; constants are not among either."""
+    """Return the parameters with Triton's names and types, and the arguments by name, both without constants."""
     free = [n for n, t in signature.items() if t != "constexpr"]
     if not isinstance(arguments, Mapping):
         if len(arguments) > len(free):
@@ -123,7 +123,7 @@ def prepare(
     copies: float = 0.0,
     wait_states: bool = False,
 ) -> Session:
-    """Everything up to the first instruction; see :func:`run` for the arguments."""
+    """Prepare everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
     if not isinstance(text, str):
         raise RunError(

@@ -18,21 +18,21 @@ from typing import NamedTuple
 
 from cdna.costs import mfma_cycles
 from cdna.isa.mnemonics import matrix_shape
-from cdna.run.decode import Operation
 from cdna.run.errors import RunError
 from cdna.run.operands import parse_operand, split_operands
-from cdna.run.program import Program, resolve
+from cdna.run.program import resolve
+from cdna.run.state import DecodedInstruction, Program
 
-__all__ = ["check_wait_states"]
+__all__ = []
 
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _LANES = ("v_readlane", "v_readfirstlane", "v_writelane")
 
 
 class _Seen(NamedTuple):
-    """What one instruction reads and writes: vector registers, and scalar ones (106 and 107 are VCC)."""
+    """Registers that one instruction reads and writes: vector ones, and scalar ones (106 and 107 are VCC)."""
 
-    o: Operation
+    o: DecodedInstruction
     reads: frozenset[int]
     writes: frozenset[int]
     scalar_reads: frozenset[int]
@@ -55,7 +55,7 @@ class _Rule(NamedTuple):
     why: str
 
 
-def _seen(o: Operation) -> _Seen:
+def _seen(o: DecodedInstruction) -> _Seen:
     reads, writes = {*o.reads, *o.lane_reads, *o.weak}, {*o.writes}
     if o.op.endswith("_dpp"):  # which lanes count is known only when it runs, so decoding notes neither
         registers = [parse_operand(text) for text in split_operands(o.args)[0]]
@@ -132,7 +132,7 @@ def _vector_rules(x: _Seen) -> Iterator[_Rule]:
         yield _Rule(1, lambda y: y.o.kind == "valu" and bool(y.reads & x.writes), "a result in part of a register")
 
 
-def _states(o: Operation) -> int:
+def _states(o: DecodedInstruction) -> int:
     if o.op != "s_nop":
         return 1
     count = parse_operand(o.args.strip())
@@ -141,7 +141,7 @@ def _states(o: Operation) -> int:
     return int(count.value) + 1
 
 
-def _following(program: Program, o: Operation, last: int) -> list[int]:
+def _following(program: Program, o: DecodedInstruction, last: int) -> list[int]:
     after = [o.index + 1] if o.index < last else []
     if o.op == "s_branch":
         return [resolve(program, o.index)]
@@ -150,7 +150,7 @@ def _following(program: Program, o: Operation, last: int) -> list[int]:
     return [] if o.op.startswith(("s_endpgm", "s_setpc", "s_swappc")) else after
 
 
-def check_wait_states(program: Program, code: Sequence[Operation]) -> None:
+def check_wait_states(program: Program, code: Sequence[DecodedInstruction]) -> None:
     """Refuse a program in which a result is read before its wait states are over.
 
     Raises:

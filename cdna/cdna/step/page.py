@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cdna.step.record import Recording, StepError
-from cdna.step.state import Loading, Step
+from cdna.step.state import Loading, Recording, StateChange, StepError
 from cdna.step.timeline import Timeline, timeline
 
 __all__ = ["MAX_BYTES", "inline", "pack", "page"]
@@ -40,7 +39,7 @@ def _words(r: int, values: Any, valid: int, lanes: Any) -> Any:
 
 
 def _ranges(addresses: Any, size: int) -> list[list[int]]:
-    """Words of LDS as runs: first word, number of words."""
+    """Return words of LDS as runs: first word, number of words."""
     spread = np.arange(max(1, size // 4))
     words = np.unique((addresses[:, None] >> 2) + spread)
     breaks = np.flatnonzero(np.diff(words) != 1) + 1
@@ -66,7 +65,7 @@ class _Pool:
         return self.numbers[key]
 
 
-def _step(s: Step, loadings: _Pool, lds: _Pool) -> list[Any]:
+def _step(s: StateChange, loadings: _Pool, lds: _Pool) -> list[Any]:
     accesses = [[int(write), _ranges(at, size)] for at, size, write in s.lds if len(at)]
     return [
         s.index,
@@ -96,7 +95,7 @@ def _timeline(t: Timeline) -> dict[str, Any]:
 
 
 def pack(recording: Recording, model: Timeline, lanes: list[int]) -> bytes:
-    """A recording as the page reads it, compressed; of the 64 lanes those in ``lanes``."""
+    """Pack a recording as the page reads it, compressed; of the 64 lanes those in ``lanes``."""
     loadings, lds, places = _Pool(), _Pool(), _Pool()
     chosen = np.array(lanes)
     start = recording.start
@@ -137,7 +136,7 @@ def pack(recording: Recording, model: Timeline, lanes: list[int]) -> bytes:
 
 
 def page(recording: Recording, model: Timeline | None = None, *, height: str = "60vh") -> str:
-    """The whole page. Of a long run with many registers only some lanes are kept, so that it stays below 3 MB.
+    """Render the whole page. Of a long run with many registers only some lanes are kept, so that it stays below 3 MB.
 
     Raises:
         StepError: even four lanes are too much; record fewer steps.
@@ -156,7 +155,7 @@ def page(recording: Recording, model: Timeline | None = None, *, height: str = "
 
 
 def inline(recording: Recording, height: int = 640) -> str:
-    """The page in a frame, for the output of a notebook's cell; ``height`` in pixels."""
+    """Return the page in a frame, for the output of a notebook's cell; ``height`` in pixels."""
     text = escape(page(recording, height=f"{max(120, height - 330)}px"), quote=True)
     return (
         f'<iframe srcdoc="{text}" sandbox="allow-scripts" width="100%" height="{height}" '

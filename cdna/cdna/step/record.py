@@ -4,125 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from cdna.base import InputError
-from cdna.isa.sources import lines_of_code
-from cdna.run import Counters, Operation, RunError, Wave, prepare
-from cdna.run.memory.in_flight import register_name
-from cdna.step.state import Loading, State, Step
+from cdna.isa.text import lines_of_code
+from cdna.run import Counters, DecodedInstruction, RunError, Wave, prepare
+from cdna.run.in_flight import register_name
+from cdna.step.page import inline
+from cdna.step.state import Event, Loading, Recording, State, StateChange, StepError
 
-__all__ = ["Event", "Recording", "StepError", "record"]
-
-
-class StepError(InputError):
-    """A recording that cannot be made as asked."""
+__all__ = ["record"]
 
 
-class Event(NamedTuple):
-    """One executed instruction as the timeline needs it.
-
-    Attributes:
-        index: which instruction of the program.
-        lds_cycles, lds_ideal: cycles of its LDS access with and without bank conflicts.
-        lines: numbers of the 128-byte lines of global memory that it touched.
-        active: whether any lane was switched on.
-    """
-
-    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
-    lds_cycles: int = 0
-    lds_ideal: int = 0
-    lines: tuple[int, ...] = ()
-    active: bool = True
-
-
-@dataclass(repr=False)
-class Recording:
-    """One workgroup's run: every step of one wave, and the instructions of all.
-
-    Attributes:
-        name, code: the kernel and its instructions.
-        group, wave: which workgroup (number) and which of its waves.
-        steps: what the wave's instructions changed, in order.
-        events: for each wave of the workgroup what it executed, for :func:`cdna.step.timeline.timeline`.
-        counters: of the whole workgroup.
-        vgprs, agprs, lds: registers of each kind that the code names, and bytes of LDS.
-        sources: lines of the user's code by ``file:line``.
-        error: the message of the error that ended the run, or an empty text.
-        cut: the recording stopped at its limit.
-    """
-
-    name: str
-    code: list[Operation]
-    group: int
-    wave: int
-    start: State
-    vgprs: int
-    agprs: int
-    lds: int
-    steps: list[Step] = field(default_factory=list)
-    events: list[list[Event]] = field(default_factory=list)
-    counters: Counters = field(default_factory=Counters)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    error: str = ""
-    cut: bool = False
-
-    def state(self, step: int) -> State:
-        """The wave before step number ``step``; ``len(steps)`` is the end.
-
-        Raises:
-            StepError: there is no such step.
-        """
-        if not 0 <= step <= len(self.steps):
-            raise StepError(f"step {step}: the recording has steps 0 to {len(self.steps)}")
-        now = self.start.copy()
-        for s in self.steps[:step]:
-            now.apply(s)
-        now.pc = self.steps[step].index if step < len(self.steps) else self.start.pc if not self.steps else -1
-        return now
-
-    def find(self, line: int, after: int = -1) -> int:
-        """Number of the first step after ``after`` whose instruction stands in line ``line`` of the text.
-
-        Raises:
-            StepError: the wave does not execute that line again.
-        """
-        for n in range(after + 1, len(self.steps)):
-            if self.code[self.steps[n].index].line == line:
-                return n
-        raise StepError(f"line {line}: the wave does not execute it{' again' if after >= 0 else ''}")
-
-    def find_op(self, op: str, after: int = -1) -> int:
-        """Number of the first step after ``after`` whose instruction's name begins with ``op``.
-
-        Raises:
-            StepError: the wave executes no such instruction.
-        """
-        for n in range(after + 1, len(self.steps)):
-            if self.code[self.steps[n].index].op.startswith(op):
-                return n
-        raise StepError(f"{op}: the wave executes no such instruction after step {after}")
-
-    def text(self, step: int) -> str:
-        """The instruction that step number ``step`` executes."""
-        return self.code[self.steps[step].index].text
-
-    def source(self, step: int) -> str:
-        """The line of the user's code that the instruction came from, or its place, or nothing."""
-        place = self.code[self.steps[step].index].source.rpartition(":")[0]
-        return self.sources.get(place, place)
-
-    def __repr__(self) -> str:
-        return f"<{self.name}: workgroup {self.group}, wave {self.wave}, {len(self.steps):,} steps>"
-
-    def _repr_html_(self) -> str:
-        """The stepping page at small size, for a notebook."""
-        from cdna.step.page import inline
-
+class _Displayed(Recording):
+    def _repr_html_(self) -> str:  # the stepping page at small size, for a notebook
         return inline(self)
 
 
@@ -145,7 +42,7 @@ class Watch:
         self.lds = []
         self.cycles, self.ideal = self.counters.lds_cycles, self.counters.lds_ideal
 
-    def event(self, o: Operation, active: bool) -> Event:
+    def event(self, o: DecodedInstruction, active: bool) -> Event:
         c = self.counters
         return Event(o.index, c.lds_cycles - self.cycles, c.lds_ideal - self.ideal, tuple(sorted(self.lines)), active)
 
@@ -177,8 +74,8 @@ def _snapshot(w: Wave) -> State:
     )
 
 
-def _difference(before: State, w: Wave, o: Operation, lds: list[Any]) -> Step:
-    """What the instruction changed; ``before`` becomes the state after it."""
+def _difference(before: State, w: Wave, o: DecodedInstruction, lds: list[Any]) -> StateChange:
+    """Return what the instruction changed; ``before`` becomes the state after it."""
     vectors = {}
     for r, old in before.vectors.items():
         row, valid = w.V[r], w.valid[r]
@@ -186,7 +83,7 @@ def _difference(before: State, w: Wave, o: Operation, lds: list[Any]) -> Step:
             vectors[r] = (row.copy(), valid)
     scalars = {n: _scalar(x) for n, x in enumerate(w.s) if _scalar(x) != before.scalars[n]}
     loading = _loading(w)
-    step = Step(
+    step = StateChange(
         o.index,
         vectors,
         scalars,
@@ -241,7 +138,7 @@ def record(
     now = start.copy()
     watch = Watch(machine.counters)
     places = {o.source.rpartition(":")[0] for o in machine.code}
-    out = Recording(
+    out = _Displayed(
         machine.program.name,
         machine.code,
         group,

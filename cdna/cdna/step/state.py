@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""The state of a recorded wave, and what one step changes in it."""
+"""A recorded run of a workgroup: the state of one wave, and what each step changes in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cdna.base import InputError
+from cdna.run import Counters, DecodedInstruction
 
-__all__ = ["Loading", "State", "Step"]
+__all__ = ["Event", "Loading", "Recording", "State", "StateChange", "StepError"]
 
 
 class Loading(NamedTuple):
@@ -23,8 +25,8 @@ class Loading(NamedTuple):
     lanes: int
 
 
-class Step(NamedTuple):
-    """What one instruction changed; None or empty where nothing did.
+class StateChange(NamedTuple):
+    """Changes by one instruction; None or empty where nothing did.
 
     Attributes:
         index: the instruction, as a place in the program.
@@ -46,7 +48,7 @@ class Step(NamedTuple):
 
 @dataclass
 class State:
-    """One wave between two instructions; fields as in :class:`Step`, ``pc`` is the instruction that comes next."""
+    """One wave between two instructions; fields as in :class:`StateChange`, ``pc`` is the next instruction."""
 
     pc: int
     vectors: dict[int, Any]
@@ -57,12 +59,12 @@ class State:
     loading: tuple[Loading, ...]
 
     def copy(self) -> State:
-        """A state that can be changed without this one."""
+        """Return a state that can be changed without this one."""
         return State(
             self.pc, dict(self.vectors), dict(self.valid), list(self.scalars), self.exec, self.scc, self.loading
         )
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: StateChange) -> None:
         """Go one step forward."""
         for r, (values, valid) in step.vectors.items():
             self.vectors[r], self.valid[r] = values, valid
@@ -73,7 +75,7 @@ class State:
         self.loading = self.loading if step.loading is None else step.loading
 
     def vector(self, name: str, kind: str = "u32") -> Any:
-        """One vector register (``v7``, ``a0``) as 64 values; ``kind`` is u32, i32 or f32.
+        """Return one vector register (``v7``, ``a0``) as 64 values; ``kind`` is u32, i32 or f32.
 
         Raises:
             InputError: the kernel names no such register.
@@ -89,3 +91,104 @@ class State:
         """The mask that comparisons write, or None while it is undefined."""
         low, high = self.scalars[106], self.scalars[107]
         return low | high << 32 if isinstance(low, int) and isinstance(high, int) else None
+
+
+class StepError(InputError):
+    """A recording that cannot be made as asked."""
+
+
+class Event(NamedTuple):
+    """One executed instruction as the timeline needs it.
+
+    Attributes:
+        index: which instruction of the program.
+        lds_cycles, lds_ideal: cycles of its LDS access with and without bank conflicts.
+        lines: numbers of the 128-byte lines of global memory that it touched.
+        active: whether any lane was switched on.
+    """
+
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls here
+    lds_cycles: int = 0
+    lds_ideal: int = 0
+    lines: tuple[int, ...] = ()
+    active: bool = True
+
+
+@dataclass(repr=False)
+class Recording:
+    """One workgroup's run: every step of one wave, and the instructions of all.
+
+    Attributes:
+        name, code: the kernel and its instructions.
+        group, wave: which workgroup (number) and which of its waves.
+        steps: what the wave's instructions changed, in order.
+        events: for each wave of the workgroup what it executed, for :func:`cdna.step.timeline.timeline`.
+        counters: of the whole workgroup.
+        vgprs, agprs, lds: registers of each kind that the code names, and bytes of LDS.
+        sources: lines of the user's code by ``file:line``.
+        error: the message of the error that ended the run, or an empty text.
+        cut: the recording stopped at its limit.
+    """
+
+    name: str
+    code: list[DecodedInstruction]
+    group: int
+    wave: int
+    start: State
+    vgprs: int
+    agprs: int
+    lds: int
+    steps: list[StateChange] = field(default_factory=list)
+    events: list[list[Event]] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    cut: bool = False
+
+    def state(self, step: int) -> State:
+        """Return the wave before step number ``step``; ``len(steps)`` is the end.
+
+        Raises:
+            StepError: there is no such step.
+        """
+        if not 0 <= step <= len(self.steps):
+            raise StepError(f"step {step}: the recording has steps 0 to {len(self.steps)}")
+        now = self.start.copy()
+        for s in self.steps[:step]:
+            now.apply(s)
+        now.pc = self.steps[step].index if step < len(self.steps) else self.start.pc if not self.steps else -1
+        return now
+
+    def find(self, line: int, after: int = -1) -> int:
+        """Return the number of the first step after ``after`` whose instruction stands in line ``line`` of the text.
+
+        Raises:
+            StepError: the wave does not execute that line again.
+        """
+        for n in range(after + 1, len(self.steps)):
+            if self.code[self.steps[n].index].line == line:
+                return n
+        raise StepError(f"line {line}: the wave does not execute it{' again' if after >= 0 else ''}")
+
+    def find_op(self, op: str, after: int = -1) -> int:
+        """Return the number of the first step after ``after`` whose instruction's name begins with ``op``.
+
+        Raises:
+            StepError: the wave executes no such instruction.
+        """
+        for n in range(after + 1, len(self.steps)):
+            if self.code[self.steps[n].index].op.startswith(op):
+                return n
+        raise StepError(f"{op}: the wave executes no such instruction after step {after}")
+
+    def text(self, step: int) -> str:
+        """Return the instruction that step number ``step`` executes."""
+        return self.code[self.steps[step].index].text
+
+    def source(self, step: int) -> str:
+        """Return the line of the user's code that the instruction came from, or its place, or nothing."""
+        place = self.code[self.steps[step].index].source.rpartition(":")[0]
+        return self.sources.get(place, place)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: workgroup {self.group}, wave {self.wave}, {len(self.steps):,} steps>"

@@ -10,15 +10,15 @@ import numpy as np
 
 from cdna.costs import CostError, Costs
 from cdna.run import prepare
-from cdna.step.record import Event, Recording, Watch
-from cdna.step.state import State
+from cdna.step.record import Watch
+from cdna.step.state import Event, Recording, State
 from cdna.step.timeline import Timeline, timeline
 
 __all__ = ["events_of", "steady_cycles"]
 
 
 def events_of(kernel: Any, grid: Any, arguments: Any, workgroup: int = 0, limit: int = 1_000_000) -> Recording:
-    """One workgroup's run without the steps of a wave, which takes a small part of a recording's time.
+    """Run one workgroup without recording the steps of a wave, which takes a small part of a recording's time.
 
     Args:
         kernel, grid, arguments: as for :func:`cdna.run.session.run`.

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from cdna.arch import find_arch
 from cdna.costs import CostError, Costs, mfma_cycles, valu_cycles
 from cdna.isa.mnemonics import wait_counts
-from cdna.run import Operation
-from cdna.step.record import Event, Recording
+from cdna.run import DecodedInstruction
+from cdna.step.state import Event, Recording
 
 __all__ = ["Span", "Timeline", "timeline"]
 
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 @dataclass
 class Timeline:
-    """What the model says; all times are model cycles.
+    """Times of the model; all times are model cycles.
 
     Attributes:
         spans: every instruction, in order of issue.
@@ -90,7 +90,7 @@ class _Wave:
 class _Model:
     """The units of one compute unit and when each is free."""
 
-    def __init__(self, code: list[Operation], costs: Costs, simds: int) -> None:
+    def __init__(self, code: list[DecodedInstruction], costs: Costs, simds: int) -> None:
         self.code, self.costs = code, costs
         self.busy: dict[tuple[str, int], int] = {}
         self.seen: set[tuple[int, int]] = set()
@@ -99,13 +99,13 @@ class _Model:
         self.named = [self._registers(o) for o in code]
 
     @staticmethod
-    def _registers(o: Operation) -> list[tuple[str, int]]:
-        """All registers that an instruction reads or writes."""
+    def _registers(o: DecodedInstruction) -> list[tuple[str, int]]:
+        """Return all registers that an instruction reads or writes."""
         vectors = [("v", r) for r in (*o.reads, *o.lane_reads, *o.weak, *o.writes)]
         return vectors + [("s", r) for r in (*o.sreads, *o.swrites)]
 
-    def unit(self, w: _Wave, o: Operation) -> tuple[str, int]:
-        """The unit that executes it; -1 for one that all SIMDs share."""
+    def unit(self, w: _Wave, o: DecodedInstruction) -> tuple[str, int]:
+        """Return the unit that executes it; -1 for one that all SIMDs share."""
         if o.kind in ("lds", "permute"):
             return "lds", -1
         if o.kind in ("global", "scratch"):
@@ -113,7 +113,7 @@ class _Model:
         return (o.kind if o.kind in ("valu", "mfma") else "scalar"), w.simd
 
     def earliest(self, w: _Wave) -> tuple[int, str]:
-        """When the wave's next instruction can issue, and what held it back last."""
+        """Return when the wave's next instruction can issue, and what held it back last."""
         o = self.code[w.events[w.at].index]
         when = [(w.free, "")]
         if o.kind == "waitcnt":
@@ -167,7 +167,7 @@ class _Model:
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """Cycles inside at least one of the spans."""
+    """Return the cycles inside at least one of the spans."""
     total, last = 0, 0
     for a, b in sorted(spans):
         total += max(0, b - max(a, last))
@@ -180,7 +180,7 @@ def _common(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> int:
 
 
 def _release(waiting: list[_Wave], model: _Model, out: Timeline) -> list[_Wave]:
-    """All waves of a workgroup are at the barrier: they go on together. Returns those that have more to do."""
+    """Let all waves of a workgroup go on from the barrier together. Return those that have more to do."""
     go = max(w.arrived or 0 for w in waiting) + model.costs.barrier
     for w in waiting:
         assert w.arrived is not None

@@ -7,8 +7,7 @@ import torch
 from cdna.compile import compile_kernel
 from cdna.examples.int4_scores import tile_matmul
 from cdna.examples.tuning import attention_rows, scale_rows
-from cdna.explain.ir_listing import explain_ir
-from cdna.explain.loop_listing import explain_loop
+from cdna.explain.listings import explain_ir, explain_loop
 from cdna.isa.kernel import IsaError, parse_asm
 
 HALF = torch.empty(4096, 4096, dtype=torch.float16, device="meta")

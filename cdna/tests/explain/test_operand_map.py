@@ -4,8 +4,7 @@
 import numpy as np
 import pytest
 
-from cdna.explain.one_hot import multiply, who_answers
-from cdna.explain.operand_map import MapError, lane_map, matrix_operations
+from cdna.explain.operand_map import MapError, execute_matrix, lane_map, matrix_operations, who_answers
 
 
 @pytest.mark.parametrize("op", matrix_operations())
@@ -21,7 +20,7 @@ def test_the_maps_are_those_of_the_executed_instruction(op):
         full = np.zeros((1, a_map.shape.m, a_map.shape.k), int)
         full[:, :, 0::4], full[:, :, 1::4] = a[:, :, 0::2], a[:, :, 1::2]
     wanted = full @ b
-    got = multiply(op, a, b)[d_map.elements, d_map.lanes]
+    got = execute_matrix(op, a, b)[d_map.elements, d_map.lanes]
     assert (got == wanted).all()
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cdna.base import cache_folder
-from cdna.elf.elf64 import ElfFile
+from cdna.elf import ElfFile
 from cdna.hip.cpu_library import baseline, build_cpu, open_cpu
 from cdna.hip.toolchain import HipError, find_clang, sources
 

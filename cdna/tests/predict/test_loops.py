@@ -5,8 +5,8 @@ import matplotlib as mpl
 import pytest
 
 from cdna.isa.kernel import parse_asm
-from cdna.predict.loops import loop_budget, loop_rate
 from cdna.predict.specs import HardwareError
+from cdna.predict.times import loop_budget, loop_rate
 
 mpl.use("Agg")
 HEAD = '.amdgcn_target "amdgcn-amd-amdhsa--gfx942"\nf:\nL1:\n'

@@ -4,7 +4,7 @@
 import numpy as np
 
 from cdna.run import prepare
-from cdna.run.wave import ALL_LANES, bits_of
+from cdna.run.state import ALL_LANES, bits_of
 
 __all__ = ["SPECIAL32", "bits", "lanes", "text_of"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from cdna.hip.toolchain import compile_hip
 from cdna.run import RunError, run
+from cdna.run.arithmetic import stochastic_f8
 from cdna.run.counters import bank_cycles
-from cdna.run.vector.convert import stochastic_f8
-from cdna.run.vector.matrix import SHAPES, layout_d
+from cdna.run.matrix import SHAPES, layout_d
 from tests.run import harness as h
 from tests.run.test_memory import launch
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdna.elf.code_object import ElfError
+from cdna.elf import ElfError
 from cdna.run import RunError, prepare, run
-from cdna.run.listing import load_listing
-from cdna.run.program import load_program
+from cdna.run.program import load_listing, load_program
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 LISTING, OBJECT = (SAMPLES / "gemm_t39.objdump").read_text(), (SAMPLES / "gemm_t39.hsaco").read_bytes()

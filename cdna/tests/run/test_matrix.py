@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from cdna.run.vector.convert import FLOAT8, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
-from cdna.run.vector.matrix import SHAPES
+from cdna.run.arithmetic import FLOAT8, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
+from cdna.run.matrix import SHAPES
 from tests.run import harness as h
 
 TORCH8 = {"fp8": torch.float8_e4m3fnuz, "bf8": torch.float8_e5m2fnuz}

@@ -102,7 +102,7 @@ def test_what_is_wrong_in_a_stretch_is_named(body, message):
 
 def test_branches_may_enter_a_stretch_only_at_its_start():
     code = prepare(text_of(START + BODIES["loops of different length"]), 1, []).machine.code
-    starts = {o.index: [x.index for x in o.stretch.operations] for o in code if o.stretch is not None}
+    starts = {o.index: [x.index for x in o.straight.operations] for o in code if o.straight is not None}
     target = next(o.index for o in code if o.text == "v_add_u32_e32 v2, v2, v0")
     assert target in starts and all(target not in inside[1:] for inside in starts.values())
     assert all(o.private for inside in starts.values() for o in code if o.index in inside)

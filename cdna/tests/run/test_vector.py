@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdna.run import RunError
-from cdna.run.vector.arithmetic import fma16, fma32, fma64
+from cdna.run.arithmetic import fma16, fma32, fma64
 from tests.run import harness as h
 
 RNG = np.random.default_rng(7)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from cdna.run import RunError, prepare
-from cdna.step.record import StepError, record
+from cdna.step.record import record
+from cdna.step.state import StepError
 
 #: y[i] = x[i]^2 + x[i + 64]; FIRST and SECOND stand for two counts.
 TWO_LOADS = """

@@ -9,7 +9,7 @@ import pytest
 
 from cdna.costs import FLOPS_PER_CYCLE, SOURCES, CostError, Costs, mfma_cycles
 from cdna.predict.specs import gpu
-from cdna.run.vector.matrix import SHAPES
+from cdna.run.matrix import SHAPES
 from cdna.step.record import record
 from cdna.step.timeline import timeline
 from tests.step.test_record import arrays, swap

@@ -10,7 +10,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.cli.copying.names import public_helpers
@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CopyError", "copy_source", "find_helper", "public_helpers"]
 
-__getattr__, __dir__ = face(__name__, "names", "writer")
+__getattr__, __dir__ = lazy_names(__name__, "names", "writer")

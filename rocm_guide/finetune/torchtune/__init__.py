@@ -14,7 +14,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.finetune.torchtune.config import lora_config, model_on_disk, write_config, write_rows
@@ -39,4 +39,4 @@ __all__ = [
     "write_rows",
 ]
 
-__getattr__, __dir__ = face(__name__, "config", "tokenizer", "run", "resident", "results")
+__getattr__, __dir__ = lazy_names(__name__, "config", "tokenizer", "run", "resident", "results")

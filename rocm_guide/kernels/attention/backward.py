@@ -69,7 +69,7 @@ def attention_delta_kernel(
     BLOCK: tl.constexpr,
     UNIT: tl.constexpr,
 ):
-    """delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head.
+    """Delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head.
 
     With ``top``, the heads of ``delta`` are ``padded`` rows apart, a multiple of BLOCK, and ``top`` gets the same with
     log2 of the sum of exponentials; a row beyond the end is like one that saw no key.

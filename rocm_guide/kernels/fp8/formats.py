@@ -91,7 +91,7 @@ def fp8_here(kind: str = "e4m3") -> Fp8Format:
 
 
 def fp8_dtype(fmt: Fp8Format) -> torch.dtype:
-    """torch's type of a format.
+    """Torch's type of a format.
 
     >>> fp8_dtype(FP8["e4m3fnuz"])
     torch.float8_e4m3fnuz

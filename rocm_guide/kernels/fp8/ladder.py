@@ -137,7 +137,7 @@ def rung_registers_kernel(
 
 @triton.jit
 def silu_kernel(x_ptr, y_ptr, n, WAY: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """x * sigmoid(x) in three ways, to see what the compiler makes of them: exp, exp2, exp2 without a division."""
+    """X * sigmoid(x) in three ways, to see what the compiler makes of them: exp, exp2, exp2 without a division."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
     if WAY == "exp":

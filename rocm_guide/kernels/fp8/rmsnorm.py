@@ -51,7 +51,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @triton.jit
 def _add_residual(x_ptr, residual_ptr, updated_ptr, offsets, mask):
-    """x + residual rounded to their type, stored as the next residual, returned in fp32."""
+    """X + residual rounded to their type, stored as the next residual, returned in fp32."""
     x = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
     r = tl.load(residual_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
     s = (x + r).to(updated_ptr.dtype.element_ty)

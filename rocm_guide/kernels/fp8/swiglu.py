@@ -66,7 +66,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @triton.jit
 def _swiglu(x_ptr, offsets, columns, mask):
-    """y of a tile of columns, in fp32.
+    """Y of a tile of columns, in fp32.
 
     exp2 is an instruction, exp is not: the factor log2(e) is folded in. A division is a dozen instructions on AMD, the
     reciprocal square root is one: 1 / d is its square. Together 7 instead of 22 vector instructions for each column.

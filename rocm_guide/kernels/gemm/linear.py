@@ -31,7 +31,7 @@ class LinearFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """x @ weight^T + bias."""
+        """X @ weight^T + bias."""
         ctx.save_for_backward(x, weight)
         return planned(_plan, (x, weight, bias))(x, weight, bias)
 

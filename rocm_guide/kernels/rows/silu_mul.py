@@ -137,7 +137,7 @@ class SwiGlu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        """y."""
+        """Y."""
         ctx.save_for_backward(gate, up)
         return swiglu_forward(gate, up)
 

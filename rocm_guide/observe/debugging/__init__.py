@@ -9,7 +9,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.debugging.examples import (
@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
 
-__getattr__, __dir__ = face(__name__, "examples")
+__getattr__, __dir__ = lazy_names(__name__, "examples")

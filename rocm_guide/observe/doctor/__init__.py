@@ -14,7 +14,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, preflight
@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PreflightError", "checks_as_dict", "diagnose", "fields_of", "preflight", "tool_output", "torch_checks"]
 
-__getattr__, __dir__ = face(__name__, "diagnosis", "first_look")
+__getattr__, __dir__ = lazy_names(__name__, "diagnosis", "first_look")

@@ -12,7 +12,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.measure.cases import CASES
@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CASES", "MeasureError", "draw_merged", "measure", "merged_table", "read_predictions", "read_result"]
 
-__getattr__, __dir__ = face(__name__, "cases", "predictions", "results", "compare")
+__getattr__, __dir__ = lazy_names(__name__, "cases", "predictions", "results", "compare")

@@ -29,7 +29,7 @@ from cdna.examples.gemm_ladder import RUNGS, Rung
 from cdna.predict.gemm_prediction import CACHE_TB_S, ProductTime, predict_product
 from cdna.predict.specs import gpu
 from cdna.run.counters import LINE
-from cdna.step.record import Recording
+from cdna.step.state import Recording
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.kernels.table_measure import compiled_sources, digest_of

@@ -9,7 +9,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.profiling.bandwidth import BandwidthError, measure_bandwidth
@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["BandwidthError", "first_kernels", "measure_bandwidth", "recorded", "row_by_row", "slice_table"]
 
-__getattr__, __dir__ = face(__name__, "bandwidth", "examples")
+__getattr__, __dir__ = lazy_names(__name__, "bandwidth", "examples")

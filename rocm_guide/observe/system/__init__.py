@@ -13,7 +13,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.system.apply import Outcome, apply_settings, reset_settings
@@ -39,4 +39,4 @@ __all__ = [
     "wanted_settings",
 ]
 
-__getattr__, __dir__ = face(__name__, "machine", "settings", "audit", "saved", "apply", "pretend")
+__getattr__, __dir__ = lazy_names(__name__, "machine", "settings", "audit", "saved", "apply", "pretend")

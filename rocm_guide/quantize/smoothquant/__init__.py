@@ -16,7 +16,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.quantize.smoothquant.checkpoint import load_compressed, quantization_config, save_compressed
@@ -54,4 +54,4 @@ __all__ = [
     "smooth_model",
 ]
 
-__getattr__, __dir__ = face(__name__, "folding", "linear", "operators", "opt", "checkpoint")
+__getattr__, __dir__ = lazy_names(__name__, "folding", "linear", "operators", "opt", "checkpoint")

@@ -14,7 +14,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.tune.attention.backends import attention_backends, compare_backends
@@ -44,4 +44,4 @@ __all__ = [
     "visible_tiles",
 ]
 
-__getattr__, __dir__ = face(__name__, "in_transformers", "in_models", "backends", "cost")
+__getattr__, __dir__ = lazy_names(__name__, "in_transformers", "in_models", "backends", "cost")

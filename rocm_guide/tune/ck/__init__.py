@@ -15,7 +15,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.tune.ck.build import assemble, ck_refuses
@@ -40,4 +40,4 @@ __all__ = [
     "traffic",
 ]
 
-__getattr__, __dir__ = face(__name__, "instance", "presets", "rules", "pipeline", "generate", "build")
+__getattr__, __dir__ = lazy_names(__name__, "instance", "presets", "rules", "pipeline", "generate", "build")

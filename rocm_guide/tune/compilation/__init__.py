@@ -13,7 +13,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.tune.compilation.decoder import Decoder, count_compilation, decode_speed
@@ -34,4 +34,4 @@ __all__ = [
     "measure_knobs",
 ]
 
-__getattr__, __dir__ = face(__name__, "decoder", "divergence", "inductor", "knobs")
+__getattr__, __dir__ = lazy_names(__name__, "decoder", "divergence", "inductor", "knobs")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `cdna inspect` is told on the command line: arguments, constants and compile options as NAME=VALUE."""
+"""The command line of `cdna inspect`: arguments, constants and compile options as NAME=VALUE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import warnings
 from typing import Any, NamedTuple
 
-from cdna.base import InputError, shown
+from cdna.base import InputError, printable
 
 __all__ = ["InspectError", "Tensor", "argument", "compile_option", "literal", "split"]
 
@@ -19,24 +19,24 @@ class InspectError(InputError):
 
 
 def split(text: str, option: str) -> tuple[str, str]:
-    """NAME and VALUE of an option's text."""
+    """Return NAME and VALUE of an option's text."""
     name, eq, value = text.partition("=")
     if not eq or not name.strip().isidentifier():
-        raise InspectError(f"{option} {shown(text, 60)}: write NAME=VALUE, for example {option} n=4096")
+        raise InspectError(f"{option} {printable(text, 60)}: write NAME=VALUE, for example {option} n=4096")
     return name.strip(), value.strip()
 
 
 def literal(text: str) -> Any:
-    """A constant: a Python literal, ``tl.float16`` and the like, or the text itself."""
+    """Return a constant: a Python literal, ``tl.float16`` and the like, or the text itself."""
     if text.startswith("tl."):
         import triton.language as tl
 
         found = vars(tl).get(text[3:])
         if found is None:
-            raise InspectError(f"{shown(text, 60)}: triton.language has no such name")
+            raise InspectError(f"{printable(text, 60)}: triton.language has no such name")
         return found
     if len(text) > _LONGEST or not text.isprintable():
-        raise InspectError(f"{shown(text, 60)}: a value is one line of at most {_LONGEST} characters")
+        raise InspectError(f"{printable(text, 60)}: a value is one line of at most {_LONGEST} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python's own remarks about odd literals
@@ -44,7 +44,7 @@ def literal(text: str) -> Any:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
     if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
-        raise InspectError(f"{shown(text, 60)}: a number of a kernel has at most 64 bits")
+        raise InspectError(f"{printable(text, 60)}: a number of a kernel has at most 64 bits")
     return found
 
 
@@ -65,19 +65,19 @@ _LONGEST = 200
 
 
 def compile_option(word: str) -> tuple[str, Any]:
-    """``NAME=VALUE`` of ``--option``; a value that the compiler would take without effect is refused.
+    """Read ``NAME=VALUE`` of ``--option``; a value that the compiler would take without effect is refused.
 
     >>> compile_option("waves_per_eu=2")
     ('waves_per_eu', 2)
     """
     name, text = split(word, "--option")
     if name == "arch":
-        raise InspectError(f"--option {shown(word, 60)}: the architecture has an option of its own, --arch")
+        raise InspectError(f"--option {printable(word, 60)}: the architecture has an option of its own, --arch")
     if name not in _OPTIONS:
-        raise InspectError(f"--option {shown(word, 60)}: no such option; use one of {', '.join(_OPTIONS)}")
+        raise InspectError(f"--option {printable(word, 60)}: no such option; use one of {', '.join(_OPTIONS)}")
     value = literal(text)
     if not any(type(value) is type(v) and value == v for v in _OPTIONS[name]):
-        raise InspectError(f"--option {shown(word, 60)}: use one of {', '.join(map(str, _OPTIONS[name]))}")
+        raise InspectError(f"--option {printable(word, 60)}: use one of {', '.join(map(str, _OPTIONS[name]))}")
     return name, value
 
 
@@ -140,13 +140,15 @@ class Tensor(NamedTuple):
 
 
 def argument(text: str) -> Tensor | bool | int | float | str:
-    """A run-time argument: ``fp16[4096,4096]`` (a tensor), ``4096`` or ``2.0`` (a value), or a type of Triton's."""
+    """Read an argument: ``fp16[4096,4096]`` (a tensor), ``4096`` or ``2.0`` (a value), or a type of Triton's."""
     if m := _TENSOR.fullmatch(text):
         if (dtype := _NAMES.get(m[1], m[1])) not in _TYPES:
-            raise InspectError(f"{shown(text, 60)}: no tensor type; write for example fp16[4096,4096]")
+            raise InspectError(f"{printable(text, 60)}: no tensor type; write for example fp16[4096,4096]")
         sizes = [int(n) for n in m[2].replace(" ", "").split(",") if n.isascii() and n.isdigit() and len(n) < 16]
         if len(sizes) != len([n for n in m[2].split(",") if n.strip()]) or math.prod(sizes) > _ELEMENTS:
-            raise InspectError(f"{shown(text, 60)}: sizes are whole numbers, and a tensor has at most 2^42 elements")
+            raise InspectError(
+                f"{printable(text, 60)}: sizes are whole numbers, and a tensor has at most 2^42 elements"
+            )
         return Tensor(dtype, tuple(sizes))
     value = literal(text)
     return value if isinstance(value, (bool, int, float)) else text

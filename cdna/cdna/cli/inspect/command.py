@@ -31,7 +31,7 @@ def _read(path: Path) -> bytes:
 
 
 def _dump(path: Path, lds: int | None, waves: int | None) -> list[Inspection]:
-    """A file that is not Python, told by its content: ELF or bundle, IR, or assembly."""
+    """Inspect a file that is not Python, told by its content: ELF or bundle, IR, or assembly."""
     from cdna import inspection
 
     data = _read(path)
@@ -82,7 +82,7 @@ def inspect(
     comes from --call, else from --arg and --const, else from a function example() in the file. With --run the code of
     the first launch is also executed, on this machine's CPU, and what it did is counted.
     """
-    from cdna.base import InputError, shown
+    from cdna.base import InputError, printable
     from cdna.cli.output import PlainConsole, working
 
     name, _, kernel = target.partition("::")
@@ -110,7 +110,7 @@ def inspect(
         found = [one for one in found if not kernel or one.name == kernel] or _missing(path, kernel, found)
     executed: dict[str, int] = {}
     if run:
-        from cdna.cli.inspect.executed import executed_counts
+        from cdna.cli.inspect.text import executed_counts
 
         with working(f"executing {path.name}"):
             executed = executed_counts(path, kernel, how, grid)
@@ -137,13 +137,13 @@ def inspect(
         print_inspection(console, one, path.parent if path.suffix == ".py" else None)
         console.print("")
     if executed:
-        from cdna.cli.inspect.executed import print_executed
+        from cdna.cli.inspect.text import print_executed
 
         print_executed(console, executed)
     if len(found) > _FULL:
         console.print(f"{len(found) - _FULL} more kernels: --json or --html OUT has them all, ::KERNEL shows one.")
     if html is not None:
-        console.print(f"written: {shown(html)}")
+        console.print(f"written: {printable(html)}")
 
 
 def _missing(path: Path, kernel: str, found: list[Inspection]) -> list[Inspection]:

@@ -116,7 +116,7 @@ def _widths(one: Inspection) -> Any | None:
 
 
 def figures(one: Inspection) -> list[str]:
-    """The plots that the inspection has data for, as SVG texts."""
+    """Return the plots that the inspection has data for, as SVG texts."""
     import matplotlib as mpl
 
     found = []
@@ -132,7 +132,7 @@ def figures(one: Inspection) -> list[str]:
 
 
 def page(found: list[Inspection], folder: Path | None) -> str:
-    """The whole page."""
+    """Render the whole page."""
     from cdna.cli.inspect.text import source_lines
     from cdna.page import render_page
 

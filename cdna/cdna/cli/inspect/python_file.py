@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cdna.base import InputError, shown
+from cdna.base import InputError, printable
 from cdna.cli.inspect.arguments import InspectError, Tensor, argument, literal, split
 from cdna.compile import Compiled, compile_kernel, unwrap_kernel
 from cdna.compile import SignatureError as _SignatureError
@@ -22,12 +22,12 @@ from cdna.dry_run.driver import dry_run
 from cdna.inspection import Inspection, inspect_launch
 from cdna.report import kernel_report
 
-__all__ = ["HowTo", "inspect_python"]
+__all__ = ["HowTo", "compile_typed", "inspect_python"]
 
 
 @dataclass
 class HowTo:
-    """How the kernel is to be launched: an expression, or types, constants and options as ``NAME=VALUE`` texts."""
+    """Launch of a kernel as asked for: an expression, or types, constants and options as ``NAME=VALUE`` texts."""
 
     call: str = ""
     arguments: Sequence[str] = ()
@@ -75,7 +75,7 @@ def _line(e: BaseException) -> str:
 
 
 def kernels_of(module: ModuleType) -> dict[str, Any]:
-    """The Triton kernels of a module by name."""
+    """Return the Triton kernels of a module by name."""
     found = {}
     for name, value in vars(module).items():
         if hasattr(value, "fn") and hasattr(value, "run"):
@@ -86,7 +86,7 @@ def kernels_of(module: ModuleType) -> dict[str, Any]:
 
 
 def _hint(path: Path, name: str, kernel: Any) -> str:
-    """The command line that would do, with every parameter in it."""
+    """Return the command line that would do, with every parameter in it."""
     words = []
     for p in unwrap_kernel(kernel).params:
         words.append(f"--const {p.name}=…" if p.is_constexpr else f"--arg {p.name}=…")
@@ -142,7 +142,9 @@ def run_launches(module: ModuleType, how: HowTo, path: Path) -> None:
 
 @contextlib.contextmanager
 def _compiled(report: Callable[[str], None]) -> Iterator[None]:
-    """Inside, ``report`` hears of each kernel that Triton has compiled, an autotuner's trials included."""
+    """Let ``report`` hear, inside the ``with`` block, of each kernel that Triton has compiled, an autotuner's trials
+    included.
+    """
     from triton import knobs
 
     count = itertools.count(1)
@@ -179,7 +181,7 @@ def inspect_python(
             raise InspectError(f"{path.name}::{kernel}: no such @triton.jit function; the file has {names}")
         typed = bool(how.arguments or how.constants)
         if how.options and not typed and (how.call or callable(getattr(module, "example", None))):
-            words = ", ".join(f"{k}={shown(v, 60)}" for k, v in how.options.items())
+            words = ", ".join(f"{k}={printable(v, 60)}" for k, v in how.options.items())
             where = "--call" if how.call else "example()"
             raise InspectError(
                 f"{words}: the launch in {where} sets its own; change it there, or give --arg and --const"

@@ -44,7 +44,7 @@ def step(
     """
     from rich.console import Console
 
-    from cdna.base import InputError, shown, write_text
+    from cdna.base import InputError, printable, write_text
     from cdna.cli.inspect.arguments import compile_option
     from cdna.cli.inspect.python_file import HowTo
     from cdna.cli.output import working
@@ -78,7 +78,7 @@ def step(
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if html is not None:
         write_text(html, page(recorded))
-        typer.echo(f"{shown(html)}: {len(recorded.steps):,} steps of wave {wave}, workgroup {group}")
+        typer.echo(f"{printable(html)}: {len(recorded.steps):,} steps of wave {wave}, workgroup {group}")
     elif steps is None and console.is_terminal and typer.get_text_stream("stdin").isatty():
         play(recorded, first, chosen, console, typer.getchar, lambda text: typer.prompt(text, default=""))
     else:

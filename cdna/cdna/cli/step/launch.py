@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is to be executed: a kernel with its grid and arguments, from a Python file, HIP or assembly."""
+"""The launch to execute: a kernel with its grid and arguments, from a Python file, HIP or assembly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdna.base import InputError, read_regular, shown
+from cdna.base import InputError, printable, read_regular
 from cdna.cli.inspect.arguments import InspectError, Tensor, argument, split
 from cdna.cli.inspect.python_file import (
     HowTo,
@@ -42,28 +42,28 @@ class Launched:
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
-    """One to three sizes: ``4`` or ``4,2,1``.
+    """Read one to three sizes: ``4`` or ``4,2,1``.
 
     >>> numbers("4,2", "--grid")
     (4, 2)
     """
     parts = [p.strip() for p in text.split(",")]
     if not 1 <= len(parts) <= 3 or not all(p.isascii() and p.isdigit() and len(p) < 10 and int(p) > 0 for p in parts):
-        raise InspectError(f"{option} {shown(text, 60)}: one to three whole numbers from 1, as in {option} 4,2")
+        raise InspectError(f"{option} {printable(text, 60)}: one to three whole numbers from 1, as in {option} 4,2")
     return tuple(int(p) for p in parts)
 
 
 def _value(name: str, text: str) -> Any:
-    """A run-time argument with data in it: random values, always the same, for a tensor."""
+    """Return a run-time argument with data in it: random values, always the same, for a tensor."""
     value = argument(text)
     if isinstance(value, str):
         raise InspectError(
-            f"--arg {name}={shown(text, 60)}: to execute, a size is needed, as in fp16[1024,64], or a value"
+            f"--arg {name}={printable(text, 60)}: to execute, a size is needed, as in fp16[1024,64], or a value"
         )
     if not isinstance(value, Tensor):
         return value
     if math.prod(value.shape) > _MAX_VALUES:
-        raise InspectError(f"--arg {name}={shown(text, 60)}: at most 2^26 elements are executed here")
+        raise InspectError(f"--arg {name}={printable(text, 60)}: at most 2^26 elements are executed here")
     return value.random()
 
 

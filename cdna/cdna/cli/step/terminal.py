@@ -10,10 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cdna.base import InputError, shown
+from cdna.base import InputError, printable
 
 if TYPE_CHECKING:
-    from cdna.step.record import Recording
+    from cdna.step.state import Recording
 
 __all__ = ["frame", "lanes_of_text", "play"]
 
@@ -22,7 +22,7 @@ _NAMES = {106: "vcc_lo", 107: "vcc_hi", 124: "m0"}
 
 
 def lanes_of_text(text: str) -> list[int]:
-    """Lanes as ``0-3,63``.
+    """Return lanes as ``0-3,63``.
 
     >>> lanes_of_text("0-2,63")
     [0, 1, 2, 63]
@@ -34,7 +34,7 @@ def lanes_of_text(text: str) -> list[int]:
             not (first.isdecimal() and (last.isdecimal() if dash else not last))
             or not 0 <= int(first) <= int(last or first) <= 63
         ):
-            raise InputError(f"--lanes {shown(text, 60)}: lanes are 0 to 63, as in 0-3,63")
+            raise InputError(f"--lanes {printable(text, 60)}: lanes are 0 to 63, as in 0-3,63")
         found += range(int(first), int(last or first) + 1)
     return list(dict.fromkeys(found))
 
@@ -43,8 +43,8 @@ def _listing(r: Recording, at: int) -> Text:
     out = Text()
     for o in r.code[max(0, at - _AROUND) : at + _AROUND + 1]:
         here = o.index == at
-        place = shown(o.source.rpartition(":")[0], 40)
-        out.append(f"{'->' if here else '  '} {o.line:>5}  {shown(o.text, 90):<58}", "bold yellow" if here else "")
+        place = printable(o.source.rpartition(":")[0], 40)
+        out.append(f"{'->' if here else '  '} {o.line:>5}  {printable(o.text, 90):<58}", "bold yellow" if here else "")
         out.append(f" {place}\n", "dim")
     return out
 
@@ -67,16 +67,18 @@ def _vectors(r: Recording, n: int, lanes: list[int]) -> Table:
 
 
 def frame(r: Recording, n: int, lanes: list[int]) -> RenderableType:
-    """The wave before step ``n``: what comes next, and what the step before has changed."""
+    """Show the wave before step ``n``: what comes next, and what the step before has changed."""
     now = r.state(n)
     ended = n >= len(r.steps)
     at = r.steps[n - 1].index if ended and n else now.pc
     head = Text(f"{r.name}, workgroup {r.group}, wave {r.wave}: step {n} of {len(r.steps)}", "bold")
     if ended:
-        head.append("; " + (shown(r.error, 400) or ("the limit is reached" if r.cut else "the wave has ended")), "red")
+        head.append(
+            "; " + (printable(r.error, 400) or ("the limit is reached" if r.cut else "the wave has ended")), "red"
+        )
     parts: list[RenderableType] = [head, _listing(r, at)]
     if not ended and r.source(n):
-        parts.append(Text(f"source  {shown(r.source(n), 110)}", "blue"))
+        parts.append(Text(f"source  {printable(r.source(n), 110)}", "blue"))
     parts.append(Text(f"exec    {now.exec:016x}  {now.exec.bit_count()} of 64 lanes; scc {int(now.scc)}"))
     flight = [
         f"{f.op} of line {f.line} -> {' '.join(f.registers) or 'memory'} ({f.counter}, {f.lanes} lanes)"
@@ -118,4 +120,4 @@ def play(
             try:
                 n = r.find(int(text) if text.isdecimal() and len(text) < 10 else -1, after=n)
             except InputError as e:
-                note = shown(str(e), 100)
+                note = printable(str(e), 100)

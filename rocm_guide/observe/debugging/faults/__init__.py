@@ -19,7 +19,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.debugging.faults.agent_log import read_report
@@ -54,4 +54,6 @@ __all__ = [
     "shell_lines",
 ]
 
-__getattr__, __dir__ = face(__name__, "model", "agent_log", "dmesg", "code_objects", "lanes", "verdict", "hunting_env")
+__getattr__, __dir__ = lazy_names(
+    __name__, "model", "agent_log", "dmesg", "code_objects", "lanes", "verdict", "hunting_env"
+)

@@ -10,7 +10,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.debugging.wrong.compare import first_difference
@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["first_difference", "nan_origin"]
 
-__getattr__, __dir__ = face(__name__, "compare", "nans")
+__getattr__, __dir__ = lazy_names(__name__, "compare", "nans")

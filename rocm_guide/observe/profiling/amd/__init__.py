@@ -16,7 +16,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.profiling.amd.counters import COUNTERS, describe_counter
@@ -24,4 +24,4 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTERS", "describe_counter", "read_profile", "roofline_rows"]
 
-__getattr__, __dir__ = face(__name__, "reader", "counters")
+__getattr__, __dir__ = lazy_names(__name__, "reader", "counters")

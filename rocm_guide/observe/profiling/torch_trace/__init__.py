@@ -16,7 +16,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events
@@ -39,4 +39,4 @@ __all__ = [
     "summarize",
 ]
 
-__getattr__, __dir__ = face(__name__, "recording", "events", "summary", "expected", "guard")
+__getattr__, __dir__ = lazy_names(__name__, "recording", "events", "summary", "expected", "guard")

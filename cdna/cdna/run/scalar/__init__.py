@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""Scalar instructions: the SALU, its operands, loads through the scalar cache."""
