@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT
 """The Triton kernels: a file for each operation that stands alone, and for the others one family a folder:
-``gemm``, ``fp8``, ``int8``, ``attention``, ``decode``, ``rows``.
+``gemm``, ``fp8``, ``int8``, ``decode``, ``rows``.
 
 In reading order:
 
 - ``softmax``: Softmax over the last dimension, forward and backward, for rows of any length.
 - ``rms_norm``: RMSNorm over the last dimension, forward and backward, for rows of any length.
 - ``layer_norm``: LayerNorm over the last dimension, forward and backward, for rows of any length.
+- ``attention``: Attention, forward and backward, without ever storing the matrix of scores (FlashAttention-2).
+- ``attention_fp8``: Attention on 8-bit numbers: int8 in the document's three ways, and fp8; the softmax is always in
+  fp32.
+- ``attention_show``: Which probabilities an attention kernel used, although it never stores them: its output for V =
+  identity.
 - ``fast``: Make repeated calls of a wrapper around plain Triton kernels cheap, from outside: the kernel's file knows of
   nothing.
 - ``api``: The kernels as a model calls them: repeated calls are cheap, and torch.compile sees operators.

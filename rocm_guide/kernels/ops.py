@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from rocm_guide.kernels.arguments import architecture
-from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention import attention_backward, attention_forward
 from rocm_guide.kernels.decode.decode import attention_decode
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rocm_guide.kernels.attention.quantized import USUAL, attention_quantized
 from rocm_guide.kernels.decode.integer import attention_decode_int
 from rocm_guide.kernels.decode.mla import mla_decode
 from rocm_guide.kernels.decode.mla_prefill import mla_attention
@@ -130,26 +129,4 @@ define(
     f"({_LATENT}, bool causal, float? scale) -> Tensor",
     lambda q, q_pe, kv, k_pe, w, causal, scale: mla_attention(q, q_pe, kv, k_pe, w, causal=causal, scale=scale),
     _latent_shape,
-)
-
-
-def _quantized(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    names = ("k_scale", "v_scale", "q_scale", "p_scale", "out_dtype", *USUAL)
-    return attention_quantized(q, k, v, **dict(zip(names, given, strict=True)))
-
-
-def _quantized_shapes(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    dtype = given[4] or (torch.float16 if q.element_size() == 1 else q.dtype)
-    tokens = 2 if given[7] == "bhsd" else 1
-    lse = q.new_empty((q.shape[0], q.shape[3 - tokens], q.shape[tokens]), dtype=torch.float32)
-    return torch.empty(q.shape, dtype=dtype, device=q.device), lse
-
-
-define(
-    "attention_quantized",
-    "(Tensor q, Tensor k, Tensor v, Tensor k_scale, Tensor v_scale, Tensor? q_scale, float? p_scale, "
-    "ScalarType? out_dtype, Tensor? bias, Tensor? alibi_slopes, str layout, float? scale, bool causal) "
-    "-> (Tensor, Tensor)",
-    _quantized,
-    _quantized_shapes,
 )

@@ -115,7 +115,7 @@ def _rung(index: int, n: int) -> Calls:
 
 
 def _attention(causal: bool, heads: int, tokens: int, size: int) -> Calls:
-    from rocm_guide.kernels.attention.forward import attention_forward
+    from rocm_guide.kernels.attention import attention_forward
 
     q, k, v = (_random(1, heads, tokens, size, seed=i) for i in range(3))
     return [partial(attention_forward, q, k, v, causal=causal)]

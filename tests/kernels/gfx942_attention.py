@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.quantized import attention_quantized, dequantize_heads, quantize_heads
-from rocm_guide.kernels.attention.reference import reference_attention
+from rocm_guide.kernels.attention import attention_backward, attention_forward, reference_attention
+from rocm_guide.kernels.attention_fp8 import attention_quantized, dequantize_heads, quantize_heads
 from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
 from rocm_guide.kernels.decode.integer import attention_decode_int
 from rocm_guide.kernels.decode.kv_quant import dequantize_kv, quantize_kv
@@ -149,9 +147,7 @@ def quantized_case(kind, causal):
 
 # The mask is laid over the scores whatever they were computed from: the types take turns.
 for _kind, _causal in (("int8 q k v", False), ("int8 q k v p", True), ("int8 k v", False), ("fp8", True)):
-    CASES[f"attention, {_kind}{', causal' * _causal}"] = Case(
-        ("attention_forward_kernel",), quantized_case(_kind, _causal)
-    )
+    CASES[f"attention, {_kind}{', causal' * _causal}"] = Case(("attention_fp8_kernel",), quantized_case(_kind, _causal))
 
 
 def decode_case(width, heads, kv_heads, dtype=F16, parts=2):

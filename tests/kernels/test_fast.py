@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from rocm_guide.kernels import api, fast, layer_norm, rms_norm, softmax
+from rocm_guide.kernels import api, attention, fast, layer_norm, rms_norm, softmax
 
 NAN = float("nan")
 #: name -> (as a model calls it, the plain file's, shapes, torch's, bad options)
@@ -40,7 +40,16 @@ KERNELS = {
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5),
         ({"eps": NAN}, {"eps": "1"}),
     ),
+    "attention": (
+        api._fast_attention,
+        attention.attention,
+        ((1, 4, 20, 32), (1, 2, 24, 32), (1, 2, 24, 32)),
+        lambda q, k, v: attention.reference_attention(q, k, v)[0],
+        ({"scale": NAN}, {"scale": 0.0}, {"dropout": 1.0}, {"seed": -1}, {"layout": "sbhd"}),
+    ),
 }
+#: Launches of both directions, where they are not three.
+LAUNCHES = {"softmax": 2, "attention": 4}
 
 
 def count(call):
@@ -148,7 +157,7 @@ def test_gradients_are_the_same_bits(device, gpu, name):
         expected = plain(*leaves)
         wanted = torch.autograd.grad(expected, leaves, dy)
         assert torch.equal(out, expected) and all(map(torch.equal, got, wanted))
-        assert launches == (0 if seed == 0 else 2 if name == "softmax" else 3)
+        assert launches == (0 if seed == 0 else LAUNCHES.get(name, 3))
         for g, w in zip(got, torch.autograd.grad(reference(*leaves), leaves, dy), strict=True):
             torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
     # Another caller wants another gradient, or none.
@@ -174,7 +183,7 @@ def test_refusals_after_good_calls(device, gpu, name):
     for tensors in (good, leaves):
         for bad in options:
             for _ in range(2):
-                with pytest.raises(ValueError, match="eps="):
+                with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
                     call(*tensors, **bad)
         for at, t in enumerate(tensors):
             for wrong in (t.double(), t.detach().to("meta"), [1.0], *((t[None],) if at else ())):
@@ -185,6 +194,16 @@ def test_refusals_after_good_calls(device, gpu, name):
         call(*good, nothing=1)
     assert count(call) == known, "a refused call is not remembered"
     assert torch.equal(call(*good), KERNELS[name][1](*good))
+
+
+def test_every_seed_of_dropout_is_drawn_anew(device, gpu):
+    q, k, v = (t.requires_grad_() for t in numbers(KERNELS["attention"][2], device, 0))
+    outs = []
+    for seed in (1, 1, 2, None, None):
+        out = api.attention(q, k, v, dropout=0.4, seed=seed)
+        outs.append((out.detach(), *torch.autograd.grad(out.sum(), (q, k, v))))
+    assert all(map(torch.equal, outs[0], outs[1])) and not torch.equal(outs[1][0], outs[2][0])
+    assert not torch.equal(outs[3][0], outs[4][0]) and not count(api._fast_attention) and not gpu
 
 
 def test_arguments_by_name_are_the_same_kind(device, gpu):

@@ -12,37 +12,53 @@ from pathlib import Path
 import pytest
 import torch
 
-from rocm_guide.kernels import layer_norm, rms_norm, softmax
+from rocm_guide.kernels import attention, attention_fp8, layer_norm, rms_norm, softmax
 
 FILES = (layer_norm, rms_norm, softmax)
+ALONE = (*FILES, attention, attention_fp8)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
 TABLES = [(f, table) for f in FILES for table in ("FORWARD", "BACKWARD")]
 
 
-@pytest.mark.parametrize("file", FILES, ids=NAMES)
+@pytest.mark.parametrize("file", ALONE, ids=lambda f: f.__name__.rpartition(".")[2])
 def test_a_file_needs_nothing_of_this_package(file):
     tree = ast.parse(Path(file.__file__).read_text(encoding="utf-8"))
     froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert froms | plain <= {"__future__", "typing", "torch", "triton", "triton.language"}
+    assert froms | plain <= {"__future__", "math", "typing", "torch", "triton", "triton.language"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_copied_file_runs_alone(name, tmp_path):
-    """In an empty folder, with nothing but torch and triton: forward and backward agree with torch."""
-    source = next(f for f in FILES if f.__name__.endswith(f".{name}")).__file__
-    (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
-    (tmp_path / "use.py").write_text(f"""
-import sys
-sys.modules["rocm_guide"] = None  # to import it is an error
-import torch
-import {name} as file
+ROWS = """
 x = torch.randn(3, 65, requires_grad=True)
 y, wanted = file.{name}(x), file.reference_{name}(x)
 dy = torch.randn(3, 65)
 dx, dx_wanted = (torch.autograd.grad(out, x, dy)[0] for out in (y, wanted))
 assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, atol=1e-5)
-""")
+"""
+USES = dict.fromkeys(NAMES, ROWS) | {
+    "attention": """
+x = torch.randn(1, 2, 20, 40, requires_grad=True)
+y, (wanted, _) = file.attention(x, x, x, causal=True), file.reference_attention(x, x, x, causal=True)
+dx, dx_wanted = (torch.autograd.grad(out.sum(), x)[0] for out in (y, wanted))
+assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, atol=1e-5)
+""",
+    "attention_fp8": """
+x = torch.randn(1, 2, 20, 40)
+codes, s = file.quantize_heads(x, torch.int8)
+y, _ = file.attention_quantized(codes, codes, codes, q_scale=s, k_scale=s, v_scale=s)
+wide = file.dequantize_heads(codes, s, torch.float32)
+assert torch.allclose(y.float(), torch.nn.functional.scaled_dot_product_attention(wide, wide, wide), atol=3e-3)
+""",
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_copied_file_runs_alone(name, tmp_path):
+    """In an empty folder, with nothing but torch and triton: what it computes agrees with torch."""
+    source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
+    (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
+    first = 'import sys\nsys.modules["rocm_guide"] = None  # to import it is an error\nimport torch\n'
+    (tmp_path / "use.py").write_text(f"{first}import {name} as file\n{USES[name].format(name=name)}")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
     command = [sys.executable, "use.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)

@@ -16,9 +16,6 @@ import torch.nn.functional as F
 from rocm_guide.kernels import direct, launch
 from rocm_guide.kernels.api import rms_norm
 from rocm_guide.kernels.arguments import KernelError, architecture
-from rocm_guide.kernels.attention.autograd import attention
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.reference import reference_attention
 from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
 from rocm_guide.kernels.decode.paged import attention_paged, reference_attention_paged
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
@@ -36,16 +33,6 @@ from rocm_guide.kernels.rows.silu_mul import swiglu
 NAN, INF = float("nan"), float("inf")
 
 
-def first(function):
-    """The function, of whose results only the first one counts."""
-
-    def call(*args, **options):
-        out = function(*args, **options)
-        return out[0] if isinstance(out, tuple) else out
-
-    return call
-
-
 def scaled(function):
     """FP8 and its scales, multiplied."""
 
@@ -60,11 +47,7 @@ def norm(x, w):
     return F.rms_norm(x, x.shape[-1:], w, 1e-6)
 
 
-def causal(q, k, v):
-    return reference_attention(q, k, v, causal=True)[0]
-
-
-SQUARE, HEADS = ((16, 32), (32, 48)), ((1, 4, 16, 32), (1, 2, 24, 32), (1, 2, 24, 32))
+SQUARE = ((16, 32), (32, 48))
 CACHE = ((2, 4, 32), (2, 20, 2, 32), (2, 20, 2, 32))
 #: name -> (function, shapes, reference, relative error, bad options as (options, text))
 WRAPPERS = {
@@ -121,28 +104,6 @@ WRAPPERS = {
         F.linear,
         9e-3,
         (({"scale_x": NAN}, "scale_x=nan"), ({"scale_w": "2"}, "scale_w='2'"), ({"out_dtype": torch.int8}, "out is")),
-    ),
-    "attention": (
-        partial(attention, causal=True),
-        HEADS,
-        causal,
-        5e-3,
-        (
-            ({"scale": 0.0}, "scale=0"),
-            ({"dropout": 1.0}, "dropout=1"),
-            ({"dropout": NAN}, "dropout=nan"),
-            ({"seed": -1}, "seed=-1"),
-            ({"layout": "sbhd"}, "layout='sbhd'"),
-            ({"schedule": "static"}, "schedule='static'"),
-            ({"layout": "thd"}, "q has shape"),
-        ),
-    ),
-    "attention_forward": (
-        first(partial(attention_forward, causal=True)),
-        HEADS,
-        causal,
-        5e-3,
-        (({"scale": NAN}, "scale=nan"), ({"dropout": -0.5}, "dropout=-0.5")),
     ),
     "attention_decode": (
         attention_decode,
@@ -210,7 +171,7 @@ def test_warm_calls_are_right_and_refuse(device, name):
     assert_right(name, numbers(shapes, device, 4))
 
 
-TRAINED = ("swiglu", "linear", "attention")
+TRAINED = ("swiglu", "linear")
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -232,24 +193,6 @@ def test_a_gradient_is_there_after_calls_without_one(device, name):
     for at in range(len(leaves)):
         with pytest.raises(KernelError):
             function(*spoiled(leaves, at, "double"))
-
-
-def test_dropout_is_new_in_every_call(device):
-    leaves = [t.requires_grad_() for t in numbers(HEADS, device, 0)]
-
-    def results(p, seed):
-        out = attention(*leaves, causal=True, dropout=p, seed=seed)
-        return out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))
-
-    ways = ((0.1, 1), (0.1, 2), (0.6, 2), (0.0, 2), (0.1, 1))
-    warm = [results(*way) for way in ways]
-    for way, found in zip(ways, warm, strict=True):
-        launch.forget_plans()
-        assert all(torch.equal(a, b) for a, b in zip(found, results(*way), strict=True)), way
-    assert not any(torch.equal(warm[0][0], other[0]) for other in warm[1:4])
-    for bad, text in (({"dropout": 1.0}, "dropout=1.0"), ({"dropout": 0.1, "seed": -1}, "seed=-1")):
-        with pytest.raises(KernelError, match=text):
-            attention(*leaves, causal=True, **{"seed": 1} | bad)
 
 
 def test_the_loss_and_its_labels(device):
