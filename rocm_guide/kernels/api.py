@@ -14,7 +14,12 @@ import torch
 
 from rocm_guide.kernels import attention as _attention
 from rocm_guide.kernels import attention_fp8 as _attention_fp8
+from rocm_guide.kernels import decode as _decode
+from rocm_guide.kernels import decode_int4 as _decode_int4
 from rocm_guide.kernels import layer_norm as _layer_norm
+from rocm_guide.kernels import mla_decode as _mla_decode
+from rocm_guide.kernels import mla_prefill as _mla_prefill
+from rocm_guide.kernels import paged as _paged
 from rocm_guide.kernels import rms_norm as _rms_norm
 from rocm_guide.kernels import softmax as _softmax
 from rocm_guide.kernels.fast import fast
@@ -84,6 +89,22 @@ def attention(*args: Any, **options: Any) -> Any:
     return (_attention.attention if plain else _fast_attention)(*args, **options)
 
 
+def _traced_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    lengths: torch.Tensor | None = None,
+    scale: float | None = None,
+    parts: int | None = None,
+) -> Any:
+    load_operators()
+    return torch.ops.rocm_guide.attention_decode(q, k, v, lengths, scale, parts)
+
+
+attention_decode = fast(_decode.attention_decode, traced=_traced_decode)
+
+
 def _without_operator(wrapper: Any) -> Any:
     """Return ``wrapper`` made cheap; torch.compile calls it and does not look inside, which breaks its graph there."""
     # torch.compiler.disable sets the same mark, but imports the compiler for it, which takes seconds.
@@ -92,3 +113,7 @@ def _without_operator(wrapper: Any) -> Any:
 
 
 attention_quantized = _without_operator(_attention_fp8.attention_quantized)
+attention_decode_int = _without_operator(_decode_int4.attention_decode_int)
+attention_paged = _without_operator(_paged.attention_paged)
+mla_decode = _without_operator(_mla_decode.mla_decode)
+mla_attention = _without_operator(_mla_prefill.mla_attention)

@@ -16,11 +16,16 @@ import torch
 from rocm_guide.kernels.attention import attention_backward, attention_forward
 from rocm_guide.kernels.attention_fp8 import attention_quantized
 from rocm_guide.kernels.bandwidth import stream
+from rocm_guide.kernels.decode import attention_decode
+from rocm_guide.kernels.decode_int4 import attention_decode_int, grid_shape
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
+from rocm_guide.kernels.mla_decode import mla_decode
+from rocm_guide.kernels.mla_prefill import mla_attention
+from rocm_guide.kernels.paged import attention_paged
 from rocm_guide.kernels.rms_norm import FLOATS, rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
 
-__all__ = ["attention_cases"]
+__all__ = ["attention_cases", "decode_cases", "decode_int4_cases", "mla_decode_cases", "mla_prefill_cases"]
 
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
@@ -97,6 +102,98 @@ def bandwidth_cases() -> Cases:
         yield f"write {name}", partial(stream, "write", z)
         yield f"copy {name}", partial(stream, "copy", z, x)
         yield f"triad {name}", partial(stream, "triad", z, x, y)
+
+
+def decode_cases() -> Cases:
+    """Yield (label, launch) for the resource table; for a dry run."""
+
+    def case(batch: int, keys: int, q_heads: int, heads: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
+        def call() -> Any:
+            q = torch.empty(batch, q_heads, width, dtype=dtype, device="cuda")
+            k, v = (torch.empty(batch, keys, heads, width, dtype=dtype, device="cuda") for _ in range(2))
+            return attention_decode(q, k, v)
+
+        return call
+
+    for width in (64, 72, 80, 96, 128, 256):
+        yield f"32k keys, 32/8 heads of {width}, fp16", case(1, 32768, 32, 8, width, torch.float16)
+    yield "32k keys, 32/8 heads of 128, bf16", case(16, 32768, 32, 8, 128, torch.bfloat16)
+    yield "32k keys, 32/32 heads of 128, fp16", case(1, 32768, 32, 32, 128, torch.float16)
+    yield "32k keys, 64/1 heads of 128, bf16", case(1, 32768, 64, 1, 128, torch.bfloat16)
+
+
+def decode_int4_cases() -> Cases:
+    """Yield (label, launch) for the resource table; for a dry run."""
+
+    def case(bits: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
+        def call() -> Any:
+            q = torch.empty(1, 32, width, dtype=dtype, device="cuda")
+            shape = (1, 32768, 8, width)
+            stored = (*shape[:3], width // (8 // bits))
+            codes = torch.empty(stored, dtype=torch.int8 if bits == 8 else torch.uint8, device="cuda")
+            grid = torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
+            return attention_decode_int(q, codes, codes.clone(), grid, grid.clone())
+
+        return call
+
+    for bits in (8, 4):
+        for width, dtype in ((64, torch.float16), (128, torch.float16), (128, torch.bfloat16), (256, torch.float16)):
+            name = str(dtype).removeprefix("torch.")
+            yield f"32k keys, 32/8 heads of {width}, {name}, int{bits} cache", case(bits, width, dtype)
+
+
+def mla_decode_cases() -> Cases:
+    """Yield (label, launch) for the resource table; for a dry run."""
+
+    def case(heads: int, d: int, r: int, c: int, dtype: torch.dtype) -> Callable[[], Any]:
+        def call() -> Any:
+            q, q_pe = (torch.empty(1, heads, size, dtype=dtype, device="cuda") for size in (d, r))
+            cache = torch.empty(1, 32768, c + r, dtype=dtype, device="cuda")
+            w = torch.empty(heads, 2 * d, c, dtype=dtype, device="cuda")
+            return mla_decode(q, q_pe, cache[..., :c], cache[..., c:], w)
+
+        return call
+
+    for heads, dtype in ((128, torch.float16), (128, torch.bfloat16), (16, torch.bfloat16)):
+        name = str(dtype).removeprefix("torch.")
+        yield f"32k keys, {heads} heads of 128 + 64, latents of 512, {name}", case(heads, 128, 64, 512, dtype)
+    yield "32k keys, 16 heads of 64 + 32, latents of 256, float16", case(16, 64, 32, 256, torch.float16)
+
+
+def mla_prefill_cases() -> Cases:
+    """Yield (label, launch) for the resource table; for a dry run."""
+
+    def case(b: int, s: int, t: int, sizes: tuple[int, int, int, int], causal: bool) -> Callable[[], Any]:
+        def call() -> Any:
+            h, d, r, c = sizes
+            q, q_pe = (torch.empty(b, s, h, size, dtype=torch.bfloat16, device="cuda") for size in (d, r))
+            cache = torch.empty(b, t, c + r, dtype=torch.bfloat16, device="cuda")
+            w = torch.empty(h, 2 * d, c, dtype=torch.bfloat16, device="cuda")
+            return mla_attention(q, q_pe, cache[..., :c], cache[..., c:], w, causal=causal)
+
+        return call
+
+    # The first is the size that the document was "currently running with"; the others are DeepSeek-V3's.
+    yield "128 queries, 16 heads of 64 + 32, latents of 256", case(2, 128, 128, (16, 64, 32, 256), False)
+    yield "4k queries, 128 heads of 128 + 64, latents of 512", case(1, 4096, 4096, (128, 128, 64, 512), False)
+    yield "4k queries, 128 heads of 128 + 64, latents of 512, causal", case(1, 4096, 4096, (128, 128, 64, 512), True)
+
+
+def paged_cases() -> Cases:
+    """Yield (label, launch) for the resource table; for a dry run."""
+
+    def case(page: int) -> Callable[[], Any]:
+        def call() -> Any:
+            q = torch.empty(16, 32, 128, dtype=torch.float16, device="cuda")
+            pages = torch.empty(4096, page, 8, 128, dtype=torch.float16, device="cuda")
+            table = torch.empty(16, 2048, dtype=torch.int32, device="cuda")
+            lengths = torch.empty(16, dtype=torch.int32, device="cuda")
+            return attention_paged(q, pages, pages.clone(), table, lengths)
+
+        return call
+
+    for page in (16, 64):
+        yield f"pages of {page} keys, 32/8 heads of 128, fp16 cache", case(page)
 
 
 def layer_norm_cases() -> Cases:

@@ -122,7 +122,7 @@ def _attention(causal: bool, heads: int, tokens: int, size: int) -> Calls:
 
 
 def _decode(batch: int, heads: int, kv_heads: int, tokens: int, size: int) -> Calls:
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.decode import attention_decode
 
     q = _random(batch, heads, size)
     k, v = (_random(batch, kv_heads, tokens, size, seed=i).transpose(1, 2) for i in (1, 2))

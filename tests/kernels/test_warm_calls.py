@@ -16,8 +16,6 @@ import torch.nn.functional as F
 from rocm_guide.kernels import direct, launch
 from rocm_guide.kernels.api import rms_norm
 from rocm_guide.kernels.arguments import KernelError, architecture
-from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
-from rocm_guide.kernels.decode.paged import attention_paged, reference_attention_paged
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8, swiglu_fp8
@@ -48,7 +46,6 @@ def norm(x, w):
 
 
 SQUARE = ((16, 32), (32, 48))
-CACHE = ((2, 4, 32), (2, 20, 2, 32), (2, 20, 2, 32))
 #: name -> (function, shapes, reference, relative error, bad options as (options, text))
 WRAPPERS = {
     "swiglu": (swiglu, ((4, 64), (4, 64)), lambda g, u: F.silu(g) * u, 3e-3, ()),
@@ -104,13 +101,6 @@ WRAPPERS = {
         F.linear,
         9e-3,
         (({"scale_x": NAN}, "scale_x=nan"), ({"scale_w": "2"}, "scale_w='2'"), ({"out_dtype": torch.int8}, "out is")),
-    ),
-    "attention_decode": (
-        attention_decode,
-        CACHE,
-        reference_attention_decode,
-        5e-3,
-        (({"scale": NAN}, "scale=nan"), ({"parts": 0}, "parts=0")),
     ),
 }
 
@@ -210,31 +200,6 @@ def test_the_loss_and_its_labels(device):
             cross_entropy(*bad)
     with pytest.raises(KernelError, match="ignore_index"):
         cross_entropy(logits, labels, ignore_index=0.5)
-
-
-def test_pages_and_lengths(device):
-    gen = torch.Generator().manual_seed(0)
-    table = torch.tensor([[3, 1], [0, 2]], dtype=torch.int32, device=device)
-    lengths = torch.tensor([20, 7], dtype=torch.int32, device=device)
-    for _ in range(3):
-        q, k, v = (
-            torch.randn(s, generator=gen).to(device, torch.float16)
-            for s in ((2, 4, 32), (4, 16, 2, 32), (4, 16, 2, 32))
-        )
-        expected = reference_attention_paged(q.double(), k, v, table, lengths)
-        assert float((attention_paged(q, k, v, table, lengths).double() - expected).abs().max()) < 5e-3
-    for bad in (
-        (q, k, v, table.float(), lengths),
-        (q, k, v, table, None),
-        (q, k, v, table, lengths[:1]),
-        (q, k.double(), v, table, lengths),
-        (q, k, v.to("meta"), table, lengths),
-        (q, k, v, table[:1], lengths),
-    ):
-        with pytest.raises(KernelError):
-            attention_paged(*bad)
-    with pytest.raises(KernelError, match="parts=0"):
-        attention_paged(q, k, v, table, lengths, parts=0)
 
 
 def test_fp8_types_of_the_other_vendor_after_a_good_call(device):

@@ -253,5 +253,5 @@ def test_gfx942():
         assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.loop_loads.startswith("128x"), r
         kinds = {op.rsplit("x", 1)[0] for op in r.mfma.split(",")}
         assert all("16x16x" in op for op in kinds), r
-        wanted = "fp8_fp8" if "fp8" in r.case else "i8" if "q k v" in r.case else "f16"
+        wanted = "fp8_fp8" if r.case.endswith(", fp8") else "i8" if "q k v" in r.case else "f16"
         assert any(op.endswith(wanted) for op in kinds), r

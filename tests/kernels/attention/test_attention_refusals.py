@@ -14,12 +14,11 @@ import torch
 
 from rocm_guide.kernels.attention import attention, attention_backward, attention_forward
 from rocm_guide.kernels.attention_fp8 import attention_quantized, quantize_heads
-from rocm_guide.kernels.decode.decode import attention_decode
-from rocm_guide.kernels.decode.integer import attention_decode_int
-from rocm_guide.kernels.decode.kv_quant import quantize_kv
-from rocm_guide.kernels.decode.mla import mla_decode
-from rocm_guide.kernels.decode.mla_prefill import mla_attention
-from rocm_guide.kernels.decode.paged import attention_paged
+from rocm_guide.kernels.decode import attention_decode
+from rocm_guide.kernels.decode_int4 import attention_decode_int, quantize_kv
+from rocm_guide.kernels.mla_decode import mla_decode
+from rocm_guide.kernels.mla_prefill import mla_attention
+from rocm_guide.kernels.paged import attention_paged
 
 HALF, INT = torch.float16, torch.int32
 NAMES = ("forward", "packed", "trained", "backward", "int8", "decode", "int4", "paged", "mla", "mla_decode", "quantize")
