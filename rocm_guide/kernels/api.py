@@ -107,9 +107,8 @@ attention_decode = fast(_decode.attention_decode, traced=_traced_decode)
 
 def _without_operator(wrapper: Any) -> Any:
     """Return ``wrapper`` made cheap; torch.compile calls it and does not look inside, which breaks its graph there."""
-    # torch.compiler.disable sets the same mark, but imports the compiler for it, which takes seconds.
-    wrapper._torchdynamo_disable = True
-    return fast(wrapper, traced=wrapper)
+    # As torch.compiler.disable, which imports the compiler at once: that takes seconds.
+    return fast(wrapper, traced=torch._disable_dynamo(wrapper))
 
 
 attention_quantized = _without_operator(_attention_fp8.attention_quantized)

@@ -498,7 +498,6 @@ class Problem(NamedTuple):
         return found | {"num_warps": tile.warps} | ({"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {})
 
 
-#: What beside q, k and v makes a problem: tensors, then others.
 OPTIONS = ("bias", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "layout", "scale", "causal", "dropout", "seed",
            "max_seqlen_q", "max_seqlen_k")  # fmt: skip
 

@@ -18,7 +18,6 @@ The file needs torch and triton and nothing else: copy it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -231,7 +230,7 @@ def launch_mla(
     lengths: torch.Tensor | None,
     scale: float,
     parts: int | None = None,
-    config: Mapping[int, DecodeTile] | None = None,
+    config: dict[int, DecodeTile] | None = None,
 ) -> torch.Tensor:
     """Return attention in latent space, (batch, heads, C) as its queries ``latent``; of checked arguments."""
     (batch, heads, c), r, tokens = latent.shape, q_pe.shape[2], kv.shape[1]

@@ -20,7 +20,20 @@ import triton
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from rocm_guide.kernels import api, attention, fast, layer_norm, rms_norm, softmax
+from rocm_guide.kernels import (
+    api,
+    attention,
+    attention_fp8,
+    decode,
+    decode_int4,
+    fast,
+    layer_norm,
+    mla_decode,
+    mla_prefill,
+    paged,
+    rms_norm,
+    softmax,
+)
 
 NAN = float("nan")
 #: name -> (as a model calls it, the plain file's, shapes, torch's, bad options)
@@ -194,6 +207,62 @@ def test_refusals_after_good_calls(device, gpu, name):
         call(*good, nothing=1)
     assert count(call) == known, "a refused call is not remembered"
     assert torch.equal(call(*good), KERNELS[name][1](*good))
+
+
+def served(name, device, seed):
+    """Arguments of a wrapper that serves and does not train."""
+    half = torch.float16
+    if name == "attention_quantized":
+        heads = numbers(((1, 2, 20, 32),) * 3, device, seed)
+        (q, a), (k, b), (v, c) = (attention_fp8.quantize_heads(x, torch.int8) for x in heads)
+        return (q, k, v), {"q_scale": a, "k_scale": b, "v_scale": c}
+    if name.startswith("mla"):
+        axes = (2, 4) if name == "mla_attention" else (2,)
+        shapes = ((*axes, 2, 16), (*axes, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))
+        return tuple(numbers(shapes, device, seed, half)), {}
+    q, k, v = numbers(((2, 4, 32), (2, 40, 2, 32), (2, 40, 2, 32)), device, seed, half)
+    lengths = torch.tensor([40, 7], dtype=torch.int32, device=device)
+    if name == "attention_decode_int":
+        (k, a), (v, b) = decode_int4.quantize_kv(k, 4), decode_int4.quantize_kv(v, 4)
+        return (q, k, v, a, b), {"lengths": lengths, "parts": 2}
+    if name == "attention_paged":
+        table = torch.tensor([[3, 1], [0, 2]], dtype=torch.int32, device=device)
+        return (q, k.view(4, 20, 2, 32), v.view(4, 20, 2, 32), table, lengths), {"parts": 2}
+    return (q, k, v), {"lengths": lengths, "parts": 2}
+
+
+#: name -> (the plain file's, launches)
+SERVED = {
+    "attention_quantized": (attention_fp8.attention_quantized, 1),
+    "attention_decode": (decode.attention_decode, 2),
+    "attention_decode_int": (decode_int4.attention_decode_int, 2),
+    "attention_paged": (paged.attention_paged, 2),
+    "mla_decode": (mla_decode.mla_decode, 4),
+    "mla_attention": (mla_prefill.mla_attention, 1),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_what_serves_is_repeated_and_refuses(device, gpu, name):
+    (plain, launches), call = SERVED[name], getattr(api, name)
+    forget(call)
+    for seed in range(3):
+        args, options = served(name, device, seed)
+        before = len(gpu)
+        got, wanted = call(*args, **options), plain(*args, **options)
+        pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else [(got, wanted)]
+        assert all(torch.equal(a, b) for a, b in pairs)
+        assert len(gpu) == before + launches * (seed > 0)
+    known = count(call)
+    for bad in ({"scale": NAN}, {"scale": "1"}, *(({"parts": 0},) if "parts" in options else ())):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
+            call(*args, **options | bad)
+    for at, t in enumerate(args):
+        for wrong in (t.double(), t.to("meta"), [1.0], t[None]):
+            with pytest.raises(ValueError, match=r"give|put|move"):
+                call(*args[:at], wrong, *args[at + 1 :], **options)
+    assert count(call) == known == 1
+    forget(call)
 
 
 def test_every_seed_of_dropout_is_drawn_anew(device, gpu):

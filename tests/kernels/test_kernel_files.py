@@ -12,10 +12,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from rocm_guide.kernels import attention, attention_fp8, layer_norm, rms_norm, softmax
+from rocm_guide.kernels import (
+    attention,
+    attention_fp8,
+    decode,
+    decode_int4,
+    layer_norm,
+    mla_decode,
+    mla_prefill,
+    paged,
+    rms_norm,
+    softmax,
+)
 
 FILES = (layer_norm, rms_norm, softmax)
-ALONE = (*FILES, attention, attention_fp8)
+ALONE = (*FILES, attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
 TABLES = [(f, table) for f in FILES for table in ("FORWARD", "BACKWARD")]
 
@@ -48,6 +59,35 @@ codes, s = file.quantize_heads(x, torch.int8)
 y, _ = file.attention_quantized(codes, codes, codes, q_scale=s, k_scale=s, v_scale=s)
 wide = file.dequantize_heads(codes, s, torch.float32)
 assert torch.allclose(y.float(), torch.nn.functional.scaled_dot_product_attention(wide, wide, wide), atol=3e-3)
+""",
+    "decode": """
+q, k = torch.randn(2, 4, 32).half(), torch.randn(2, 20, 2, 32).half()
+y, wanted = file.attention_decode(q, k, k, parts=2), file.reference_attention_decode(q.float(), k.float(), k.float())
+assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+    "decode_int4": """
+q, (k, grid) = torch.ones(2, 4, 32).half(), file.quantize_kv(torch.randn(2, 20, 2, 32), 4)
+y, v = file.attention_decode_int(q, k, k, grid, grid, parts=2).float(), file.dequantize_kv(k, grid)
+p = (v.sum(-1) / 32**0.5).softmax(1)
+assert torch.allclose(y[:, ::2], torch.einsum("bnh,bnhd->bhd", p, v), atol=5e-3)
+""",
+    "paged": """
+q, k, lengths = torch.randn(2, 4, 32).half(), torch.randn(3, 16, 2, 32).half(), torch.tensor([20, 3])
+table = torch.tensor([[2, 0], [1, 0]])
+y = file.attention_paged(q, k, k, table, lengths)
+wanted = file.reference_attention_paged(q.float(), k, k, table, lengths)
+assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+    "mla_decode": """
+given = [torch.randn(s).half() / 4 for s in ((2, 2, 16), (2, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))]
+y, wanted = file.mla_decode(*given, parts=2), file.reference_mla_decode(*(x.float() for x in given))
+assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+    "mla_prefill": """
+given = [torch.randn(s).half() / 4 for s in ((2, 5, 2, 16), (2, 5, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))]
+y, wide = file.mla_attention(*given, causal=True), [x.float() for x in given]
+for wanted in (file.reference_mla_naive(*wide, causal=True), file.reference_mla_absorbed(*wide, causal=True)):
+    assert torch.allclose(y.float(), wanted, atol=5e-3)
 """,
 }
 
