@@ -18,7 +18,7 @@ In reading order:
 
 from typing import TYPE_CHECKING
 
-from rocm_guide.common.base import face
+from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from hub.assign import Assignments, HubError
@@ -39,4 +39,4 @@ __all__ = [
     "partition_table",
 ]
 
-__getattr__, __dir__ = face(__name__, "devices", "partitions", "assign", "handout", "capacity")
+__getattr__, __dir__ = lazy_names(__name__, "devices", "partitions", "assign", "handout", "capacity")

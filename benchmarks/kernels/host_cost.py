@@ -105,8 +105,7 @@ def liger(name: str) -> Any:
 def cases() -> Iterator[Case]:
     """(name, ways, tensors) of every wrapper."""
     from rocm_guide.kernels import api, layer_norm, rms_norm, softmax
-    from rocm_guide.kernels.attention.autograd import attention
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.api import attention, attention_decode
     from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
     from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
     from rocm_guide.kernels.gemm.linear import linear

@@ -46,6 +46,6 @@ __all__ = [
     "grid",
 ]
 
-__getattr__, __dir__ = face(
+__getattr__, __dir__ = lazy_names(
     __name__, "drawing", "drawn_layers", "drawn_heads", "drawn_devices", "drawn_gpus", "drawn_machine_code"
 )

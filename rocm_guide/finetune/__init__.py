@@ -120,7 +120,7 @@ __all__ = [
     "whole_job",
 ]
 
-__getattr__, __dir__ = face(
+__getattr__, __dir__ = lazy_names(
     __name__,
     "sft",
     "spread",

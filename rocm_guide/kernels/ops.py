@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from rocm_guide.kernels.arguments import architecture
-from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.decode.decode import attention_decode
+from rocm_guide.kernels.attention import attention_backward, attention_forward
+from rocm_guide.kernels.decode import attention_decode
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
@@ -227,9 +226,9 @@ define(
 )
 define(
     "attention_decode",
-    "(Tensor q, Tensor k, Tensor v, Tensor? lengths, float? scale) -> Tensor",
-    lambda q, k, v, lengths, scale: attention_decode(q, k, v, lengths=lengths, scale=scale),
-    lambda q, k, v, lengths, scale: _new(q),
+    "(Tensor q, Tensor k, Tensor v, Tensor? lengths, float? scale, int? parts) -> Tensor",
+    lambda q, k, v, lengths, scale, parts: attention_decode(q, k, v, lengths=lengths, scale=scale, parts=parts),
+    lambda q, *_: _new(q),
 )
 
 #: What follows the tensors of both attention operators, and its names.

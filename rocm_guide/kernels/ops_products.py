@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Products of matrices, and attention over caches that are cut or compressed, as operators of PyTorch.
+"""Products of matrices as operators of PyTorch.
 
 Beside :mod:`rocm_guide.kernels.ops`.
 """
@@ -11,11 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rocm_guide.kernels.attention.quantized import USUAL, attention_quantized
-from rocm_guide.kernels.decode.integer import attention_decode_int
-from rocm_guide.kernels.decode.mla import mla_decode
-from rocm_guide.kernels.decode.mla_prefill import mla_attention
-from rocm_guide.kernels.decode.paged import attention_paged
 from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
 from rocm_guide.kernels.gemm.split_k import gemm_split_k
 from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
@@ -84,72 +79,4 @@ define(
     "(Tensor a, Tensor b, Tensor row_scale, Tensor column_scale, Tensor? bias, ScalarType? out_dtype) -> Tensor",
     lambda a, b, rows, columns, bias, out_dtype: int8.linear_scaled(a, b, rows, columns, bias, out_dtype=out_dtype),
     lambda a, b, rows, columns, bias, out_dtype: _product(a, b, out_dtype or torch.float32),
-)
-
-
-def _paged(
-    q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor, k_grid: Any, v_grid: Any, scale: float | None
-) -> Tensor:
-    grids = None if k_grid is None else (k_grid, v_grid)
-    return attention_paged(q, k, v, table, lengths, grids=grids, scale=scale)
-
-
-define(
-    "attention_paged",
-    "(Tensor q, Tensor k_pages, Tensor v_pages, Tensor table, Tensor lengths, Tensor? k_grid, Tensor? v_grid, "
-    "float? scale) -> Tensor",
-    _paged,
-    lambda q, *_: torch.empty(q.shape, dtype=q.dtype, device=q.device),
-)
-define(
-    "attention_decode_int",
-    "(Tensor q, Tensor k_codes, Tensor v_codes, Tensor k_grid, Tensor v_grid, Tensor? lengths, float? scale, "
-    "int? parts) -> Tensor",
-    lambda q, k, v, k_grid, v_grid, lengths, scale, parts: attention_decode_int(
-        q, k, v, k_grid, v_grid, lengths=lengths, scale=scale, parts=parts
-    ),
-    lambda q, *_: torch.empty(q.shape, dtype=q.dtype, device=q.device),
-)
-
-
-def _latent_shape(q_nope: Tensor, q_pe: Tensor, kv: Tensor, k_pe: Tensor, wkv_b: Tensor, *_: Any) -> Tensor:
-    return q_nope.new_empty((*q_nope.shape[:-1], wkv_b.shape[1] - q_nope.shape[-1]))
-
-
-_LATENT = "Tensor q_nope, Tensor q_pe, Tensor kv, Tensor k_pe, Tensor wkv_b"
-define(
-    "mla_decode",
-    f"({_LATENT}, Tensor? lengths, float? scale, int? parts) -> Tensor",
-    lambda q, q_pe, kv, k_pe, w, lengths, scale, parts: mla_decode(
-        q, q_pe, kv, k_pe, w, lengths=lengths, scale=scale, parts=parts
-    ),
-    _latent_shape,
-)
-define(
-    "mla_attention",
-    f"({_LATENT}, bool causal, float? scale) -> Tensor",
-    lambda q, q_pe, kv, k_pe, w, causal, scale: mla_attention(q, q_pe, kv, k_pe, w, causal=causal, scale=scale),
-    _latent_shape,
-)
-
-
-def _quantized(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    names = ("k_scale", "v_scale", "q_scale", "p_scale", "out_dtype", *USUAL)
-    return attention_quantized(q, k, v, **dict(zip(names, given, strict=True)))
-
-
-def _quantized_shapes(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    dtype = given[4] or (torch.float16 if q.element_size() == 1 else q.dtype)
-    tokens = 2 if given[7] == "bhsd" else 1
-    lse = q.new_empty((q.shape[0], q.shape[3 - tokens], q.shape[tokens]), dtype=torch.float32)
-    return torch.empty(q.shape, dtype=dtype, device=q.device), lse
-
-
-define(
-    "attention_quantized",
-    "(Tensor q, Tensor k, Tensor v, Tensor k_scale, Tensor v_scale, Tensor? q_scale, float? p_scale, "
-    "ScalarType? out_dtype, Tensor? bias, Tensor? alibi_slopes, str layout, float? scale, bool causal) "
-    "-> (Tensor, Tensor)",
-    _quantized,
-    _quantized_shapes,
 )

@@ -114,7 +114,7 @@ __all__ = [
     "training_state_bytes",
 ]
 
-__getattr__, __dir__ = face(
+__getattr__, __dir__ = lazy_names(
     __name__,
     "shapes",
     "sizes",

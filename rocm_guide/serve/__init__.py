@@ -71,7 +71,7 @@ __all__ = [
     "write_results",
 ]
 
-__getattr__, __dir__ = face(
+__getattr__, __dir__ = lazy_names(
     __name__,
     "served_checkpoints",
     "server",

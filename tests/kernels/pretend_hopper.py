@@ -6,17 +6,14 @@ from types import SimpleNamespace
 
 import torch
 
-from rocm_guide.kernels.attention import backward as attention_backward
-from rocm_guide.kernels.attention import forward_launch as attention_forward_launch
-from rocm_guide.kernels.attention import quantized as attention_quantized
+from rocm_guide.kernels import attention, attention_fp8
 from rocm_guide.kernels.gemm import skinny as gemm_skinny
 from rocm_guide.kernels.gemm import tiled as gemm_tiled
 from rocm_guide.kernels.int8 import plan as int8_plan
 
 MODULES = (
-    attention_backward,
-    attention_forward_launch,
-    attention_quantized,
+    attention,
+    attention_fp8,
     gemm_skinny,
     gemm_tiled,
     int8_plan,

@@ -16,11 +16,6 @@ import torch.nn.functional as F
 from rocm_guide.kernels import direct, launch
 from rocm_guide.kernels.api import rms_norm
 from rocm_guide.kernels.arguments import KernelError, architecture
-from rocm_guide.kernels.attention.autograd import attention
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.reference import reference_attention
-from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
-from rocm_guide.kernels.decode.paged import attention_paged, reference_attention_paged
 from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
 from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8, swiglu_fp8
@@ -34,16 +29,6 @@ from rocm_guide.kernels.rows.cross_entropy import cross_entropy
 from rocm_guide.kernels.rows.silu_mul import swiglu
 
 NAN, INF = float("nan"), float("inf")
-
-
-def first(function):
-    """The function, of whose results only the first one counts."""
-
-    def call(*args, **options):
-        out = function(*args, **options)
-        return out[0] if isinstance(out, tuple) else out
-
-    return call
 
 
 def scaled(function):
@@ -60,12 +45,7 @@ def norm(x, w):
     return F.rms_norm(x, x.shape[-1:], w, 1e-6)
 
 
-def causal(q, k, v):
-    return reference_attention(q, k, v, causal=True)[0]
-
-
-SQUARE, HEADS = ((16, 32), (32, 48)), ((1, 4, 16, 32), (1, 2, 24, 32), (1, 2, 24, 32))
-CACHE = ((2, 4, 32), (2, 20, 2, 32), (2, 20, 2, 32))
+SQUARE = ((16, 32), (32, 48))
 #: name -> (function, shapes, reference, relative error, bad options as (options, text))
 WRAPPERS = {
     "swiglu": (swiglu, ((4, 64), (4, 64)), lambda g, u: F.silu(g) * u, 3e-3, ()),
@@ -121,35 +101,6 @@ WRAPPERS = {
         F.linear,
         9e-3,
         (({"scale_x": NAN}, "scale_x=nan"), ({"scale_w": "2"}, "scale_w='2'"), ({"out_dtype": torch.int8}, "out is")),
-    ),
-    "attention": (
-        partial(attention, causal=True),
-        HEADS,
-        causal,
-        5e-3,
-        (
-            ({"scale": 0.0}, "scale=0"),
-            ({"dropout": 1.0}, "dropout=1"),
-            ({"dropout": NAN}, "dropout=nan"),
-            ({"seed": -1}, "seed=-1"),
-            ({"layout": "sbhd"}, "layout='sbhd'"),
-            ({"schedule": "static"}, "schedule='static'"),
-            ({"layout": "thd"}, "q has shape"),
-        ),
-    ),
-    "attention_forward": (
-        first(partial(attention_forward, causal=True)),
-        HEADS,
-        causal,
-        5e-3,
-        (({"scale": NAN}, "scale=nan"), ({"dropout": -0.5}, "dropout=-0.5")),
-    ),
-    "attention_decode": (
-        attention_decode,
-        CACHE,
-        reference_attention_decode,
-        5e-3,
-        (({"scale": NAN}, "scale=nan"), ({"parts": 0}, "parts=0")),
     ),
 }
 
@@ -210,7 +161,7 @@ def test_warm_calls_are_right_and_refuse(device, name):
     assert_right(name, numbers(shapes, device, 4))
 
 
-TRAINED = ("swiglu", "linear", "attention")
+TRAINED = ("swiglu", "linear")
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -234,24 +185,6 @@ def test_a_gradient_is_there_after_calls_without_one(device, name):
             function(*spoiled(leaves, at, "double"))
 
 
-def test_dropout_is_new_in_every_call(device):
-    leaves = [t.requires_grad_() for t in numbers(HEADS, device, 0)]
-
-    def results(p, seed):
-        out = attention(*leaves, causal=True, dropout=p, seed=seed)
-        return out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))
-
-    ways = ((0.1, 1), (0.1, 2), (0.6, 2), (0.0, 2), (0.1, 1))
-    warm = [results(*way) for way in ways]
-    for way, found in zip(ways, warm, strict=True):
-        launch.forget_plans()
-        assert all(torch.equal(a, b) for a, b in zip(found, results(*way), strict=True)), way
-    assert not any(torch.equal(warm[0][0], other[0]) for other in warm[1:4])
-    for bad, text in (({"dropout": 1.0}, "dropout=1.0"), ({"dropout": 0.1, "seed": -1}, "seed=-1")):
-        with pytest.raises(KernelError, match=text):
-            attention(*leaves, causal=True, **{"seed": 1} | bad)
-
-
 def test_the_loss_and_its_labels(device):
     logits, labels = numbers(((4, 64),), device, 0)[0], torch.tensor([1, 5, -100, 63], device=device)
     for _ in range(3):
@@ -267,31 +200,6 @@ def test_the_loss_and_its_labels(device):
             cross_entropy(*bad)
     with pytest.raises(KernelError, match="ignore_index"):
         cross_entropy(logits, labels, ignore_index=0.5)
-
-
-def test_pages_and_lengths(device):
-    gen = torch.Generator().manual_seed(0)
-    table = torch.tensor([[3, 1], [0, 2]], dtype=torch.int32, device=device)
-    lengths = torch.tensor([20, 7], dtype=torch.int32, device=device)
-    for _ in range(3):
-        q, k, v = (
-            torch.randn(s, generator=gen).to(device, torch.float16)
-            for s in ((2, 4, 32), (4, 16, 2, 32), (4, 16, 2, 32))
-        )
-        expected = reference_attention_paged(q.double(), k, v, table, lengths)
-        assert float((attention_paged(q, k, v, table, lengths).double() - expected).abs().max()) < 5e-3
-    for bad in (
-        (q, k, v, table.float(), lengths),
-        (q, k, v, table, None),
-        (q, k, v, table, lengths[:1]),
-        (q, k.double(), v, table, lengths),
-        (q, k, v.to("meta"), table, lengths),
-        (q, k, v, table[:1], lengths),
-    ):
-        with pytest.raises(KernelError):
-            attention_paged(*bad)
-    with pytest.raises(KernelError, match="parts=0"):
-        attention_paged(q, k, v, table, lengths, parts=0)
 
 
 def test_fp8_types_of_the_other_vendor_after_a_good_call(device):

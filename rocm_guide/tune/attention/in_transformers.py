@@ -47,8 +47,7 @@ def transformers_attention(
     """
     import torch
 
-    from rocm_guide.kernels.attention.autograd import attention
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.api import attention, attention_decode
 
     for name in ("softcap", "s_aux", "position_bias"):
         if other.get(name) is not None:

@@ -85,7 +85,7 @@ __all__ = [
     "write_file",
 ]
 
-__getattr__, __dir__ = face(
+__getattr__, __dir__ = lazy_names(
     __name__,
     "gemm",
     "matrices",

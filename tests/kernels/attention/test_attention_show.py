@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rocm_guide.kernels import attention_show
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.attention import show as attention_show
-from rocm_guide.kernels.attention.show import show_probabilities
+from rocm_guide.kernels.attention_show import show_probabilities
 
 HERE = "cuda" if torch.cuda.is_available() else "cpu"
 

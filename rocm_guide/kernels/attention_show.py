@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.kernels.anywhere import call_all
 from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.reference import reference_attention
+from rocm_guide.kernels.attention import attention_forward, reference_attention
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +57,7 @@ def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Map
     results = call_all([(attention_forward, (queries[name], k, identity), options[name]) for name in cases])
     shown = {}
     for name, (out, _) in zip(cases, results, strict=True):
-        plain = {n: o.cpu() if isinstance(o, torch.Tensor) else o for n, o in options[name].items() if n != "config"}
+        plain = {n: o.cpu() if isinstance(o, torch.Tensor) else o for n, o in options[name].items() if n != "tile"}
         exact, _ = reference_attention(*(x.cpu().double() for x in (queries[name], k, identity)), **plain)
         unit = torch.finfo(q.dtype).eps / 2 * exact.max()
         shown[name] = Shown(out.float().cpu(), float((out.cpu().double() - exact).abs().max() / unit))
