@@ -133,4 +133,4 @@ def test_processes_make_the_same_rows(tmp_path, monkeypatch):
 def test_versions_and_modules_are_known_without_importing():
     import triton
 
-    assert triton_version() == triton.__version__ and {"softmax", "gemm.tiled", "bandwidth"} <= set(kernel_modules())
+    assert triton_version() == triton.__version__ and {"softmax", "gemm", "bandwidth"} <= set(kernel_modules())

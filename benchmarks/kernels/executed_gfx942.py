@@ -27,8 +27,7 @@ from rocm_guide.base import write_text
 from rocm_guide.host import describe_cpu, host_facts
 from rocm_guide.kernels.attention.backward import attention_backward
 from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.gemm.configs import GemmTile
-from rocm_guide.kernels.gemm.tiled import gemm
+from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.softmax import softmax_forward
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -49,7 +49,7 @@ class SkinnyLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The prompt's many rows go to torch's GEMM, up to 32 to the skinny one."""
-        from rocm_guide.kernels.gemm.skinny import gemm_skinny
+        from rocm_guide.kernels.gemm_skinny import gemm_skinny
 
         rows = x.reshape(-1, x.shape[-1])
         scale = rows.abs().max().float().clamp(min=1e-12) / self.largest

@@ -5,8 +5,6 @@ In reading order:
 
 - ``in_transformers``: Our attention kernels inside transformers: ``attn_implementation="rocm_guide"`` trains and
   generates with them.
-- ``in_models``: Our kernels in a transformers model: ``use_guide_kernels(model)`` swaps norms, SwiGLU, attention and
-  loss.
 - ``backends``: Which attention implementations work on this machine, why the others do not, and what each one costs.
 - ``cost``: What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check
   them.
@@ -26,12 +24,10 @@ if TYPE_CHECKING:
         standard_traffic,
         visible_tiles,
     )
-    from rocm_guide.attention.in_models import GuideKernels, use_guide_kernels
     from rocm_guide.attention.in_transformers import AttentionError, register_attention
 
 __all__ = [
     "AttentionError",
-    "GuideKernels",
     "SlowMemory",
     "attention_backends",
     "attention_flops",
@@ -40,8 +36,7 @@ __all__ = [
     "register_attention",
     "saved_for_backward",
     "standard_traffic",
-    "use_guide_kernels",
     "visible_tiles",
 ]
 
-__getattr__, __dir__ = face(__name__, "in_transformers", "in_models", "backends", "cost")
+__getattr__, __dir__ = face(__name__, "in_transformers", "backends", "cost")

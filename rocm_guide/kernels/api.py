@@ -1,42 +1,43 @@
 # SPDX-License-Identifier: MIT
-"""The kernels as a model calls them: repeated calls are cheap, and torch.compile sees operators.
+"""The kernels as a model calls them: repeated calls are cheap.
 
-Each is the function of the same name in a file of the same name, which is the one to read and to copy; what stands
-around it is in :mod:`rocm_guide.kernels.fast` and :mod:`rocm_guide.kernels.ops`.
+Each is the function of the same name in the file that is named beside it, which is the one to read and to copy; what
+stands around it is in :mod:`rocm_guide.kernels.fast`.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
+from rocm_guide.kernels import gemm as _gemm
+from rocm_guide.kernels import gemm_multiply_reduce as _multiply_reduce
+from rocm_guide.kernels import gemm_skinny as _skinny
+from rocm_guide.kernels import gemm_split_k as _split_k
+from rocm_guide.kernels import gemm_stream_k as _stream_k
+from rocm_guide.kernels import int8_gemm as _int8
 from rocm_guide.kernels import layer_norm as _layer_norm
 from rocm_guide.kernels import rms_norm as _rms_norm
+from rocm_guide.kernels import rmsnorm_fp8 as _rmsnorm_fp8
 from rocm_guide.kernels import softmax as _softmax
+from rocm_guide.kernels import swiglu_fp8 as _swiglu_fp8
 from rocm_guide.kernels.fast import fast
-from rocm_guide.kernels.tracing import load_operators
 
 __all__ = []  # the helpers to copy are those in the files
 
+softmax = fast(_softmax.softmax, _softmax.Softmax)
+rms_norm = fast(_rms_norm.rms_norm, _rms_norm.RmsNorm)
+layer_norm = fast(_layer_norm.layer_norm, _layer_norm.LayerNorm)
 
-def _traced_softmax(x: torch.Tensor) -> Any:
-    load_operators()
-    return torch.ops.rocm_guide.softmax_forward(x)
+gemm = fast(_gemm.gemm)
+gemm_split_k = fast(_split_k.gemm_split_k)
+gemm_stream_k = fast(_stream_k.gemm_stream_k)
+gemm_skinny = fast(_skinny.gemm_skinny)
+gemm_multiply_reduce = fast(_multiply_reduce.gemm_multiply_reduce)
 
+linear_abde_i8 = fast(_int8.linear_abde_i8)
+linear_relu_abde_i8 = fast(_int8.linear_relu_abde_i8)
+linear_ab_i8_de_f32 = fast(_int8.linear_ab_i8_de_f32)
+bmm_abe_i8 = fast(_int8.bmm_abe_i8)
+bmm_ab_i8_e_f32 = fast(_int8.bmm_ab_i8_e_f32)
+linear_scaled = fast(_int8.linear_scaled)
 
-def _traced_rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> Any:
-    load_operators()
-    return torch.ops.rocm_guide.rms_norm_forward(x, weight, eps)[0]
-
-
-def _traced_layer_norm(
-    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5
-) -> Any:
-    load_operators()
-    return torch.ops.rocm_guide.layer_norm_forward(x, weight, bias, eps)[0]
-
-
-softmax = fast(_softmax.softmax, _softmax.Softmax, _traced_softmax)
-rms_norm = fast(_rms_norm.rms_norm, _rms_norm.RmsNorm, _traced_rms_norm)
-layer_norm = fast(_layer_norm.layer_norm, _layer_norm.LayerNorm, _traced_layer_norm)
+rmsnorm_fp8 = fast(_rmsnorm_fp8.rmsnorm_fp8)
+swiglu_fp8 = fast(_swiglu_fp8.swiglu_fp8)

@@ -11,7 +11,7 @@ from cdna.compile import compile_kernel
 from cdna.explain import specialized_source
 from cdna.explain.specialize import SpecializeError
 from rocm_guide.kernels.decode.decode import _decode_part, _rows_of
-from rocm_guide.kernels.gemm.tiles import tile_dot
+from rocm_guide.kernels.gemm import tile_dot
 
 
 def every_shape(x, y, MODE, KIND, rest=None, *, last=1):
@@ -78,9 +78,7 @@ SIZES = {"GROUP": 4, "D": 128, "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_D": 128, "UN
 def test_the_text_compiles_to_the_same_instructions(tmp_path):
     part = specialized_source(_decode_part, **KNOWN)
     part = part.replace("table_width, PAGE)", "table_width)").replace("    PAGE: tl.constexpr,\n", "")
-    head = (
-        "import triton\nimport triton.language as tl\n\nfrom rocm_guide.kernels.gemm.tiles import hint_multiple\n\n\n"
-    )
+    head = "import triton\nimport triton.language as tl\n\nfrom rocm_guide.kernels.gemm import hint_multiple\n\n\n"
     (tmp_path / "shown.py").write_text(head + specialized_source(_rows_of, PAGE=0) + "\n\n\n" + part + "\n")
     spec = importlib.util.spec_from_file_location("shown", tmp_path / "shown.py")
     shown = importlib.util.module_from_spec(spec)

@@ -6,20 +6,18 @@ from types import SimpleNamespace
 
 import torch
 
+from rocm_guide.kernels import gemm, gemm_skinny, int8_gemm
 from rocm_guide.kernels.attention import backward as attention_backward
 from rocm_guide.kernels.attention import forward_launch as attention_forward_launch
 from rocm_guide.kernels.attention import quantized as attention_quantized
-from rocm_guide.kernels.gemm import skinny as gemm_skinny
-from rocm_guide.kernels.gemm import tiled as gemm_tiled
-from rocm_guide.kernels.int8 import plan as int8_plan
 
 MODULES = (
     attention_backward,
     attention_forward_launch,
     attention_quantized,
+    gemm,
     gemm_skinny,
-    gemm_tiled,
-    int8_plan,
+    int8_gemm,
 )
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
 MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for

@@ -13,12 +13,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cdna.dry_run.driver import dry_run
 from rocm_guide.kernels import direct, launch
-from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.autograd import attention
 from rocm_guide.kernels.launch import Launch, planned
-from rocm_guide.kernels.rows.silu_mul import SwiGlu, swiglu, swiglu_forward
 
 
 @pytest.fixture(autouse=True)
@@ -287,51 +284,6 @@ def test_no_tensor_of_attention_is_kept_alive_in_either_direction(device):
     del q, k, v, out, given
     gc.collect()
     assert len(launch._plans) >= 2 and {ref() for ref in alive} == {None}
-
-
-def test_the_short_way_into_autograd_knows_torch_func(device, monkeypatch):
-    x = torch.randn(3, 8, device=device, requires_grad=True)
-    longer, real = [], SwiGlu.apply
-    monkeypatch.setattr(SwiGlu, "apply", lambda *given: longer.append(given) or real(*given))
-    with pytest.raises(RuntimeError, match="setup_context"):  # what torch says, in place of a wrong gradient
-        torch.func.grad(lambda x: swiglu(x, x).sum())(x)
-    escaped = []
-    torch.func.grad(lambda x: escaped.append(x) or (x * x).sum())(x)
-    assert torch.equal(swiglu(escaped[0], x), swiglu(x, x)) and len(longer) == 2  # its transform is over: it is x again
-    swiglu(x, x).sum().backward()
-    assert len(longer) == 2 and x.grad is not None
-
-
-def test_the_interpreter_switched_off_is_noticed(device, monkeypatch):
-    if device != "cpu":
-        pytest.skip("on a GPU nothing is interpreted")
-    from triton import knobs
-
-    x = torch.ones(2, 8)
-    swiglu(x, x)
-    monkeypatch.setattr(knobs.runtime, "interpret", False)
-    with pytest.raises(KernelError, match="TRITON_INTERPRET=1"):
-        swiglu(x, x)
-
-
-def test_dry_runs_share_nothing():
-    for arch in ("gfx942", "gfx90a", "gfx942"):
-        with dry_run(arch, device="meta") as run:
-            x = torch.empty(8, 64, dtype=torch.float16, device="cuda")
-            for _ in range(3):
-                swiglu_forward(x, x)
-        assert [(one.kernel, one.grid) for one in run.launches] == [("swiglu_forward_kernel", (1, 1, 1))] * 3
-        assert {one.compiled.arch for one in run.launches} == {arch}
-
-
-def test_another_current_gpu_after_a_good_call(monkeypatch):
-    """The refusal of a tensor on another GPU than the current one does not depend on what was called before."""
-    with dry_run("gfx942", device="meta"):
-        x = torch.empty(8, 64, dtype=torch.float16, device="cuda")
-        swiglu_forward(x, x)
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-        with pytest.raises(KernelError, match="current GPU, cuda:1"):
-            swiglu_forward(x, x)
 
 
 def test_memory_of_a_stream_grows_and_is_forgotten_with_the_plans():

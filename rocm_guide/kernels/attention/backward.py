@@ -41,7 +41,7 @@ from rocm_guide.kernels.attention.problem import (
     kind_of,
 )
 from rocm_guide.kernels.attention.tile import head_start
-from rocm_guide.kernels.gemm.tiles import hint_multiple
+from rocm_guide.kernels.gemm import hint_multiple
 from rocm_guide.kernels.launch import Launch, maker, planned
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from rocm_guide.kernels.attention.tile import head_start, keep_tile, load_rows, locate, log2_scores, mask_scores
-from rocm_guide.kernels.gemm.tiles import hint_multiple
+from rocm_guide.kernels.gemm import hint_multiple
 
 __all__ = []
 

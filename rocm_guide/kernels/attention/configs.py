@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_guide.kernels.arguments import KernelError, choose, compiler_options
 from rocm_guide.kernels.attention.problem import AttentionProblem
 from rocm_guide.kernels.direct import scratch
-from rocm_guide.kernels.fp8.formats import FP8
+from rocm_guide.kernels.fp8 import FP8
 from rocm_guide.kernels.launch import maker
 
 if TYPE_CHECKING:

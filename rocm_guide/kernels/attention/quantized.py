@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_guide.kernels.arguments import KernelError, architecture, check_dtype, check_number, check_same_device
 from rocm_guide.kernels.attention.forward_launch import plan_forward
 from rocm_guide.kernels.attention.problem import attention_problem, is_packed
-from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
+from rocm_guide.kernels.fp8 import fp8_dtype, fp8_format
 from rocm_guide.kernels.launch import planned
 from rocm_guide.kernels.tracing import operator
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.gemm.tiles import hint_multiple
+from rocm_guide.kernels.gemm import hint_multiple
 
 __all__ = ["load_rows"]
 

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeTile"]
 
+
+def common_unit(*sizes: int) -> int:
+    """Return 8 where all sizes are multiples of 8 and one is none of 16, so that the compiler is to be told, else 1.
+
+    >>> common_unit(32008, 32008), common_unit(4096, 72), common_unit(4096, 128), common_unit(4096, 7)
+    (8, 8, 1, 1)
+    """
+    return 8 if all(size % 8 == 0 for size in sizes) and any(size % 16 for size in sizes) else 1
+
+
 MOST_PARTS = 512
 
 

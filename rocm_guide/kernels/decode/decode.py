@@ -35,9 +35,15 @@ from rocm_guide.kernels.arguments import (
     choose,
     next_power_of_2,
 )
-from rocm_guide.kernels.decode.configs import DECODE_CONFIGS, MOST_PARTS, DecodeTile, keys_per_step, parts_for
-from rocm_guide.kernels.gemm.configs import common_unit
-from rocm_guide.kernels.gemm.tiles import hint_multiple
+from rocm_guide.kernels.decode.configs import (
+    DECODE_CONFIGS,
+    MOST_PARTS,
+    DecodeTile,
+    common_unit,
+    keys_per_step,
+    parts_for,
+)
+from rocm_guide.kernels.gemm import hint_multiple
 from rocm_guide.kernels.launch import Launch, maker, planned, unread
 from rocm_guide.kernels.tracing import traced
 

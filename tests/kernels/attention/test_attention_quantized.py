@@ -10,7 +10,7 @@ from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention.cases import quantized_cases
 from rocm_guide.kernels.attention.quantized import attention_quantized, dequantize_heads, quantize_heads
 from rocm_guide.kernels.attention.reference import reference_attention
-from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_here
+from rocm_guide.kernels.fp8 import fp8_dtype, fp8_here
 from tests.kernels.this_machine import INTERPRETED
 
 HALF = torch.float16
