@@ -14,10 +14,9 @@ from rocm_guide.base import GuideError
 from rocm_guide.course.report import hardware, render
 from rocm_guide.device import accelerator
 from rocm_guide.distributed.nodes import LaunchError, launch_file
-from rocm_guide.kernels import table_cache as kernel_table_cache
+from rocm_guide.kernels import table_measure as kernel_table_cache
 from rocm_guide.kernels.resource_table import TableError, kernel_modules
-from rocm_guide.kernels.table_cache import measure_modules, triton_version
-from rocm_guide.kernels.table_measure import measure_module
+from rocm_guide.kernels.table_measure import measure_module, measure_modules, triton_version
 
 
 def test_every_stamp_names_the_cpu(monkeypatch):

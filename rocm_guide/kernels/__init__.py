@@ -35,8 +35,8 @@ In reading order:
 - ``resource_table``: The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one
   line per launch.
 - ``cases``: The launches that the resource table compiles for MI300X.
-- ``table_cache``: The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read
-  from the cache.
+- ``table_measure``: Make the rows of the gfx942 resource table: compile a module's cases, or only say what would be
+  compiled.
 - ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of
   arguments.
 - ``launch``: A cheap way into a kernel: what a wrapper checks and chooses is done once for each kind of call, then

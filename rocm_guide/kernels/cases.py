@@ -13,15 +13,23 @@ from typing import Any, TypeAlias
 
 import torch
 
-from rocm_guide.kernels import gemm as tiled
-from rocm_guide.kernels import int8_gemm
 from rocm_guide.kernels.bandwidth import stream
 from rocm_guide.kernels.fp8_ladder import RUNGS, run_rung
+from rocm_guide.kernels.gemm import CONFIGS as GEMM_TILES
 from rocm_guide.kernels.gemm import gemm
 from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce
 from rocm_guide.kernels.gemm_skinny import SHAPES, gemm_skinny
 from rocm_guide.kernels.gemm_split_k import gemm_split_k
 from rocm_guide.kernels.gemm_stream_k import gemm_stream_k
+from rocm_guide.kernels.int8_gemm import CONFIGS as INT8_TILES
+from rocm_guide.kernels.int8_gemm import (
+    bmm_ab_i8_e_f32,
+    bmm_abe_i8,
+    linear_ab_i8_de_f32,
+    linear_abde_i8,
+    linear_relu_abde_i8,
+    linear_scaled,
+)
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
 from rocm_guide.kernels.rms_norm import FLOATS, rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
@@ -112,7 +120,7 @@ def gemm_cases() -> Cases:
         gemm(x.T, x)
 
     for dtype in PRODUCTS:
-        for tile in tiled.CONFIGS["gfx942"][8 * dtype.itemsize]:
+        for tile in GEMM_TILES["gfx942"][8 * dtype.itemsize]:
             for weight in (False, True):
                 launch = multiply(gemm, 8192, 8192, 8192, dtype, weight, tile=tile)
                 yield f"{name_of(dtype, weight)} {tile.bm}x{tile.bn}x{tile.bk}", launch
@@ -168,37 +176,37 @@ def gemm_stream_k_cases() -> Cases:
 def int8_gemm_cases() -> Cases:
     """Yield each operator at the sizes of OPT-13B, and the scaled product in every tile."""
 
-    def linear(name: str, tokens: int, n: int, k: int, matrix: bool = False) -> Callable[[], Any]:
-        kind, shape = FP32 if name.endswith("f32") else INT8, (tokens, n) if matrix else (n,)
-        return lambda: getattr(int8_gemm, name)(
+    def linear(operator: Callable[..., Any], tokens: int, n: int, k: int, matrix: bool = False) -> Callable[[], Any]:
+        kind, shape = FP32 if operator is linear_ab_i8_de_f32 else INT8, (tokens, n) if matrix else (n,)
+        return lambda: operator(
             empty(tokens, k, dtype=INT8), empty(n, k, dtype=INT8).T, empty(*shape, dtype=kind), 0.01, 0.5
         )
 
     def scaled(m: int, n: int, k: int, tile: Any) -> Callable[[], Any]:
-        return lambda: int8_gemm.linear_scaled(
+        return lambda: linear_scaled(
             empty(m, k, dtype=INT8), empty(n, k, dtype=INT8).T, empty(m, dtype=FP32), empty(n, dtype=FP32),
             out_dtype=BF16, tile=tile,
         )  # fmt: skip
 
-    for name, n, k in (
-        ("linear_abde_i8", 5120, 5120),
-        ("linear_relu_abde_i8", 20480, 5120),
-        ("linear_ab_i8_de_f32", 5120, 20480),
+    for operator, n, k in (
+        (linear_abde_i8, 5120, 5120),
+        (linear_relu_abde_i8, 20480, 5120),
+        (linear_ab_i8_de_f32, 5120, 20480),
     ):
         for tokens in (2048, 32):
-            yield f"{name} {tokens}x{n}x{k}", linear(name, tokens, n, k)
-    yield "linear_abde_i8 with a matrix D 2048x5120x5120", linear("linear_abde_i8", 2048, 5120, 5120, True)
-    yield "linear_abde_i8 2047x5120x5118", linear("linear_abde_i8", 2047, 5120, 5118)
+            yield f"{operator.__name__} {tokens}x{n}x{k}", linear(operator, tokens, n, k)
+    yield "linear_abde_i8 with a matrix D 2048x5120x5120", linear(linear_abde_i8, 2048, 5120, 5120, True)
+    yield "linear_abde_i8 2047x5120x5118", linear(linear_abde_i8, 2047, 5120, 5118)
     many = partial(empty, dtype=INT8)
     yield (
         "bmm_ab_i8_e_f32 40x2048x2048x128",
-        lambda: int8_gemm.bmm_ab_i8_e_f32(many(40, 2048, 128), many(40, 2048, 128).transpose(1, 2), 0.01),
+        lambda: bmm_ab_i8_e_f32(many(40, 2048, 128), many(40, 2048, 128).transpose(1, 2), 0.01),
     )
     yield (
         "bmm_abe_i8 40x2048x128x2048",
-        lambda: int8_gemm.bmm_abe_i8(many(40, 2048, 2048), many(40, 2048, 128), 0.01),
+        lambda: bmm_abe_i8(many(40, 2048, 2048), many(40, 2048, 128), 0.01),
     )
-    for tile in int8_gemm.CONFIGS["gfx942"]:
+    for tile in INT8_TILES["gfx942"]:
         yield f"linear_scaled bfloat16 {tile.bm}x{tile.bn}x{tile.bk}", scaled(4096, 4096, 4096, tile)
 
 
