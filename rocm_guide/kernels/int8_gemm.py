@@ -365,6 +365,7 @@ def multiply(
     t = t or pick_int8_tile(m, n, batch, arch, unit_count(a), weight=b.stride(1) == 1)
     left, a_kind = operand(a[0], (t.bm, t.bk), t.descriptors and batch == 1)
     right, b_kind = operand(b[0], (t.bk, t.bn), t.descriptors and batch == 1)
+    left, right = left if a_kind else a, right if b_kind else b  # a pointer is to all of the batch
     flags = {
         "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
         "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0,
