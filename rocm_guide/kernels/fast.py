@@ -232,7 +232,9 @@ class Recipe:
             sums = [(i, len(texts) + n) for n, i in enumerate(computed)]
             texts += [values[i].text for i in computed]
             fixed = [None if i in launched or i in computed else v for i, v in enumerate(values)]
-            if any(hasattr(v, "base") or isinstance(v, tuple | list) for v in fixed if not is_shape(v)):
+            # A tuple of whole numbers is a constant of the kernel; another, or a descriptor, may hold a tensor.
+            odd = [v for v in fixed if isinstance(v, tuple | list) and not all(isinstance(x, int) for x in v)]
+            if odd or any(hasattr(v, "base") for v in fixed):
                 raise LookupError("an argument that may hold a tensor")
             if compiled.metadata.target.backend == "hip" and not is_small(list(launched.values())):
                 raise LookupError("of memory below 2 GiB AMD's compiler makes another kernel")
@@ -282,11 +284,6 @@ class Recipe:
     def is_watched(self) -> bool:
         """Return whether somebody has put a hook before one of the kernels."""
         return any(kernel.pre_run_hooks for kernel in self.kernels)
-
-
-def is_shape(value: Any) -> bool:
-    """Return whether a value is a tuple of whole numbers, a ``tl.constexpr`` of a kernel."""
-    return isinstance(value, tuple) and all(isinstance(v, int) for v in value)
 
 
 def record(
