@@ -379,7 +379,7 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any]:
-    """Return ``wrapper`` with cheap repeated calls; same results, same refusals.
+    """Return ``wrapper`` with cheap repeated calls; same results, same refusals. torch.compile does not look inside.
 
     Args:
         wrapper: checks, allocates with ``torch.empty``, ``zeros`` or ``full`` and launches with ``kernel[grid](…)``.
@@ -392,6 +392,7 @@ def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any
     recipes: dict[tuple[Any, ...], list[Recipe | None]] = {}
     kinds: dict[tuple[Any, ...], Kind] = {}
     apply = None if function is None else repeated(function)
+    outside = torch._disable_dynamo(wrapper)  # torch.compiler.disable would import the compiler, which takes seconds
 
     def complete(args: tuple[Any, ...], options: dict[str, Any]) -> list[Any] | None:
         """Return the values of all parameters in order; None if they do not fit."""
@@ -417,8 +418,8 @@ def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any
 
     @functools.wraps(wrapper)
     def call(*args: Any, **options: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return wrapper(*args, **options)
+        if torch.compiler.is_compiling():  # which breaks its graph here, and looks no further
+            return outside(*args, **options)
         values = complete(args, options)
         try:
             found = None if values is None or is_busy() else kind_of(values)

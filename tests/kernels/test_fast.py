@@ -529,6 +529,21 @@ def test_the_interpreter_is_called_through(device, monkeypatch):
     assert count(api.softmax) == 0
 
 
+def test_torch_compile_leaves_the_kernels_alone(device, gpu):
+    x, w = numbers(((4, 40), (40,)), device, 0)
+    leaves = [t.clone().requires_grad_() for t in (x, w)]
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, w: api.rms_norm(x * 2, w) + api.gemm(x, x.T).sum(), backend="eager")
+    for _ in range(2):
+        wanted = rms_norm.rms_norm(x * 2, w) + gemm.gemm(x, x.T).sum()
+        assert torch.equal(compiled(x, w), wanted)
+    plain = rms_norm.rms_norm(leaves[0] * 2, leaves[1])
+    norm = torch.compile(lambda x, w: api.rms_norm(x * 2, w), backend="eager")
+    dy = torch.ones_like(x)
+    for got, want in zip(*(torch.autograd.grad(y, leaves, dy) for y in (norm(*leaves), plain)), strict=True):
+        assert torch.equal(got, want)
+
+
 def test_the_name_and_the_help_are_the_wrappers():
     assert api.rms_norm.__name__ == "rms_norm" and "RMSNorm over the last dimension" in api.rms_norm.__doc__
 
