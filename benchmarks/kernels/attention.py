@@ -24,10 +24,9 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from benchmarks.timing import save, save_plot
-from rocm_guide.kernels.arguments import architecture
-from rocm_guide.kernels.attention.autograd import attention
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.quantized import attention_quantized, quantize_heads
+from rocm_guide.kernels.api import attention
+from rocm_guide.kernels.attention import architecture, attention_forward
+from rocm_guide.kernels.attention_fp8 import attention_quantized, quantize_heads
 
 SHAPES = [(4, 32, 4096, 128), (1, 32, 16384, 128)]
 #: A length that no tile divides beside one that all tiles divide.

@@ -67,7 +67,7 @@ def caches(batch, keys, heads, width, dtype):
 
 def check(q, k, v):
     """Ours against float64 on one sequence and one group, before anything is timed."""
-    from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
+    from rocm_guide.kernels.decode import attention_decode, reference_attention_decode
 
     group = q.shape[1] // k.shape[2]
     got = attention_decode(q, k, v)[:1, :group].double()
@@ -77,7 +77,7 @@ def check(q, k, v):
 
 def measure(batch, keys, q_heads, heads, width=128, dtype=torch.float16, peers=True):
     """Microseconds of every contender, and the bytes of K and V."""
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.decode import attention_decode
 
     k, v = caches(batch, keys, heads, width, dtype)
     q = tensors((batch, q_heads, width), dtype, 1)[0]
@@ -100,10 +100,9 @@ def measure(batch, keys, q_heads, heads, width=128, dtype=torch.float16, peers=T
 
 def variants(batch):
     """At 32k keys: uneven lengths, pages, int8, int4. (label, {way: [us, spread]}, bytes that must be read.)"""
-    from rocm_guide.kernels.decode.decode import attention_decode
-    from rocm_guide.kernels.decode.integer import attention_decode_int
-    from rocm_guide.kernels.decode.kv_quant import quantize_kv
-    from rocm_guide.kernels.decode.paged import attention_paged
+    from rocm_guide.kernels.decode import attention_decode
+    from rocm_guide.kernels.decode_int4 import attention_decode_int, quantize_kv
+    from rocm_guide.kernels.paged import attention_paged
 
     shape, row = (batch, LONG, 8, 128), 8 * 128 * 4
     k, v = caches(*shape, torch.float16)

@@ -25,8 +25,7 @@ from cdna.dry_run.driver import dry_run
 from cdna.run import prepare
 from rocm_guide.base import write_text
 from rocm_guide.host import describe_cpu, host_facts
-from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention import attention_backward, attention_forward
 from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.softmax import softmax_forward
 

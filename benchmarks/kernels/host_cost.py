@@ -3,9 +3,9 @@
 
 All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is
 what Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated;
-"plain file" is the kernel's file as it is read and copied, of which "ours" is rocm_guide.kernels.api (attention's goes
-through rocm_guide.kernels.launch); "plain Triton launch" is a kernel of two tensors and one
-number, measured again beside every wrapper. Median of rounds of calls without a wait in between, all ways in turns,
+"plain file" is the kernel's file as it is read and copied, of which "ours" is rocm_guide.kernels.api; "plain Triton
+launch" is a kernel of two tensors and one number, measured again beside every wrapper. Median of rounds of calls
+without a wait in between, all ways in turns,
 in microseconds. Modes: inference (no gradient wanted), forward (a gradient will be wanted), forward+backward.
 
     python -m benchmarks.kernels.host_cost            # measure, write results/host_cost.json and the figure
@@ -30,7 +30,6 @@ from triton.runtime.jit import JITFunction
 
 from benchmarks.timing import RESULTS, save, save_plot
 from rocm_guide.device import Timing, accelerator
-from rocm_guide.kernels import launch
 
 CALLS, ROUNDS = 200, 15
 WAYS = ("ours", "plain file", "launches alone", "torch eager", "torch.compile", "Liger")
@@ -117,8 +116,7 @@ def cases() -> Iterator[Case]:
         softmax,
         swiglu_fp8,
     )
-    from rocm_guide.kernels.attention.autograd import attention
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.api import attention, attention_decode
 
     def new(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.randn(shape, device="cuda").to(dtype)
@@ -209,7 +207,6 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
                 found[way, mode] = call
                 # A single file's kernels are launched by Triton each time, the others' when nothing is remembered.
                 if way == ("plain file" if "plain file" in ways else "ours") and mode == "inference":
-                    launch.forget_plans()
                     found["launches alone", mode] = launches_alone(call)
         except Exception as e:  # noqa: BLE001 - one that fails must not end the others
             failed.append(f"{name}, {way}: {type(e).__name__}: {str(e)[:600]}")

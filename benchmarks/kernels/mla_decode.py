@@ -45,7 +45,7 @@ SWEEP = [
 
 
 def tile(heads, block, warps, stages, per_unit):
-    from rocm_guide.kernels.decode.configs import DecodeTile
+    from rocm_guide.kernels.mla_decode import DecodeTile
 
     return {heads: DecodeTile(block, per_unit, least=64, warps=warps, stages=stages)}
 
@@ -59,7 +59,7 @@ def problem(batch, heads, copies, keys=KEYS):
 
 
 def try_tile(config):
-    from rocm_guide.kernels.decode.mla import launch_mla
+    from rocm_guide.kernels.mla_decode import launch_mla
 
     try:
         _, q_pe, cache, _ = problem(1, 128, 1, 512)
@@ -77,7 +77,7 @@ def us(make, nbytes, **options):
 
 
 def time_tile(latent, q_pe, halves, config, nbytes):
-    from rocm_guide.kernels.decode.mla import launch_mla
+    from rocm_guide.kernels.mla_decode import launch_mla
 
     chosen = tile(*config)
     return us(
@@ -111,8 +111,8 @@ def sweep():
 
 
 def measure(batch, heads, copy, matmul):
-    from rocm_guide.kernels.decode.mla import launch_mla, mla_decode, reference_mla_decode
-    from rocm_guide.kernels.decode.mla_prefill import reference_mla_naive
+    from rocm_guide.kernels.mla_decode import launch_mla, mla_decode, reference_mla_decode
+    from rocm_guide.kernels.mla_prefill import reference_mla_naive
 
     nbytes = batch * KEYS * (C + R) * 2
     q, q_pe, cache, w = problem(batch, heads, copies_past_cache(nbytes))

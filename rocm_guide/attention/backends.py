@@ -85,7 +85,7 @@ def _xformers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -
 
 
 def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    from rocm_guide.kernels.attention.autograd import attention
+    from rocm_guide.kernels.api import attention
 
     return attention(q, k, v, causal=causal)
 
@@ -180,7 +180,7 @@ def compare_backends(
     """
     import torch
 
-    from rocm_guide.kernels.attention.reference import reference_attention
+    from rocm_guide.kernels.attention import reference_attention
 
     backends = attention_backends(str(q.device.type), q.dtype) if backends is None else backends
     usable = [(b.name, b.run) for b in backends if b.run is not None]

@@ -43,12 +43,11 @@ def transformers_attention(
 
     Raises:
         AttentionError: soft-capping, attention sinks or values of another head size.
-        KernelError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
+        ValueError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
     """
     import torch
 
-    from rocm_guide.kernels.attention.autograd import attention
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.api import attention, attention_decode
 
     for name in ("softcap", "s_aux", "position_bias"):
         if other.get(name) is not None:

@@ -112,8 +112,7 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     import torch
 
     from cdna.dry_run.driver import dry_run
-    from rocm_guide.kernels.decode.configs import DecodeTile
-    from rocm_guide.kernels.decode.mla import launch_mla
+    from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
 
     block, warps = config.get("block"), config.get("num_warps")
     if block not in (16, 32, 64, 128):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The Triton kernels: a file for each operation that stands alone, and two families in folders, ``attention`` and
-``decode``.
+"""The Triton kernels: one file an operation, each of which can be read, copied and run alone.
 
 In reading order:
 
@@ -25,6 +24,19 @@ In reading order:
 - ``rmsnorm_fp8``: Residual add, RMSNorm and conversion to FP8 in one kernel, forward.
 - ``swiglu_fp8``: SwiGLU and conversion to FP8 in one kernel, forward.
 - ``fp8_ladder``: The ladder to rmsnorm_fp8.py: the same operation with a static scale, one improvement at a time.
+- ``attention``: Attention, forward and backward, without ever storing the matrix of scores (FlashAttention-2).
+- ``attention_fp8``: Attention on 8-bit numbers: int8 in the document's three ways, and fp8; the softmax is always in
+  fp32.
+- ``attention_show``: Which probabilities an attention kernel used, although it never stores them: its output for V =
+  identity.
+- ``decode``: Flash decoding: attention of one new token over a long cache, the keys shared out among many programs
+  (split-K).
+- ``decode_int4``: Flash decoding over a cache of 8-bit or 4-bit codes: 52 % or 28 % of the bytes, for heads of 128.
+- ``paged``: Flash decoding over a paged cache: key ``n`` of sequence ``b`` is key ``n % P`` of page ``table[b, n //
+  P]``.
+- ``mla_decode``: Multi-head latent attention, decoding: one small latent per token serves all heads, and K and V are
+  never built.
+- ``mla_prefill``: Multi-head latent attention for many queries, everything in one kernel: absorb, attend, project.
 - ``api``: The kernels as a model calls them: repeated calls are cheap.
 - ``fast``: Make repeated calls of a wrapper around plain Triton kernels cheap, from outside: the kernel's file knows of
   nothing.
@@ -37,9 +49,4 @@ In reading order:
 - ``cases``: The launches that the resource table compiles for MI300X.
 - ``table_measure``: Make the rows of the gfx942 resource table: compile a module's cases, or only say what would be
   compiled.
-- ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of
-  arguments.
-- ``launch``: A cheap way into a kernel: what a wrapper checks and chooses is done once for each kind of call, then
-  remembered.
-- ``direct``: A compiled kernel's own launcher, called without what Triton does around it in Python.
 """

@@ -115,14 +115,14 @@ def _rung(index: int, n: int) -> Calls:
 
 
 def _attention(causal: bool, heads: int, tokens: int, size: int) -> Calls:
-    from rocm_guide.kernels.attention.forward import attention_forward
+    from rocm_guide.kernels.attention import attention_forward
 
     q, k, v = (_random(1, heads, tokens, size, seed=i) for i in range(3))
     return [partial(attention_forward, q, k, v, causal=causal)]
 
 
 def _decode(batch: int, heads: int, kv_heads: int, tokens: int, size: int) -> Calls:
-    from rocm_guide.kernels.decode.decode import attention_decode
+    from rocm_guide.kernels.decode import attention_decode
 
     q = _random(batch, heads, size)
     k, v = (_random(batch, kv_heads, tokens, size, seed=i).transpose(1, 2) for i in (1, 2))

@@ -32,7 +32,7 @@ from cdna.dry_run import dry_run
 from cdna.hip.toolchain import compile_hip
 from cdna.run import RunError, prepare, run
 from rocm_guide.base import write_text
-from rocm_guide.kernels.attention.forward import attention_forward
+from rocm_guide.kernels.attention import attention_forward
 from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import Tile, softmax_forward

@@ -10,7 +10,7 @@ import torch
 from cdna.compile import compile_kernel
 from cdna.explain import specialized_source
 from cdna.explain.specialize import SpecializeError
-from rocm_guide.kernels.decode.decode import _decode_part, _rows_of
+from rocm_guide.kernels.decode import _decode_part, hint_multiple
 from rocm_guide.kernels.gemm import tile_dot
 
 
@@ -71,28 +71,24 @@ def test_a_name_that_is_not_there_and_a_function_without_source_are_refused():
         specialized_source(len)
 
 
-KNOWN = {"PAGE": 0, "length_ptr": None}
 SIZES = {"GROUP": 4, "D": 128, "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_D": 128, "UNIT": 1}
 
 
 def test_the_text_compiles_to_the_same_instructions(tmp_path):
-    part = specialized_source(_decode_part, **KNOWN)
-    part = part.replace("table_width, PAGE)", "table_width)").replace("    PAGE: tl.constexpr,\n", "")
-    head = "import triton\nimport triton.language as tl\n\nfrom rocm_guide.kernels.gemm import hint_multiple\n\n\n"
-    (tmp_path / "shown.py").write_text(head + specialized_source(_rows_of, PAGE=0) + "\n\n\n" + part + "\n")
+    part = specialized_source(_decode_part, length_ptr=None)
+    head = "import triton\nimport triton.language as tl\n\n\n" + specialized_source(hint_multiple)
+    (tmp_path / "shown.py").write_text(f"{head}\n\n\n{part}\n")
     spec = importlib.util.spec_from_file_location("shown", tmp_path / "shown.py")
     shown = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(shown)
-    assert "length_ptr" not in part and "PAGE" not in part
+    assert "length_ptr" not in part and "tl.minimum(tl.load" not in part
 
     half, full = (torch.empty(1 << 16, dtype=t, device="meta") for t in (torch.float16, torch.float32))
     given = {"q_ptr": half, "k_ptr": half, "v_ptr": half, "out_ptr": full, "lse_ptr": full, "tokens": 4096}
-    given |= {"qk_scale": 0.5, "stride_page": 1 << 20, "stride_token": 1024, "stride_head": 128, "table_width": 16}
+    given |= {"qk_scale": 0.5, "stride_batch": 1 << 20, "stride_token": 1024, "stride_head": 128}
     listings = []
-    for kernel, more in ((_decode_part, KNOWN | {"table_ptr": None}), (shown._decode_part, {"table_ptr": None})):
-        names = {p.name for p in kernel.params}
-        constants = {k: v for k, v in (SIZES | more).items() if k in names}
-        compiled = compile_kernel(kernel, {k: v for k, v in given.items() if k in names}, constants)
+    for kernel, more in ((_decode_part, {"length_ptr": None}), (shown._decode_part, {})):
+        compiled = compile_kernel(kernel, given, SIZES | more)
         listings.append(
             [line for line in compiled.assembly.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
         )

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import torch
 
-from rocm_guide.kernels.attention.backward import attention_backward
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.quantized import attention_quantized, dequantize_heads, quantize_heads
-from rocm_guide.kernels.attention.reference import reference_attention
-from rocm_guide.kernels.decode.decode import attention_decode, reference_attention_decode
-from rocm_guide.kernels.decode.integer import attention_decode_int
-from rocm_guide.kernels.decode.kv_quant import dequantize_kv, quantize_kv
-from rocm_guide.kernels.decode.mla import mla_decode, reference_mla_decode
-from rocm_guide.kernels.decode.mla_prefill import mla_attention, reference_mla_naive
-from rocm_guide.kernels.decode.paged import attention_paged, reference_attention_paged
+from rocm_guide.kernels.attention import attention_backward, attention_forward, reference_attention
+from rocm_guide.kernels.attention_fp8 import attention_quantized, dequantize_heads, quantize_heads
+from rocm_guide.kernels.decode import attention_decode, reference_attention_decode
+from rocm_guide.kernels.decode_int4 import attention_decode_int, dequantize_kv, quantize_kv
+from rocm_guide.kernels.mla_decode import mla_decode, reference_mla_decode
+from rocm_guide.kernels.mla_prefill import mla_attention, reference_mla_naive
+from rocm_guide.kernels.paged import attention_paged, reference_attention_paged
 from tests.kernels.gfx942_near import Case, near, normal
 
 F16, BF16 = torch.float16, torch.bfloat16
@@ -149,9 +146,7 @@ def quantized_case(kind, causal):
 
 # The mask is laid over the scores whatever they were computed from: the types take turns.
 for _kind, _causal in (("int8 q k v", False), ("int8 q k v p", True), ("int8 k v", False), ("fp8", True)):
-    CASES[f"attention, {_kind}{', causal' * _causal}"] = Case(
-        ("attention_forward_kernel",), quantized_case(_kind, _causal)
-    )
+    CASES[f"attention, {_kind}{', causal' * _causal}"] = Case(("attention_fp8_kernel",), quantized_case(_kind, _causal))
 
 
 def decode_case(width, heads, kv_heads, dtype=F16, parts=2):
@@ -194,28 +189,23 @@ def integer_case(bits, width, dtype):
 
 
 for _bits in (8, 4):
-    for _width, _dtype in ((64, F16), (128, BF16), (256, F16)):  # 128 in fp16: the pages below
+    for _width, _dtype in ((64, F16), (128, F16), (128, BF16), (256, F16)):
         _name = f"decode, int{_bits} cache, heads of {_width}, {str(_dtype).removeprefix('torch.')}"
         # With heads of 256 two waves hold a copy of the sum of a query's features, added in different orders.
         _copies = 2.0**-17 if _width == 256 else 0.0
         CASES[_name] = Case(("_decode_int_part", "_combine"), integer_case(_bits, _width, _dtype), _copies)
 
 
-def paged_case(page, bits):
+def paged_case(page):
     def run():
         q = normal(2, 4, 128, dtype=F16)
         k, v = (normal(12, page, 2, 128, dtype=F16, seed=i) for i in (1, 2))
-        grids = None
-        if bits < 16:
-            (k, kg), (v, vg) = quantize_kv(k.float(), bits), quantize_kv(v.float(), bits)
-            grids = (kg, vg)
         table = torch.tensor([[3, 1, 7, 2], [5, 9, 0, 11]], dtype=torch.int32)
         lengths = torch.tensor([4 * page - 3, page + 1], dtype=torch.int32)
-        out = attention_paged(q, k, v, table, lengths, grids=grids, parts=2)
+        out = attention_paged(q, k, v, table, lengths, parts=2)
 
         def check():
-            pages = (dequantize_kv(k, grids[0]), dequantize_kv(v, grids[1])) if grids else (k, v)
-            want = reference_attention_paged(q.double(), *(x.double() for x in pages), table, lengths)
+            want = reference_attention_paged(q.double(), k, v, table, lengths)
             near(out, want, 4 * torch.ones_like(want), 2.0**-9)
 
         return check
@@ -223,9 +213,8 @@ def paged_case(page, bits):
     return run
 
 
-for _page, _bits in ((16, 16), (64, 16), (16, 8), (16, 4)):
-    _part = "_decode_part" if _bits == 16 else "_decode_int_part"
-    CASES[f"paged, {_page} keys of {_bits} bits"] = Case((_part, "_combine"), paged_case(_page, _bits))
+for _page in (16, 64):
+    CASES[f"paged, {_page} keys"] = Case(("_paged_part", "_combine"), paged_case(_page))
 
 
 def mla_data(queries, keys, heads, d, r, c, dtype):

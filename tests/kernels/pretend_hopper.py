@@ -6,15 +6,11 @@ from types import SimpleNamespace
 
 import torch
 
-from rocm_guide.kernels import gemm, gemm_skinny, int8_gemm
-from rocm_guide.kernels.attention import backward as attention_backward
-from rocm_guide.kernels.attention import forward_launch as attention_forward_launch
-from rocm_guide.kernels.attention import quantized as attention_quantized
+from rocm_guide.kernels import attention, attention_fp8, gemm, gemm_skinny, int8_gemm
 
 MODULES = (
-    attention_backward,
-    attention_forward_launch,
-    attention_quantized,
+    attention,
+    attention_fp8,
     gemm,
     gemm_skinny,
     int8_gemm,

@@ -8,8 +8,7 @@ import torch
 
 from rocm_guide.base import GuideError
 from rocm_guide.kernels.anywhere import call, call_all
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.reference import reference_attention
+from rocm_guide.kernels.attention import attention_forward, reference_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
 from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
 

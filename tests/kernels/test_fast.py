@@ -23,6 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from rocm_guide.kernels import (
     api,
+    attention,
+    attention_fp8,
+    decode,
+    decode_int4,
     fast,
     gemm,
     gemm_multiply_reduce,
@@ -31,6 +35,9 @@ from rocm_guide.kernels import (
     gemm_stream_k,
     int8_gemm,
     layer_norm,
+    mla_decode,
+    mla_prefill,
+    paged,
     rms_norm,
     rmsnorm_fp8,
     softmax,
@@ -55,7 +62,16 @@ KERNELS = {
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5),
         ({"eps": NAN}, {"eps": "1"}),
     ),
+    "attention": (
+        api._fast_attention,
+        attention.attention,
+        ((1, 4, 20, 32), (1, 2, 24, 32), (1, 2, 24, 32)),
+        lambda q, k, v: attention.reference_attention(q, k, v)[0],
+        ({"scale": NAN}, {"scale": 0.0}, {"dropout": 1.0}, {"seed": -1}, {"layout": "sbhd"}),
+    ),
 }
+#: Launches of both directions, where they are not three.
+LAUNCHES = {"softmax": 2, "attention": 4}
 
 
 HALF, EIGHT = torch.float16, torch.int8
@@ -285,7 +301,7 @@ def test_gradients_are_the_same_bits(device, gpu, name):
         expected = plain(*leaves)
         wanted = torch.autograd.grad(expected, leaves, dy)
         assert torch.equal(out, expected) and all(map(torch.equal, got, wanted))
-        assert launches == (0 if seed == 0 else 2 if name == "softmax" else 3)
+        assert launches == (0 if seed == 0 else LAUNCHES.get(name, 3))
         for g, w in zip(got, torch.autograd.grad(reference(*leaves), leaves, dy), strict=True):
             torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
     # Another caller wants another gradient, or none.
@@ -311,7 +327,7 @@ def test_refusals_after_good_calls(device, gpu, name):
     for tensors in (good, leaves):
         for bad in options:
             for _ in range(2):
-                with pytest.raises(ValueError, match="eps="):
+                with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
                     call(*tensors, **bad)
         for at, t in enumerate(tensors):
             for wrong in (t.double(), t.detach().to("meta"), [1.0], *((t[None],) if at else ())):
@@ -322,6 +338,72 @@ def test_refusals_after_good_calls(device, gpu, name):
         call(*good, nothing=1)
     assert count(call) == known, "a refused call is not remembered"
     assert torch.equal(call(*good), KERNELS[name][1](*good))
+
+
+def served(name, device, seed):
+    """Arguments of a wrapper that serves and does not train."""
+    half = torch.float16
+    if name == "attention_quantized":
+        heads = numbers(((1, 2, 20, 32),) * 3, device, seed)
+        (q, a), (k, b), (v, c) = (attention_fp8.quantize_heads(x, torch.int8) for x in heads)
+        return (q, k, v), {"q_scale": a, "k_scale": b, "v_scale": c}
+    if name.startswith("mla"):
+        axes = (2, 4) if name == "mla_attention" else (2,)
+        shapes = ((*axes, 2, 16), (*axes, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))
+        return tuple(numbers(shapes, device, seed, half)), {}
+    q, k, v = numbers(((2, 4, 32), (2, 40, 2, 32), (2, 40, 2, 32)), device, seed, half)
+    lengths = torch.tensor([40, 7], dtype=torch.int32, device=device)
+    if name == "attention_decode_int":
+        (k, a), (v, b) = decode_int4.quantize_kv(k, 4), decode_int4.quantize_kv(v, 4)
+        return (q, k, v, a, b), {"lengths": lengths, "parts": 2}
+    if name == "attention_paged":
+        table = torch.tensor([[3, 1], [0, 2]], dtype=torch.int32, device=device)
+        return (q, k.view(4, 20, 2, 32), v.view(4, 20, 2, 32), table, lengths), {"parts": 2}
+    return (q, k, v), {"lengths": lengths, "parts": 2}
+
+
+#: name -> (the plain file's, launches)
+SERVED = {
+    "attention_quantized": (attention_fp8.attention_quantized, 1),
+    "attention_decode": (decode.attention_decode, 2),
+    "attention_decode_int": (decode_int4.attention_decode_int, 2),
+    "attention_paged": (paged.attention_paged, 2),
+    "mla_decode": (mla_decode.mla_decode, 4),
+    "mla_attention": (mla_prefill.mla_attention, 1),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_what_serves_is_repeated_and_refuses(device, gpu, name):
+    (plain, launches), call = SERVED[name], getattr(api, name)
+    forget(call)
+    for seed in range(3):
+        args, options = served(name, device, seed)
+        before = len(gpu)
+        got, wanted = call(*args, **options), plain(*args, **options)
+        pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else [(got, wanted)]
+        assert all(torch.equal(a, b) for a, b in pairs)
+        assert len(gpu) == before + launches * (seed > 0)
+    known = count(call)
+    for bad in ({"scale": NAN}, {"scale": "1"}, *(({"parts": 0},) if "parts" in options else ())):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
+            call(*args, **options | bad)
+    for at, t in enumerate(args):
+        for wrong in (t.double(), t.to("meta"), [1.0], t[None]):
+            with pytest.raises(ValueError, match=r"give|put|move"):
+                call(*args[:at], wrong, *args[at + 1 :], **options)
+    assert count(call) == known == 1
+    forget(call)
+
+
+def test_every_seed_of_dropout_is_drawn_anew(device, gpu):
+    q, k, v = (t.requires_grad_() for t in numbers(KERNELS["attention"][2], device, 0))
+    outs = []
+    for seed in (1, 1, 2, None, None):
+        out = api.attention(q, k, v, dropout=0.4, seed=seed)
+        outs.append((out.detach(), *torch.autograd.grad(out.sum(), (q, k, v))))
+    assert all(map(torch.equal, outs[0], outs[1])) and not torch.equal(outs[1][0], outs[2][0])
+    assert not torch.equal(outs[3][0], outs[4][0]) and not count(api._fast_attention) and not gpu
 
 
 def test_arguments_by_name_are_the_same_kind(device, gpu):

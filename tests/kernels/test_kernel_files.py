@@ -13,7 +13,11 @@ import pytest
 import torch
 
 from rocm_guide.kernels import (
+    attention,
+    attention_fp8,
     bandwidth,
+    decode,
+    decode_int4,
     fp8,
     gemm,
     gemm_multiply_reduce,
@@ -22,6 +26,9 @@ from rocm_guide.kernels import (
     gemm_stream_k,
     int8_gemm,
     layer_norm,
+    mla_decode,
+    mla_prefill,
+    paged,
     rms_norm,
     rmsnorm_fp8,
     softmax,
@@ -31,7 +38,8 @@ from rocm_guide.kernels import (
 FILES = (layer_norm, rms_norm, softmax)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
 PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm)
-ALONE = (*FILES, *PRODUCTS, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
+ATTENTION = (attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
+ALONE = (*FILES, *PRODUCTS, *ATTENTION, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
 #: What a copied file is asked for: file -> its call of tensors x and w, and what torch says.
 USES = {
     "gemm": ("gemm(x, w.T, w[:, 0].contiguous(), activation='relu')", "torch.relu(x @ w.T + w[:, 0])"),
@@ -100,22 +108,66 @@ torch.testing.assert_close({call}, {wanted}, atol=1e-3, rtol=1e-3)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_copied_file_runs_alone(name, tmp_path):
-    """In an empty folder, with nothing but torch and triton: forward and backward agree with torch."""
-    source = next(f for f in FILES if f.__name__.endswith(f".{name}")).__file__
-    (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
-    (tmp_path / "use.py").write_text(f"""
-import sys
-sys.modules["rocm_guide"] = None  # to import it is an error
-import torch
-import {name} as file
+ROWS = """
 x = torch.randn(3, 65, requires_grad=True)
 y, wanted = file.{name}(x), file.reference_{name}(x)
 dy = torch.randn(3, 65)
 dx, dx_wanted = (torch.autograd.grad(out, x, dy)[0] for out in (y, wanted))
 assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, atol=1e-5)
-""")
+"""
+USES = dict.fromkeys(NAMES, ROWS) | {
+    "attention": """
+x = torch.randn(1, 2, 20, 40, requires_grad=True)
+y, (wanted, _) = file.attention(x, x, x, causal=True), file.reference_attention(x, x, x, causal=True)
+dx, dx_wanted = (torch.autograd.grad(out.sum(), x)[0] for out in (y, wanted))
+assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, atol=1e-5)
+""",
+    "attention_fp8": """
+x = torch.randn(1, 2, 20, 40)
+codes, s = file.quantize_heads(x, torch.int8)
+y, _ = file.attention_quantized(codes, codes, codes, q_scale=s, k_scale=s, v_scale=s)
+wide = file.dequantize_heads(codes, s, torch.float32)
+assert torch.allclose(y.float(), torch.nn.functional.scaled_dot_product_attention(wide, wide, wide), atol=3e-3)
+""",
+    "decode": """
+q, k = torch.randn(2, 4, 32).half(), torch.randn(2, 20, 2, 32).half()
+y, wanted = file.attention_decode(q, k, k, parts=2), file.reference_attention_decode(q.float(), k.float(), k.float())
+assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+    "decode_int4": """
+q, (k, grid) = torch.ones(2, 4, 32).half(), file.quantize_kv(torch.randn(2, 20, 2, 32), 4)
+y, v = file.attention_decode_int(q, k, k, grid, grid, parts=2).float(), file.dequantize_kv(k, grid)
+p = (v.sum(-1) / 32**0.5).softmax(1)
+assert torch.allclose(y[:, ::2], torch.einsum("bnh,bnhd->bhd", p, v), atol=5e-3)
+""",
+    "paged": """
+q, k, lengths = torch.randn(2, 4, 32).half(), torch.randn(3, 16, 2, 32).half(), torch.tensor([20, 3])
+table = torch.tensor([[2, 0], [1, 0]])
+y = file.attention_paged(q, k, k, table, lengths)
+wanted = file.reference_attention_paged(q.float(), k, k, table, lengths)
+assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+    "mla_decode": """
+given = [torch.randn(s).half() / 4 for s in ((2, 2, 16), (2, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))]
+y, wanted = file.mla_decode(*given, parts=2), file.reference_mla_decode(*(x.float() for x in given))
+assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+    "mla_prefill": """
+given = [torch.randn(s).half() / 4 for s in ((2, 5, 2, 16), (2, 5, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))]
+y, wide = file.mla_attention(*given, causal=True), [x.float() for x in given]
+for wanted in (file.reference_mla_naive(*wide, causal=True), file.reference_mla_absorbed(*wide, causal=True)):
+    assert torch.allclose(y.float(), wanted, atol=5e-3)
+""",
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_copied_file_runs_alone(name, tmp_path):
+    """In an empty folder, with nothing but torch and triton: what it computes agrees with torch."""
+    source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
+    (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
+    first = 'import sys\nsys.modules["rocm_guide"] = None  # to import it is an error\nimport torch\n'
+    (tmp_path / "use.py").write_text(f"{first}import {name} as file\n{USES[name].format(name=name)}")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
     command = [sys.executable, "use.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)

@@ -9,10 +9,8 @@ import os
 import pytest
 import torch
 
-from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.attention.cases import forward_cases
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.reference import reference_attention
+from rocm_guide.kernels.attention import Tile, attention_forward, reference_attention
+from rocm_guide.kernels.cases import attention_cases
 
 HALF, BF16, FP32 = torch.float16, torch.bfloat16, torch.float32
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -282,9 +280,9 @@ BAD = {
 }
 #: Only seen at the launch, so after the question whether there is a GPU.
 BAD_TILES = {
-    "config has n=None": {"m": 16, "warps": 4},
-    "config has m=48": {"m": 48, "n": 16, "warps": 4},
-    "config has warps='4'": {"m": 16, "n": 16, "warps": "4"},
+    "tile has n=None": Tile(16, None, 4),
+    "tile has m=48": Tile(48, 16, 4),
+    "tile has warps='4'": Tile(16, 16, "4"),
 }
 
 
@@ -292,7 +290,7 @@ BAD_TILES = {
 def test_refusals(message):
     x = torch.zeros(1, 2, 4, 16, dtype=HALF)
     x = x[0] if BAD[message].get("layout") == "thd" else x
-    with pytest.raises(KernelError) as caught:
+    with pytest.raises(ValueError) as caught:
         attention_forward(x, x, x, **BAD[message])
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
@@ -301,15 +299,15 @@ def test_refused_tensors():
     x = torch.zeros(1, 4, 4, 16, dtype=HALF)
     for bad, message in [
         ((x, x[:, :3], x[:, :3]), "4 query heads and 3 KV heads"),
-        ((x, x, x[:, :, :2]), "v (batch"),
+        ((x, x, x[:, :, :2]), "v has shape (1, 4, 2, 16): give (1, 4, 4, 16)"),
         ((x.long(), x, x), "q is int64"),
         ((x, x.float(), x), "k is float32: give float16"),
         ((x.bfloat16(), x.bfloat16(), x), "v is float16: give bfloat16"),
         ((x.mT.contiguous().mT, x, x), "stride"),
         ((torch.zeros(1, 1, 2, 300, dtype=HALF),) * 3, "head size 300"),
-        *([] if INTERPRETED else [((x, x, x), "CPU")]),
+        *([] if INTERPRETED else [((x, x, x), "tensors on cpu: move them to a GPU")]),
     ]:
-        with pytest.raises(KernelError) as caught:
+        with pytest.raises(ValueError) as caught:
             attention_forward(*bad)
         assert message in str(caught.value)
 
@@ -317,16 +315,16 @@ def test_refused_tensors():
 @pytest.mark.parametrize("message", BAD_TILES)
 def test_refused_tiles(device, message):
     q, k, v = problem((1, 2, 2, 20, 20, 16), HALF, device)
-    with pytest.raises(KernelError, match=message):
-        attention_forward(q, k, v, config=BAD_TILES[message])
+    with pytest.raises(ValueError, match=message):
+        attention_forward(q, k, v, tile=BAD_TILES[message])
 
 
 def test_gfx942():
     """No spills, 16x16 MFMA, 2 waves per SIMD, 128-bit loads; the rows are compiled again by test_kernel_table.py."""
     from rocm_guide.kernels.resource_table import read_rows
 
-    rows = [r for r in read_rows()[1] if r.case.startswith("attention.forward:")]
-    assert len(rows) == sum(1 for _ in forward_cases())
+    rows = [r for r in read_rows()[1] if r.case.startswith("attention: forward,")]
+    assert len(rows) == sum(label.startswith("forward,") for label, _ in attention_cases())
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.lds <= 65_536, r
         assert r.mfma != "-" and all("16x16x" in op for op in r.mfma.split(",")), r

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocm_guide.base import GuideError
 from rocm_guide.kernels.anywhere import call_all
-from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.attention.forward import attention_forward
-from rocm_guide.kernels.attention.reference import reference_attention
+from rocm_guide.kernels.attention import attention_forward, reference_attention
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +39,7 @@ def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Map
         cases: name -> options of attention_forward; ``queries`` takes only the first so many queries.
 
     Raises:
-        KernelError: the number of keys is not D, or attention_forward refuses the options.
+        GuideError: the number of keys is not D, or attention_forward refuses the options.
 
     >>> import torch
     >>> q = torch.zeros(1, 1, 16, 16).half()
@@ -51,14 +50,14 @@ def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Map
     import torch
 
     if k.shape[2] != q.shape[3]:
-        raise KernelError(f"{k.shape[2]} keys, {q.shape[3]} features: V is the identity only if both are the same")
+        raise GuideError(f"{k.shape[2]} keys, {q.shape[3]} features: V is the identity only if both are the same")
     identity = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand_as(k)
     options = {name: {n: o for n, o in case.items() if n != "queries"} for name, case in cases.items()}
     queries = {name: q[:, :, : case.get("queries")] for name, case in cases.items()}
     results = call_all([(attention_forward, (queries[name], k, identity), options[name]) for name in cases])
     shown = {}
     for name, (out, _) in zip(cases, results, strict=True):
-        plain = {n: o.cpu() if isinstance(o, torch.Tensor) else o for n, o in options[name].items() if n != "config"}
+        plain = {n: o.cpu() if isinstance(o, torch.Tensor) else o for n, o in options[name].items() if n != "tile"}
         exact, _ = reference_attention(*(x.cpu().double() for x in (queries[name], k, identity)), **plain)
         unit = torch.finfo(q.dtype).eps / 2 * exact.max()
         shown[name] = Shown(out.float().cpu(), float((out.cpu().double() - exact).abs().max() / unit))
