@@ -41,7 +41,7 @@ PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k
 ATTENTION = (attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
 ALONE = (*FILES, *PRODUCTS, *ATTENTION, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
 #: What a copied file is asked for: file -> its call of tensors x and w, and what torch says.
-USES = {
+PRODUCT_USES = {
     "gemm": ("gemm(x, w.T, w[:, 0].contiguous(), activation='relu')", "torch.relu(x @ w.T + w[:, 0])"),
     "gemm_multiply_reduce": ("gemm_multiply_reduce(x, w.T)", "x @ w.T"),
     "gemm_skinny": (
@@ -87,11 +87,11 @@ def test_what_has_one_name_in_several_files_is_one_text(files):
     assert not different and len(shared) > 3
 
 
-@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("name", PRODUCT_USES)
 def test_a_copied_file_of_products_runs_alone(name, tmp_path):
     source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
     (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
-    call, wanted = USES[name]
+    call, wanted = PRODUCT_USES[name]
     (tmp_path / "use.py").write_text(f"""
 import sys
 sys.modules["rocm_guide"] = None  # to import it is an error
