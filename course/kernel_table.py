@@ -37,7 +37,7 @@ def table(
     from dataclasses import asdict
 
     from rocm_guide.kernels.resource_table import compare_rows, find_module, kernel_modules, read_rows, write_rows
-    from rocm_guide.kernels.table_cache import triton_version
+    from rocm_guide.kernels.table_measure import triton_version
 
     names = [find_module(name) for name in modules or ()] or kernel_modules()
     here = triton_version()
@@ -73,7 +73,7 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
 
     from cdna.cli.output import announced
     from cdna.compiler_key import writable_compiler_cache
-    from rocm_guide.kernels.table_cache import measure_modules
+    from rocm_guide.kernels.table_measure import measure_modules
 
     console = Console(stderr=True)
     columns = (

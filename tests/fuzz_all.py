@@ -229,7 +229,7 @@ def read_lengths(data: bytes, _: Path) -> None:
 
 
 def read_list(data: bytes, folder: Path) -> None:
-    from course.command import list_
+    from rocm_guide.cli.notebooks import list_
 
     (folder / "notebooks").mkdir(exist_ok=True)
     (folder / "notebooks" / "01_topic.ipynb").write_bytes(data)

@@ -14,10 +14,9 @@ from rocm_guide.common import host
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import accelerator
 from rocm_guide.finetune.nodes import LaunchError, launch_file
-from rocm_guide.kernels import table_cache as kernel_table_cache
+from rocm_guide.kernels import table_measure as kernel_table_cache
 from rocm_guide.kernels.resource_table import TableError, kernel_modules
-from rocm_guide.kernels.table_cache import measure_modules, triton_version
-from rocm_guide.kernels.table_measure import measure_module
+from rocm_guide.kernels.table_measure import measure_module, measure_modules, triton_version
 
 
 def test_every_stamp_names_the_cpu(monkeypatch):
@@ -133,4 +132,4 @@ def test_processes_make_the_same_rows(tmp_path, monkeypatch):
 def test_versions_and_modules_are_known_without_importing():
     import triton
 
-    assert triton_version() == triton.__version__ and {"softmax", "gemm.tiled", "bandwidth"} <= set(kernel_modules())
+    assert triton_version() == triton.__version__ and {"softmax", "gemm", "bandwidth"} <= set(kernel_modules())

@@ -25,8 +25,7 @@ from triton.runtime.errors import OutOfResources
 
 from benchmarks.timing import save, save_plot
 from rocm_guide.kernels.api import attention
-from rocm_guide.kernels.arguments import architecture
-from rocm_guide.kernels.attention import attention_forward
+from rocm_guide.kernels.attention import architecture, attention_forward
 from rocm_guide.kernels.attention_fp8 import attention_quantized, quantize_heads
 
 SHAPES = [(4, 32, 4096, 128), (1, 32, 16384, 128)]

@@ -26,8 +26,7 @@ from cdna.run import prepare
 from rocm_guide.common.base import write_text
 from rocm_guide.common.host import describe_cpu, host_facts
 from rocm_guide.kernels.attention import attention_backward, attention_forward
-from rocm_guide.kernels.gemm.configs import GemmTile
-from rocm_guide.kernels.gemm.tiled import gemm
+from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.softmax import softmax_forward
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -81,8 +81,8 @@ def contender(op, way):
     if way == "torch eager":
         return eager(op)
     if way == "ours":
-        from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
-        from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
+        from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
+        from rocm_guide.kernels.swiglu_fp8 import swiglu_fp8
 
         scale = None if per_row else SCALE
         return (lambda x, r, w: rmsnorm_fp8(x, r, w, scale, eps=EPS)) if norm else (lambda x: swiglu_fp8(x, scale))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The ladder to the fused RMSNorm (rocm_guide/kernels/fp8/ladder.py), every rung timed on this GPU.
+"""The ladder to the fused RMSNorm (rocm_guide/kernels/fp8_ladder.py), every rung timed on this GPU.
 
 fp16, 16,384 columns, a scale for the tensor. Every rung is checked before it is timed. See benchmarks/timing.py.
 
@@ -31,14 +31,14 @@ COLUMNS, SCALE, ROWS = 16384, 0.05, (1, 16, 64, 256, 1024, 2048)
 
 def timed(rung, x, r, w):
     """make(i) for time_graph."""
-    from rocm_guide.kernels.fp8.ladder import run_rung
+    from rocm_guide.kernels.fp8_ladder import run_rung
 
     return lambda i: lambda: run_rung(rung, x[i], r[i], w[i], SCALE)
 
 
 def measure():
-    from rocm_guide.kernels.fp8.ladder import RUNGS, run_rung
-    from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8
+    from rocm_guide.kernels.fp8_ladder import RUNGS, run_rung
+    from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8
 
     ceiling, results = copy_bandwidth(), []
     print(f"copy of 1 GiB: {ceiling:.0f} GB/s", flush=True)

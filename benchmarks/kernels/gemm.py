@@ -61,8 +61,8 @@ def take_turns(ways, nbytes, turns=TURNS):
 
 def square(dtype, weight):
     """One square product: torch against ours, B as it is or as a transposed weight."""
-    from rocm_guide.kernels.gemm.stream_k import StreamWorkspace, gemm_stream_k
-    from rocm_guide.kernels.gemm.tiled import gemm
+    from rocm_guide.kernels.gemm import gemm
+    from rocm_guide.kernels.gemm_stream_k import StreamWorkspace, gemm_stream_k
 
     nbytes = 2 * N * N * dtype.itemsize + N * N * max(dtype.itemsize, 2)
     a, b = (tensors((N, N), dtype, 3, seed=s) for s in (0, 1))
@@ -93,8 +93,8 @@ def square(dtype, weight):
 
 def ragged(m, n, k):
     """One ragged product in bf16: whole tiles, stream-K, and the library."""
-    from rocm_guide.kernels.gemm.stream_k import StreamWorkspace, gemm_stream_k
-    from rocm_guide.kernels.gemm.tiled import gemm
+    from rocm_guide.kernels.gemm import gemm
+    from rocm_guide.kernels.gemm_stream_k import StreamWorkspace, gemm_stream_k
 
     nbytes = 2 * (m * k + k * n + m * n)
     a, b = tensors((m, k), torch.bfloat16, 3), tensors((k, n), torch.bfloat16, 3, seed=1)

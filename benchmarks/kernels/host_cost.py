@@ -3,9 +3,9 @@
 
 All work is small, so that the GPU is done before the next call comes and only the host counts. "launches alone" is
 what Triton itself takes for the same kernels with the same arguments, ``kernel[grid](…)``, outputs not allocated;
-"plain file" is the kernel's file as it is read and copied, of which "ours" is rocm_guide.kernels.api (where there is
-no such file, "ours" goes through rocm_guide.kernels.launch); "plain Triton launch" is a kernel of two tensors and one
-number, measured again beside every wrapper. Median of rounds of calls without a wait in between, all ways in turns,
+"plain file" is the kernel's file as it is read and copied, of which "ours" is rocm_guide.kernels.api; "plain Triton
+launch" is a kernel of two tensors and one number, measured again beside every wrapper. Median of rounds of calls
+without a wait in between, all ways in turns,
 in microseconds. Modes: inference (no gradient wanted), forward (a gradient will be wanted), forward+backward.
 
     python -m benchmarks.kernels.host_cost            # measure, write results/host_cost.json and the figure
@@ -30,7 +30,6 @@ from triton.runtime.jit import JITFunction
 
 from benchmarks.timing import RESULTS, save, save_plot
 from rocm_guide.common.device import Timing, accelerator
-from rocm_guide.kernels import launch
 
 CALLS, ROUNDS = 200, 15
 WAYS = ("ours", "plain file", "launches alone", "torch eager", "torch.compile", "Liger")
@@ -104,15 +103,20 @@ def liger(name: str) -> Any:
 
 def cases() -> Iterator[Case]:
     """(name, ways, tensors) of every wrapper."""
-    from rocm_guide.kernels import api, layer_norm, rms_norm, softmax
+
+    from rocm_guide.kernels import (
+        api,
+        gemm,
+        gemm_multiply_reduce,
+        gemm_skinny,
+        gemm_split_k,
+        layer_norm,
+        rms_norm,
+        rmsnorm_fp8,
+        softmax,
+        swiglu_fp8,
+    )
     from rocm_guide.kernels.api import attention, attention_decode
-    from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
-    from rocm_guide.kernels.fp8.swiglu import swiglu_fp8
-    from rocm_guide.kernels.gemm.linear import linear
-    from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
-    from rocm_guide.kernels.gemm.skinny import gemm_skinny
-    from rocm_guide.kernels.gemm.split_k import gemm_split_k
-    from rocm_guide.kernels.gemm.tiled import gemm
 
     def new(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.randn(shape, device="cuda").to(dtype)
@@ -131,21 +135,25 @@ def cases() -> Iterator[Case]:
     )
     yield "rms_norm", {"ours": api.rms_norm, "plain file": rms_norm.rms_norm, "torch eager": norm}, (x, w)
     yield "layer_norm", {"ours": api.layer_norm, "plain file": layer_norm.layer_norm, "torch eager": layer}, (x, w, b)
-    yield "rmsnorm_fp8, a scale per row", {"ours": rmsnorm_fp8}, (x, x.clone(), w)
-    yield "rmsnorm_fp8, one scale", {"ours": lambda x, r, w: rmsnorm_fp8(x, r, w, 0.05)}, (x, x.clone(), w)
-    yield "swiglu_fp8, a scale per row", {"ours": swiglu_fp8}, (x,)
-    yield "swiglu_fp8, one scale", {"ours": lambda x: swiglu_fp8(x, 0.05)}, (x,)
+    for name, file in (("rmsnorm_fp8", rmsnorm_fp8), ("swiglu_fp8", swiglu_fp8)):
+        rows = (x, x.clone(), w) if name == "rmsnorm_fp8" else (x,)
+        both = {"ours": getattr(api, name), "plain file": getattr(file, name)}
+        yield f"{name}, a scale per row", both, rows
+        yield f"{name}, one scale", {way: lambda *t, f=f: f(*t, 0.05) for way, f in both.items()}, rows
     square = new(256, 256)
-    yield "gemm", {"ours": gemm, "torch eager": torch.mm}, (square, square.clone())
+    products = {"ours": api.gemm, "plain file": gemm.gemm, "torch eager": torch.mm}
+    yield "gemm", products, (square, square.clone())
     larger = new(1024, 1024)  # on NVIDIA it takes descriptors
-    yield "gemm, 1024 cubed", {"ours": gemm, "torch eager": torch.mm}, (larger, larger.clone())
-    yield "linear", {"ours": linear, "torch eager": F.linear}, (square, square.clone())
-    yield "gemm_split_k", {"ours": gemm_split_k, "torch eager": torch.mm}, (square, square.clone())
+    yield "gemm, 1024 cubed", products, (larger, larger.clone())
+    products = {"ours": api.gemm_split_k, "plain file": gemm_split_k.gemm_split_k}
+    yield "gemm_split_k", products | {"torch eager": torch.mm}, (square, square.clone())
     # Two launches: it is told to split where it would not.
-    four = partial(gemm_split_k, split=4)
-    yield "gemm_split_k, 4 parts", {"ours": four, "torch eager": torch.mm}, (square, square.clone())
-    yield "gemm_multiply_reduce", {"ours": gemm_multiply_reduce, "torch eager": torch.mm}, (square[:4], square.clone())
+    four = {way: partial(f, split=4) for way, f in products.items()}
+    yield "gemm_split_k, 4 parts", four | {"torch eager": torch.mm}, (square, square.clone())
+    products = {"ours": api.gemm_multiply_reduce, "plain file": gemm_multiply_reduce.gemm_multiply_reduce}
+    yield "gemm_multiply_reduce", products | {"torch eager": torch.mm}, (square[:4], square.clone())
     weight, rows = new(1024, 1024), new(16, 1024)
+    products = {"ours": api.gemm_skinny, "plain file": gemm_skinny.gemm_skinny}
     eights = tuple(t.to(torch.float8_e4m3fn) for t in (rows, weight)) if torch.version.hip is None else ()
     if eights:
         one = torch.ones((), device="cuda")
@@ -153,8 +161,8 @@ def cases() -> Iterator[Case]:
         def scaled(x, w):
             return torch._scaled_mm(x, w.T, one, one, out_dtype=torch.bfloat16)
 
-        yield "gemm_skinny, fp8", {"ours": gemm_skinny, "torch eager": scaled}, eights
-    yield "gemm_skinny, bf16", {"ours": gemm_skinny, "torch eager": F.linear}, (rows, weight)
+        yield "gemm_skinny, fp8", products | {"torch eager": scaled}, eights
+    yield "gemm_skinny, bf16", products | {"torch eager": F.linear}, (rows, weight)
     q, k = new(1, 8, 128, 128), new(1, 8, 128, 128)
     theirs = partial(F.scaled_dot_product_attention, is_causal=True)
     yield "attention", {"ours": partial(attention, causal=True), "torch eager": theirs}, (q, k, k.clone())
@@ -166,7 +174,7 @@ def cases() -> Iterator[Case]:
     yield "attention_decode", {"ours": attention_decode, "torch eager": whole}, (q[:, :, 0].contiguous(), cache, cache)
 
 
-TRAINED = ("softmax", "rms_norm", "layer_norm", "linear", "attention")
+TRAINED = ("softmax", "rms_norm", "layer_norm", "attention")
 
 
 def modes(function: Callable[..., Any], tensors: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
@@ -186,14 +194,12 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
         "gemm_split_k",
         "gemm_split_k, 4 parts",
         "gemm_multiply_reduce",
-        "linear",
         "gemm_skinny, bf16",
     )  # compiling takes seconds each
     if "torch eager" in ways and not few:
         ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
     if name in ("softmax", "rms_norm", "layer_norm"):
         ways["Liger"] = lambda *t: liger(name)(*t)
-    ways["ours in torch.compile"] = torch.compile(lambda *t, f=ways["ours"]: f(*t), fullgraph=True, dynamic=False)
     for way, function in ways.items():
         try:
             for mode, call in modes(function, tensors, name in TRAINED):
@@ -201,7 +207,6 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
                 found[way, mode] = call
                 # A single file's kernels are launched by Triton each time, the others' when nothing is remembered.
                 if way == ("plain file" if "plain file" in ways else "ours") and mode == "inference":
-                    launch.forget_plans()
                     found["launches alone", mode] = launches_alone(call)
         except Exception as e:  # noqa: BLE001 - one that fails must not end the others
             failed.append(f"{name}, {way}: {type(e).__name__}: {str(e)[:600]}")

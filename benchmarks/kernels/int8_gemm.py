@@ -5,9 +5,9 @@ Twenty shapes: the four products of a layer for 32 to 8,192 tokens. Contenders t
 benchmarks/kernels/gemm.py, each turn one CUDA graph on inputs that exceed the last cache; medians over the turns.
 
 - ``library``: ``torch._int_mm``, int8 x int8 -> int32.
-- ``ours``: the same product, :func:`rocm_guide.kernels.gemm.tiled.gemm`; equal to the library's in every element.
+- ``ours``: the same product, :func:`rocm_guide.kernels.gemm.gemm`; equal to the library's in every element.
 - ``library, scaled``: ``torch._int_mm``, then the scales of rows and columns, then bf16: what a model needs, in torch.
-- ``ours, scaled``: the same in one kernel, :func:`rocm_guide.kernels.int8.operators.linear_scaled`.
+- ``ours, scaled``: the same in one kernel, :func:`rocm_guide.kernels.int8_gemm.linear_scaled`.
 - ``bf16``: torch's matmul on bf16.
 
     python -m benchmarks.kernels.int8_gemm             # measure, write results/int8_gemm.json (torch and triton only)
@@ -77,10 +77,8 @@ def operands(m, n, k):
 
 def product(m, n, k):
     """Microseconds of every contender at one shape."""
-    from rocm_guide.kernels.arguments import architecture, unit_count
-    from rocm_guide.kernels.gemm.tiled import gemm
-    from rocm_guide.kernels.int8.configs import pick_int8_tile
-    from rocm_guide.kernels.int8.operators import linear_scaled
+    from rocm_guide.kernels.gemm import GemmTile, gemm
+    from rocm_guide.kernels.int8_gemm import architecture, linear_scaled, pick_int8_tile, unit_count
 
     a, w, rows, columns = operands(m, n, k)
     tile = pick_int8_tile(m, n, 1, architecture(a), unit_count(a))
@@ -92,7 +90,7 @@ def product(m, n, k):
 
     ways = {
         "library": lambda i: lambda: torch._int_mm(a[i % 3], w[i % 3].T),
-        "ours": lambda i: lambda: gemm(a[i % 3], w[i % 3].T, tile=tile),
+        "ours": lambda i: lambda: gemm(a[i % 3], w[i % 3].T, tile=GemmTile(*tile)),
         "library, scaled": lambda i: lambda: scaled(i),
         "ours, scaled": lambda i: lambda: linear_scaled(a[i % 3], w[i % 3].T, rows, columns, out_dtype=torch.bfloat16),
         "bf16": lambda i: lambda: a16[i % 3] @ w16[i % 3].T,
@@ -127,10 +125,7 @@ def measure():
 
 def search(tokens):
     """For each shape of ``tokens`` rows the fastest tiles of :data:`TILES`, beside the one that the wrapper picks."""
-    from rocm_guide.kernels.arguments import architecture, unit_count
-    from rocm_guide.kernels.gemm.configs import GemmTile
-    from rocm_guide.kernels.int8.configs import pick_int8_tile
-    from rocm_guide.kernels.int8.operators import linear_scaled
+    from rocm_guide.kernels.int8_gemm import GemmTile, architecture, linear_scaled, pick_int8_tile, unit_count
 
     for label, m, n, k in shapes():
         if m not in tokens:

@@ -34,7 +34,7 @@ TURNS = 3
 
 def one(m, n, k, dtype, tile=None):
     """Microseconds of every way at one shape: [median, spread]; ``tile`` instead of the table's launch."""
-    from rocm_guide.kernels.gemm.skinny import SkinnyWorkspace, gemm_skinny
+    from rocm_guide.kernels.gemm_skinny import SkinnyWorkspace, gemm_skinny
 
     nbytes = n * k * dtype.itemsize
     copies = copies_past_cache(nbytes)
@@ -53,7 +53,7 @@ def one(m, n, k, dtype, tile=None):
         "ours": lambda i: lambda: gemm_skinny(x[i], w[i], *scales, workspace=space, tile=tile),
     }
     if dtype.itemsize > 1 and m <= 8:
-        from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
+        from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce
 
         ways["ours, multiply-reduce"] = lambda i: lambda: gemm_multiply_reduce(x[i], w[i].T)
     want = scales[0] * scales[1] * (x[0].double() @ w[0].double().T)
@@ -67,7 +67,7 @@ def one(m, n, k, dtype, tile=None):
 
 
 def measure(tile=None, only=None):
-    from rocm_guide.kernels.gemm.skinny_configs import SHAPES
+    from rocm_guide.kernels.gemm_skinny import SHAPES
 
     results = []
     for dtype in (FP8, torch.bfloat16) if only is None else (FP8,):
@@ -118,7 +118,7 @@ def main():
     options = parser.parse_args()
     tile = None
     if options.tile:
-        from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile
+        from rocm_guide.kernels.gemm_skinny import SkinnyTile
 
         tile = SkinnyTile(**json.loads(options.tile))
     if not options.plot:

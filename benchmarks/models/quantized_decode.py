@@ -48,8 +48,8 @@ class SkinnyLinear(nn.Module):
         self.scale = nn.Parameter(scale, requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply by torch's GEMM for a prompt's many rows, by the skinny one for up to 32."""
-        from rocm_guide.kernels.gemm.skinny import gemm_skinny
+        """Multiply the prompt's many rows by torch's GEMM, up to 32 by the skinny one."""
+        from rocm_guide.kernels.gemm_skinny import gemm_skinny
 
         rows = x.reshape(-1, x.shape[-1])
         scale = rows.abs().max().float().clamp(min=1e-12) / self.largest

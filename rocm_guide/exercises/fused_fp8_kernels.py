@@ -46,7 +46,7 @@ def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
     """
     import torch
 
-    from rocm_guide.kernels.fp8.formats import FP8, decode_fp8
+    from rocm_guide.kernels.fp8 import FP8, decode_fp8
 
     codes = torch.arange(256, dtype=torch.uint8)
     codes = codes[(codes & 0x7F) != 0x7F]

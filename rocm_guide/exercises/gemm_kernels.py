@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 
 __all__ = ["check_busy", "check_skinny", "check_touch"]
@@ -84,8 +83,7 @@ def check_skinny(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     import torch
 
     from cdna.dry_run.driver import dry_run
-    from rocm_guide.kernels.gemm.skinny import gemm_skinny
-    from rocm_guide.kernels.gemm.skinny_configs import SkinnyTile
+    from rocm_guide.kernels.gemm_skinny import SkinnyTile, gemm_skinny
 
     missing = [k for k in ("bn", "bk", "warps", "groups") if not isinstance(config.get(k), int | float)]
     if missing:
@@ -104,7 +102,7 @@ def check_skinny(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
         with dry_run(arch, device="meta") as run:
             x, w = (torch.empty(s, 16384, dtype=torch.float8_e4m3fnuz, device="cuda") for s in (16, 2304))
             gemm_skinny(x, w, tile=tile)
-    except GuideError as e:
+    except ValueError as e:
         return say(False, str(e))
     r = run.reports[0]
     groups = run.launches[0].grid[0] * run.launches[0].grid[1]

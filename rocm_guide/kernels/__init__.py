@@ -1,12 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""The Triton kernels: a file for each operation that stands alone, and for the others one family a folder:
-``gemm``, ``fp8``, ``int8``, ``rows``.
+"""The Triton kernels: one file an operation, each of which can be read, copied and run alone.
 
 In reading order:
 
 - ``softmax``: Softmax over the last dimension, forward and backward, for rows of any length.
 - ``rms_norm``: RMSNorm over the last dimension, forward and backward, for rows of any length.
 - ``layer_norm``: LayerNorm over the last dimension, forward and backward, for rows of any length.
+- ``bandwidth``: Four streams through memory: read, write, copy, triad. What they reach is the ceiling of every kernel
+  that computes little.
+- ``gemm``: General matrix multiplication (GEMM), C = act(alpha * A @ B + bias), for every type that the matrix units
+  take.
+- ``gemm_split_k``: Split-K: several workgroups share one tile of C, each sums a part of K, C = act(alpha * (sum of
+  parts) + bias).
+- ``gemm_stream_k``: Stream-K: a GEMM that shares out loop steps, not tiles, so that every compute unit finishes at the
+  same time.
+- ``gemm_multiply_reduce``: Multiply-reduce: a GEMM for tiny blocks, without the matrix unit: multiply element by
+  element, then sum.
+- ``gemm_skinny``: Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @
+  weight.T).
+- ``int8_gemm``: The five INT8 operators of SmoothQuant models, E = act(alpha * A @ B + beta * D), each one kernel.
+- ``fp8``: The four 8-bit floating-point formats: which one a GPU computes in, their limits, and bit-exact conversion
+  models.
+- ``rmsnorm_fp8``: Residual add, RMSNorm and conversion to FP8 in one kernel, forward.
+- ``swiglu_fp8``: SwiGLU and conversion to FP8 in one kernel, forward.
+- ``fp8_ladder``: The ladder to rmsnorm_fp8.py: the same operation with a static scale, one improvement at a time.
 - ``attention``: Attention, forward and backward, without ever storing the matrix of scores (FlashAttention-2).
 - ``attention_fp8``: Attention on 8-bit numbers: int8 in the document's three ways, and fp8; the softmax is always in
   fp32.
@@ -20,28 +37,16 @@ In reading order:
 - ``mla_decode``: Multi-head latent attention, decoding: one small latent per token serves all heads, and K and V are
   never built.
 - ``mla_prefill``: Multi-head latent attention for many queries, everything in one kernel: absorb, attend, project.
+- ``api``: The kernels as a model calls them: repeated calls are cheap.
 - ``fast``: Make repeated calls of a wrapper around plain Triton kernels cheap, from outside: the kernel's file knows of
   nothing.
-- ``api``: The kernels as a model calls them: repeated calls are cheap, and torch.compile sees operators.
-- ``arguments``: What every kernel wrapper needs before a launch: the architecture, its configuration, and checks of
-  arguments.
-- ``launch``: A cheap way into a kernel: what a wrapper checks and chooses is done once for each kind of call, then
-  remembered.
-- ``direct``: A compiled kernel's own launcher, called without what Triton does around it in Python.
-- ``tracing``: Whether torch.compile or torch.export looks at a call, which then becomes an operator of
-  ``torch.ops.rocm_guide``.
-- ``ops``: The kernels as operators of PyTorch, ``torch.ops.rocm_guide.…``: what torch.compile and torch.export keep in
-  a graph.
-- ``ops_model``: SwiGLU and the loss as operators of PyTorch, beside those of :mod:`rocm_guide.kernels.ops`.
-- ``ops_products``: Products of matrices as operators of PyTorch.
+- ``floats``: A float that writes down what is asked and computed of it, so that both can be done again with another
+  float.
 - ``anywhere``: Call a kernel's wrapper on any machine: on the GPU if its tensors are there, else in Triton's
   interpreter.
-- ``bandwidth``: Four streams through memory: read, write, copy, triad. What they reach is the ceiling of every kernel
-  that computes little.
 - ``resource_table``: The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one
   line per launch.
-- ``cases``: The launches of the kernels in this folder that the resource table compiles for MI300X, beside the
-  families'.
-- ``table_cache``: The gfx942 table of many kernels at once: all cores compile, and what was compiled before is read
-  from the cache.
+- ``cases``: The launches that the resource table compiles for MI300X.
+- ``table_measure``: Make the rows of the gfx942 resource table: compile a module's cases, or only say what would be
+  compiled.
 """

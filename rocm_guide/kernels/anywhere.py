@@ -13,7 +13,7 @@ from typing import Any
 from cdna.children import ChildError
 from cdna.interpret import run_interpreted
 from cdna.kernel_source import SourceError
-from rocm_guide.kernels.arguments import KernelError
+from rocm_guide.common.base import GuideError
 
 __all__ = ["call", "call_all"]
 
@@ -21,7 +21,7 @@ Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 
 
 def call_all(calls: Sequence[Call]) -> list[Any]:
-    """Call ``(function, arguments, options)`` one after the other; a list of what they return.
+    """Call ``(function, arguments, options)`` one after the other; return a list of what they return.
 
     Args:
         calls: functions (``softmax_forward``, or one of a notebook cell, which is sent as source), their arguments
@@ -33,7 +33,7 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
     ``tl.dot`` on bf16, conversions to fp8 and the rounding to bf16.
 
     Raises:
-        KernelError: a function failed, or reads what cannot be sent; one line, with the reader's own.
+        GuideError: a function failed, or reads what cannot be sent; one line, with the reader's own.
     """
     import torch
 
@@ -48,17 +48,17 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
     try:
         return run_interpreted([(f, None, a, o) for f, a, o in calls])
     except SourceError as e:
-        raise KernelError(str(e)) from e
+        raise GuideError(str(e)) from e
     except ChildError as e:
         hint = ": use smaller tensors" if "ran longer" in str(e) or "still running" in str(e) else ""
-        raise KernelError(f"{names} in the interpreter: {e}{hint}") from e
+        raise GuideError(f"{names} in the interpreter: {e}{hint}") from e
 
 
 def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """``function(*arguments, **options)``, on the GPU or in the interpreter; see :func:`call_all`.
+    """Return ``function(*arguments, **options)``, on the GPU or in the interpreter; see :func:`call_all`.
 
     Raises:
-        KernelError: see :func:`call_all`.
+        GuideError: see :func:`call_all`.
 
     >>> import torch
     >>> from rocm_guide.kernels.softmax import softmax_forward

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocm_guide.common.base import GuideError
 from rocm_guide.kernels.anywhere import call_all
-from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention import attention_forward, reference_attention
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Map
         cases: name -> options of attention_forward; ``queries`` takes only the first so many queries.
 
     Raises:
-        KernelError: the number of keys is not D, or attention_forward refuses the options.
+        GuideError: the number of keys is not D, or attention_forward refuses the options.
 
     >>> import torch
     >>> q = torch.zeros(1, 1, 16, 16).half()
@@ -50,7 +50,7 @@ def show_probabilities(q: torch.Tensor, k: torch.Tensor, cases: Mapping[str, Map
     import torch
 
     if k.shape[2] != q.shape[3]:
-        raise KernelError(f"{k.shape[2]} keys, {q.shape[3]} features: V is the identity only if both are the same")
+        raise GuideError(f"{k.shape[2]} keys, {q.shape[3]} features: V is the identity only if both are the same")
     identity = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand_as(k)
     options = {name: {n: o for n, o in case.items() if n != "queries"} for name, case in cases.items()}
     queries = {name: q[:, :, : case.get("queries")] for name, case in cases.items()}

@@ -4,37 +4,19 @@ little.
 
 read sums x; write sets y = value; copy is y = x; triad is z = x + factor * y (two reads, one write, two FLOPs).
 Source: J. McCalpin, "STREAM: Sustainable Memory Bandwidth", https://www.cs.virginia.edu/stream/.
-Notebook 17 uses them as the ceiling.
+Notebook 17 uses them as the ceiling. The file needs torch and triton and nothing else: copy it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import torch
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.arguments import (
-    KernelError,
-    architecture,
-    check_contiguous,
-    check_dtype,
-    check_same_device,
-    check_shape,
-    choose,
-    unit_count,
-)
-
-if TYPE_CHECKING:
-    import torch
-
 __all__ = ["stream"]
 
-#: Architecture -> elements per step of one program, warps, programs per compute unit. 16 bytes per lane and access.
-CONFIGS: dict[str, dict[str, int]] = {
-    "gfx942": {"BLOCK": 4096, "num_warps": 8, "programs": 8},
-    "sm_90": {"BLOCK": 4096, "num_warps": 8, "programs": 8},
-}
+#: Elements per step of one program, warps, programs per compute unit: 16 bytes per lane and access, on every GPU.
+BLOCK, WARPS, PROGRAMS = 4096, 8, 8
 
 
 @triton.jit
@@ -58,7 +40,7 @@ def stream_write(y_ptr, value, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """``y = x``."""
+    """Compute ``y = x``."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
         x = tl.load(x_ptr + start + lane, mask=lane < n - start)
@@ -67,13 +49,35 @@ def stream_copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):
-    """``z = x + factor * y``: two reads and a write for two FLOPs."""
+    """Compute ``z = x + factor * y``: two reads and a write for two FLOPs."""
     lane = tl.arange(0, BLOCK)
     for start in range(tl.program_id(0).to(tl.int64) * BLOCK, n, tl.num_programs(0) * BLOCK):
         mask = lane < n - start
         x = tl.load(x_ptr + start + lane, mask=mask).to(tl.float32)
         y = tl.load(y_ptr + start + lane, mask=mask).to(tl.float32)
         tl.store(z_ptr + start + lane, (x + factor * y).to(z_ptr.dtype.element_ty), mask=mask)
+
+
+def architecture(x: torch.Tensor) -> str:
+    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
+
+    Raises:
+        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
+    """
+    if x.device.type == "cuda":
+        if x.device.index not in (None, here := torch.cuda.current_device()):
+            raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")
+        if torch.version.hip:
+            return str(torch.cuda.get_device_properties(x.device).gcnArchName).split(":")[0]
+        return "sm_{}{}".format(*torch.cuda.get_device_capability(x.device))
+    if x.device.type == "cpu" and triton.knobs.runtime.interpret:
+        return "interpreter"
+    raise ValueError(f"tensors on {x.device}: move them to a GPU, or set TRITON_INTERPRET=1 before Python starts")
+
+
+def unit_count(x: torch.Tensor) -> int:
+    """Return the compute units of the GPU that ``x`` is on; 2 in the interpreter."""
+    return int(torch.cuda.get_device_properties(x.device).multi_processor_count) if x.device.type == "cuda" else 2
 
 
 def stream(
@@ -89,45 +93,44 @@ def stream(
         factor, value: of ``triad`` and ``write``.
 
     Raises:
-        KernelError: another kind, number of inputs, shape, type or device.
+        ValueError: another kind, number of inputs, shape, type or device.
 
     Example::
 
         y = stream("copy", None, x)
     """
-    import torch
-
     wanted = {"read": 1, "write": 0, "copy": 1, "triad": 2}
     if kind not in wanted:
-        raise KernelError(f"kind={kind!r}: give {', '.join(wanted)}")
+        raise ValueError(f"kind={kind!r}: give {', '.join(wanted)}")
     if len(inputs) != wanted[kind] or (kind == "write" and out is None) or (kind == "read" and out is not None):
-        raise KernelError(f"{kind} with {len(inputs)} inputs{'' if out is None else ' and out'}: see its arguments")
-    first = inputs[0] if inputs else out
-    named = dict(zip("xyz", [*inputs, *([] if out is None else [out])], strict=False))
-    assert first is not None  # "write" has out, the others have inputs
-    check_same_device(**named)
-    for name, t in named.items():
-        check_dtype(name, t, (torch.float16, torch.bfloat16, torch.float32))
-        check_shape(name, t, first.shape)
-        check_contiguous(name, t)
-    n, config = first.numel(), choose(CONFIGS, architecture(first))
-    block, warps = config["BLOCK"], config["num_warps"]
-    programs = max(1, min(unit_count(first) * config["programs"], triton.cdiv(n, block)))
+        raise ValueError(f"{kind} with {len(inputs)} inputs{'' if out is None else ' and out'}: see its arguments")
+    given = [*inputs, *([] if out is None else [out])]
+    for name, t in zip("xyz", given, strict=False):
+        if t.device != given[0].device:
+            raise ValueError(f"{name} is on {t.device}, x on {given[0].device}: put them on one device")
+        if t.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            raise ValueError(f"{name} is {t.dtype}: give float16, bfloat16 or float32".replace("torch.", ""))
+        if t.shape != given[0].shape:
+            raise ValueError(f"{name} has shape {tuple(t.shape)}: give {tuple(given[0].shape)}")
+        if not t.is_contiguous():
+            raise ValueError(f"{name} of shape {tuple(t.shape)} has strides {t.stride()}: call .contiguous()")
+    architecture(given[0])  # a device that can run it
+    n = given[0].numel()
+    programs = max(1, min(unit_count(given[0]) * PROGRAMS, triton.cdiv(n, BLOCK)))
     if kind == "read":
-        out = torch.zeros(programs, dtype=torch.float32, device=first.device)
+        out = torch.zeros(programs, dtype=torch.float32, device=given[0].device)
     elif out is None:
-        out = torch.empty_like(first)
+        out = torch.empty_like(given[0])
     if n == 0:
         return out
     kernel = {"read": stream_read, "write": stream_write, "copy": stream_copy, "triad": stream_triad}[kind]
     middle = {"write": (value,), "triad": (factor,)}.get(kind, ())
-    tensors = (out,) if kind == "write" else (*inputs, out)
-    kernel[(programs,)](*tensors, *middle, n, BLOCK=block, num_warps=warps)
+    kernel[(programs,)](*inputs, out, *middle, n, BLOCK=BLOCK, num_warps=WARPS)
     return out
 
 
 def reference_stream(kind: str, *inputs: torch.Tensor, factor: float = 2.0, value: float = 1.0) -> torch.Tensor:
-    """What each stream computes, in torch: the sum of x, x, x + factor * y, or the value.
+    """Return what each stream computes, in torch: the sum of x, x, x + factor * y, or the value.
 
     ``write`` takes a tensor for its shape only.
     """

@@ -7,14 +7,20 @@ allocates the same and launches the same compiled kernels on its own addresses. 
 ``forward`` and ``backward`` of the wrapper's ``torch.autograd.Function``.
 
 The kind of a call is what a wrapper's checks and choices can depend on: type, shape, strides, device and alignment of
-every tensor, every other argument with its type, the current GPU, and who wants a gradient. A call of a new kind runs
-the wrapper, so nothing that it refuses passes because a good call came before. Always run plainly are: tensors that are
-not on a GPU, a tracer, a transform or a mode of PyTorch at work, somebody who listens to launches, and a wrapper that
-does more than allocate and launch (a copy, a sum, memory that is neither an argument's nor its own).
+every tensor, every other argument with its type, the current GPU, and who wants a gradient. A float may differ from
+call to call (a scale, a factor): what the wrapper asks of it and computes of it is recorded, see
+:mod:`rocm_guide.kernels.floats`, and the next float is asked the same first. A call of a new kind runs the wrapper, so
+nothing that it refuses passes because a good call came before. Always run plainly are: tensors that are not on a GPU, a
+tracer, a transform or a mode of PyTorch at work, somebody who listens to launches, and a wrapper that does more than
+allocate and launch (a copy, a sum, memory that is neither an argument's nor its own).
+
+With a gradient the floor is autograd's own: forward and backward through a Function that saves two tensors, allocates
+and launches nothing take 3.2 times as long as one plain launch (torch 2.13, Triton 3.9, drivers that do nothing).
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import threading
@@ -23,19 +29,21 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton import knobs
 from triton.runtime.jit import JITFunction
 
-from rocm_guide.kernels.direct import call_of, hooked, is_small
+from rocm_guide.kernels.floats import Number, of_floats
 
 __all__ = ["fast"]
 
-#: Kinds of calls that are remembered for each wrapper; then all are forgotten.
-MOST_KINDS = 4096
+#: Kinds of calls that are remembered for each wrapper; then all are forgotten. Of one kind, floats of so many sorts.
+MOST_KINDS, MOST_SORTS = 4096, 8
 #: Arguments other than tensors that may be part of a kind: they cannot change while they keep their identity.
 VALUES = frozenset({int, float, bool, str, type(None), torch.dtype})
-#: Operations that make a tensor of memory that nobody has written, and those that only look at memory otherwise.
-ALLOCATIONS = ("aten::empty", "aten::new_empty")
-VIEWS = {f"aten::{name}" for name in ("view", "_unsafe_view", "detach", "alias", "as_strided", "slice", "select", "t")}
+#: Operations that make a tensor: of memory that nobody has written, or filled. Those that look at memory otherwise.
+ALLOCATIONS, FILLED = ("aten::empty", "aten::new_empty"), ("aten::zeros", "aten::full")
+LOOKS = "view _unsafe_view detach alias as_strided slice select t transpose permute unsqueeze"
+VIEWS = {f"aten::{name}" for name in LOOKS.split()}
 
 #: Of the current GPU, past what torch.cuda does around it: its number, its stream's address, and uninitialised memory
 #: of some shape, strides and type, as the code of TorchInductor allocates it.
@@ -45,13 +53,13 @@ allocate: Callable[..., torch.Tensor] = torch._C._dynamo.guards._empty_strided_c
 _lock = threading.RLock()
 
 
-def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[int], list[bool]] | None:
-    """Return (what makes up the kind of a call, the tensors' addresses, which want a gradient); None: call it plainly.
+def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[float], list[int], list[bool]] | None:
+    """Return (what makes up a call's kind, its floats, the tensors' addresses, which want a gradient); None: plainly.
 
     Addresses and wishes are by position among ``values``, 0 and False where there is no tensor.
     """
     kind: list[Any] = []
-    addresses, wishes, tensors = [], [], 0
+    floats, addresses, wishes, tensors = [], [], [], 0
     for value in values:
         cls = value.__class__
         if cls is torch.Tensor or cls is torch.nn.Parameter:
@@ -62,15 +70,61 @@ def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[int], list[bool]] | 
             addresses.append(address)
             wishes.append(value.requires_grad)
             tensors += 1
+            continue
+        if cls is float:
+            kind.append(float)
+            floats.append(value)
         elif cls in VALUES or (isinstance(value, tuple) and all(v.__class__ in VALUES for v in value)):
-            # 1 == 1.0 == True and 0.0 == -0.0, but what takes one may refuse the other.
-            kind += (cls, value if value or cls is not float else str(value))
-            addresses.append(0)
-            wishes.append(False)
+            kind += (cls, value)  # 1 == True, but what takes one may refuse the other
         else:
             return None
+        addresses.append(0)
+        wishes.append(False)
     kind.append(current_device())
-    return (kind, addresses, wishes) if tensors else None
+    return (kind, floats, addresses, wishes) if tensors else None
+
+
+def call_of(compiled: Any, grid: tuple[int, ...]) -> Callable[..., None]:
+    """Return what launches ``compiled`` on (stream, arguments): no hooks, no questions; addresses stand for tensors.
+
+    ``compiled[grid](…)`` asks for device and stream, collects what a profiler might want to know, and looks for memory
+    that most kernels do not need. Read in Triton 3.6 and 3.9: ``CompiledKernel``, ``CudaLauncher``, ``HIPLauncher``.
+
+    Raises:
+        LookupError: the kernel needs memory in each launch, or the launcher is not as in these releases.
+    """
+    run = compiled.run
+    odd = [name for name in ("global_scratch_size", "profile_scratch_size", "gsan_enabled") if getattr(run, name, 0)]
+    if odd or not hasattr(run, "launch"):
+        raise LookupError("a launch that is more than a call")
+    # What the launcher is given it hands on to a function in C, with more that is the same in every call, in an order
+    # that depends on vendor and release. A copy of it shows which: marks stand for what is new each time.
+    seen: list[tuple[Any, ...]] = []
+    stream_here, arguments_here = object(), object()
+    show = copy.copy(run)
+    show.launch = lambda *given: seen.append(given)
+    show(*grid, stream_here, compiled.function, compiled.packed_metadata, None, None, None, arguments_here)
+    (given,), launch = seen, run.launch
+    at, flat = given.index(stream_here), given[-1] is arguments_here
+    before, after = given[:at], given[at + 1 : -1]
+    if flat:
+        return lambda stream, *arguments: launch(*before, stream, *after, *arguments)
+    if given[-1] != (arguments_here,):
+        raise LookupError("a launcher of another release")
+    return lambda stream, *arguments: launch(*before, stream, *after, arguments)
+
+
+def is_small(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether the memory behind each is below 2 GiB: Triton then addresses it with 32 bits on AMD."""
+    return all(t.untyped_storage().size() < 1 << 31 for t in tensors)
+
+
+def hooked() -> bool:
+    """Return whether somebody, a profiler say, wants to hear of launches."""
+    try:
+        return bool(knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls)
+    except AttributeError:  # a hook that somebody has put there himself
+        return True
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
@@ -100,14 +154,17 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.made: list[torch.Tensor] = []
+        self.fills: list[Callable[[], torch.Tensor] | None] = []
         self.launches: list[tuple[Any, Any, Any, list[Any]]] = []
         self.plain, self.thread = True, threading.get_ident()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Let PyTorch do it, and note what it was."""
         result, name = func(*args, **(kwargs or {})), func.name()
-        if name.startswith(ALLOCATIONS):
+        if name.startswith((*ALLOCATIONS, *FILLED)):
             self.made.append(result)
+            again = functools.partial(func, *args, **(kwargs or {}))
+            self.fills.append(None if name.startswith(ALLOCATIONS) else again)
         elif name.partition(".")[0] not in VIEWS:
             self.plain = False
         return result
@@ -118,7 +175,10 @@ class Recorder(TorchDispatchMode):
         real, recorder = self.real, self
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-            compiled = real(kernel, *args, grid=grid, warmup=warmup, **options)
+            plain, named = (
+                [v.value if type(v) is Number else v for v in values] for values in (args, options.values())
+            )
+            compiled = real(kernel, *plain, grid=grid, warmup=warmup, **dict(zip(options, named, strict=True)))
             if threading.get_ident() == recorder.thread and not warmup:
                 parameters = inspect.signature(kernel.fn).parameters
                 names = list(parameters)
@@ -140,10 +200,12 @@ class Recorder(TorchDispatchMode):
 class Recipe:
     """What a call of some kind allocates and launches, and which of that it returns. It holds no tensors."""
 
-    __slots__ = ("device", "forms", "kernels", "many", "results", "steps")
+    __slots__ = ("device", "forms", "kernels", "many", "numbers", "results", "steps")
 
-    def __init__(self, noted: Recorder, given: Sequence[Any], result: Any) -> None:
+    def __init__(self, noted: Recorder, given: Sequence[Any], result: Any, asked: Sequence[str] = ()) -> None:
         """Read it off ``noted``, a call with the tensors ``given`` (and other values) that returned ``result``.
+
+        ``asked``: what the wrapper asked of its floats.
 
         Raises:
             LookupError: such a call cannot be repeated.
@@ -158,54 +220,65 @@ class Recipe:
         if not noted.plain or not places:
             raise LookupError("it does more than allocate and launch")
         self.device = next(t for t in tensors if t is not None).device.index
-        self.forms = [form_of(t) for t in noted.made]
+        self.forms = [(form_of(t), fill) for t, fill in zip(noted.made, noted.fills, strict=True)]
         self.kernels, self.steps = [kernel for kernel, *_ in noted.launches], []
+        texts: list[str] = []
         for _, compiled, grid, values in noted.launches:
             if not hasattr(compiled, "packed_metadata") or not from_triton(compiled.run):
                 raise LookupError("a tool stands between Triton and the GPU")
             launched = {i: v for i, v in enumerate(values) if isinstance(v, torch.Tensor)}
             roles = [(i, places[v.data_ptr()]) for i, v in launched.items()]
-            fixed = [None if i in launched else v for i, v in enumerate(values)]
-            if any(hasattr(v, "base") or isinstance(v, tuple | list) for v in fixed):
+            computed = [i for i, v in enumerate(values) if type(v) is Number]
+            sums = [(i, len(texts) + n) for n, i in enumerate(computed)]
+            texts += [values[i].text for i in computed]
+            fixed = [None if i in launched or i in computed else v for i, v in enumerate(values)]
+            # A tuple of whole numbers is a constant of the kernel; another, or a descriptor, may hold a tensor.
+            odd = [v for v in fixed if isinstance(v, tuple | list) and not all(isinstance(x, int) for x in v)]
+            if odd or any(hasattr(v, "base") for v in fixed):
                 raise LookupError("an argument that may hold a tensor")
             if compiled.metadata.target.backend == "hip" and not is_small(list(launched.values())):
                 raise LookupError("of memory below 2 GiB AMD's compiler makes another kernel")
-            self.steps.append((call_of(compiled, grid), fixed, roles))
+            self.steps.append((call_of(compiled, grid), fixed, roles, sums))
+        #: Of a call's floats: the numbers that its launches get; None where the wrapper would have done otherwise.
+        self.numbers = of_floats(sum(v.__class__ is float for v in given), texts, asked)
         self.many = isinstance(result, tuple)
-        #: Which of what was allocated is returned, in order, and how it is seen; None is None.
+        #: Which of the arguments, and of what was allocated, is returned, in order, and how it is seen; None is None.
         self.results: list[tuple[int, Any] | None] = []
-        starts = {t.untyped_storage().data_ptr(): at for at, t in enumerate(noted.made) if t.numel()}
+        starts = {t.untyped_storage().data_ptr(): len(given) + i for i, t in enumerate(noted.made) if t.numel()}
         for one in result if self.many else (result,):
-            if one is None:
-                self.results.append(None)
+            own = [i for i, value in enumerate(given) if value is one]
+            if one is None or own:
+                self.results.append(None if one is None else (own[0], None))
                 continue
             at = starts.get(one.untyped_storage().data_ptr())
-            if at is None or one.dtype != noted.made[at].dtype:
+            if at is None or one.dtype != tensors[at].dtype:  # type: ignore[union-attr]
                 raise LookupError("it returns what it did not allocate")
-            whole = form_of(one) == self.forms[at]
+            whole = form_of(one) == form_of(tensors[at])
             self.results.append((at, None if whole else (one.shape, one.stride(), one.storage_offset())))
 
-    def run(self, addresses: Sequence[int]) -> list[torch.Tensor]:
+    def run(self, addresses: Sequence[int], numbers: Sequence[float] = ()) -> list[torch.Tensor]:
         """Allocate and launch for tensors at these addresses; return what was allocated."""
-        fresh = [allocate(shape, stride, dtype) for shape, stride, dtype in self.forms]
+        fresh = [allocate(*form) if fill is None else fill() for form, fill in self.forms]
         all_addresses = [*addresses, *(t.data_ptr() for t in fresh)]
         stream = stream_of(self.device)
-        for call, fixed, roles in self.steps:
+        for call, fixed, roles, sums in self.steps:
             values = fixed.copy()
             for at, place in roles:
                 values[at] = all_addresses[place]
+            for at, place in sums:
+                values[at] = numbers[place]
             call(stream, *values)
         return fresh
 
-    def pick(self, fresh: Sequence[torch.Tensor]) -> Any:
+    def pick(self, given: Sequence[Any], fresh: Sequence[torch.Tensor]) -> Any:
         """Return what the call returns."""
-        found: list[torch.Tensor | None] = []
+        known, found = (*given, *fresh), list[Any]()
         for result in self.results:
             if result is None:
                 found.append(None)
             else:
                 at, seen = result
-                found.append(fresh[at] if seen is None else fresh[at].as_strided(*seen))
+                found.append(known[at] if seen is None else known[at].as_strided(*seen))
         return tuple(found) if self.many else found[0]
 
     def is_watched(self) -> bool:
@@ -214,14 +287,14 @@ class Recipe:
 
 
 def record(
-    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], given: Sequence[Any]
+    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], given: Sequence[Any], asked: Any = ()
 ) -> tuple[Any, Recipe | None, list[torch.Tensor]]:
     """Call ``function``; return what it returns, how to do it again (None: it cannot be), and what it allocated."""
     with Recorder() as noted:
         result = function(*args, **options)
     try:
-        return result, Recipe(noted, given, result), noted.made
-    except LookupError:
+        return result, Recipe(noted, given, result, asked), noted.made
+    except Exception:  # noqa: BLE001 - whatever is odd about it: the call has been made, and will not be repeated
         return result, None, []
 
 
@@ -240,7 +313,7 @@ class Kind:
     def learn(self, ctx: Any, recipe: Recipe | None, tensors: Sequence[Any]) -> None:
         """Keep what the forward pass left in ``ctx``; ``tensors`` are its arguments and what it allocated."""
         odd = any(getattr(ctx, name, None) for name in ("dirty_tensors", "non_differentiable"))
-        attributes = {name: value for name, value in vars(ctx).items() if name != "kind"}
+        attributes = {name: value for name, value in vars(ctx).items() if name not in ("kind", "at")}
         odd = odd or any(value.__class__ not in VALUES for value in attributes.values())
         # By address: what a mode of PyTorch has seen made is the same memory, but not the same object.
         places = {(t.data_ptr(), form_of(t)): at for at, t in enumerate(tensors) if isinstance(t, torch.Tensor)}
@@ -261,38 +334,39 @@ def repeated(function: Any) -> Callable[..., Any]:
     class Repeated(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *given: Any) -> Any:
-            values, kind, addresses = given[:-2], given[-2], given[-1]
+            *values, kind, addresses = given
             ctx.kind = kind
             recipe = kind.forward
             if recipe is None:
                 result, recipe, made = record(function.forward, (ctx, *values), {}, values)
                 kind.learn(ctx, recipe, (*values, *made))
+                ctx.at = addresses_of(getattr(ctx, "to_save", None) or ())
                 return result
             fresh = recipe.run(addresses)
             known = (*values, *fresh)
-            ctx.save_for_backward(*[None if place is None else known[place] for place in kind.saved])
+            saved = [None if place is None else known[place] for place in kind.saved]
+            ctx.save_for_backward(*saved)
+            ctx.at = addresses_of(saved)
             for name, value in kind.attributes.items():
                 setattr(ctx, name, value)
-            return recipe.pick(fresh)
+            return recipe.pick(values, fresh)
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            kind, found = ctx.kind, None
+            kind, found, recipe = ctx.kind, None, None
             if not (kind.plain or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_busy()):
-                given = (*ctx.saved_tensors, *gradients)
-                found = kind_of(given)
-            if found is None:
-                return *as_tuple(function.backward(ctx, *gradients)), None, None
-            key = tuple(found[0])
-            if key not in kind.backward:
-                if not are_apart(found[1]):
-                    return *as_tuple(function.backward(ctx, *gradients)), None, None
-                result, kind.backward[key], _ = record(function.backward, (ctx, *gradients), {}, given)
-                return *as_tuple(result), None, None
-            recipe = kind.backward[key]
+                # What was saved is of the kind of the forward pass, if no hook gives back something else.
+                saved = ctx.saved_tensors
+                found = kind_of(gradients) if addresses_of(saved) == ctx.at else None
+            if found is not None:
+                key, addresses, given = tuple(found[0]), [*ctx.at, *found[2]], (*saved, *gradients)
+                if key not in kind.backward and are_apart(addresses):
+                    result, kind.backward[key], _ = record(function.backward, (ctx, *gradients), {}, given)
+                    return *as_tuple(result), None, None
+                recipe = kind.backward.get(key)
             if recipe is None or recipe.is_watched():
                 return *as_tuple(function.backward(ctx, *gradients)), None, None
-            return *as_tuple(recipe.pick(recipe.run(found[1]))), None, None
+            return *as_tuple(recipe.pick(given, recipe.run(addresses))), None, None
 
     # Of Function.apply only what is in C: its Python looks for transforms of torch.func, and is_busy() has done so.
     apply: Callable[..., Any] = super(torch.autograd.Function, Repeated).apply
@@ -304,38 +378,48 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def fast(
-    wrapper: Callable[..., Any], function: Any = None, traced: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
-    """Return ``wrapper`` with cheap repeated calls; same results, same refusals.
+def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any]:
+    """Return ``wrapper`` with cheap repeated calls; same results, same refusals. torch.compile does not look inside.
 
     Args:
-        wrapper: checks, allocates with ``torch.empty`` and launches with ``kernel[grid](…)``.
+        wrapper: checks, allocates with ``torch.empty``, ``zeros`` or ``full`` and launches with ``kernel[grid](…)``.
         function: the ``torch.autograd.Function`` through which it gives gradients. ``wrapper(a, b, …)`` must be
-            ``function.apply(a, b, …)`` with its parameters in order. None: calls that want a gradient are run plainly.
-        traced: what torch.compile and torch.export see in place of ``wrapper``.
+            ``function.apply(a, b, …)`` with its parameters in order. None: it gives no gradients.
     """
     parameters = inspect.signature(wrapper).parameters
     names, defaults, missing = list(parameters), [p.default for p in parameters.values()], inspect.Parameter.empty
-    recipes: dict[tuple[Any, ...], Recipe | None] = {}
+    in_order = sum(p.kind is not p.KEYWORD_ONLY for p in parameters.values())
+    recipes: dict[tuple[Any, ...], list[Recipe | None]] = {}
     kinds: dict[tuple[Any, ...], Kind] = {}
     apply = None if function is None else repeated(function)
+    outside = torch._disable_dynamo(wrapper)  # torch.compiler.disable would import the compiler, which takes seconds
 
     def complete(args: tuple[Any, ...], options: dict[str, Any]) -> list[Any] | None:
         """Return the values of all parameters in order; None if they do not fit."""
         values = [*args, *defaults[len(args) :]]
-        if options:
-            for name, value in options.items():
-                if name not in parameters or names.index(name) < len(args):
-                    return None
-                values[names.index(name)] = value
+        for name, value in options.items():
+            if name not in parameters or names.index(name) < len(args):
+                return None
+            values[names.index(name)] = value
         # Not "in", which would ask every tensor whether it is equal.
-        return None if len(values) != len(names) or any(v is missing for v in values) else values
+        return None if len(args) > in_order or any(v is missing for v in values) else values
+
+    def first(values: list[Any], known: list[Recipe | None]) -> Any:
+        """Run the wrapper and keep how to repeat it."""
+        asked: list[str] = []
+        floats = [i for i, value in enumerate(values) if value.__class__ is float]
+        given = list(values)
+        for n, i in enumerate(floats):
+            given[i] = Number(f"f{n}", values[i], asked)
+        options = dict(zip(names[in_order:], given[in_order:], strict=True))
+        result, recipe, _ = record(wrapper, given[:in_order], options, values, asked)
+        known.append(recipe)
+        return result
 
     @functools.wraps(wrapper)
     def call(*args: Any, **options: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return (traced or wrapper)(*args, **options)
+        if torch.compiler.is_compiling():  # which breaks its graph here, and looks no further
+            return outside(*args, **options)
         values = complete(args, options)
         try:
             found = None if values is None or is_busy() else kind_of(values)
@@ -343,31 +427,42 @@ def fast(
             found = None
         if values is None or found is None:
             return wrapper(*args, **options)
-        key, addresses, wishes = found
-        if torch.is_grad_enabled() and True in wishes:
-            kind = kinds.get(whole := (*key, *wishes))
-            if kind is None and apply is not None and are_apart(addresses):
+        key, floats, addresses, wishes = found
+        if apply is not None and torch.is_grad_enabled() and True in wishes:
+            # 0.0 == -0.0, but a wrapper may tell them apart.
+            kind = kinds.get(whole := (*key, *(f or str(f) for f in floats), *wishes))
+            if kind is None and are_apart(addresses):
                 forget_many(kinds)
                 result = apply(*values, kind := Kind(), addresses)
                 kinds[whole] = kind
                 return result
-            if apply is None or kind is None or kind.plain or (kind.forward and kind.forward.is_watched()):
+            if kind is None or kind.plain or (kind.forward and kind.forward.is_watched()):
                 return wrapper(*args, **options)
             return apply(*values, kind, addresses)
-        whole = tuple(key)
-        if whole not in recipes:
-            if not are_apart(addresses):
+        known = recipes.get(whole := tuple(key), [])
+        for recipe in known:
+            if recipe is None or recipe.is_watched():
                 return wrapper(*args, **options)
-            forget_many(recipes)
-            result, recipes[whole], _ = record(wrapper, args, options, values)
-            return result
-        recipe = recipes[whole]
-        if recipe is None or recipe.is_watched():
+            numbers = recipe.numbers(*floats)
+            if numbers is not None:
+                return recipe.pick(values, recipe.run(addresses, numbers))
+        if len(known) >= MOST_SORTS or not are_apart(addresses):
             return wrapper(*args, **options)
-        return recipe.pick(recipe.run(addresses))
+        forget_many(recipes)
+        try:
+            result = first(values, known)
+        except Exception:  # noqa: BLE001 - a refusal, or what takes no Number: the wrapper says which
+            return wrapper(*args, **options)
+        recipes[whole] = known
+        return result
 
     call.known = (recipes, kinds)  # type: ignore[attr-defined]
     return call
+
+
+def addresses_of(tensors: Sequence[torch.Tensor | None]) -> list[int]:
+    """Return where tensors begin; 0 for None."""
+    return [0 if t is None else t.data_ptr() for t in tensors]
 
 
 def are_apart(addresses: Sequence[int]) -> bool:

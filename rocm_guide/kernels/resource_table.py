@@ -64,9 +64,9 @@ class KernelRow:
 
 
 def kernel_modules() -> list[str]:
-    """Names of the modules of ``rocm_guide.kernels`` with cases for the table, such as ``gemm.tiled``.
+    """Return the names of the modules of ``rocm_guide.kernels`` with cases for the table, such as ``gemm``.
 
-    A family's cases are in its ``cases.py``: the function ``softmax_cases`` has those of the module ``softmax``.
+    A folder's cases are in its ``cases.py``: the function ``softmax_cases`` has those of the module ``softmax``.
     """
     # By their text: to import them all takes torch and Triton, which a look at the cached table does not need.
     kernels = package_folder() / "kernels"

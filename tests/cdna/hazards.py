@@ -33,8 +33,8 @@ from cdna.hip.toolchain import compile_hip
 from cdna.run import RunError, prepare, run
 from rocm_guide.common.base import write_text
 from rocm_guide.kernels.attention import attention_forward
-from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
-from rocm_guide.kernels.gemm.tiled import GemmTile, gemm
+from rocm_guide.kernels.gemm import GemmTile, gemm
+from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import Tile, softmax_forward
 
 _COUNT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")

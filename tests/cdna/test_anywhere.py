@@ -6,8 +6,8 @@ import torch
 
 from cdna.interpret import explain_error
 from cdna.testing import HEAD, run_cell
+from rocm_guide.common.base import GuideError
 from rocm_guide.kernels.anywhere import call
-from rocm_guide.kernels.arguments import KernelError
 
 SCALE = (
     HEAD
@@ -40,12 +40,12 @@ def test_a_function_of_a_cell_is_called():
 
 def test_what_cannot_be_sent_is_refused_by_name():
     cell = run_cell(HEAD + "table = torch.zeros(3)\ndef f(t): return t + table")
-    with pytest.raises(KernelError, match=r"f reads table \(Tensor\).*pass it as an argument"):
+    with pytest.raises(GuideError, match=r"f reads table \(Tensor\).*pass it as an argument"):
         call(cell["f"], torch.zeros(3))
 
 
 def test_an_error_of_a_function_in_a_cell_names_its_line():
     cell = run_cell("def f(t):\n    return 1 // 0\n")
-    with pytest.raises(KernelError, match=r"f in the interpreter: f, line 2 of the cell \(return 1 // 0\): ZeroDiv"):
+    with pytest.raises(GuideError, match=r"f in the interpreter: f, line 2 of the cell \(return 1 // 0\): ZeroDiv"):
         call(cell["f"], torch.zeros(1))
-    assert explain_error(KernelError("n=3: use 4")) == "n=3: use 4"
+    assert explain_error(GuideError("n=3: use 4")) == "n=3: use 4"

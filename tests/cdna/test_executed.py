@@ -6,8 +6,7 @@ import torch
 
 from cdna.predict import HardwareError, gpu, model_time
 from cdna.run import RunError, executed_on_gfx942
-from rocm_guide.kernels.gemm.configs import GemmTile
-from rocm_guide.kernels.gemm.tiled import gemm
+from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.softmax import softmax_forward
 
 

@@ -11,9 +11,9 @@ import torch
 from cdna.hip.cpu_library import open_cpu
 from cdna.hip.on_cpu import cpu_rmsnorm_fp8, cpu_skinny_gemm, cpu_swiglu_fp8, load_counts
 from cdna.hip.toolchain import HipError, sources
-from rocm_guide.kernels.fp8.formats import FP8, decode_fp8, encode_fp8
-from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8
-from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8
+from rocm_guide.kernels.fp8 import FP8, decode_fp8, encode_fp8
+from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8
+from rocm_guide.kernels.swiglu_fp8 import reference_swiglu_fp8
 
 FNUZ = FP8["e4m3fnuz"]
 

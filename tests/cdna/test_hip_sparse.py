@@ -8,7 +8,7 @@ import torch
 
 from cdna.hip.sparse import compress, lane_registers, run_smfmac, sparse_product, spread_rows
 from cdna.hip.toolchain import HipError
-from rocm_guide.kernels.fp8.formats import FP8, decode_fp8
+from rocm_guide.kernels.fp8 import FP8, decode_fp8
 
 
 def fp8_numbers(*shape: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from cdna.compile import compile_kernel
 from cdna.explain import specialized_source
 from cdna.explain.specialize import SpecializeError
 from rocm_guide.kernels.decode import _decode_part, hint_multiple
-from rocm_guide.kernels.gemm.tiles import tile_dot
+from rocm_guide.kernels.gemm import tile_dot
 
 
 def every_shape(x, y, MODE, KIND, rest=None, *, last=1):

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import torch
 
-from rocm_guide.kernels.gemm.configs import CONFIGS
-from rocm_guide.kernels.gemm.linear import linear, reference_linear
-from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce
-from rocm_guide.kernels.gemm.skinny import gemm_skinny, reference_skinny
-from rocm_guide.kernels.gemm.split_k import gemm_split_k
-from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
-from rocm_guide.kernels.gemm.tiled import gemm, reference_gemm
-from rocm_guide.kernels.int8 import operators
-from rocm_guide.kernels.int8.reference import reference_operator, reference_scaled
+from rocm_guide.kernels import int8_gemm as operators
+from rocm_guide.kernels.gemm import CONFIGS, gemm, reference_gemm
+from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce
+from rocm_guide.kernels.gemm_skinny import gemm_skinny, reference_skinny
+from rocm_guide.kernels.gemm_split_k import gemm_split_k
+from rocm_guide.kernels.gemm_stream_k import gemm_stream_k
+from rocm_guide.kernels.int8_gemm import reference_operator, reference_scaled
 from tests.kernels.gfx942_near import Case, near, normal
 from tests.kernels.int8.cases import check_rounded, codes
 
@@ -112,25 +110,6 @@ for _dtype in (torch.float16, torch.bfloat16, E4M3, E5M2):
         CASES[f"skinny {str(_dtype).removeprefix('torch.')} {_m} rows"] = Case(
             ("gemm_skinny_kernel",), skinny_case(_m, 70, 528, _dtype)
         )
-
-
-def _linear():
-    x, w, dy = (normal(*s, seed=i) for i, s in enumerate([(33, 40), (24, 40), (33, 24)]))
-    leaves = [t.half().requires_grad_() for t in (x, w)]
-    y = linear(*leaves)
-    y.backward(dy.half())
-
-    def check():
-        x64, w64 = (t.half().double().requires_grad_() for t in (x, w))
-        want = reference_linear(x64, w64)
-        gx, gw = torch.autograd.grad(want, (x64, w64), dy.half().double())
-        for got, expected in ((y.detach(), want.detach()), (leaves[0].grad, gx), (leaves[1].grad, gw)):
-            near(got, expected, 4 * expected.abs().amax())
-
-    return check
-
-
-CASES["linear, forward and backward"] = Case(("gemm_kernel",), _linear)
 
 
 def operator_case(name, *, batch=0, d=None, odd=False):

@@ -9,15 +9,13 @@ import torch
 
 from rocm_guide.kernels import layer_norm, rms_norm, softmax
 from rocm_guide.kernels.bandwidth import reference_stream, stream
-from rocm_guide.kernels.fp8.formats import FP8, decode_fp8, encode_fp8
-from rocm_guide.kernels.fp8.ladder import run_rung
-from rocm_guide.kernels.fp8.rmsnorm import reference_rmsnorm_fp8, rmsnorm_fp8
-from rocm_guide.kernels.fp8.swiglu import reference_swiglu_fp8, swiglu_fp8
+from rocm_guide.kernels.fp8 import FP8, decode_fp8, encode_fp8
+from rocm_guide.kernels.fp8_ladder import run_rung
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward, reference_layer_norm
 from rocm_guide.kernels.rms_norm import reference_rms_norm, rms_norm_backward, rms_norm_forward
-from rocm_guide.kernels.rows.cross_entropy import cross_entropy_backward, cross_entropy_forward
-from rocm_guide.kernels.rows.silu_mul import reference_swiglu, swiglu_backward, swiglu_forward
+from rocm_guide.kernels.rmsnorm_fp8 import reference_rmsnorm_fp8, rmsnorm_fp8
 from rocm_guide.kernels.softmax import reference_softmax, softmax_backward, softmax_forward
+from rocm_guide.kernels.swiglu_fp8 import reference_swiglu_fp8, swiglu_fp8
 from tests.kernels.gfx942_near import Case, near, normal
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
@@ -82,43 +80,6 @@ def layer_case(rows, cols, dtype, tile=None):
     return run
 
 
-def swiglu_rows_case(rows, cols, dtype):
-    def run():
-        gate, up, dy = (normal(rows, cols, dtype=dtype, seed=i) for i in range(3))
-        y, grads = swiglu_forward(gate, up), swiglu_backward(gate, up, dy)
-
-        def check():
-            leaves = [t.double().requires_grad_() for t in (gate, up)]
-            want = reference_swiglu(*leaves)
-            near(y, want.detach(), want.detach().abs().amax())
-            for got, expected in zip(grads, torch.autograd.grad(want, leaves, dy.double()), strict=True):
-                near(got, expected, expected.abs().amax())
-
-        return check
-
-    return run
-
-
-def loss_case(rows, cols, dtype):
-    def run():
-        x, dl = normal(rows, cols, dtype=dtype, size=3), normal(rows, dtype=F32, seed=1)
-        labels = torch.arange(rows) * 7 % cols
-        loss, lse = cross_entropy_forward(x, labels)
-        dx = cross_entropy_backward(x, labels, lse, dl)
-
-        def check():
-            exact = x.double().requires_grad_()
-            want = torch.nn.functional.cross_entropy(exact, labels, reduction="none")
-            near(loss, want.detach(), 30)
-            near(lse, x.double().logsumexp(-1), 30)
-            (expected,) = torch.autograd.grad(want, exact, dl.double())
-            near(dx, expected, dl.double().abs()[:, None])
-
-        return check
-
-    return run
-
-
 for _dtype, _rows, _cols in [(F16, 3, 1000), (BF16, 2, 4096), (F32, 5, 130), (F32, 1, 5)]:
     _label = f"{str(_dtype).removeprefix('torch.')} {_rows}x{_cols}"
     CASES[f"softmax {_label}"] = Case(("softmax_rows", "softmax_backward_rows"), softmax_case(_rows, _cols, _dtype))
@@ -127,12 +88,6 @@ for _dtype, _rows, _cols in [(F16, 3, 1000), (BF16, 2, 4096), (F32, 5, 130), (F3
     )
     CASES[f"layer norm {_label}"] = Case(
         ("layer_norm_rows", "layer_norm_backward_rows", "column_sums"), layer_case(_rows, _cols, _dtype)
-    )
-    CASES[f"swiglu {_label}"] = Case(
-        ("swiglu_forward_kernel", "swiglu_backward_kernel"), swiglu_rows_case(_rows, _cols, _dtype)
-    )
-    CASES[f"loss {_label}"] = Case(
-        ("cross_entropy_forward_kernel", "cross_entropy_backward_kernel"), loss_case(_rows, _cols, _dtype)
     )
 CASES["softmax blocked"] = Case(
     ("softmax_blocked", "softmax_backward_blocked"), softmax_case(2, 777, BF16, softmax.Tile(**BLOCKED))

@@ -6,17 +6,14 @@ from types import SimpleNamespace
 
 import torch
 
-from rocm_guide.kernels import attention, attention_fp8
-from rocm_guide.kernels.gemm import skinny as gemm_skinny
-from rocm_guide.kernels.gemm import tiled as gemm_tiled
-from rocm_guide.kernels.int8 import plan as int8_plan
+from rocm_guide.kernels import attention, attention_fp8, gemm, gemm_skinny, int8_gemm
 
 MODULES = (
     attention,
     attention_fp8,
+    gemm,
     gemm_skinny,
-    gemm_tiled,
-    int8_plan,
+    int8_gemm,
 )
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
 MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rocm_guide.common.base import GuideError
 from rocm_guide.kernels.anywhere import call, call_all
-from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention import attention_forward, reference_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
 from rocm_guide.kernels.softmax import softmax_backward, softmax_forward
@@ -25,7 +25,7 @@ def test_several_calls_in_one_process():
 
 
 def test_a_fault_over_there_is_named():
-    with pytest.raises(KernelError, match="x is int64"):
+    with pytest.raises(GuideError, match="x is int64"):
         call(softmax_forward, torch.ones(2, 3, dtype=torch.int64, device=HERE))
 
 
@@ -34,5 +34,5 @@ def test_attention_with_options():
     out, lse = call(attention_forward, q, k, v, causal=True)
     expected, total = reference_attention(q.double(), k.double(), v.double(), causal=True)
     assert (out - expected).abs().max() < 1e-5 and (lse - total).abs().max() < 1e-5
-    with pytest.raises(KernelError, match="dropout=2"):
+    with pytest.raises(GuideError, match="dropout=2"):
         call(attention_forward, q, k, v, dropout=2.0)

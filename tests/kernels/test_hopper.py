@@ -8,9 +8,7 @@ noticing.
 import pytest
 import torch
 
-from rocm_guide.kernels import attention, attention_fp8
-from rocm_guide.kernels.gemm import skinny as gemm_skinny
-from rocm_guide.kernels.int8 import operators as int8_operators
+from rocm_guide.kernels import attention, attention_fp8, gemm_skinny, int8_gemm
 from tests.kernels.pretend_hopper import MULTIPROCESSOR, SHARED_MEMORY, empty
 
 
@@ -35,8 +33,8 @@ def test_eight_bit_heads_of_16_fill_the_product(compiled):
 def test_int8_products_are_fetched_by_the_tma_and_multiplied_by_wgmma(compiled):
     a, w = empty(4096, 4096, dtype=torch.int8), empty(12288, 4096, dtype=torch.int8)
     rows, columns = empty(4096, dtype=torch.float32), empty(12288, dtype=torch.float32)
-    int8_operators.linear_scaled(a, w.T, rows, columns, out_dtype=torch.bfloat16)
-    int8_operators.linear_relu_abde_i8(a, w.T, empty(12288, dtype=torch.int8), 0.5)
+    int8_gemm.linear_scaled(a, w.T, rows, columns, out_dtype=torch.bfloat16)
+    int8_gemm.linear_relu_abde_i8(a, w.T, empty(12288, dtype=torch.int8), 0.5)
     assert [name for name, _ in compiled] == ["int8_operator_kernel"] * 2
     for _, kernel in compiled:
         ptx = kernel.asm["ptx"]

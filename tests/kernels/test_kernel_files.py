@@ -15,19 +15,50 @@ import torch
 from rocm_guide.kernels import (
     attention,
     attention_fp8,
+    bandwidth,
     decode,
     decode_int4,
+    fp8,
+    gemm,
+    gemm_multiply_reduce,
+    gemm_skinny,
+    gemm_split_k,
+    gemm_stream_k,
+    int8_gemm,
     layer_norm,
     mla_decode,
     mla_prefill,
     paged,
     rms_norm,
+    rmsnorm_fp8,
     softmax,
+    swiglu_fp8,
 )
 
 FILES = (layer_norm, rms_norm, softmax)
-ALONE = (*FILES, attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
+PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm)
+ATTENTION = (attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
+ALONE = (*FILES, *PRODUCTS, *ATTENTION, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
+#: What a copied file is asked for: file -> its call of tensors x and w, and what torch says.
+PRODUCT_USES = {
+    "gemm": ("gemm(x, w.T, w[:, 0].contiguous(), activation='relu')", "torch.relu(x @ w.T + w[:, 0])"),
+    "gemm_multiply_reduce": ("gemm_multiply_reduce(x, w.T)", "x @ w.T"),
+    "gemm_skinny": (
+        "gemm_skinny(x.half(), w.half(), out_dtype=torch.float32)",
+        "(x.half().double() @ w.half().double().T).float()",
+    ),
+    "gemm_split_k": ("gemm_split_k(x, w.T, split=2)", "x @ w.T"),
+    "gemm_stream_k": ("gemm_stream_k(x, w.T)", "x @ w.T"),
+    "int8_gemm": ("linear_scaled(x.to(torch.int8), w.to(torch.int8).T, one, one)", "x.trunc() @ w.trunc().T"),
+    "bandwidth": ("stream('copy', None, x)", "x"),
+    "fp8": ("decode_fp8(encode_fp8(x, file.FP8['e4m3fn']), file.FP8['e4m3fn'])", "x.to(torch.float8_e4m3fn).float()"),
+    "rmsnorm_fp8": ("rmsnorm_fp8(x, x, w[0].contiguous(), 0.5)[1]", "x + x"),
+    "swiglu_fp8": (
+        "swiglu_fp8(x[:, :64], 1.0)[0].float()",
+        "file.reference_swiglu_fp8(x[:, :64]).to(torch.float8_e4m3fn).float()",
+    ),
+}
 TABLES = [(f, table) for f in FILES for table in ("FORWARD", "BACKWARD")]
 
 
@@ -36,7 +67,45 @@ def test_a_file_needs_nothing_of_this_package(file):
     tree = ast.parse(Path(file.__file__).read_text(encoding="utf-8"))
     froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert froms | plain <= {"__future__", "math", "typing", "torch", "triton", "triton.language"}
+    own = {"torch", "triton", "triton.language", "triton.tools.tensor_descriptor"}
+    assert froms | plain <= {*own, "__future__", "collections.abc", "contextlib", "math", "typing"}
+
+
+@pytest.mark.parametrize("files", [FILES, PRODUCTS], ids=["rows", "products"])
+def test_what_has_one_name_in_several_files_is_one_text(files):
+    """Files that stand alone repeat each other; what is mended in one is to be mended in all."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for file in files:
+        text = Path(file.__file__).read_text(encoding="utf-8")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                here = found.setdefault(node.name, {})
+                here.setdefault(ast.get_source_segment(text, node), []).append(file.__name__)
+    shared = {name: texts for name, texts in found.items() if sum(map(len, texts.values())) > 1}
+    own = {"Tile", "column_sums"}  # with fields of its own; two sums at once in LayerNorm
+    different = {n: list(texts.values()) for n, texts in shared.items() if len(texts) > 1 and n not in own}
+    assert not different and len(shared) > 3
+
+
+@pytest.mark.parametrize("name", PRODUCT_USES)
+def test_a_copied_file_of_products_runs_alone(name, tmp_path):
+    source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
+    (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
+    call, wanted = PRODUCT_USES[name]
+    (tmp_path / "use.py").write_text(f"""
+import sys
+sys.modules["rocm_guide"] = None  # to import it is an error
+import torch
+import {name} as file
+from {name} import *
+torch.manual_seed(0)
+x, w, one = torch.randn(4, 65) * 3, torch.randn(40, 65) * 3, torch.ones(1)
+torch.testing.assert_close({call}, {wanted}, atol=1e-3, rtol=1e-3)
+""")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
+    command = [sys.executable, "use.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 ROWS = """

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from cdna.dry_run.torch_gpu import pretend_torch_device
-from rocm_guide.kernels.fp8.formats import fp8_here
+from rocm_guide.kernels.fp8 import fp8_here
 
 HERE = Path(__file__).parent
 #: Those that choose among the 8-bit types.

@@ -53,7 +53,7 @@ def results(request, tmp_path_factory):
 
 
 def test_the_short_way_asks_the_driver_for_the_same(results):
-    assert set(results) == {"float", "no bias", "bias", "tuples"}
+    assert set(results) == {"float", "no bias", "bias", "mixed"}
     for name, case in results.items():
         own, again, other = case["launches"]
         assert case["short"] == 2, name
@@ -74,7 +74,7 @@ def test_the_driver_gets_the_tensors_addresses(results):
 
 def test_grids_blocks_and_numbers_arrive(results):
     grids = {name: case["launches"][1]["numbers"][:3] for name, case in results.items()}
-    assert grids == {"float": [4, 1, 1], "no bias": [64, 1, 1], "bias": [8, 4, 2], "tuples": [4, 1, 1]}
+    assert grids == {"float": [4, 1, 1], "no bias": [64, 1, 1], "bias": [8, 4, 2], "mixed": [4, 1, 1]}
     first = results["float"]["launches"][1]["parameters"]
     assert "00100000" in first and "9a99993e" in first  # 4096, and 0.3 in fp32
-    assert "0000000002000000" in results["tuples"]["launches"][1]["parameters"]  # 2**33
+    assert "0000000002000000" in results["mixed"]["launches"][1]["parameters"]  # 2**33

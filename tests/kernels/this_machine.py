@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What kernel tests run on, and which 8-bit floats its GEMMs take.
 
-``rocm_guide.kernels.fp8.formats.fp8_here`` says in which form kernels write e4m3 here.
+``rocm_guide.kernels.fp8.fp8_here`` says in which form kernels write e4m3 here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 
 import torch
 
-from rocm_guide.kernels.arguments import architecture
-from rocm_guide.kernels.gemm.tiled import eight_bit_floats
+from rocm_guide.kernels.gemm import architecture, eight_bit_floats
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OCP = (torch.float8_e4m3fn, torch.float8_e5m2)

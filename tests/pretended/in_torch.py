@@ -138,9 +138,9 @@ def _int8_operator(a: Arguments) -> bool:
     left = a["a"].as_strided((len(out), m, k), (a["stride_az"], a["stride_am"], a["stride_ak"]))
     right = a["b"].as_strided((len(out), k, n), (a["stride_bz"], a["stride_bk"], a["stride_bn"]))
     x = (left.double() @ right.double()).float() * a["alpha"]
-    if a["ROWS"]:
+    if a["ROWS"] != "none":
         x *= a["rows_ptr"][:, None]
-    if a["COLUMNS"]:
+    if a["COLUMNS"] != "none":
         x *= a["columns_ptr"]
     if a["D"] != "none":
         x += a["beta"] * a["d_ptr"].float()
@@ -186,8 +186,7 @@ IN_TORCH: dict[str, Callable[[Arguments], bool]] = {
     "liger_kernel.ops.rope._triton_rope": _rope,
     "liger_kernel.ops.cross_entropy.liger_cross_entropy_kernel": _cross_entropy,
     "liger_kernel.ops.utils.element_mul_kernel": _element_mul,
-    "gptqmodel.nn_modules.triton_utils.dequant.dequant_kernel": _gptq_weights,
-    "rocm_guide.kernels.int8.operators.int8_operator_kernel": _int8_operator,
+    "rocm_guide.kernels.int8_gemm.int8_operator_kernel": _int8_operator,
     "trl.kernels.chunked_logprob._forward_kernel": _of_trl("_forward_tile"),
     "trl.kernels.chunked_logprob._backward_kernel": _of_trl("_backward_tile"),
 }

@@ -286,7 +286,7 @@ def _step(dtype):
     from liger_kernel.ops.rope import LigerRopeFunction
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
-    from rocm_guide.kernels.int8 import operators
+    from rocm_guide.kernels import int8_gemm as operators
 
     torch.manual_seed(0)
 

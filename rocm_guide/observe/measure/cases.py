@@ -87,20 +87,20 @@ def _rows(kind: str, rows: int, columns: int) -> Calls:
 
 
 def _gemm(dtype: str, n: int) -> Calls:
-    from rocm_guide.kernels.gemm.tiled import gemm
+    from rocm_guide.kernels.gemm import gemm
 
     return [partial(gemm, _random(n, n, dtype=dtype), _random(n, n, dtype=dtype, seed=1).T)]
 
 
 def _stream_k(m: int, n: int, k: int) -> Calls:
-    from rocm_guide.kernels.gemm.stream_k import gemm_stream_k
+    from rocm_guide.kernels.gemm_stream_k import gemm_stream_k
 
     return [partial(gemm_stream_k, _random(m, k), _random(n, k, seed=1).T)]
 
 
 def _skinny(rows: int, n: int, k: int) -> Calls:
-    from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_here
-    from rocm_guide.kernels.gemm.skinny import gemm_skinny
+    from rocm_guide.kernels.fp8 import fp8_dtype, fp8_here
+    from rocm_guide.kernels.gemm_skinny import gemm_skinny
 
     name = str(fp8_dtype(fp8_here("e4m3"))).removeprefix("torch.")
     copies = max(2, (640 << 20) // (n * k))  # more than any last cache holds

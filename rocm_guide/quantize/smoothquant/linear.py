@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from rocm_guide.kernels.int8.reference import exact_product, to_int8
+from rocm_guide.kernels.int8_gemm import exact_product, to_int8
 from rocm_guide.quantize.calibration import linear_layers
 from rocm_guide.quantize.grid import QuantizationError
 
@@ -129,7 +129,7 @@ class W8A8Linear(torch.nn.Module):
         codes, scale = self.quantize_inputs(x.flatten(0, -2))
         columns = self.weight_scale.flatten()
         if codes.is_cuda:
-            from rocm_guide.kernels.int8.operators import linear_scaled
+            from rocm_guide.kernels.int8_gemm import linear_scaled
 
             out = linear_scaled(codes, self.weight.T, scale, columns, self.bias, out_dtype=x.dtype)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.kernels.int8.reference import reference_operator
+from rocm_guide.kernels.int8_gemm import reference_operator
 from rocm_guide.quantize.grid import QuantizationError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Operator:
 
     @property
     def kernel(self) -> str:
-        """Name of the course's Triton wrapper, in :mod:`rocm_guide.kernels.int8.operators`."""
+        """Name of the course's Triton wrapper, in :mod:`rocm_guide.kernels.int8_gemm`."""
         return self.name.lower()
 
 
@@ -167,7 +167,7 @@ def run_operator(
 
 
 def _kernel(operator: Operator) -> Callable[..., Any]:
-    from rocm_guide.kernels.int8.operators import (
+    from rocm_guide.kernels.int8_gemm import (
         bmm_ab_i8_e_f32,
         bmm_abe_i8,
         linear_ab_i8_de_f32,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.kernels.int8.reference import to_int8
+from rocm_guide.kernels.int8_gemm import to_int8
 from rocm_guide.quantize.grid import QuantizationError
 from rocm_guide.quantize.smoothquant.linear import quantize_weight, scale_of
 from rocm_guide.quantize.smoothquant.operators import run_operator

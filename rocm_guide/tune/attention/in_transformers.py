@@ -43,7 +43,7 @@ def transformers_attention(
 
     Raises:
         AttentionError: soft-capping, attention sinks or values of another head size.
-        KernelError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
+        ValueError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
     """
     import torch
 

@@ -353,6 +353,8 @@ def test_unknown_helpers_are_one_line(name):
         ("tune.tunableop.plan", "tune.tunableop.planner.plan"),  # as the face of the room shows it
         ("models.load_model", "models.load.load_model"),
         ("kernels.rows.softmax.softmax_forward", "kernels.softmax.softmax_forward"),
+        ("kernels.gemm.tiled.gemm", "kernels.gemm.gemm"),
+        ("kernels.int8.operators.linear_scaled", "kernels.int8_gemm.linear_scaled"),
         ("rocm_guide.common.base.write_text", "cdna.base.write_text"),
         ("mi300x.occupancy.occupancy", "cdna.occupancy.occupancy"),
         ("rms_norm", "kernels.rms_norm.rms_norm"),  # a helper and its file; a solution of the dojo has that name too

@@ -9,7 +9,7 @@ import torch
 from rocm_guide.kernels.attention import reference_attention
 from rocm_guide.kernels.attention_fp8 import attention_quantized, dequantize_heads, quantize_heads
 from rocm_guide.kernels.cases import attention_fp8_cases
-from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_here
+from rocm_guide.kernels.fp8 import fp8_dtype, fp8_here
 from tests.kernels.this_machine import INTERPRETED
 
 HALF = torch.float16

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rocm_guide.common.base import GuideError
 from rocm_guide.kernels import attention_show
-from rocm_guide.kernels.arguments import KernelError
 from rocm_guide.kernels.attention_show import show_probabilities
 
 HERE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -38,5 +38,5 @@ def test_a_wrong_kernel_is_seen(monkeypatch):
 
 
 def test_sizes_that_do_not_fit():
-    with pytest.raises(KernelError, match="17 keys, 16 features"):
+    with pytest.raises(GuideError, match="17 keys, 16 features"):
         show_probabilities(torch.zeros(1, 1, 4, 16), torch.zeros(1, 1, 17, 16), {})

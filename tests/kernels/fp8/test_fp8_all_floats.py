@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernels.fp8.formats import FP8, encode_fp8, fp8_dtype
+from rocm_guide.kernels.fp8 import FP8, encode_fp8, fp8_dtype
 
 
 def every_float() -> torch.Tensor:

@@ -11,16 +11,16 @@ import math
 import pytest
 
 from cdna.dry_run.driver import dry_run
-from rocm_guide.kernels.gemm.cases import skinny_cases, stream_k_cases
-from rocm_guide.kernels.gemm.skinny_configs import SHAPES
+from rocm_guide.kernels.cases import gemm_skinny_cases, gemm_stream_k_cases
+from rocm_guide.kernels.gemm_skinny import SHAPES
 from rocm_guide.kernels.resource_table import read_rows
 
-MODULES = ("tiled", "linear", "split_k", "stream_k", "skinny", "multiply_reduce")
+MODULES = ("gemm", "gemm_split_k", "gemm_stream_k", "gemm_skinny", "gemm_multiply_reduce")
 ROWS = read_rows()[1]
 
 
 def rows_of(name):
-    rows = [r for r in ROWS if r.case.split(":")[0] == f"gemm.{name}"]
+    rows = [r for r in ROWS if r.case.split(":")[0] == name]
     assert rows, f"{name} is not in the table: python -m course table --write {name}"
     return rows
 
@@ -37,20 +37,20 @@ def test_limits_spills_widths_and_matrix_instructions(name):
         if r.loop_loads != "-" and not ragged:
             widths = {int(w.split("x")[0]) for w in r.loop_loads.split(",")}
             # B read along N: A's tile then has fewer elements than lanes, one narrow load beside the wide ones.
-            narrow = name == "multiply_reduce" and "A B^T" not in r.case
+            narrow = name == "gemm_multiply_reduce" and "A B^T" not in r.case
             assert widths == {128} or (narrow and 128 in widths), (r.case, r.loop_loads)
 
 
 def test_skinny_grids_fill_an_mi300x():
     seen = set()
-    for r in rows_of("skinny"):
+    for r in rows_of("gemm_skinny"):
         groups = math.prod(int(g) for g in r.grid.split(","))
         assert groups >= 304, (r.case, r.grid)
         seen.add(r.case.split()[-1].split("x", 1)[1])
     assert seen == {f"{n}x{k}" for n, k in SHAPES}
 
 
-@pytest.mark.parametrize("cases", [skinny_cases, stream_k_cases])
+@pytest.mark.parametrize("cases", [gemm_skinny_cases, gemm_stream_k_cases])
 def test_every_wave_waits_for_its_stores_before_the_flag(cases):
     for label, thunk in list(cases())[::5]:
         with dry_run("gfx942", device="meta") as run:

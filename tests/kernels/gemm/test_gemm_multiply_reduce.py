@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.kernels.arguments import KernelError
-from rocm_guide.kernels.gemm.multiply_reduce import gemm_multiply_reduce, reference_multiply_reduce
+from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce, reference_multiply_reduce
 from tests.kernels.gemm.cases import case
 
 
@@ -45,12 +44,12 @@ def test_infinity_nan_and_empty(device):
 )
 def test_errors_before_launch(device, b, options, text):
     gemm_multiply_reduce(torch.ones(2, 3, device=device), torch.ones(3, 5, device=device))
-    with pytest.raises(KernelError, match=text):
+    with pytest.raises(ValueError, match=text):
         gemm_multiply_reduce(torch.ones(2, 3, device=device), torch.ones(b, device=device), **options)
 
 
 def test_int8_takes_no_factor(device):
     a = torch.ones(2, 3, device=device, dtype=torch.int8)
     gemm_multiply_reduce(a, a.T)
-    with pytest.raises(KernelError, match="alpha=2"):
+    with pytest.raises(ValueError, match="alpha=2"):
         gemm_multiply_reduce(a, a.T, alpha=2.0)

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
-from rocm_guide.kernels.arguments import KernelError, architecture, unit_count
-from rocm_guide.kernels.gemm.skinny import SkinnyWorkspace, gemm_skinny, reference_skinny
-from rocm_guide.kernels.gemm.skinny_configs import SHAPES, SkinnyTile, pick_config, pick_split
-from rocm_guide.kernels.launch import forget_plans
+from rocm_guide.kernels.gemm_skinny import (
+    SHAPES,
+    SkinnyTile,
+    SkinnyWorkspace,
+    architecture,
+    gemm_skinny,
+    pick_config,
+    pick_split,
+    reference_skinny,
+    unit_count,
+)
 from tests.kernels.gemm.cases import BRAIN, case
 from tests.kernels.this_machine import INTERPRETED, eight_bit
 
@@ -31,9 +36,9 @@ def test_random_products(device, close, seed, guarded):
     out_dtype = torch.float32 if INTERPRETED or seed % 2 else torch.bfloat16
     tile = pick_config(len(weight), 8 * x.element_size(), architecture(x), unit_count(x))
     if (seed // 5) % 2:  # no sums in the matrix unit: the tight tolerance
-        tile, c.full_sums = dataclasses.replace(tile, exact=0), True
+        tile, c.full_sums = tile._replace(exact=0), True
     if seed % 3 == 0:  # the other way to lay out the product, and to collect its parts
-        tile = dataclasses.replace(tile, bn=32, chunks=2 if tile.chunks == 1 else 1, direct=not tile.direct)
+        tile = tile._replace(bn=32, chunks=2 if tile.chunks == 1 else 1, direct=not tile.direct)
     got = gemm_skinny(x, weight, sx, sw, out_dtype=out_dtype, tile=tile)
     close(got, reference_skinny(x, weight, sx, sw), length=x.shape[1] + 8, magnitude=abs(sx * sw) * c.magnitude)
 
@@ -78,32 +83,13 @@ def test_enough_workgroups_on_mi300x(shape, bits):
     assert pick_split(n, k, tile, 304) * -(-n // tile.bn) >= 304
 
 
-@pytest.mark.parametrize(
-    ("tile", "made"),
-    [
-        (SkinnyTile(32, 64, 4, 2, 0.01), [False, False, False]),
-        (SkinnyTile(32, 32, 4, 2, 99), [True, True, False]),
-        (SkinnyTile(32, 32, 4, 2, 99, direct=True), [False, False, True]),
-    ],
-)
-def test_a_stream_has_one_workspace_with_what_it_needs(device, monkeypatch, tile, made):
-    forget_plans()
-    spaces, on = [], SkinnyWorkspace.on
-    monkeypatch.setattr(SkinnyWorkspace, "on", lambda *args: spaces.append(on(*args)) or spaces[-1])
-    x, weight = torch.ones(4, 64, dtype=torch.float16, device=device), torch.ones(90, 64, device=device).half()
-    for _ in range(2):
-        assert (gemm_skinny(x, weight, tile=tile) == 64).all()
-    (space,) = spaces
-    assert [t.numel() > 0 for t in (space.partials, space.counters, space.slots)] == made
-    assert (gemm_skinny(x, weight, tile=tile, workspace=space) == 64).all(), (
-        "one passed by hand is checked for its size"
-    )
-    more = torch.ones(900, 64, device=device).half()
-    for w in (more, weight, more):
-        assert (gemm_skinny(x, w, tile=tile) == 64).all()
-    assert len(spaces) == (2 if any(made) else 1), "a larger one replaces it, and serves the small calls too"
-    for w in (more, weight):
-        assert (gemm_skinny(x, w, tile=tile, workspace=spaces[-1]) == 64).all()
+@pytest.mark.parametrize("groups", [0.01, 99])
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_call_makes_and_clears_what_it_needs(device, groups, direct):
+    tile = SkinnyTile(32, 32, 4, 2, groups, direct=direct)
+    x = torch.ones(4, 64, dtype=torch.float16, device=device)
+    for n in (90, 900, 90):
+        assert (gemm_skinny(x, torch.ones(n, 64, device=device).half(), tile=tile) == 64).all()
 
 
 def test_no_more_parts_than_steps():
@@ -127,7 +113,7 @@ def test_no_more_parts_than_steps():
 def test_errors_before_launch(device, x, weight, options, text):
     x, weight = (torch.ones(s, dtype=torch.float16, device=device) for s in (x, weight))
     gemm_skinny(*(torch.ones(s, dtype=torch.float16, device=device) for s in ((4, 64), (16, 64))))
-    with pytest.raises(KernelError, match=text):
+    with pytest.raises(ValueError, match=text):
         gemm_skinny(x, weight, **options)
 
 
@@ -140,16 +126,16 @@ def test_errors_of_types_strides_and_workspace(device):
         ((x, torch.ones(64, 90, device=device).half().T), "weight has stride"),
         ((x, weight.to("meta")), "on one device"),
     ):
-        with pytest.raises(KernelError, match=text):
+        with pytest.raises(ValueError, match=text):
             gemm_skinny(*args)
     room = torch.ones(1 << 16, device=device)
     elsewhere = SkinnyWorkspace(room, torch.zeros(64, dtype=torch.int32, device="meta"), room)
-    with pytest.raises(KernelError, match="counters is on meta"):
+    with pytest.raises(ValueError, match="counters is on meta"):
         gemm_skinny(x, weight, workspace=elsewhere)
-    with pytest.raises(KernelError, match="workspace is too small"):
+    with pytest.raises(ValueError, match="workspace is too small"):
         gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 1, 1), tile=SkinnyTile(32, 32, 4, 2, 9))
     direct = SkinnyTile(32, 32, 4, 2, 9, direct=True)
-    with pytest.raises(KernelError, match="workspace is too small"):
+    with pytest.raises(ValueError, match="workspace is too small"):
         gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 1 << 16, 64, slots=1), tile=direct)
     one_part = SkinnyTile(32, 64, 4, 2, 0.01)  # puts nothing anywhere
     assert gemm_skinny(x, weight, workspace=SkinnyWorkspace.on(device, 0, 0), tile=one_part).shape == (4, 90)

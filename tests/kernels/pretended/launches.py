@@ -3,9 +3,9 @@
 
     python launches.py cuda|hip LIBRARY
 
-Every case is launched three times on the same tensors: by Triton's own way, which the plan then remembers, and twice by
-the short way, the second time on another stream. Prints JSON: for each case its parameters' types, the three launches
-([function, grid, block, shared memory, stream, parameters]) and how often the short way was taken.
+Every case is called three times on the same tensors through ``fast``: by Triton's own way, which is remembered, and
+twice by the short way, the second time on another stream. Prints JSON: for each case the three launches ([function,
+grid, block, shared memory, stream, parameters]) and how often the short way was taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from rocm_guide.kernels import direct, launch
+from rocm_guide.kernels import fast
 
 FIRST, SECOND = 4242, 777777
 HEAD = 10
@@ -46,27 +46,37 @@ def maybe(x_ptr, bias_ptr, y_ptr, rows, stride, columns, eps, HAS_BIAS: tl.const
 
 
 @triton.jit
-def tuples(tensors, sizes, far, flag, FORM: tl.constexpr):
+def mixed(x_ptr, y_ptr, n, far, flag, FORM: tl.constexpr):
     BLOCK: tl.constexpr = FORM[0]
-    x_ptr, y_ptr, _nothing = tensors
-    n, step = sizes
-    at = (tl.program_id(0) + far) * step + tl.arange(0, BLOCK)
+    at = (tl.program_id(0) + far) * FORM[1] + tl.arange(0, BLOCK)
     value = tl.load(x_ptr + at, mask=at < n)
     tl.store(y_ptr + at, tl.where(flag, value, -value), mask=at < n)
 
 
 def cases():
-    """(name, launch, tensors, floats)"""
-    x, y = torch.zeros(4096), torch.zeros(4096)
+    """(name, wrapper, arguments)"""
+
+    def times(x, scale):
+        y = torch.empty(x.shape, dtype=x.dtype)
+        scaled[(4,)](x, y, 4096, 1.0 * scale, BLOCK=1024)
+        return y
+
+    def rows(x, bias, grid):
+        y = torch.empty(x.shape, dtype=x.dtype)
+        maybe[grid](x, bias, y, 64, 96, 96, 1e-6, HAS_BIAS=bias is not None, BLOCK=128, num_warps=2)
+        return y
+
+    def other(x):
+        y = torch.empty(x.shape, dtype=x.dtype)
+        mixed[(4,)](x, y, 4096, 1 << 33, True, FORM=(1024, 1, 8))
+        return y
+
+    x = torch.zeros(4096)
     h, b = torch.zeros(64, 96, dtype=torch.bfloat16), torch.zeros(96, dtype=torch.bfloat16)
-    yield "float", launch.Launch(scaled, (4,), (4096,), {"BLOCK": 1024}), (x, y), (0.3,)
-    fixed, constants = (64, 96, 96), {"HAS_BIAS": False, "BLOCK": 128}
-    yield "no bias", launch.Launch(maybe, (64,), fixed, constants, {"num_warps": 2}), (h, None, h.clone()), (1e-6,)
-    constants = {**constants, "HAS_BIAS": True}
-    yield "bias", launch.Launch(maybe, (8, 4, 2), fixed, constants), (h, b, h.clone()), (1e-6,)
-    own = {"arrange": lambda *given: ((*given, None),)}
-    fixed = ((4096, 1), 1 << 33, True)
-    yield "tuples", launch.Launch(tuples, (4,), fixed, {"FORM": (1024, "none", True)}, **own), (x, y), ()
+    yield "float", times, (x, 0.3)
+    yield "no bias", rows, (h, None, (64,))
+    yield "bias", rows, (h, b, (8, 4, 2))
+    yield "mixed", other, (x,)
 
 
 def pretend(vendor: str, library: str):
@@ -134,7 +144,7 @@ def launches(pretended, signatures) -> list:
 
 def main(vendor: str, library: str) -> None:
     pretended, active, signatures = pretend(vendor, library)
-    short, make = [0], direct.call_of
+    short, make = [0], fast.call_of
 
     def call_of(*arguments):
         call = make(*arguments)
@@ -145,16 +155,21 @@ def main(vendor: str, library: str) -> None:
 
         return counted
 
-    launch.call_of = call_of
     stream = [FIRST]
     active.get_current_stream = lambda _: stream[0]
+    fast.call_of, fast.on_gpu, fast.current_device = call_of, lambda tensor: True, lambda: 0
+    fast.stream_of, fast.allocate = lambda device: stream[0], torch._C._dynamo.guards._empty_strided_cpu
     results = {}
-    for name, plan, tensors, floats in cases():
+    for name, wrapper, arguments in cases():
+        quick, made = fast.fast(wrapper), []
         for stream[0] in (FIRST, FIRST, SECOND):
-            plan(*tensors, floats=floats)
+            made.append(quick(*arguments))
         found = launches(pretended, signatures)
-        addresses = [struct.pack("<q", t.data_ptr()).hex() for t in tensors if t is not None]
-        results[name] = {"launches": found, "short": short[0], "addresses": addresses}
+        for one, y in zip(found, made, strict=True):  # each call has a result of its own
+            own = struct.pack("<q", y.data_ptr()).hex()
+            one["parameters"] = ["result" if value == own else value for value in one["parameters"]]
+        given = [struct.pack("<q", t.data_ptr()).hex() for t in arguments if isinstance(t, torch.Tensor)]
+        results[name] = {"launches": found, "short": short[0], "addresses": [*given, "result"]}
         short[0] = 0
     print(json.dumps(results))
 

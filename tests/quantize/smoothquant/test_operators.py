@@ -6,8 +6,8 @@ import copy
 import pytest
 import torch
 
-from rocm_guide.kernels.int8 import operators as kernels
-from rocm_guide.kernels.int8.reference import exact_product, reference_scaled, to_int8
+from rocm_guide.kernels import int8_gemm as kernels
+from rocm_guide.kernels.int8_gemm import exact_product, reference_scaled, to_int8
 from rocm_guide.quantize.grid import QuantizationError
 from rocm_guide.quantize.smoothquant.folding import add_outliers, fold
 from rocm_guide.quantize.smoothquant.operators import OPERATORS, operator_table, run_operator

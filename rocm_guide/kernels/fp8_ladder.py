@@ -19,19 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from rocm_guide.kernels.arguments import (
-    KernelError,
-    architecture,
-    check_contiguous,
-    check_dtype,
-    check_number,
-    check_same_device,
-    check_shape,
-    next_power_of_2,
-)
-from rocm_guide.kernels.fp8.formats import fp8_dtype, fp8_format
-from rocm_guide.kernels.fp8.rmsnorm import rmsnorm_fp8
-from rocm_guide.kernels.fp8.store import saturate
+from rocm_guide.kernels.fp8 import fp8_dtype, fp8_format
+from rocm_guide.kernels.rmsnorm_fp8 import architecture, check, check_eps, inverse_of, rmsnorm_fp8, saturate
 
 __all__ = ["RUNGS", "run_rung"]
 
@@ -41,7 +30,7 @@ RUNGS = ("pointwise", "vectors", "coalesced", "registers", "packed")
 
 @triton.jit
 def _fp8_by_hand(y, BIAS: tl.constexpr, FNUZ: tl.constexpr):
-    """The byte of a saturated fp32 number, to nearest even, with integer arithmetic on its bits."""
+    """Return the byte of a saturated fp32 number, to nearest even, with integer arithmetic on its bits."""
     bits = y.to(tl.uint32, bitcast=True)
     size = bits & 0x7FFFFFFF
     # Below the smallest normal number, adding 2^(21 - BIAS) leaves the rounded number of steps in the lowest bits.
@@ -58,7 +47,7 @@ def _fp8_by_hand(y, BIAS: tl.constexpr, FNUZ: tl.constexpr):
 
 @triton.jit
 def _offsets(v, BLOCK: tl.constexpr, RUN: tl.constexpr):
-    """Where the v-th tile of a row lies: BLOCK neighbours, or (RUN > 0) 8 of each lane's own run of RUN."""
+    """Return where the v-th tile of a row lies: BLOCK neighbours, or (RUN > 0) 8 of each lane's own run of RUN."""
     if RUN:
         at = tl.arange(0, BLOCK // 8)[:, None] * RUN + v * 8 + tl.arange(0, 8)[None, :]
     else:
@@ -68,21 +57,10 @@ def _offsets(v, BLOCK: tl.constexpr, RUN: tl.constexpr):
 
 @triton.jit
 def rung_two_reads_kernel(
-    x_ptr,
-    residual_ptr,
-    weight_ptr,
-    updated_ptr,
-    out_ptr,
-    columns,
-    eps,
-    inverse,
-    FMAX: tl.constexpr,
-    BIAS: tl.constexpr,
-    FNUZ: tl.constexpr,
-    BLOCK: tl.constexpr,
-    RUN: tl.constexpr,
-):
-    """Rungs 1 to 3: the row is read twice, tile by tile."""
+    x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, columns, eps, inverse,
+    FMAX: tl.constexpr, BIAS: tl.constexpr, FNUZ: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
+    """Climb rungs 1 to 3: the row is read twice, tile by tile."""
     start = tl.program_id(0).to(tl.int64) * columns
     total = 0.0
     for v in range(tl.cdiv(columns, BLOCK)):
@@ -105,21 +83,10 @@ def rung_two_reads_kernel(
 
 @triton.jit
 def rung_registers_kernel(
-    x_ptr,
-    residual_ptr,
-    weight_ptr,
-    updated_ptr,
-    out_ptr,
-    columns,
-    eps,
-    inverse,
-    FMAX: tl.constexpr,
-    BIAS: tl.constexpr,
-    FNUZ: tl.constexpr,
-    BLOCK: tl.constexpr,
-    HINT: tl.constexpr,
-):
-    """Rung 4: the row is read once. Without the hint the FP8 store's 16 neighbours for a lane decide every layout."""
+    x_ptr, residual_ptr, weight_ptr, updated_ptr, out_ptr, columns, eps, inverse,
+    FMAX: tl.constexpr, BIAS: tl.constexpr, FNUZ: tl.constexpr, BLOCK: tl.constexpr, HINT: tl.constexpr,
+):  # fmt: skip
+    """Climb rung 4: the row is read once. Without the hint the FP8 store, 16 neighbours a lane, decides all layouts."""
     start = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, BLOCK)
     if HINT:
@@ -137,7 +104,7 @@ def rung_registers_kernel(
 
 @triton.jit
 def silu_kernel(x_ptr, y_ptr, n, WAY: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """X * sigmoid(x) in three ways, to see what the compiler makes of them: exp, exp2, exp2 without a division."""
+    """Compute x * sigmoid(x) in three ways, to see what they compile to: exp, exp2, exp2 without a division."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
     if WAY == "exp":
@@ -153,7 +120,7 @@ def silu_kernel(x_ptr, y_ptr, n, WAY: tl.constexpr, BLOCK: tl.constexpr) -> None
 def run_rung(
     rung: int, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, scale: float, *, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One rung of the ladder: (q, updated residual), as :func:`~rocm_guide.kernels.fp8.rmsnorm.rmsnorm_fp8`.
+    """Return one rung of the ladder, (q, updated residual), as :func:`~rocm_guide.kernels.rmsnorm_fp8.rmsnorm_fp8`.
 
     Args:
         rung: 1 to 5, see :data:`RUNGS`.
@@ -162,22 +129,20 @@ def run_rung(
         scale: what one FP8 unit is worth.
 
     Raises:
-        KernelError: no such rung, or arguments that it cannot take.
+        ValueError: no such rung, or arguments that it cannot take.
     """
     if rung not in range(1, 6):
-        raise KernelError(f"rung={rung!r}: give 1 to {len(RUNGS)}")
-    check_dtype("x", x, (torch.float16,))
-    check_shape("x", x, (None, None))
+        raise ValueError(f"rung={rung!r}: give 1 to {len(RUNGS)}")
+    check("x", x, (torch.float16,), (None, None), x)
     columns = x.shape[1]
-    if not 4096 <= columns <= 32768 or columns != next_power_of_2(columns):
-        raise KernelError(f"x has {columns} columns: give a power of two from 4,096 to 32,768")
-    for name, tensor, shape in (("residual", residual, x.shape), ("weight", weight, (columns,))):
-        check_dtype(name, tensor, (x.dtype,))
-        check_shape(name, tensor, shape)
-    for name, tensor in (("x", x), ("residual", residual), ("weight", weight)):
-        check_contiguous(name, tensor)
-    check_same_device(x=x, residual=residual, weight=weight)
-    scale, eps = check_number("scale", scale, 1e-37, 1e37), check_number("eps", eps, 0.0)
+    if not 4096 <= columns <= 32768 or columns != triton.next_power_of_2(columns):
+        raise ValueError(f"x has {columns} columns: give a power of two from 4,096 to 32,768")
+    check("residual", residual, (x.dtype,), x.shape, x)
+    check("weight", weight, (x.dtype,), (columns,), x)
+    for name, t in (("x", x), ("residual", residual), ("weight", weight)):
+        if not t.is_contiguous():
+            raise ValueError(f"{name} of shape {tuple(t.shape)} has strides {t.stride()}: call .contiguous()")
+    inverse, eps = inverse_of(scale), check_eps(eps)
     if rung == 5:
         return rmsnorm_fp8(x, residual, weight, scale, eps=eps)[:2]
     arch = architecture(x)
@@ -189,7 +154,7 @@ def run_rung(
     tile = {1: lanes * warps, 2: lanes * warps * 8, 3: lanes * warps * 8, 4: columns}[rung]
     tile = min(tile, columns)
     options = {"FMAX": fmt.maximum, "BIAS": fmt.bias, "FNUZ": fmt.fnuz, "BLOCK": tile, "num_warps": warps}
-    arguments = (x, residual, weight, updated, out, columns, eps, 1.0 / scale)
+    arguments = (x, residual, weight, updated, out, columns, eps, inverse)
     if rung == 4:
         rung_registers_kernel[(x.shape[0],)](*arguments, HINT=True, **options)
     else:

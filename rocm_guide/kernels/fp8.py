@@ -6,24 +6,19 @@ that is one higher, so the same byte means half as much as in the OCP form that 
 are plain integer arithmetic on the bits, independent of any conversion instruction, and so can judge one.
 
 Source: "OCP 8-bit Floating Point Specification (OFP8)", revision 1.0, 2023; B. Noune et al., "8-bit Numerical Formats
-for Deep Neural Networks", https://arxiv.org/abs/2206.02915 (FNUZ).
+for Deep Neural Networks", https://arxiv.org/abs/2206.02915 (FNUZ). The file needs torch and nothing else: copy it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from rocm_guide.kernels.arguments import KernelError, architecture
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 __all__ = ["FP8", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_here"]
 
 
-@dataclass(frozen=True)
-class Fp8Format:
+class Fp8Format(NamedTuple):
     """One format.
 
     Attributes:
@@ -62,55 +57,49 @@ FP8 = {
 
 
 def fp8_format(kind: str, arch: str) -> Fp8Format:
-    """The form of ``kind`` (``"e4m3"`` or ``"e5m2"``) that the matrix units of ``arch`` multiply.
+    """Return the form of ``kind`` (``"e4m3"`` or ``"e5m2"``) that the matrix units of ``arch`` multiply.
 
     Raises:
-        KernelError: another kind.
+        ValueError: another kind.
 
     >>> fp8_format("e4m3", "gfx942").name, fp8_format("e4m3", "gfx950").maximum, fp8_format("e5m2", "sm_90").name
     ('e4m3fnuz', 448.0, 'e5m2')
     """
     if kind not in ("e4m3", "e5m2"):
-        raise KernelError(f"fp8 kind {kind!r}: give 'e4m3' or 'e5m2'; the architecture decides its form")
+        raise ValueError(f"fp8 kind {kind!r}: give 'e4m3' or 'e5m2'; the architecture decides its form")
     fnuz = arch in ("gfx940", "gfx941", "gfx942")
     return FP8[f"{kind}fnuz" if fnuz else {"e4m3": "e4m3fn", "e5m2": "e5m2"}[kind]]
 
 
 def fp8_here(kind: str = "e4m3") -> Fp8Format:
-    """The form of ``kind`` to use on this machine: its GPU's, or OCP without one (Triton's interpreter takes both).
+    """Return the form of ``kind`` to use here: the GPU's, or OCP without one (Triton's interpreter takes both).
 
     What asks only whether this is ROCm gets MI355X wrong, and what asks only whether there is a GPU gets MI300X wrong.
 
     Raises:
-        KernelError: another kind.
+        ValueError: another kind.
     """
-    import torch
-
-    on_gpu = torch.cuda.is_available()
-    return fp8_format(kind, architecture(torch.empty(0, device="cuda")) if on_gpu else "interpreter")
+    if not (torch.cuda.is_available() and torch.version.hip):
+        return fp8_format(kind, "sm_90")
+    return fp8_format(kind, str(torch.cuda.get_device_properties("cuda").gcnArchName).split(":")[0])
 
 
 def fp8_dtype(fmt: Fp8Format) -> torch.dtype:
-    """Torch's type of a format.
+    """Return torch's type of a format.
 
     >>> fp8_dtype(FP8["e4m3fnuz"])
     torch.float8_e4m3fnuz
     """
-    import torch
-
     return getattr(torch, f"float8_{fmt.name}")
 
 
 def decode_fp8(codes: torch.Tensor, fmt: Fp8Format) -> torch.Tensor:
-    """What bytes mean: uint8 in, float32 of the same shape out, exactly.
+    """Return what bytes mean: uint8 in, float32 of the same shape out, exactly.
 
-    >>> import torch
     >>> byte = torch.tensor([0x40], dtype=torch.uint8)
     >>> decode_fp8(byte, FP8["e4m3fn"]).item(), decode_fp8(byte, FP8["e4m3fnuz"]).item()
     (2.0, 1.0)
     """
-    import torch
-
     c = codes.to(torch.int64)
     mantissa = c & ((1 << fmt.mantissa_bits) - 1)
     exponent = (c & 0x7F) >> fmt.mantissa_bits
@@ -140,15 +129,12 @@ def encode_fp8(x: torch.Tensor, fmt: Fp8Format, *, saturate: bool = True) -> tor
 
     NaN stays NaN with the sign dropped. In FNUZ forms every zero, and what rounds to zero, is code 0.
 
-    >>> import torch
     >>> x = torch.tensor([1.0, 0.3, -500.0])
     >>> decode_fp8(encode_fp8(x, FP8["e4m3fn"]), FP8["e4m3fn"]).tolist()
     [1.0, 0.3125, -448.0]
     >>> decode_fp8(encode_fp8(x, FP8["e4m3fnuz"]), FP8["e4m3fnuz"]).tolist()
     [1.0, 0.3125, -240.0]
     """
-    import torch
-
     v = x.double()
     size = v.abs()
     _, e = torch.frexp(size)
