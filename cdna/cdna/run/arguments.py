@@ -60,8 +60,8 @@ _PACK = dict(
     )
 )
 _PLAIN = {
-    **{("int", 1 << i): code for i, code in enumerate("bhiq")},
-    **{("float", 2 << i): code for i, code in enumerate("efd")},
+    **{("int", 1 << _i): _code for _i, _code in enumerate("bhiq")},
+    **{("float", 2 << _i): _code for _i, _code in enumerate("efd")},
 }
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from cdna.run.access import Access
 from cdna.run.errors import RunError
-from cdna.run.in_flight import deliver, issue_load, issue_store, narrow, overlapping
+from cdna.run.in_flight import deliver, issue_load, issue_store, narrow, overlapping, unless_off
 from cdna.run.memory import Note, apply_atomic, scatter
 from cdna.run.operands import PRIVATE_BASE, SHARED_BASE
 from cdna.run.state import M0, Flight, Run, Wave
@@ -245,8 +245,8 @@ _STORE = re.compile(
 _ATOMIC = re.compile(r"(?P<w>global|flat|buffer)_atomic_(?P<op>[a-z_]+?)(?P<t>_x2|_f32|_f64|_f16|_bf16)?$")
 # Name of an atomic -> what it does (see ATOMICS), and the type of its 32-bit form.
 _NAMES = {
-    **{name: f"{name} u32" for name in ("add", "sub", "inc", "dec")},
-    **{name: f"{name} b32" for name in ("and", "or", "xor", "swap")},
+    **{_name: f"{_name} u32" for _name in ("add", "sub", "inc", "dec")},
+    **{_name: f"{_name} b32" for _name in ("and", "or", "xor", "swap")},
     "smin": "min i32",
     "umin": "min u32",
     "smax": "max i32",
@@ -288,9 +288,6 @@ def _load(a: Access, m: re.Match[str], line: int) -> Run:
     place = _place(a, m["w"], 1)
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_load(w, Flight(line, op, counter, (), 0, None))
-            return
         at = place(w)
         w.group.lds.by = line
         values = _read_global(w, at, size, line, shared)
@@ -298,7 +295,7 @@ def _load(a: Access, m: re.Match[str], line: int) -> Run:
             w.group.count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
         issue_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
 
-    return run
+    return unless_off(run, line, op, counter)
 
 
 def _load_to_lds(a: Access, which: str, size: int, line: int) -> Run:
@@ -306,9 +303,6 @@ def _load_to_lds(a: Access, which: str, size: int, line: int) -> Run:
     a.sreads.append(M0)
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_load(w, Flight(line, op, "vmcnt", (), 0, None))
-            return
         at, lds = place(w), w.group.lds
         values = _read_global(w, at, size, line, shared)
         w.group.count.memory(at.addresses, size, False)
@@ -325,7 +319,7 @@ def _load_to_lds(a: Access, which: str, size: int, line: int) -> Run:
 
         issue_load(w, Flight(line, op, "vmcnt", (), w.exec, done))
 
-    return run
+    return unless_off(run, line, op, "vmcnt")
 
 
 def _store(a: Access, m: re.Match[str], line: int) -> Run:
@@ -338,9 +332,6 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
     place = _place(a, m["w"], 1 - data if m["w"] != "buffer" else 1)
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_store(w, Flight(line, op, counter, (), 0, None))
-            return
         at = place(w)
         values = w.active_rows(first, words)
         if high:
@@ -377,7 +368,7 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
             )
         issue_store(w, f)
 
-    return run
+    return unless_off(run, line, op, counter)
 
 
 def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
@@ -399,9 +390,6 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
     op, counter = a.op, "flat" if m["w"] == "flat" else "vmcnt"
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_load(w, Flight(line, op, counter, (), 0, None))
-            return
         at = place(w)
         values = w.active_rows(data, taken)
         old = np.zeros((len(at.lanes), words), np.uint32)
@@ -427,7 +415,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
         done = deliver(w, regs, old, w.exec) if regs else None
         issue_load(w, Flight(line, op, counter, regs, w.exec, done))
 
-    return run
+    return unless_off(run, line, op, counter)
 
 
 def _cache(name: str, agent: bool, op: str, line: int) -> Run:

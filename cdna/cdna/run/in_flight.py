@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cdna.run.errors import RunError
-from cdna.run.state import ALL_LANES, Flight, Wave, lanes_of
+from cdna.run.state import ALL_LANES, Flight, Run, Wave, lanes_of
 
 __all__ = ["register_name"]
 
@@ -88,6 +88,18 @@ def issue_scalar(w: Wave, f: Flight) -> None:
     for r in f.registers:
         w.s[r] = f
     _queue(w, f)
+
+
+def unless_off(run: Run, line: int, op: str, counter: str) -> Run:
+    """Return ``run`` for waves with a lane on; for others the operation touches nothing, and is waited for."""
+
+    def execute(w: Wave) -> None:
+        if w.exec:
+            run(w)
+        else:
+            issue_load(w, Flight(line, op, counter, (), 0, None))
+
+    return execute
 
 
 def overlapping(w: Wave, region: tuple[Any, int, int]) -> None:

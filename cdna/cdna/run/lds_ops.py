@@ -13,7 +13,7 @@ import numpy as np
 
 from cdna.run.access import Access
 from cdna.run.errors import RunError
-from cdna.run.in_flight import deliver, issue_load, issue_store, narrow
+from cdna.run.in_flight import deliver, issue_load, issue_store, narrow, unless_off
 from cdna.run.memory import ATOMICS, apply_atomic
 from cdna.run.state import LANE, Flight, Run, Wave, lanes_of
 
@@ -45,9 +45,6 @@ def _read(a: Access, m: re.Match[str], line: int) -> Run:
     op = a.op
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
-            return
         lds, lanes = w.group.lds, w.lanes
         lds.by = line
         base = w.active(n).astype(np.int64)
@@ -62,7 +59,7 @@ def _read(a: Access, m: re.Match[str], line: int) -> Run:
         f.touched = (touched, "read")
         issue_load(w, f)
 
-    return run
+    return unless_off(run, line, op, "lgkmcnt")
 
 
 def _write(a: Access, m: re.Match[str], line: int) -> Run:
@@ -77,9 +74,6 @@ def _write(a: Access, m: re.Match[str], line: int) -> Run:
     op = a.op
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_store(w, Flight(line, op, "lgkmcnt", (), 0, None))
-            return
         lds, lanes = w.group.lds, w.lanes
         lds.by = line
         base = w.active(n).astype(np.int64)
@@ -96,7 +90,7 @@ def _write(a: Access, m: re.Match[str], line: int) -> Run:
         f.touched = (touched, "write")
         issue_store(w, f)
 
-    return run
+    return unless_off(run, line, op, "lgkmcnt")
 
 
 _ATOMIC = re.compile(r"ds_(?P<op>\w+?)(?P<rtn>_rtn)?_(?P<t>b32|u32|i32|f32|b64|u64|i64|f64|f16|bf16)$")
@@ -117,9 +111,6 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
         raise a.fail("wrong number of data operands")
 
     def run(w: Wave) -> None:
-        if not w.exec:
-            issue_load(w, Flight(line, op, "lgkmcnt", (), 0, None))
-            return
         lds, lanes = w.group.lds, w.lanes
         lds.by = line
         where = w.active(n).astype(np.int64) + offset & 0xFFFFFFFF
@@ -142,7 +133,7 @@ def _atomic(a: Access, m: re.Match[str], line: int) -> Run | None:
         f.touched = ([places.once], "atomic")
         issue_load(w, f)
 
-    return run
+    return unless_off(run, line, op, "lgkmcnt")
 
 
 def decode_lds(a: Access, line: int) -> Run | None:

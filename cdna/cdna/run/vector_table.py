@@ -152,6 +152,14 @@ def _half_values(dtype: Any, lowest: int, highest: int) -> Callable[[Any, Any], 
     return lambda a, b: _pair(*(np.clip(x, lowest, highest).astype(dtype) for x in (a, b)))
 
 
+def _in_f32(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: transcendental(f, x)
+
+
+def _in_f16(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: f(x.astype(np.float64)).astype(np.float16)
+
+
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp2,
     "log": np.log2,
@@ -191,10 +199,10 @@ _TABLE: tuple[tuple[str, str, Callable[..., Any]] | tuple[str, str, Callable[...
     ("v_ldexp_f32", "f32 f32 i32", _ldexp),
     ("v_ldexp_f16", "f16 f16 i16", _ldexp),
     ("v_ldexp_f64", "f64 f64 i32", lambda x, e: np.ldexp(x, np.clip(e, -2200, 2200))),
-    *((f"v_{n}_f32", "f32 f32", lambda x, f=f: transcendental(f, x)) for n, f in _UNARY.items()),
-    *((f"v_{n}_f16", "f16 f16", lambda x, f=f: f(x.astype(np.float64)).astype(np.float16)) for n, f in _UNARY.items()),
-    *((f"v_{n}_f64", "f64 f64", _UNARY[n]) for n in ("rcp", "rsq", "sqrt")),
-    ("v_rcp_iflag_f32", "f32 f32", lambda x: transcendental(_UNARY["rcp"], x)),
+    *((f"v_{_op}_f32", "f32 f32", _in_f32(_compute)) for _op, _compute in _UNARY.items()),
+    *((f"v_{_op}_f16", "f16 f16", _in_f16(_compute)) for _op, _compute in _UNARY.items()),
+    *((f"v_{_op}_f64", "f64 f64", _UNARY[_op]) for _op in ("rcp", "rsq", "sqrt")),
+    ("v_rcp_iflag_f32", "f32 f32", _in_f32(_UNARY["rcp"])),
     # conversions
     ("v_cvt_f32_T", "f32 T", lambda a: a.astype(np.float32), "i32 u32 f16 f64"),
     ("v_cvt_f16_T", "f16 T", lambda a: a.astype(np.float16), "f32 u16 i16"),
