@@ -3,7 +3,6 @@
 
 A CU of MI300X has four SIMDs with eight wave slots each. A workgroup starts on a CU only when all of its waves find a
 slot, registers and LDS there, so occupancy is counted in whole workgroups and only then turned into waves.
-Notebook 15 does the six steps by hand first and then calls this module.
 """
 
 from __future__ import annotations

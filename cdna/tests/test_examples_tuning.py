@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The kernels of notebooks 14 and 15 compute what they say: in Triton's interpreter, against float64."""
+"""The kernels of examples/tuning.py compute what they say: in Triton's interpreter, against float64."""
 
 import os
 import subprocess

@@ -4,7 +4,7 @@ little.
 
 read sums x; write sets y = value; copy is y = x; triad is z = x + factor * y (two reads, one write, two FLOPs).
 Source: J. McCalpin, "STREAM: Sustainable Memory Bandwidth", https://www.cs.virginia.edu/stream/.
-Notebook 17 uses them as the ceiling. The file needs torch and triton and nothing else: copy it.
+Notebook 30 uses them as the ceiling. The file needs torch and triton and nothing else: copy it.
 """
 
 from __future__ import annotations

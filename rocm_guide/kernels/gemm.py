@@ -177,7 +177,7 @@ class GemmTile(NamedTuple):
         return {"num_warps": self.warps, "num_stages": self.stages, **own}
 
 
-#: Tiles by architecture and bits of the element type. gfx942 was chosen from its compiled code (notebook 18), its
+#: Tiles by architecture and bits of the element type. gfx942 was chosen from its compiled code (notebook 31), its
 #: speeds are estimates; sm_90 was measured (benchmarks/kernels/gemm.py). Other GPUs take gfx942's.
 CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
     "gfx942": {

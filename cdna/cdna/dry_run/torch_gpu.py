@@ -3,7 +3,7 @@
 
 A library asks ``torch.cuda.is_available()``, how many CUs there are, whether this is ROCm, and whether a tensor is on
 the GPU. On a machine without one the answers would send it down its CPU path, and its Triton kernels would never be
-launched. Used by :mod:`cdna.dry_run.driver` (notebook 14).
+launched. Used by :mod:`cdna.dry_run.driver`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The two kernels of notebook 27: a sum of squares over rows with a ragged end, and one small matrix product."""
+"""Two kernels to step through: a sum of squares over rows with a ragged end, and one small matrix product."""
 
 from __future__ import annotations
 

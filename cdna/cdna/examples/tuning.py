@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small Triton kernels that notebooks 14 and 15 compile, sweep and repair.
+"""Small Triton kernels to compile, sweep and repair.
 
 They are complete and correct kernels, kept short so that what the compiler makes of them can be read.
 """

@@ -3,7 +3,6 @@
 
 The model is that of :mod:`cdna.run.counters`: 32 banks of 4 bytes, and groups of lanes that go together.
 Two lanes of a group that want different words of one bank conflict; the same word is read once for all.
-Introduced by notebook 16.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Code line by line: a loop's machine code, and Triton's GPU code (TTGIR), with the user's lines that they came from.
 
 Of an instruction: what it is, which wait it needs, whose data. Of an operation: what it moves, in which layout.
-Source of the words: "AMD Instinct MI300 Instruction Set Architecture", AMD. Introduced by notebook 16.
+Source of the words: "AMD Instinct MI300 Instruction Set Architecture", AMD.
 """
 
 from __future__ import annotations

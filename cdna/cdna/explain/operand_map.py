@@ -6,7 +6,7 @@ The formulas are written here from AMD's description, apart from those of the ex
 They are also found by execution: a one in one element of A, numbers in B, run as gfx942 machine code; the lanes and
 registers of D that are not zero are the row of that element.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Matrix Arithmetic Instructions"; "AMD Matrix
-Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator. Introduced by notebook 13.
+Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator.
 """
 
 from __future__ import annotations

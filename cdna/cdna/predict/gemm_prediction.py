@@ -5,7 +5,7 @@ This is a *model*, not a measurement. One workgroup's machine code is executed f
 compute unit (:mod:`cdna.step.steady`), with as many workgroups beside it as fit; the grid then takes as
 many rounds as it needs. Beside that stand the bytes that the eight L2 caches fetch, at the Infinity Cache's peak of
 17.2 TB/s, and the bytes that must come from memory at least. The longest of the three is the prediction.
-Source of the bandwidth: "AMD CDNA 3 Architecture", AMD, white paper, 2023. Introduced by notebook 18.
+Source of the bandwidth: "AMD CDNA 3 Architecture", AMD, white paper, 2023.
 """
 
 from __future__ import annotations
