@@ -14,6 +14,7 @@ from rocm_guide.cli.options import helper_names
 __all__ = ["copy"]
 
 T = TypeVar("T")
+_MUCH = 700  # lines that somebody still reads before they become theirs
 
 
 def copy(
@@ -44,7 +45,11 @@ def copy(
     if full != helper.removeprefix("rocm_guide."):
         typer.echo(f"{helper} is {full}", err=True)
     where = _if_readable(lambda: introduced_in(full), "")
-    write_or_print(copy_source(full, remark=f"Introduced in notebook {where}." if where else ""), out)
+    text = copy_source(full, remark=f"Introduced in notebook {where}." if where else "")
+    if (lines := text.count("\n")) > _MUCH:
+        advice = "it stands on much of the course, which pip install ./cdna . in a clone gives you whole"
+        typer.echo(f"{full}: {lines:,} lines; {advice}", err=True)
+    write_or_print(text, out)
 
 
 def _if_readable(ask: Callable[[], T], otherwise: T) -> T:

@@ -10,61 +10,70 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.kernels import attention as _attention
-from rocm_guide.kernels import attention_fp8 as _attention_fp8
-from rocm_guide.kernels import decode as _decode
-from rocm_guide.kernels import decode_int4 as _decode_int4
-from rocm_guide.kernels import gemm as _gemm
-from rocm_guide.kernels import gemm_multiply_reduce as _multiply_reduce
-from rocm_guide.kernels import gemm_skinny as _skinny
-from rocm_guide.kernels import gemm_split_k as _split_k
-from rocm_guide.kernels import gemm_stream_k as _stream_k
-from rocm_guide.kernels import int8_gemm as _int8
-from rocm_guide.kernels import layer_norm as _layer_norm
-from rocm_guide.kernels import mla_decode as _mla_decode
-from rocm_guide.kernels import mla_prefill as _mla_prefill
-from rocm_guide.kernels import paged as _paged
-from rocm_guide.kernels import rms_norm as _rms_norm
-from rocm_guide.kernels import rmsnorm_fp8 as _rmsnorm_fp8
-from rocm_guide.kernels import softmax as _softmax
-from rocm_guide.kernels import swiglu_fp8 as _swiglu_fp8
+from rocm_guide.kernels.attention import Attention
+from rocm_guide.kernels.attention import attention as _attention
+from rocm_guide.kernels.attention_fp8 import attention_quantized as _attention_quantized
+from rocm_guide.kernels.decode import attention_decode as _attention_decode
+from rocm_guide.kernels.decode_int4 import attention_decode_int as _attention_decode_int
 from rocm_guide.kernels.fast import fast
+from rocm_guide.kernels.gemm import gemm as _gemm
+from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce as _gemm_multiply_reduce
+from rocm_guide.kernels.gemm_skinny import gemm_skinny as _gemm_skinny
+from rocm_guide.kernels.gemm_split_k import gemm_split_k as _gemm_split_k
+from rocm_guide.kernels.gemm_stream_k import gemm_stream_k as _gemm_stream_k
+from rocm_guide.kernels.int8_gemm import bmm_ab_i8_e_f32 as _bmm_ab_i8_e_f32
+from rocm_guide.kernels.int8_gemm import bmm_abe_i8 as _bmm_abe_i8
+from rocm_guide.kernels.int8_gemm import linear_ab_i8_de_f32 as _linear_ab_i8_de_f32
+from rocm_guide.kernels.int8_gemm import linear_abde_i8 as _linear_abde_i8
+from rocm_guide.kernels.int8_gemm import linear_relu_abde_i8 as _linear_relu_abde_i8
+from rocm_guide.kernels.int8_gemm import linear_scaled as _linear_scaled
+from rocm_guide.kernels.layer_norm import LayerNorm
+from rocm_guide.kernels.layer_norm import layer_norm as _layer_norm
+from rocm_guide.kernels.mla_decode import mla_decode as _mla_decode
+from rocm_guide.kernels.mla_prefill import mla_attention as _mla_attention
+from rocm_guide.kernels.paged import attention_paged as _attention_paged
+from rocm_guide.kernels.rms_norm import RmsNorm
+from rocm_guide.kernels.rms_norm import rms_norm as _rms_norm
+from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8 as _rmsnorm_fp8
+from rocm_guide.kernels.softmax import Softmax
+from rocm_guide.kernels.softmax import softmax as _softmax
+from rocm_guide.kernels.swiglu_fp8 import swiglu_fp8 as _swiglu_fp8
 
 __all__ = []  # the helpers to copy are those in the files
 
-softmax = fast(_softmax.softmax, _softmax.Softmax)
-rms_norm = fast(_rms_norm.rms_norm, _rms_norm.RmsNorm)
-layer_norm = fast(_layer_norm.layer_norm, _layer_norm.LayerNorm)
+softmax = fast(_softmax, Softmax)
+rms_norm = fast(_rms_norm, RmsNorm)
+layer_norm = fast(_layer_norm, LayerNorm)
 
-gemm = fast(_gemm.gemm)
-gemm_split_k = fast(_split_k.gemm_split_k)
-gemm_stream_k = fast(_stream_k.gemm_stream_k)
-gemm_skinny = fast(_skinny.gemm_skinny)
-gemm_multiply_reduce = fast(_multiply_reduce.gemm_multiply_reduce)
+gemm = fast(_gemm)
+gemm_split_k = fast(_gemm_split_k)
+gemm_stream_k = fast(_gemm_stream_k)
+gemm_skinny = fast(_gemm_skinny)
+gemm_multiply_reduce = fast(_gemm_multiply_reduce)
 
-linear_abde_i8 = fast(_int8.linear_abde_i8)
-linear_relu_abde_i8 = fast(_int8.linear_relu_abde_i8)
-linear_ab_i8_de_f32 = fast(_int8.linear_ab_i8_de_f32)
-bmm_abe_i8 = fast(_int8.bmm_abe_i8)
-bmm_ab_i8_e_f32 = fast(_int8.bmm_ab_i8_e_f32)
-linear_scaled = fast(_int8.linear_scaled)
+linear_abde_i8 = fast(_linear_abde_i8)
+linear_relu_abde_i8 = fast(_linear_relu_abde_i8)
+linear_ab_i8_de_f32 = fast(_linear_ab_i8_de_f32)
+bmm_abe_i8 = fast(_bmm_abe_i8)
+bmm_ab_i8_e_f32 = fast(_bmm_ab_i8_e_f32)
+linear_scaled = fast(_linear_scaled)
 
-rmsnorm_fp8 = fast(_rmsnorm_fp8.rmsnorm_fp8)
-swiglu_fp8 = fast(_swiglu_fp8.swiglu_fp8)
+rmsnorm_fp8 = fast(_rmsnorm_fp8)
+swiglu_fp8 = fast(_swiglu_fp8)
 
-_attention_repeated = fast(_attention.attention, _attention.Attention)
+_attention_repeated = fast(_attention, Attention)
 
 
 def attention(*args: Any, **options: Any) -> Any:
     # With dropout each call has a seed of its own, and each would be a kind of call to remember.
-    call: Callable[..., Any] = _attention.attention if options.get("dropout") else _attention_repeated
+    call: Callable[..., Any] = _attention if options.get("dropout") else _attention_repeated
     return call(*args, **options)
 
 
-attention.__doc__, attention.__wrapped__ = _attention.attention.__doc__, _attention.attention  # type: ignore[attr-defined]
-attention_quantized = fast(_attention_fp8.attention_quantized)
-attention_decode = fast(_decode.attention_decode)
-attention_decode_int = fast(_decode_int4.attention_decode_int)
-attention_paged = fast(_paged.attention_paged)
-mla_decode = fast(_mla_decode.mla_decode)
-mla_attention = fast(_mla_prefill.mla_attention)
+attention.__doc__, attention.__wrapped__ = _attention.__doc__, _attention  # type: ignore[attr-defined]
+attention_quantized = fast(_attention_quantized)
+attention_decode = fast(_attention_decode)
+attention_decode_int = fast(_attention_decode_int)
+attention_paged = fast(_attention_paged)
+mla_decode = fast(_mla_decode)
+mla_attention = fast(_mla_attention)

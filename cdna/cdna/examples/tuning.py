@@ -132,8 +132,7 @@ def gemm_report(
 def attention_report(
     tile: tuple[int, int] = (64, 32), *, rows: int = 4096, head: int = 128, arch: str = "gfx942", **options: Any
 ) -> KernelReport:
-    """Report what :func:`attention_rows` in fp16 becomes for a tile (BM, BN) and ``head`` features per head. Notebook
-    15.
+    """Report what :func:`attention_rows` in fp16 becomes for a tile (BM, BN) and ``head`` features per head.
 
     >>> attention_report(num_stages=1).kernel
     'attention_rows'

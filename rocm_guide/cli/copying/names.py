@@ -12,6 +12,9 @@ from rocm_guide.common.base import package_folder
 
 __all__ = ["public_helpers"]
 
+#: Rooms whose names serve the course alone: its command line, the judges of its exercises.
+_LEFT_OUT = ("cli", "exercises", "moved")
+
 
 def public_helpers(root: Path | None = None) -> list[str]:
     """Return every name that can be copied: the ``__all__`` of every module, subpackages included.
@@ -32,7 +35,7 @@ def public_helpers(root: Path | None = None) -> list[str]:
     found = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if "cli" in parts or path.name.startswith("__"):
+        if parts[0] in _LEFT_OUT or path.name.startswith("__"):
             continue
         found += [f"{'.'.join(parts)}.{name}" for name in _defined_here(path, parts, root)]
     return found

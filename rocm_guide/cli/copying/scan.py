@@ -18,6 +18,8 @@ from rocm_guide.common.base import GuideError, package_folder
 __all__ = []
 
 PACKAGE, TOOLKIT = "rocm_guide", "cdna"
+#: Files of the toolkit that need nothing but Python, and are short.
+FOUNDATION = ("cdna.base", "cdna.children")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,15 @@ class Imported:
     name: str
     bound: str
     type_only: bool = False
+    by: str = PACKAGE  #: the package that imports it
 
     @property
     def inside(self) -> bool:
-        """Return whether it comes from the course or the toolkit."""
-        return self.module.partition(".")[0] in (PACKAGE, TOOLKIT)
+        """Return whether its text goes into a copy. What the course takes of the toolkit is imported: others have that
+        package too. Only a few files of it are the course's own foundation.
+        """
+        top = self.module.partition(".")[0]
+        return top == PACKAGE or (top == TOOLKIT and (self.by == TOOLKIT or self.module in FOUNDATION))
 
     @property
     def stands_for(self) -> str:
@@ -125,10 +131,10 @@ class Module:
         Raises:
             GuideError: it imports a module of the packages as a whole, or a star; both cannot be inlined by name.
         """
-        found = []
+        found, by = [], self.name.partition(".")[0]
         for alias in node.names:
             if isinstance(node, ast.Import):
-                found.append(Imported(alias.name, "", alias.asname or alias.name.split(".")[0], type_only))
+                found.append(Imported(alias.name, "", alias.asname or alias.name.split(".")[0], type_only, by))
                 continue
             base = node.module or ""
             if node.level:
@@ -137,7 +143,7 @@ class Module:
                     package = package[:-1]
                 package = package[: len(package) - node.level + 1]
                 base = ".".join([*package, base] if base else package)
-            found.append(Imported(base, alias.name, alias.asname or alias.name, type_only))
+            found.append(Imported(base, alias.name, alias.asname or alias.name, type_only, by))
         for one in found:
             if one.inside and (one.name in ("", "*") or _path_of(f"{one.module}.{one.name}", self.root) is not None):
                 line = f"{self.path.name}, line {node.lineno}"

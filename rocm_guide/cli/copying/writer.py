@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rocm_guide.cli.copying.names import public_helpers
 from rocm_guide.cli.copying.scan import (
+    FOUNDATION,
     PACKAGE,
     TOOLKIT,
     Imported,
@@ -173,7 +174,9 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
                     inlined = {one.bound: renames.get((one.module, one.name), one.name) for one in found}
                     _blank(lines, child, statement.first, inlined, alone=len(body) == 1)
     text = aliases + "\n".join(line.decode() for line in lines if line != b"\0")
-    ours = rf"^ *>>> from (({PACKAGE}|{TOOLKIT})[\w.]*|\.[\w.]*) import .*\n"
+    homes = [TOOLKIT] if module.name.startswith(TOOLKIT) else FOUNDATION
+    taken = "|".join(rf"{re.escape(home)}[\w.]*" for home in (PACKAGE, *homes))
+    ours = rf"^ *>>> from ({taken}|\.[\w.]*) import .*\n"
     return re.sub(ours, "", text, flags=re.M) if target else text
 
 
@@ -291,10 +294,12 @@ def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str
     closure.need(module, wanted, examples=True)
     statements = closure.in_order()
     renames = _renames(statements)
+    toolkit = any(one.module.partition(".")[0] == TOOLKIT for one in closure.imports.values())
     head = [
         "# SPDX-License-Identifier: MIT",
         f"# {module.name}.{wanted} of the ROCm LLM Guide {__version__}, with what it needs.",
         *([f"# {remark}"] if remark else []),
+        *(["# cdna is a package of its own: pip install ./cdna in a clone of the course."] if toolkit else []),
         f"# Made by: rocm-guide copy {full}",
     ]
     texts = [_edited(s, renames, s in module.defined[wanted]) for s in statements]

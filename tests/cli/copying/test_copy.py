@@ -103,8 +103,8 @@ assert find_spec("IPython") is find_spec("matplotlib") is None and find_spec("tr
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from training__sft__fine_tune import fine_tune
-from training__sft__sft_settings import sft_settings
+from finetune__sft__fine_tune import fine_tune
+from finetune__sft__sft_settings import sft_settings
 
 words = {w: i for i, w in enumerate(["<pad>", "<eos>", "one", "two", "three", "four"])}
 inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
@@ -374,14 +374,16 @@ def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
 
 def test_the_command_names_the_new_path_and_the_notebook():
     done = CliRunner().invoke(app, ["copy", "tune.tunableop.plan"])
-    assert done.exit_code == 0 and done.stderr == "tune.tunableop.plan is tune.tunableop.planner.plan\n"
+    named, much = done.stderr.splitlines()
+    assert done.exit_code == 0 and named == "tune.tunableop.plan is tune.tunableop.planner.plan"
+    assert re.fullmatch(r"tune\.tunableop\.planner\.plan: [\d,]+ lines; it stands on much of the course, .*", much)
     assert "# Introduced in notebook 17 (tunableop).\n" in done.stdout
     listed = CliRunner().invoke(app, ["copy", "--list"]).stdout.splitlines()
-    assert "tunableop.planner.plan\tnotebook 11 (tunableop)" in listed and len(listed) == len(HELPERS)
+    assert "tune.tunableop.planner.plan\tnotebook 17 (tunableop)" in listed and len(listed) == len(HELPERS)
 
 
 def test_a_near_miss_is_suggested():
-    with pytest.raises(CopyError, match=r"did you mean zoo\.load\.load_data\b"):
+    with pytest.raises(CopyError, match=r"did you mean models\.load\.load_data\b"):
         find_helper("zoo.load_dataset")  # its name was that of the function of datasets, and learners mixed them up
     with pytest.raises(CopyError, match=r"did you mean cdna\.base\.write_text"):
         copy_source("common.base.write_tex")
