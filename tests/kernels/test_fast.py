@@ -63,7 +63,7 @@ KERNELS = {
         ({"eps": NAN}, {"eps": "1"}),
     ),
     "attention": (
-        api._fast_attention,
+        api._attention_repeated,
         attention.attention,
         ((1, 4, 20, 32), (1, 2, 24, 32), (1, 2, 24, 32)),
         lambda q, k, v: attention.reference_attention(q, k, v)[0],
@@ -403,7 +403,7 @@ def test_every_seed_of_dropout_is_drawn_anew(device, gpu):
         out = api.attention(q, k, v, dropout=0.4, seed=seed)
         outs.append((out.detach(), *torch.autograd.grad(out.sum(), (q, k, v))))
     assert all(map(torch.equal, outs[0], outs[1])) and not torch.equal(outs[1][0], outs[2][0])
-    assert not torch.equal(outs[3][0], outs[4][0]) and not count(api._fast_attention) and not gpu
+    assert not torch.equal(outs[3][0], outs[4][0]) and not count(api._attention_repeated) and not gpu
 
 
 def test_arguments_by_name_are_the_same_kind(device, gpu):
