@@ -59,7 +59,7 @@ def median_times(calls: dict[str, Callable[[], object]], runs: int) -> dict[str,
 
 
 def sdpa(kind: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """torch's function, held to one back end."""
+    """Return torch's function, held to one back end."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(getattr(SDPBackend, kind)):
@@ -78,7 +78,7 @@ def flops(shape: tuple[int, ...], causal: bool) -> float:
 
 
 def ways(causal: bool) -> dict[str, Callable[..., torch.Tensor]]:
-    """The contenders."""
+    """Return the contenders."""
     return {
         "rocm_guide": lambda q, k, v: attention(q, k, v, causal=causal),
         "SDPA flash": lambda q, k, v: sdpa("FLASH_ATTENTION", q, k, v, causal),
@@ -118,7 +118,7 @@ def against_peers(
 
 
 def features(runs: int) -> list[dict[str, Any]]:
-    """The rate of each feature, relative to the plain causal kernel, and of the 8-bit variants."""
+    """Measure the rate of each feature, relative to the plain causal kernel, and of the 8-bit variants."""
     batch, heads, length, width = SHAPES[0]
     gen = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(SHAPES[0], device="cuda", dtype=torch.float16) for _ in range(3))

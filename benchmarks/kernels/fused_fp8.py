@@ -54,7 +54,7 @@ def row_cast(y):
 
 
 def eager(op):
-    """The operation as one writes it in torch; what torch.compile gets."""
+    """Do the operation as one writes it in torch; torch.compile gets this."""
     cast = row_cast if op.endswith("rows") else static_cast
 
     def rmsnorm(x, r, w):
@@ -75,7 +75,7 @@ def compiled(fn, kind):
 
 
 def contender(op, way):
-    """The function of (x, r, w), or of (x,)."""
+    """Return the function of (x, r, w), or of (x,)."""
     per_row, norm = op.endswith("rows"), op.startswith("rmsnorm")
     name, _, kind = way.partition(" ")
     if way == "torch eager":
@@ -117,7 +117,7 @@ def thunks(op, way, rows, copies):
 
 
 def bytes_of(op, rows):
-    """What has to move: x, r, the updated r and w in fp16, q in FP8; or gate and up in fp16, q in FP8."""
+    """Return what has to move: x, r, the updated r and w in fp16, q in FP8; or gate and up in fp16, q in FP8."""
     return rows * COLUMNS * 7 + 2 * COLUMNS if op.startswith("rmsnorm") else rows * (COLUMNS * 2 + COLUMNS // 2)
 
 
@@ -138,7 +138,7 @@ def check(op, rows):
 
 
 def best(row):
-    """The ways as the plot and the comparison show them: the better mode of each compiler."""
+    """Return the ways as the plot and the comparison show them: the better mode of each compiler."""
     pairs = {"torch.compile": "compile", "Liger + cast": "Liger"}
     shown = {n: row[n] for n in ("torch eager", "ours") if n in row}
     for name, prefix in pairs.items():

@@ -143,7 +143,7 @@ def measure():
 
 
 def plot(result, folder=None):
-    """A bar chart: squares by type, or ragged shapes."""
+    """Draw a bar chart: squares by type, or ragged shapes."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -45,7 +45,7 @@ def _cpu(who: int) -> float:
 
 
 def solution(name: str) -> Any:
-    """A right solution: a function as from a cell, or the text of a listing."""
+    """Return a right solution: a function as from a cell, or the text of a listing."""
     return RIGHT[name][0] if name in LISTINGS else run_cell(HEAD + SOLUTIONS[name])[name]
 
 
@@ -85,7 +85,7 @@ def compile_all() -> None:
 
 
 def _fresh(step: str, *words: str) -> tuple[Any, float]:
-    """What a step printed, and the CPU seconds of its process and all that it waited for; every cache is empty."""
+    """Return what a step printed, and CPU seconds of its process and all that it waited for; every cache is empty."""
     before = _cpu(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/triton", "ROCM_GUIDE_CACHE": f"{folder}/guide"}

@@ -38,7 +38,7 @@ Case = tuple[str, dict[str, Callable[..., Any]], tuple[Any, ...]]
 
 @triton.jit
 def add_one(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """The plain launch."""
+    """Add one: the plain launch."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
 
@@ -66,7 +66,7 @@ def host_us(calls: dict[Any, Callable[[], object]]) -> dict[Any, list[float]]:
 
 
 def launches_alone(call: Callable[[], object]) -> Callable[[], None]:
-    """What Triton does for the kernels of ``call``, with the arguments that it gave them."""
+    """Return what Triton does for the kernels of ``call``, with the arguments that it gave them."""
     found, real = [], JITFunction.run
 
     def record(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:

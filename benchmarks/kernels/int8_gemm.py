@@ -69,7 +69,7 @@ def shapes():
 
 
 def operands(m, n, k):
-    """(copies of A, copies of the weight (N, K), scales of rows, scales of columns)."""
+    """Return (copies of A, copies of the weight (N, K), scales of rows, scales of columns)."""
     a, w = tensors((m, k), torch.int8, 3), tensors((n, k), torch.int8, 3, seed=1)
     g = torch.Generator("cuda").manual_seed(2)
     return a, w, *(torch.rand(size, generator=g, device="cuda") / 100 for size in (m, n))

@@ -41,7 +41,7 @@ BOTH_WAYS = (1, 8, 32, 256, 2048)  # rows at which the backward pass is measured
 
 
 def contender(op, way):
-    """The function of (x, w, b) that ``way`` offers; unused arguments are ignored."""
+    """Return the function of (x, w, b) that ``way`` offers; unused arguments are ignored."""
     if way == "ours":
         from rocm_guide.kernels.api import layer_norm, rms_norm, softmax
 
@@ -99,7 +99,7 @@ def thunks(op, way, mode, rows, cols, copies):
 
 
 def bytes_of(op, mode, rows, cols):
-    """What has to move: x and y; backward also dy and dx, and x (softmax: y) once more; 2 bytes each."""
+    """Return the bytes to move: x and y; backward also dy and dx, and x (softmax: y) once more; 2 bytes each."""
     return 2 * rows * cols * (2 if mode == "forward" else 5) + 2 * cols * (leaves_of(op) - 1)
 
 

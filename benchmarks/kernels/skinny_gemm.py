@@ -89,7 +89,7 @@ def measure(tile=None, only=None):
 
 
 def plot(result, folder=None):
-    """A panel per shape: how many times as fast as the library, over rows."""
+    """Draw a panel per shape: how many times as fast as the library, over rows."""
     eight = [r for r in result["results"] if r["dtype"].startswith("float8")]
     shapes = list(dict.fromkeys((r["n"], r["k"]) for r in eight))
     panels = {}

@@ -557,7 +557,7 @@ def check_problem(
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63):
         raise ValueError(f"seed={seed!r}: give an integer from 0 to 2**63 - 1")
     # Kept is what has 24 random bits that reach a threshold.
-    threshold = round(dropout * 2**24)
+    threshold = round(float(dropout) * 2**24)
     drop = (threshold, seed or 0, 1.0 / (1.0 - threshold / 2**24)) if threshold else (None, None, None)
     sizes = (sequences, heads, heads // kv_heads, max_q, max_k)
     strides = (*of_q[:3], *of_k[:3], *of_v, *of_bias, of_slopes)

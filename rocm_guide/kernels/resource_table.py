@@ -79,7 +79,7 @@ def kernel_modules() -> list[str]:
 
 
 def find_module(name: str) -> str:
-    """The module of :func:`kernel_modules` that ``name`` means; its last word is enough.
+    """Return the module of :func:`kernel_modules` that ``name`` means; its last word is enough.
 
     Raises:
         TableError: there is none.
@@ -97,14 +97,14 @@ def find_module(name: str) -> str:
 
 
 def rows_text(rows: Sequence[KernelRow]) -> str:
-    """The rows as tab-separated text with a line of names on top."""
+    """Return the rows as tab-separated text with a line of names on top."""
     lines = ["\t".join(f.name for f in fields(KernelRow))]
     lines += ["\t".join(f"{v:g}" if isinstance(v, float) else str(v) for v in astuple(r)) for r in rows]
     return "\n".join(lines) + "\n"
 
 
 def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
-    """The committed table: the Triton version that made it, and its rows.
+    """Return the committed table: the Triton version that made it, and its rows.
 
     Raises:
         TableError: the file is damaged; the line is named.
@@ -142,7 +142,7 @@ def write_rows(rows: Sequence[KernelRow], path: Path | None = None) -> Path:
 
 
 def compare_rows(old: Sequence[KernelRow], new: Sequence[KernelRow]) -> list[str]:
-    """What changed, one line each: cases that came or went, and for the others every changed figure.
+    """Return what changed, one line each: cases that came or went, and for the others every changed figure.
 
     >>> one = KernelRow("m: c", "k", "1,1,1", 4, 64, 0, 20, 0, 8.0, 0, "128x1", "128x1", "-", "-", "-", "-")
     >>> from dataclasses import replace

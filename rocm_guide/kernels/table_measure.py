@@ -94,7 +94,7 @@ def measure_module(name: str, arch: str = "gfx942", cases: Container[str] | None
 def measure_cases(
     name: str, arch: str = "gfx942", part: int = 0, parts: int = 1, cases: Container[str] | None = None
 ) -> dict[int, list[KernelRow]]:
-    """The rows of every ``parts``-th case of a module, beginning with case ``part``, by the case's place.
+    """Return the rows of every ``parts``-th case of a module, beginning with case ``part``, by the case's place.
 
     Raises:
         TableError: a case that launches nothing.
@@ -123,7 +123,7 @@ def _cases(name: str, arch: str) -> list[tuple[str, Callable[[], Any]]]:
 
 
 def case_sources(name: str, arch: str = "gfx942") -> dict[str, str]:
-    """What the compiler would be given for each case of a module, as a digest; nothing is compiled.
+    """Return what the compiler would be given for each case of a module, as a digest; nothing is compiled.
 
     The digest stands for the kernels' source, the types and constants of their arguments and the options. The same
     release of Triton makes the same code of the same digest.
@@ -143,7 +143,7 @@ def case_sources(name: str, arch: str = "gfx942") -> dict[str, str]:
 
 @contextlib.contextmanager
 def compiled_sources(*, skip: bool) -> Iterator[set[str]]:
-    """What Triton is asked to compile inside the block; with ``skip`` it compiles and launches nothing."""
+    """Note what Triton is asked to compile inside the block; with ``skip`` it compiles and launches nothing."""
     from triton import knobs
 
     seen: set[str] = set()
