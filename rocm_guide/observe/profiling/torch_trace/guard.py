@@ -41,7 +41,7 @@ only one: run it without rocm-guide trace record, then rocm-guide trace summary 
     def refuse(*_: Any, **__: Any) -> None:
         raise NestedProfilerError(
             f"{what} starts a torch profiler itself, and a process can have only one: run it without rocm-guide "
-            "profile, then rocm-guide trace summary on the file that it writes"
+            "trace record, then rocm-guide trace summary on the file that it writes"
         )
 
     with ExitStack() as stack:
