@@ -186,6 +186,7 @@ IN_TORCH: dict[str, Callable[[Arguments], bool]] = {
     "liger_kernel.ops.rope._triton_rope": _rope,
     "liger_kernel.ops.cross_entropy.liger_cross_entropy_kernel": _cross_entropy,
     "liger_kernel.ops.utils.element_mul_kernel": _element_mul,
+    "gptqmodel.nn_modules.triton_utils.dequant.dequant_kernel": _gptq_weights,
     "rocm_guide.kernels.int8_gemm.int8_operator_kernel": _int8_operator,
     "trl.kernels.chunked_logprob._forward_kernel": _of_trl("_forward_tile"),
     "trl.kernels.chunked_logprob._backward_kernel": _of_trl("_backward_tile"),

@@ -343,7 +343,11 @@ def test_gptq_in_torch_as_in_the_interpreter(gpu, bits, monkeypatch):
         add_libraries("gptqmodel")
     except LibraryMissingError as e:
         pytest.skip(str(e))
+    name = "gptqmodel.nn_modules.triton_utils.dequant.dequant_kernel"
+    done = []
+    monkeypatch.setitem(IN_TORCH, name, lambda a, f=IN_TORCH[name]: done.append(f(a)) or done[-1])
     found = _gptq_weights(bits)
+    assert done == [True]
     monkeypatch.setattr("tests.pretended.kernels.IN_TORCH", {})
     assert torch.equal(found, _gptq_weights(bits))
 
