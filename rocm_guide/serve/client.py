@@ -57,6 +57,7 @@ class Answer:
         ended: when the stream ended.
         tokens, prompt_tokens: as the server counts them; pieces are counted where it does not say.
         error: why it failed; empty for a whole answer.
+        refused: whether the server refused it, with a status other than 200.
     """
 
     sent: float
@@ -65,6 +66,7 @@ class Answer:
     tokens: int = 0
     prompt_tokens: int = 0
     error: str = ""
+    refused: bool = False
 
     @property
     def first(self) -> float:
@@ -346,6 +348,7 @@ async def ask(
             client.stream("POST", f"{target.url}/v1/completions", json=body, headers=_headers(target.key)) as reply,
         ):
             if reply.status_code != 200:
+                answer.refused = True
                 answer.error = _redirect(reply) if reply.is_redirect else await _refusal(reply)
                 return answer
             await _read(answer, reply, tokens, len(prompt), began)

@@ -174,7 +174,7 @@ async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan, ends: 
         else:
             extra = {"stream_options": {"include_usage": True}}
         answer = await ask(client, target, prompt_of(probe, generator), plan.tokens, extra, began, **until)
-        if not answer.error:
+        if not answer.refused:
             break
     if answer.error:
         raise ServingError(f"{target.url}: the first request fails: {answer.error}")

@@ -9,6 +9,7 @@ import struct
 import threading
 import zlib
 from contextlib import contextmanager
+from functools import cache
 from itertools import count, repeat
 
 RESET = "reset"  # a step of a behaviour: the connection breaks
@@ -35,15 +36,16 @@ def usage(completion=4, prompt=20):
 
 def page(value, head=b"HTTP/1.1 200 OK\r\n"):
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return [head + b"Content-Length: %d\r\n\r\n" % len(data), data]
+    return [head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(data), data]
 
 
 def coded(name, data):
     return [HEAD + b"Content-Encoding: %s\r\nContent-Length: %d\r\n\r\n" % (name, len(data)), data]
 
 
+@cache
 def zeros(wrap):
-    """A gigabyte of zeros as a megabyte."""
+    """A gigabyte of zeros as a few megabytes."""
     packer = zlib.compressobj(1, zlib.DEFLATED, wrap)
     return b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(1024)), packer.flush()])
 
@@ -94,6 +96,7 @@ class Handler(socketserver.StreamRequestHandler):
                 return
             if step == RESET:
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                socket.close(self.connection.detach())
                 return
             if isinstance(step, float):
                 me.stopped.wait(step)
@@ -217,7 +220,7 @@ PAGES = {
 
 
 def redirect(where):
-    return [b"HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % where.encode()]
+    return page(b"", b"HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\n" % where.encode())
 
 
 def cookies():
