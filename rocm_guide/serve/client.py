@@ -39,7 +39,7 @@ _LARGEST_PAGE, _LONGEST_LINE, _LONGEST_NAME = 4 << 20, 1 << 20, 1000
 
 def _largest_answer(tokens: int) -> int:
     """Return the most bytes that an answer of so many tokens may have."""
-    return (1 << 20) + 4096 * tokens
+    return 2 * _LONGEST_LINE + 4096 * tokens
 
 
 def _most_events(tokens: int) -> int:

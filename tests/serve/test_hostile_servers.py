@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -249,9 +250,11 @@ def test_vllms_client_gets_the_key_of_the_bench_alone_and_ends_with_the_run(tmp_
         measure_server(server.url, PLAN, users=[1])
         assert json.loads(seen.read_text()) == {"OPENAI_API_KEY": "sk-secret"}
         # A worker of the client that holds its output must not hold the bench.
-        install("import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).wait()")
+        install("import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(90)']).wait()")
+        began = time.monotonic()
         with pytest.raises(ServingError, match="vllm bench serve: the run's time was over"):
             measure_server(server.url, Plan(20, 5, 6, 1, run_deadline=1.5), users=[1])
+        assert time.monotonic() - began < HANGS, "the worker was waited for"
         for host, kept in (("127.0.0.1", True), ("0.0.0.0", False)):
             target = look_at(server.url.replace("127.0.0.1", host))
             backend = guidellm_scenario(target, PLAN, 1, tmp_path, {}, tmp_path)["spec"]["backend"]
