@@ -27,6 +27,7 @@ def measure_server(
     limits: Limits | None = None,
     model: str = "",
     client: str = "auto",
+    key_over_http: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Measure a server at several loads; the result is what :func:`rocm_guide.serve.load_results.write_results` writes.
@@ -35,12 +36,15 @@ def measure_server(
         client: "auto" takes ``vllm bench serve`` where it is installed and the server is vLLM (it sends fields that
             others refuse), else guidellm where it is installed, else this guide's own; "vllm", "guidellm" or "own"
             insists.
+        key_over_http: send the key of ``ROCM_GUIDE_BENCH_KEY`` to another machine without https too.
+        progress: is called with a line for each level, and with one where the key is not sent.
 
     Raises:
         ServingError: no such server, its first request fails, or the client that was asked for is not installed.
     """
     plan, limits = plan or Plan(), limits or Limits()
-    target = look_at(url, model)
+    seconds = min(10.0, plan.deadline)
+    target = look_at(url, model, seconds=seconds, key_over_http=key_over_http, say=progress)
     client = pick_client(client, target)
     named = f"rocm-guide {__version__}"
     if client == "own":

@@ -2,16 +2,23 @@
 """One streamed request to an OpenAI-compatible server, with the time of every piece; and what the server calls itself.
 
 Plain HTTP on httpx: the client of a measurement shares its two cores with the server, so it does as little as it can.
+Whatever answers, a request ends: in time, after so many bytes, lines and events, and with figures that can be. Nothing
+compressed is taken, no redirect is followed, no cookie is kept.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
+import threading
 import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from rocm_guide.common.base import shown
 from rocm_guide.serve.served_checkpoints import ServingError
@@ -19,7 +26,25 @@ from rocm_guide.serve.served_checkpoints import ServingError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Answer", "Target", "ask", "look_at"]
+__all__ = ["KEY", "RUN_OVER", "Answer", "Target", "ask", "count_in", "in_own_loop", "look_at", "new_client"]
+
+#: The variable that holds the server's key: a word on the command line could be read by every user of the machine.
+KEY = "ROCM_GUIDE_BENCH_KEY"
+#: Why a request failed that the end of the run met.
+RUN_OVER = "the run's time was over before the answer was (--run-deadline)"
+
+# Bytes. An event of one token has a few hundred, and the longest public list of models under a million.
+_LARGEST_PAGE, _LONGEST_LINE, _LONGEST_NAME = 4 << 20, 1 << 20, 1000
+
+
+def _largest_answer(tokens: int) -> int:
+    """Return the most bytes that an answer of so many tokens may have."""
+    return 2 * _LONGEST_LINE + 4096 * tokens
+
+
+def _most_events(tokens: int) -> int:
+    """Return the most events that an answer of so many tokens may have: a token can be written in several pieces."""
+    return 64 + 8 * tokens
 
 
 @dataclass
@@ -32,6 +57,7 @@ class Answer:
         ended: when the stream ended.
         tokens, prompt_tokens: as the server counts them; pieces are counted where it does not say.
         error: why it failed; empty for a whole answer.
+        refused: whether the server refused it, with a status other than 200.
     """
 
     sent: float
@@ -40,7 +66,7 @@ class Answer:
     tokens: int = 0
     prompt_tokens: int = 0
     error: str = ""
-    text: str = ""
+    refused: bool = False
 
     @property
     def first(self) -> float:
@@ -64,6 +90,7 @@ class Target:
 
     Attributes:
         root: what the server says that it loaded under that name (vLLM does): a folder on its machine, or a hub id.
+        key: what it gets as a bearer token; empty for none.
     """
 
     url: str
@@ -71,22 +98,106 @@ class Target:
     kind: str = "unknown"
     version: str = ""
     root: str = ""
+    key: str = field(default="", repr=False)
 
 
-def headers() -> dict[str, str]:
-    """Return the key of ``OPENAI_API_KEY``; a key on the command line could be read by every user of the machine.
+def _headers(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a host is this machine's loopback, by its name alone: nobody is asked.
+
+    >>> [_is_here(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "127.0.0.1.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _key_for(url: httpx.URL, over_http: bool, say: Callable[[str], None]) -> str:
+    """Return the key of :data:`KEY`, or "" where it could be read on its way; then one line says so.
 
     Raises:
         ServingError: it holds what no header can.
     """
-    key = os.environ.get("OPENAI_API_KEY", "")
+    key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
-        raise ServingError("OPENAI_API_KEY: holds characters that no key has; set it again")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+        raise ServingError(f"{KEY}: holds characters that no key has; set it again")
+    if key and not (over_http or url.scheme == "https" or _is_here(url.host)):
+        say(f"{KEY} is not sent: {shown(url.host)} is another machine, without https; --key-over-http sends it")
+        return ""
+    return key
 
 
-def look_at(url: str, model: str = "") -> Target:
+def new_client(url: str, timeout: float) -> httpx.AsyncClient:
+    """Return a client for the server at ``url``.
+
+    Args:
+        timeout: seconds without any byte after which a request has failed.
+    """
+    import httpx
+
+    address = httpx.URL(url)
+    return httpx.AsyncClient(
+        timeout=timeout,
+        # Servers close idle connections after five seconds; one that closes as it is taken up again would be a failure.
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2),
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        headers={"Accept-Encoding": "identity"},
+        # What goes to this machine goes through no proxy, which could read it.
+        trust_env=not (address.scheme == "http" and _is_here(address.host)),
+    )
+
+
+def in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a loop of a thread of its own: a notebook's thread has a loop that runs already."""
+    result: list[Any] = []
+    error: list[BaseException] = []
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    loop = runner.get_loop()
+
+    def target() -> None:
+        try:
+            with runner:
+                result.append(runner.run(work))
+        except BaseException as e:  # noqa: BLE001 - raised again by the thread that asked
+            error.append(e)
+
+    def stop() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    thread = threading.Thread(target=target, name="load", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    except KeyboardInterrupt:
+        loop.call_soon_threadsafe(stop)
+        thread.join()
+        raise
+    if error:
+        raise error[0]
+    return result[0]
+
+
+def look_at(
+    url: str,
+    model: str = "",
+    *,
+    seconds: float = 10.0,
+    key_over_http: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Target:
     """Find out whether an OpenAI-compatible server answers at ``url``, and the name of its model.
+
+    Args:
+        seconds: for each of two short requests, from its beginning to the end of its answer.
+        key_over_http: send the key of :data:`KEY` to another machine without https too.
+        say: is called with one line where the key is not sent.
 
     Raises:
         ServingError: no address, nobody there, or no such server.
@@ -99,37 +210,117 @@ def look_at(url: str, model: str = "") -> Target:
     import httpx
 
     try:
-        parts = urlsplit(url.strip())
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
+        parts = httpx.URL(url.strip())  # as the client itself will read it, so that no other host gets the key
+        fine = parts.scheme in ("http", "https") and bool(parts.host) and (parts.port is None or 0 < parts.port < 65536)
+    except httpx.InvalidURL:
         fine = False
+    if fine and parts.userinfo:
+        raise ServingError(f"an address with a user's name or password in it; put the server's key into {KEY}")
     if not fine or parts.query or parts.fragment:
-        raise ServingError(f"{url!r}: no address of a server; as http://127.0.0.1:8000")
+        raise ServingError(f"{shown(repr(url))}: no address of a server; as http://127.0.0.1:8000")
+    key = _key_for(parts, key_over_http, say)
     base = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
     try:
-        with httpx.Client(timeout=10, headers=headers()) as client:
-            found = client.get(f"{base}/v1/models")
-            version = client.get(f"{base}/version")
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
-        reason = str(e) or type(e).__name__
+        (status, page), (there, about) = in_own_loop(_first_look(base, key, seconds))
+    except (httpx.HTTPError, TimeoutError) as e:
+        reason = f"within {seconds:g} s" if isinstance(e, TimeoutError) else str(e) or type(e).__name__
         raise ServingError(f"{shown(url)}: no server answers ({reason}); start one: rocm-guide serve RUN") from e
-    if found.status_code in (401, 403):
-        raise ServingError(f"{shown(url)}: refuses with {found.status_code}; put its key into OPENAI_API_KEY")
+    except ServingError as e:
+        raise ServingError(f"{shown(url)}: {e}") from e
+    if status in (401, 403):
+        sent = "; the key was not sent, --key-over-http sends it" if os.environ.get(KEY) and not key else ""
+        raise ServingError(f"{shown(url)}: refuses with {status}; put its key into {KEY}{sent}")
     try:
-        roots = {str(entry["id"]): shown(entry.get("root") or "", 4096) for entry in found.json()["data"]}
-    except (AttributeError, ValueError, KeyError, TypeError) as e:
-        said = f"/v1/models gives {found.status_code}"
+        roots = {_name(entry["id"]): shown(entry.get("root") or "", 4096) for entry in json.loads(page)["data"]}
+    except ServingError as e:
+        raise ServingError(f"{shown(url)}: {e}") from e
+    except (AttributeError, ValueError, KeyError, TypeError, RecursionError) as e:
+        said = f"/v1/models gives {status}"
         raise ServingError(f"{shown(url)}: answers, but is no OpenAI-compatible server ({said})") from e
     try:
-        number = str(version.json()["version"]) if version.status_code == 200 else ""
-    except (ValueError, KeyError, TypeError):
+        number = str(json.loads(about)["version"]) if there == 200 else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
         number = ""
     model = model or next(iter(roots), "")
-    return Target(base, model, "vllm" if number else "unknown", shown(number, 40), roots.get(model, ""))
+    return Target(base, model, "vllm" if number else "unknown", shown(number, 40), roots.get(model, ""), key)
+
+
+async def _first_look(base: str, key: str, seconds: float) -> list[tuple[int, bytes]]:
+    """Return status and body of the list of models, and of what vLLM says of itself."""
+    pages = []
+    async with new_client(base, seconds) as client:
+        for path in ("/v1/models", "/version"):
+            async with asyncio.timeout(seconds), client.stream("GET", base + path, headers=_headers(key)) as reply:
+                if path == "/v1/models" and reply.is_redirect:
+                    raise ServingError(_redirect(reply))
+                page = bytearray()
+                async for part in _parts(reply, _LARGEST_PAGE):
+                    page += part
+                pages.append((reply.status_code, bytes(page)))
+    return pages
+
+
+def _name(found: Any) -> str:
+    """Return a model's name as the server gives it."""
+    if not isinstance(found, str):
+        raise TypeError("a name is a text")
+    if len(found) > _LONGEST_NAME or not found.isprintable():
+        raise ServingError(f"names a model {shown(found, 40)}, of {len(found):,} characters, which is no name")
+    return found
+
+
+def _redirect(reply: httpx.Response) -> str:
+    where = shown(reply.headers.get("location", ""), 100)
+    return f"{reply.status_code} leads to {where}, which is not followed; give that address if it is the server's"
+
+
+async def _parts(reply: httpx.Response, largest: int) -> AsyncIterator[bytes]:
+    """Yield an answer's bytes as they come.
+
+    Raises:
+        ServingError: it is compressed, which a few bytes can make gigabytes of, or has more than ``largest`` bytes.
+    """
+    coding = reply.headers.get("content-encoding", "").strip()
+    if coding.lower() not in ("", "identity"):
+        raise ServingError(f"the answer is compressed ({shown(coding, 40)}), which was not asked for")
+    size = 0
+    async for part in reply.aiter_raw():
+        size += len(part)
+        if size > largest:
+            raise ServingError(f"the answer has more than {largest:,} bytes")
+        yield part
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of an answer as they become whole, with their ends.
+
+    Raises:
+        ServingError: one has no end.
+    """
+    rest = bytearray()
+    async for part in parts:
+        rest += part
+        if b"\n" in part or b"\r" in part:
+            lines = rest.splitlines(keepends=True)
+            rest = bytearray() if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
+            for line in lines:
+                yield bytes(line)
+        if len(rest) > _LONGEST_LINE:
+            raise ServingError(f"a line of the answer has more than {_LONGEST_LINE:,} bytes")
+    if rest:
+        yield bytes(rest)
 
 
 async def ask(
-    client: httpx.AsyncClient, target: Target, prompt: str, tokens: int, extra: dict[str, Any], began: float
+    client: httpx.AsyncClient,
+    target: Target,
+    prompt: str,
+    tokens: int,
+    extra: dict[str, Any],
+    began: float,
+    *,
+    deadline: float = 600.0,
+    ends: float = math.inf,
 ) -> Answer:
     """Send one prompt, read the stream to its end, and note when each piece came.
 
@@ -138,6 +329,8 @@ async def ask(
     Args:
         extra: further fields of the request.
         began: start of the run on ``time.perf_counter``; all times count from there.
+        deadline: seconds for the whole request.
+        ends: end of the run on ``time.perf_counter``.
     """
     import httpx
 
@@ -145,16 +338,27 @@ async def ask(
     if target.model:
         body["model"] = target.model
     answer = Answer(time.perf_counter() - began)
+    left = ends - time.perf_counter()
+    if left <= 0:
+        answer.error = RUN_OVER
+        return answer
     try:
-        async with client.stream("POST", f"{target.url}/v1/completions", json=body, headers=headers()) as reply:
+        async with (
+            asyncio.timeout(min(deadline, left)),
+            client.stream("POST", f"{target.url}/v1/completions", json=body, headers=_headers(target.key)) as reply,
+        ):
             if reply.status_code != 200:
-                said = (await reply.aread())[:300].decode(errors="replace")
-                answer.error = shown(f"{reply.status_code} {said}", 200)
+                answer.refused = True
+                answer.error = _redirect(reply) if reply.is_redirect else await _refusal(reply)
                 return answer
-            async for line in reply.aiter_lines():
-                if line.startswith("data:") and line[5:].strip() != "[DONE]":
-                    _note(answer, json.loads(line[5:]), time.perf_counter() - began)
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
+            await _read(answer, reply, tokens, len(prompt), began)
+    except ServingError as e:
+        answer.error = str(e)
+    except TimeoutError:
+        answer.error = RUN_OVER if left < deadline else f"not whole after {deadline:g} s (--deadline)"
+    except httpx.TimeoutException as e:
+        answer.error = f"not a byte came for {client.timeout.read:g} s ({type(e).__name__}; --timeout)"
+    except (httpx.HTTPError, RecursionError) as e:
         answer.error = shown(f"{type(e).__name__}: {e}", 200)
     answer.ended = time.perf_counter() - began
     answer.tokens = answer.tokens or len(answer.pieces)
@@ -165,12 +369,76 @@ async def ask(
     return answer
 
 
-def _note(answer: Answer, event: dict[str, Any], now: float) -> None:
+async def _refusal(reply: httpx.Response) -> str:
+    """Return status and first words of an answer that is no stream."""
+    said = bytearray()
+    async for part in _parts(reply, _LARGEST_PAGE):
+        said += part
+        if len(said) >= 300:
+            break
+    return shown(f"{reply.status_code} {said[:300].decode(errors='replace')}", 200)
+
+
+async def _read(answer: Answer, reply: httpx.Response, tokens: int, letters: int, began: float) -> None:
+    """Read the events of a stream into ``answer``.
+
+    Raises:
+        ServingError: something that no such stream has, or no end of the answer in it.
+    """
+    events, whole = 0, False
+    async for line in _lines(_parts(reply, _largest_answer(tokens))):
+        if not line.startswith(b"data:"):
+            continue
+        if (data := line[5:].strip()) == b"[DONE]":
+            whole = True
+            continue
+        events += 1
+        if events > _most_events(tokens):
+            raise ServingError(f"{tokens:,} tokens were asked for, and more than {_most_events(tokens):,} events came")
+        whole = _note(answer, data, time.perf_counter() - began, tokens, letters) or whole
+    if not (whole or answer.error) and answer.pieces:
+        raise ServingError("the stream ended before the answer did")
+
+
+def _note(answer: Answer, data: bytes, now: float, tokens: int, letters: int) -> bool:
+    """Note what one event says; gives whether it is one that ends an answer."""
+    try:
+        event = json.loads(data.decode())
+    except UnicodeDecodeError as e:
+        raise ServingError(f"an event is not UTF-8: {shown(data[:60])}") from e
+    except (ValueError, RecursionError) as e:
+        raise ServingError(f"an event is not valid JSON: {shown(data[:60].decode(errors='replace'))}") from e
+    choices = (event.get("choices") or []) if isinstance(event, dict) else None
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise ServingError(f"an event is none of a completion: {shown(data[:60].decode(errors='replace'))}")
+    if len(choices) > 1:
+        raise ServingError(f"an event has {len(choices):,} answers, where one was asked for")
     if said := event.get("error"):
         answer.error = shown(said, 200)
     if usage := event.get("usage"):
-        answer.tokens, answer.prompt_tokens = int(usage["completion_tokens"]), int(usage["prompt_tokens"])
-    for choice in event.get("choices") or ():
+        answer.tokens = count_in(usage, "completion_tokens", tokens)
+        # No token is shorter than a letter; a template may add some of its own.
+        answer.prompt_tokens = count_in(usage, "prompt_tokens", letters + 4096)
+    for choice in choices:
         if text := choice.get("text"):
+            if not isinstance(text, str):
+                raise ServingError(f"an event's text is none: {shown(data[:60].decode(errors='replace'))}")
             answer.pieces.append(now)
-            answer.text += text
+    return bool(usage) or any(choice.get("finish_reason") for choice in choices)
+
+
+def count_in(usage: Any, name: str, most: int) -> int:
+    """Return a number of tokens that a server gives.
+
+    Raises:
+        ServingError: it is missing, no whole number, negative, or more than can be.
+
+    >>> count_in({"completion_tokens": 1e400}, "completion_tokens", 64)
+    Traceback (most recent call last):
+        ...
+    rocm_guide.serve.served_checkpoints.ServingError: the server counts completion_tokens: inf, no number from 0 to 64
+    """
+    found = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= most or found != int(found):
+        raise ServingError(f"the server counts {name}: {shown(found, 40)}, no number from 0 to {most:,}")
+    return int(found)

@@ -6,18 +6,21 @@ Their results are read into the form of :mod:`rocm_guide.serve.load_results`. Re
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import shown
-from rocm_guide.serve.client import Answer, Target, headers
+from rocm_guide.common.base import read_regular, shown
+from rocm_guide.serve.client import KEY, RUN_OVER, Answer, Target, count_in
 from rocm_guide.serve.load_results import MEASURES, PERCENTILES, Limits, summarize_run
 from rocm_guide.serve.load_test import Plan, Run, find_dialect, prompts_of
 from rocm_guide.serve.served_checkpoints import ServingError
@@ -35,6 +38,7 @@ __all__ = [
 CLIENTS = ("auto", "vllm", "guidellm", "own")
 #: vLLM's name of each of our measures.
 _VLLM = {"time_to_first_token_s": "ttft", "time_between_tokens_s": "tpot", "end_to_end_s": "e2el"}
+_LARGEST_RESULT = 512_000_000  # bytes; guidellm writes some thousand for each request
 
 
 def pick_client(client: str, target: Target) -> str:
@@ -55,20 +59,44 @@ def pick_client(client: str, target: Target) -> str:
     return client
 
 
-def _run(name: str, command: Sequence[str], result: Path, environment: Mapping[str, str] | None = None) -> bytes:
+def _run(name: str, command: Sequence[str], result: Path, ends: float, environment: Mapping[str, str]) -> bytes:
     """Run a client to its end; gives the file that it was told to write.
 
+    Args:
+        ends: when to end it with all its processes, on ``time.perf_counter``.
+        environment: variables beside this process's own; of these the keys are taken out, for vLLM's client would send
+            the one of OpenAI to any server.
+
     Raises:
-        ServingError: it fails, with the last line that it printed.
+        ServingError: it fails, with the last line that it printed, or takes too long.
     """
-    done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", env={**os.environ, **(environment or {})}
-    )
-    if done.returncode or not result.exists():
-        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        last = shown(lines[-1] if lines else f"exit code {done.returncode}")
-        raise ServingError(f"{name} failed: {last}; --client own measures without it")
-    return result.read_bytes()
+    own = {k: v for k, v in os.environ.items() if k not in ("OPENAI_API_KEY", KEY)}
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env={**own, **environment},
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(max(0.0, ends - time.perf_counter()))
+        except subprocess.TimeoutExpired as e:
+            raise ServingError(f"{name}: {RUN_OVER}") from e
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if code or not result.exists():
+            said.seek(max(0, said.seek(0, os.SEEK_END) - 65536))
+            lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+            last = shown(lines[-1] if lines else f"exit code {code}")
+            raise ServingError(f"{name} failed: {last}; --client own measures without it")
+    try:
+        return read_regular(result, _LARGEST_RESULT)
+    except OSError as e:
+        raise ServingError(f"{name}: its result cannot be read ({e.strerror or e})") from e
 
 
 def vllm_bench_command(target: Target, plan: Plan, limits: Limits, level: float, folder: str) -> list[str]:
@@ -103,10 +131,12 @@ def vllm_levels(
     Raises:
         ServingError: it fails, or its result cannot be read.
     """
+    ends = time.perf_counter() + plan.run_deadline
+    key = {"OPENAI_API_KEY": target.key} if target.key else {}
     for level in levels:
         with tempfile.TemporaryDirectory() as folder:
             command = vllm_bench_command(target, plan, limits, level, folder)
-            data = _run("vllm bench serve", command, Path(folder, "result.json"))
+            data = _run("vllm bench serve", command, Path(folder, "result.json"), ends, key)
         yield f"vllm bench serve {target.version}".strip(), read_vllm(data, plan, level)
 
 
@@ -132,7 +162,8 @@ def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]
         ServingError: a field is missing.
     """
     try:
-        done, seconds = int(found["completed"]), float(found["duration"])
+        done = count_in(found, "completed", plan.requests)
+        written, seconds = count_in(found, "total_output_tokens", done * plan.tokens), float(found["duration"])
         closed = not isinstance(level, float)
         good = float(found.get("request_goodput") or 0.0)
         result: dict[str, Any] = {
@@ -143,8 +174,8 @@ def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]
             "errors": {},
             "seconds": seconds,
             "prompt_tokens": int(found["total_input_tokens"]),
-            "output_tokens": int(found["total_output_tokens"]),
-            "fixed_length": int(found["total_output_tokens"]) == done * plan.tokens,
+            "output_tokens": written,
+            "fixed_length": written == done * plan.tokens,
             "output_tokens_per_s": float(found["output_throughput"]),
             "requests_per_s": float(found["request_throughput"]),
             "goodput_requests_per_s": good,
@@ -153,8 +184,10 @@ def from_vllm(found: dict[str, Any], plan: Plan, level: float) -> dict[str, Any]
         for name in MEASURES:
             values = {p: float(found[f"p{p}_{_VLLM[name]}_ms"]) / 1e3 for p in PERCENTILES}
             result[name] = {f"p{p}": {"value": v, "low": v, "high": v} for p, v in values.items()}
-        if not all(math.isfinite(v) for v in result.values() if isinstance(v, float)):
-            raise ValueError("a figure is not finite")
+        figures = [v for v in result.values() if isinstance(v, (int, float))]
+        figures += [result[name][f"p{p}"]["value"] for name in MEASURES for p in PERCENTILES]
+        if not all(math.isfinite(v) and v >= 0 for v in figures):
+            raise ValueError("a figure is negative or not finite")
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as e:
         raise ServingError(f"vllm bench serve: its result cannot be read ({type(e).__name__}: {e})") from e
     return result
@@ -188,8 +221,8 @@ def guidellm_scenario(
         "validate_backend": False,  # look_at has asked already; not every server has /health
         "extras": {"body": {"max_tokens": plan.tokens, "temperature": 0, "stream_options": None, **extra}},
     }
-    if key := headers().get("Authorization", "").removeprefix("Bearer "):
-        backend["api_key"] = key
+    if target.key:
+        backend["api_key"] = target.key
     spec = {
         "backend": backend,
         "profile": {"kind": "concurrent", "streams": [level]} if closed else {"kind": "poisson", "rate": [level]},
@@ -213,6 +246,7 @@ def guidellm_levels(
     Raises:
         ServingError: the first request fails, guidellm fails, or its result cannot be read.
     """
+    ends = time.perf_counter() + plan.run_deadline
     words, extra = find_dialect(target, plan)
     for level in levels:
         # The folder is for this user alone: the scenario may hold a key.
@@ -225,7 +259,7 @@ def guidellm_levels(
             if (os.cpu_count() or 1) <= 4:  # ten processes of load would take the server's cores
                 environment["GUIDELLM__MAX_WORKER_PROCESSES"] = "1"
             command = ["guidellm", "run", "--config", str(scenario), "--disable-console"]
-            data = _run("guidellm", command, result, environment)
+            data = _run("guidellm", command, result, ends, environment)
         yield read_guidellm(data, plan, level, limits)
 
 
@@ -239,15 +273,15 @@ def read_guidellm(data: bytes, plan: Plan, level: float, limits: Limits) -> tupl
         found = json.loads(data)
         requests = found["benchmarks"][0]["requests"]
         began = float(found["benchmarks"][0]["start_time"])
-        answers = [_guidellm_answer(record, began) for record in requests["successful"]]
+        answers = [_guidellm_answer(record, began, plan.tokens) for record in requests["successful"]]
         for record in (*(requests.get("errored") or ()), *(requests.get("incomplete") or ())):
             said = shown((record.get("info") or {}).get("error") or "not finished", 200)
             answers.append(Answer(0.0, error=said))
         good = [a for a in answers if not a.error]
         seconds = max((a.ended for a in good), default=0.0) - min((a.sent for a in good), default=0.0)
         name = f"guidellm {shown(found['metadata']['guidellm_version'], 20)}"
-        if not all(math.isfinite(n) for a in good for n in (a.sent, a.ended, *a.pieces)):
-            raise ValueError("a figure is not finite")
+        if not all(math.isfinite(n) and n >= 0 for a in good for n in (a.sent, a.first, a.between, a.whole)):
+            raise ValueError("a figure is negative or not finite")
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as e:
         raise ServingError(f"guidellm: its result cannot be read ({type(e).__name__}: {e})") from e
     closed = not isinstance(level, float)
@@ -256,9 +290,10 @@ def read_guidellm(data: bytes, plan: Plan, level: float, limits: Limits) -> tupl
     return name, summarize_run(run, limits)
 
 
-def _guidellm_answer(record: dict[str, Any], began: float) -> Answer:
+def _guidellm_answer(record: dict[str, Any], began: float, most: int) -> Answer:
     sent, ended = float(record["request_start_time"]) - began, float(record["request_end_time"]) - began
-    tokens, prompt = int(record["output_tokens"]), int(record["prompt_tokens"] or 0)
+    tokens = count_in(record, "output_tokens", most)
+    prompt = 0 if record["prompt_tokens"] is None else count_in(record, "prompt_tokens", 1 << 30)
     first = record["time_to_first_token_ms"]
     if first is None:  # no piece of text came
         return Answer(sent, [ended], ended, tokens, prompt)

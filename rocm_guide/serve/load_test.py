@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.serve.client import Answer, Target, ask
+from rocm_guide.serve.client import Answer, Target, ask, in_own_loop, new_client
 from rocm_guide.serve.served_checkpoints import ServingError
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ class Plan:
         warm_up: requests before the first measured one, not counted.
         seed: of prompts and arrivals.
         timeout: seconds without any byte after which a request has failed.
+        deadline: seconds after which a request has failed that is not answered whole.
+        run_deadline: seconds after the first request in which all others that are not answered have failed.
     """
 
     prompt_tokens: int = 64
@@ -54,6 +55,8 @@ class Plan:
     warm_up: int = 2
     seed: int = 0
     timeout: float = 120.0
+    deadline: float = 600.0
+    run_deadline: float = 3600.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def run_load(
     Raises:
         ServingError: the warm-up fails, so that nothing would be measured.
     """
-    return list(_in_own_loop(_run(target, plan, users, rates, progress)))
+    return list(in_own_loop(_run(target, plan, users, rates, progress)))
 
 
 def prompts_of(plan: Plan, level: float, words: int) -> list[str]:
@@ -117,76 +120,42 @@ def find_dialect(target: Target, plan: Plan) -> tuple[int, dict[str, Any]]:
     Raises:
         ServingError: the first request fails.
     """
-    found: tuple[int, dict[str, Any]] = _in_own_loop(_with_client(plan, lambda client: _warm_up(client, target, plan)))
+
+    async def warmed() -> tuple[int, dict[str, Any]]:
+        async with new_client(target.url, plan.timeout) as client:
+            return await _warm_up(client, target, plan, time.perf_counter() + plan.run_deadline)
+
+    found: tuple[int, dict[str, Any]] = in_own_loop(warmed())
     return found
-
-
-def _in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    """Call ``asyncio.run`` in a thread: a notebook's thread has a loop that runs already."""
-    result: list[Any] = []
-    error: list[BaseException] = []
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(work)
-
-    def target() -> None:
-        try:
-            result.append(loop.run_until_complete(task))
-        except BaseException as e:  # noqa: BLE001 - raised again by the thread that asked
-            error.append(e)
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=target, name="load", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.2)
-    except KeyboardInterrupt:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    if error:
-        raise error[0]
-    return result[0]
-
-
-async def _with_client(plan: Plan, work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
-    import httpx
-
-    # Servers close idle connections after five seconds; one that closes as it is taken up again would be a failure.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2)
-    async with httpx.AsyncClient(timeout=plan.timeout, limits=limits) as client:
-        return await work(client)
 
 
 async def _run(
     target: Target, plan: Plan, users: Sequence[int], rates: Sequence[float], progress: Callable[[Run], None]
 ) -> list[Run]:
-    async def measured(client: httpx.AsyncClient) -> list[Run]:
-        words, extra = await _warm_up(client, target, plan)
-        runs = []
+    ends, runs = time.perf_counter() + plan.run_deadline, []
+    async with new_client(target.url, plan.timeout) as client:
+        words, extra = await _warm_up(client, target, plan, ends)
         for level in [*users, *map(float, rates)]:
             prompts = prompts_of(plan, level, words)
             began = time.perf_counter()
 
             def one(prompt: str, began: float = began) -> Coroutine[Any, Any, Answer]:
-                return ask(client, target, prompt, plan.tokens, extra, began)
+                return ask(client, target, prompt, plan.tokens, extra, began, deadline=plan.deadline, ends=ends)
 
             closed = not isinstance(level, float)
-            answers = await (_closed(one, prompts, int(level)) if closed else _open(one, prompts, level, plan.seed))
+            answers = await (
+                _closed(one, prompts, int(level)) if closed else _open(one, prompts, level, plan.seed, ends)
+            )
             good = [a for a in answers if not a.error]
             seconds = max((a.ended for a in good), default=0.0) - min((a.sent for a in good), default=0.0)
             fixed = bool(good) and all(a.tokens == plan.tokens for a in good)
             run = Run(int(level) if closed else 0, 0.0 if closed else level, seconds, tuple(answers), fixed)
             progress(run)
             runs.append(run)
-        return runs
-
-    found: list[Run] = await _with_client(plan, measured)
-    return found
+    return runs
 
 
-async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan) -> tuple[int, dict[str, Any]]:
+async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan, ends: float) -> tuple[int, dict[str, Any]]:
     """Return how many words make a prompt of the wanted length,
     and the fields with which this server writes on to the limit.
     """
@@ -194,6 +163,7 @@ async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan) -> tup
 
     probe, generator, began = 16, random.Random(f"{plan.seed} warm-up"), time.perf_counter()
     extra: dict[str, Any] = {}
+    until = {"deadline": plan.deadline, "ends": ends}
     answer = Answer(0.0, error="not asked")
     for dialect in _DIALECTS:
         if dialect == "ignore_eos":
@@ -203,15 +173,16 @@ async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan) -> tup
             extra = {"generation_config": json.dumps(settings)}
         else:
             extra = {"stream_options": {"include_usage": True}}
-        answer = await ask(client, target, prompt_of(probe, generator), plan.tokens, extra, began)
-        if not answer.error:
+        answer = await ask(client, target, prompt_of(probe, generator), plan.tokens, extra, began, **until)
+        if not answer.refused:
             break
     if answer.error:
         raise ServingError(f"{target.url}: the first request fails: {answer.error}")
-    each = answer.prompt_tokens / probe if answer.prompt_tokens else 1.3
+    # A word is a token or more; with a count below that the prompts would become as long as a server likes.
+    each = max(1.0, answer.prompt_tokens / probe) if answer.prompt_tokens else 1.3
     words = max(1, round(plan.prompt_tokens / each))
     for _ in range(max(0, plan.warm_up - 1)):
-        again = await ask(client, target, prompt_of(words, generator), plan.tokens, extra, began)
+        again = await ask(client, target, prompt_of(words, generator), plan.tokens, extra, began, **until)
         if again.error:
             raise ServingError(f"{target.url}: a prompt of {plan.prompt_tokens} tokens fails: {again.error}")
     return words, extra
@@ -231,13 +202,13 @@ async def _closed(one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: li
 
 
 async def _open(
-    one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: list[str], rate: float, seed: int
+    one: Callable[[str], Coroutine[Any, Any, Answer]], prompts: list[str], rate: float, seed: int, ends: float
 ) -> list[Answer]:
     """Send at the arrivals of a Poisson process: the time to the next one is exponential, whatever the server does."""
     generator = random.Random(f"{seed} arrivals {rate}")
     began, due, tasks = time.perf_counter(), 0.0, []
     for prompt in prompts:
-        await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
+        await asyncio.sleep(max(0.0, min(began + due, ends) - time.perf_counter()))
         tasks.append(asyncio.create_task(one(prompt)))
         due += generator.expovariate(rate)
     return list(await asyncio.gather(*tasks))

@@ -120,7 +120,7 @@ def test_what_is_no_address(url):
 def test_servers_that_cannot_be_measured():
     with pytest.raises(ServingError, match="no server answers"):
         measure_server(f"http://127.0.0.1:{free()}", PLAN)
-    with fake_server(status=401) as server, pytest.raises(ServingError, match="OPENAI_API_KEY"):
+    with fake_server(status=401) as server, pytest.raises(ServingError, match="ROCM_GUIDE_BENCH_KEY"):
         measure_server(server.url, PLAN)
     for models in ([], {"data": 3}, {"data": [{}]}, "text"):
         with fake_server(models=models) as server, pytest.raises(ServingError, match="no OpenAI-compatible server"):
@@ -132,13 +132,13 @@ def test_servers_that_cannot_be_measured():
 
 
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("ROCM_GUIDE_BENCH_KEY", "sk-secret")
     with fake_server() as server:
         results = measure_server(server.url, PLAN, users=[1])
         assert server.seen[0]["headers"]["Authorization"] == "Bearer sk-secret"
     assert "sk-secret" not in json.dumps(results)
-    monkeypatch.setenv("OPENAI_API_KEY", "schl\u00fcssel\n")
-    with pytest.raises(ServingError, match="OPENAI_API_KEY: holds characters"):
+    monkeypatch.setenv("ROCM_GUIDE_BENCH_KEY", "schl\u00fcssel\n")
+    with pytest.raises(ServingError, match="ROCM_GUIDE_BENCH_KEY: holds characters"):
         measure_server("http://127.0.0.1:9", PLAN)
 
 
@@ -259,7 +259,7 @@ def guidellm(tmp_path, monkeypatch):
 
 def test_guidellm_is_called_where_it_is_installed_with_our_prompts_in_the_servers_dialect(guidellm, monkeypatch):
     seen = guidellm(json.dumps(GUIDELLM))
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("ROCM_GUIDE_BENCH_KEY", "sk-secret")
     with fake_server(refuses=("ignore_eos",)) as server:
         measure_server(server.url, PLAN, users=[2], client="own")
         ours = server.seen[2:]

@@ -27,7 +27,7 @@ def _numbers(text: str, option: str, least: float, *, whole: bool = False) -> li
 
 
 def bench(
-    url: Annotated[str, typer.Argument(metavar="URL", help="As http://127.0.0.1:8000; its key is OPENAI_API_KEY.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="As http://127.0.0.1:8000.")],
     users: Annotated[str, typer.Option(help="Users at once who wait for their answers, one level for each number.")] = (
         "1,2,4,8,16"
     ),
@@ -42,6 +42,15 @@ def bench(
     warm_up: Annotated[int, typer.Option(help="Requests before, not counted.", callback=between(1, 1000))] = 2,
     seed: Annotated[int, typer.Option(help="Of prompts and arrivals.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds without a byte: failed.", callback=between(0.1))] = 120.0,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds for one whole request: failed.", callback=between(0.1))
+    ] = 600.0,
+    run_deadline: Annotated[
+        float, typer.Option(help="Seconds for all levels; what is not answered then has failed.", callback=between(0.1))
+    ] = 3600.0,
+    key_over_http: Annotated[
+        bool, typer.Option("--key-over-http", help="Send the key without https to other machines too.")
+    ] = False,
     model: Annotated[str, typer.Option(help="The model's name; the server's first if left out.")] = "",
     client: Annotated[
         str,
@@ -57,7 +66,8 @@ def bench(
 ) -> None:
     """Measure time to the first token, between tokens and of whole answers, throughput, goodput, at several loads.
 
-    Exit code 1: every request of some level failed. Percentiles come with a 95 % interval.
+    Exit code 1: every request of some level failed. Percentiles come with a 95 % interval. A server's key is taken
+    from ROCM_GUIDE_BENCH_KEY, and sent over https or to this machine alone.
     """
     import json
 
@@ -72,7 +82,7 @@ def bench(
         raise typer.BadParameter("--users '' and no --rates: nothing to measure; as --users 1,4,16")
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise typer.BadParameter(f"--plot {plot}: name a .png or .svg file")
-    plan = Plan(prompt, tokens, requests, warm_up, seed, timeout)
+    plan = Plan(prompt, tokens, requests, warm_up, seed, timeout, deadline, run_deadline)
     results = measure_server(
         url,
         plan,
@@ -81,6 +91,7 @@ def bench(
         limits=Limits(first, between_),
         model=model,
         client=client,
+        key_over_http=key_over_http,
         progress=lambda line: typer.echo(line, err=True),
     )
     if out is not None:
