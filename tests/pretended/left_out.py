@@ -48,8 +48,10 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("41", "shape, dtype = ((4, 32, 4096, 128)", "the profile of a GPU names its kernels"),
 )
 
-#: Executed, but what they assert of the GPU's clock, or of code compiled for it, is not held against them.
+#: Executed, but what they assert of the GPU's clock, of code compiled for it, or of rows that are left out here, is not
+#: held against them.
 UNPROVEN: tuple[LeftOut, ...] = (
+    LeftOut("10", 'assert row.exact / rows["none"].exact', "of a twenty-fourth of the questions one answer decides"),
     LeftOut("16", 'torch.compile(clipped, backend="eager")(torch.randn(64))', _COMPILES),
     LeftOut("16", "torch.compile(clipped_in_one", _COMPILES),
     LeftOut("16", "total = torch.compile(lambda x", _COMPILES),
