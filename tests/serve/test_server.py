@@ -83,6 +83,18 @@ def test_its_curl_line_works_as_printed(served):
     assert '"object":"text_completion"' in done.stdout
 
 
+def test_a_web_page_of_another_origin_gets_nothing_and_nothing_else_is_open(served):
+    _, url, model, _ = served
+    assert WEB.get(f"{url}/v1/models").json()["data"][0]["id"] == model
+    body = json.dumps({"model": model, "prompt": PROMPT, "max_tokens": 1})
+    for heads in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
+        assert WEB.post(f"{url}/v1/completions", content=body, headers=heads).status_code == 403
+    for path in ("/load_model", "/reset", "/v1/systemone", "/v1/audio/transcriptions"):
+        assert WEB.post(url + path, json={"model": str(tiny_folder())}).status_code == 404
+    assert WEB.post(f"{url}/v1/completions", content=b" " * 10_000_000).status_code == 413
+    assert complete(served).status_code == 200
+
+
 def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
     alone = complete(served).json()["choices"][0]["text"]
     assert complete(served, model="gpt-9").status_code == 400
