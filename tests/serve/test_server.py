@@ -283,6 +283,33 @@ def test_a_run_is_named_as_for_the_passport(tmp_path, monkeypatch):
             serve(name)
 
 
+@pytest.mark.parametrize(("engine", "variable"), [("transformers", "ROCM_GUIDE_SERVE_KEY"), ("vllm", "VLLM_API_KEY")])
+def test_the_key_goes_by_the_environment_and_is_needed_where_others_reach(monkeypatch, engine, variable):
+    key = "0123456789abcdef"
+
+    def started(command, *, environment, **_):
+        assert environment[variable] == key and not any(key in word for word in command)
+        raise ChildError("python started")
+
+    monkeypatch.setattr(serving, "pick_engine", lambda _: engine)
+    monkeypatch.setattr(serving, "Service", started)
+    with pytest.raises(ChildError, match="started"):
+        start_server(tiny_folder(), host="0.0.0.0", device="cpu", key=key).__enter__()
+    monkeypatch.setattr(serving, "Service", lambda *_, **__: pytest.fail("a server was started"))
+    for more, said in (
+        ({"host": "0.0.0.0"}, "host=0.0.0.0: whoever .* set a key"),
+        ({"host": "::"}, "set a key"),
+        ({"key": "short"}, "16 to 200"),
+        ({"key": "0123456789 abcdef"}, "16 to 200"),
+        ({"options": ["--host=0.0.0.0"]}, "stand before the --"),
+    ):
+        with pytest.raises(ServingError, match=said) as e:
+            start_server(tiny_folder(), device="cpu", **more).__enter__()
+        assert "short" not in str(e.value) and "0123456789" not in str(e.value)
+    server = serving.Server("http://h", "mine", engine, (), 1.0, None, key=True)
+    assert '-H "Authorization: Bearer $ROCM_GUIDE_SERVE_KEY"' in server.curl()
+
+
 def test_an_engine_that_is_unknown_or_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert pick_engine() == "transformers"
