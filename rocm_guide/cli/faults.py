@@ -74,7 +74,7 @@ def code(
     try:
         at = int(pc, 0) if pc else None
     except ValueError as e:
-        raise GuideError(f"pc={pc!r}: not an address; write it like 0x19a4") from e
+        raise GuideError(f"pc={shown(repr(pc))}: not an address; write it like 0x19a4") from e
     data = extract_code(uri, folder=folder)
     listing = disassemble(data, pc=at)
     written = write_bytes(out, data) if out is not None else None
@@ -92,17 +92,21 @@ def code(
 
 @app.command()
 def env(
-    agent: Annotated[str | None, typer.Option(help="The debug agent: /opt/rocm/lib/librocm-debug-agent.so.2")] = None,
+    agent: Annotated[str | None, typer.Option(help="The debug agent, if it is not where ROCm installs it.")] = None,
     save_code: Annotated[str | None, typer.Option(help="Folder for code objects.")] = None,
     precise: Annotated[bool, typer.Option("--precise", help="Report the very instruction (slower).")] = False,
     all_waves: Annotated[bool, typer.Option("--all", help="Report every wave.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Print the lines that unset everything, the agent too.")] = False,
 ) -> None:
     """Print the environment of a hunt, for `eval "$(rocm-guide faults env)"`."""
-    from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, shell_lines
+    from rocm_guide.observe.debugging.faults.hunting_env import AGENT, HUNT, hunt_environment, shell_lines
 
     if undo:
         found = dict.fromkeys((*HUNT, "HSA_TOOLS_LIB", "ROCM_DEBUG_AGENT_OPTIONS"), "")
     else:
+        if agent is None and (save_code is not None or precise or all_waves):
+            agent = AGENT
+            if not Path(agent).exists():
+                typer.echo(f"{agent}: not on this machine; name the debug agent of yours with --agent", err=True)
         found = hunt_environment(agent=agent, save_code=save_code, precise=precise, all_waves=all_waves)
     typer.echo(shell_lines(found, undo=undo))

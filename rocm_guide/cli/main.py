@@ -11,13 +11,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cdna.cli.program import Commands, Examples, lazy_group, run_program
 from rocm_guide import __version__
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import GuideError, shown
 
 __all__ = ["COMMANDS", "NEEDS", "PLACES", "app", "examples", "main"]
 
@@ -127,10 +128,30 @@ def _completion(shell: str, *, install: bool) -> None:
     if shell not in _SHELLS:
         raise GuideError(f"{shell!r}: no completion for this shell; choose from {', '.join(_SHELLS)}")
     if install:
-        _, path = completion.install(shell=shell, prog_name="rocm-guide", complete_var=_COMPLETE)
-        typer.echo(f"{path}: completion for {shell}; open a new terminal to use it")
+        _install(shell)
     else:
         typer.echo(completion.get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=shell))
+
+
+def _install(shell: str) -> None:
+    """Let Typer write the script, and say each file that was written."""
+    import subprocess
+
+    from typer import completion
+
+    try:
+        # What the shell reads at its start is changed, too; the folder of the script is made before that.
+        start = {"bash": Path.home() / ".bashrc", "zsh": Path.home() / ".zshrc"}.get(shell)
+        for folder in {"bash": [".bash_completions"], "zsh": [".zfunc"]}.get(shell, []):
+            (Path.home() / folder).mkdir(parents=True, exist_ok=True)
+        _, path = completion.install(shell=shell, prog_name="rocm-guide", complete_var=_COMPLETE)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as e:
+        where = getattr(e, "filename", None) or "your home folder"
+        reason = f"{shown(where)}: {getattr(e, 'strerror', None) or e}"
+        fix = f"print it with --show-completion {shell} and put it where your shell reads it"
+        raise GuideError(f"--install-completion {shell}: {reason}; {fix}") from e
+    also = "" if start is None else f", and {shown(start)} loads it"
+    typer.echo(f"{shown(path)}: completion for {shell}{also}; open a new terminal to use it")
 
 
 def _refused(line: str) -> int:

@@ -7,13 +7,14 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import GuideError, shown
 
 __all__ = ["LaunchError"]
 
 # What the shipped files run; the own program takes its place.
 _OWN = '-m rocm_guide.finetune.elastic --output "$OUTPUT"'
 _OWN_ACCELERATE = "-m rocm_guide.finetune.distributed_sft --output runs/sft"
+_NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")  # no digits of other scripts, which no scheduler reads
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
 
 
@@ -22,12 +23,11 @@ class LaunchError(GuideError):
 
 
 def _node_range(nodes: str) -> tuple[int, int]:
-    low, colon, high = nodes.partition(":")
-    high = high if colon else low
-    # isdecimal takes digits of other scripts too, which no scheduler reads.
-    if not (nodes.isascii() and low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high) <= 100_000):
-        raise LaunchError(f"nodes={nodes!r}: give a number as '2', or least and most as '1:2'")
-    return int(low), int(high)
+    found = _NODES.fullmatch(nodes)
+    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= low <= high <= 100_000:
+        raise LaunchError(f"nodes={shown(repr(nodes))}: give a number as '2', or least and most as '1:2'")
+    return low, high
 
 
 def _replaced(text: str, old: str, new: str) -> str:
@@ -66,7 +66,7 @@ def fill_in(
     if time is not None:
         found = _TIME.fullmatch(time) if time.isascii() else None
         if found is None or not any(int(g or 0) for g in found.groups()):
-            raise LaunchError(f"time={time!r}: write a limit as 04:00:00, or 1-12:00:00 with days")
+            raise LaunchError(f"time={shown(repr(time))}: write a limit as 04:00:00, or 1-12:00:00 with days")
         if kind != "slurm":
             raise LaunchError(f"time={time!r}: only slurm files have a time limit; leave it out with {kind}")
         text = _replaced(text, "--time=04:00:00", f"--time={time}")

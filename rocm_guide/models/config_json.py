@@ -40,17 +40,17 @@ def config_fields(spec: str) -> dict[str, Any]:
         from rocm_guide.models.tiny import SHAPE, VOCABULARY
 
         return {"model_type": "llama", "vocab_size": VOCABULARY, "tie_word_embeddings": False, **SHAPE}
-    path = Path(spec).expanduser()
-    if spec and path.suffix == ".json" and path.is_file():
-        return _read(path)
     from rocm_guide.models.load import _checked, _hub_errors, _reach
 
+    json_file = spec.endswith(".json")
     try:
-        source = _checked(spec)
+        source = _checked(spec, wanted=None if json_file else "config.json")
     except GuideError as error:
-        if path.exists():
+        if error.__cause__ is not None or Path(spec).expanduser().exists():
             raise
         raise GuideError(f"{error}; shapes are {', '.join(SHAPES)}") from error
+    if json_file and Path(source).is_file():
+        return _read(Path(source))
     if Path(source).is_dir():
         return _read(Path(source) / "config.json")
     from huggingface_hub import hf_hub_download

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import GuideError, shown
 from rocm_guide.models.config_json import with_ready_kernel
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.real import REAL, real_source
@@ -260,23 +260,45 @@ def _checked(spec: str, wanted: str | None = "config.json") -> str:
     """
     if spec in REAL and wanted:
         return real_source(spec)
-    path = Path(spec).expanduser()
-    if spec and path.is_dir():
+    try:
+        path = Path(spec).expanduser()
+        folder, file = bool(spec) and path.is_dir(), bool(spec) and path.is_file()
+    except (OSError, RuntimeError, ValueError) as e:  # longer than a name can be, ~ of nobody, a zero byte
+        reason = getattr(e, "strerror", None) or str(e).rstrip(".")
+        raise GuideError(f"{shown(spec)}: no path ({reason}); give {_SPECS}") from e
+    if folder:
         if wanted and not (path / wanted).is_file():
             raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
         return refuse_remote_code(path) if wanted else str(path)
-    if spec and path.is_file():
+    if file:
         if wanted:
             raise GuideError(f"{spec}: is a file; name the folder of the model, with {wanted} and its weights")
         return str(path)
     if wanted is None and path.suffix.lower() in _FORMATS:
         raise GuideError(f"{spec}: no such file; check the path, or use 'tiny'")
     if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
-        return spec
+        return _hub_id(spec)
     if spec in SHAPES and wanted:
         fix = f"give random:{spec} (its size, random weights), or the hub id of a trained one"
         raise GuideError(f"{spec}: the name of a shape, which has no weights; {fix}")
     raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
+
+
+def _hub_id(spec: str) -> str:
+    """Return ``spec`` if the hub could have a model or data set of that name.
+
+    Raises:
+        GuideError: it could not; with the rule that the name breaks.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(spec)
+    except HFValidationError as e:
+        rule = "a hub id is ORGANISATION/NAME of letters, digits, -, _ and ., at most 96, without -- or .."
+        raise GuideError(f"{shown(repr(spec))}: no such folder, and no hub id ({rule}); check the spelling") from e
+    return spec
 
 
 def _reach(source: str) -> dict[str, bool]:

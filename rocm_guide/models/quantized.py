@@ -42,7 +42,9 @@ def linear_bytes(fields: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[in
     config = fields.get("quantization_config") or fields.get("compression_config")
     if not config:
         return sum(_matrices(layer, lambda _: _plain) for layer in layers), "bf16"
-    config = config if isinstance(config, Mapping) else config.to_dict()
+    config = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(config, Mapping):
+        raise SizesError(f"quantization_config={config!r:.60}: no JSON object; take it as save_pretrained wrote it")
     method = str(getattr(config.get("quant_method"), "value", config.get("quant_method", "compressed-tensors")))
     skipped = [w for key in ("modules_to_not_convert", "llm_int8_skip_modules", "ignore") for w in _words(config, key)]
     choose, label = _format(config, method)
@@ -71,7 +73,10 @@ def _matrices(layer: Layer, bytes_of: Callable[[str], _Bytes]) -> int:
 
 
 def _words(config: Mapping[str, Any], key: str) -> Iterable[str]:
-    return [str(word) for word in config.get(key) or ()]
+    found = config.get(key) or ()
+    if not isinstance(found, list | tuple):
+        raise SizesError(f"{key}={found!r:.60} in a quantization_config: give a list of names")
+    return [str(word) for word in found]
 
 
 def _named(patterns: Iterable[str], layer: int, name: str) -> bool:
@@ -93,7 +98,7 @@ def _named(patterns: Iterable[str], layer: int, name: str) -> bool:
 def _format(config: Mapping[str, Any], method: str) -> tuple[Callable[[int, str], _Bytes], str]:
     """Return (which bytes a matrix takes, name of the format)."""
     if method in ("gptq", "awq"):
-        bits, group = _number(config, "bits", 4), int(config.get("group_size") or -1)
+        bits, group = _number(config, "bits", 4), _group(config, -1)
         one = _grouped(bits, group, zeros=True, order=method == "gptq")
         return lambda i, name: one, f"{method}, {bits} bits"
     if method == "bitsandbytes" or method.startswith("bitsandbytes"):
@@ -102,19 +107,23 @@ def _format(config: Mapping[str, Any], method: str) -> tuple[Callable[[int, str]
         four = NF4_BYTES if config.get("bnb_4bit_use_double_quant") else 0.5 + 4 / 64
         return lambda i, name: lambda a, b: four * a * b, "bitsandbytes, 4 bits"
     if method == "fp8":
-        block = config.get("weight_block_size")
-        size = block[0] * block[1] if block else 0
+        rows, columns = _block(config, "weight_block_size", (0, 0))
+        size = rows * columns
         return lambda i, name: lambda a, b: a * b + (4 * a * b / size if size else 4), "fp8"
     if method == "fbgemm_fp8":
         return lambda i, name: lambda a, b: a * b + 4 * b, "fp8"
     if method == "mxfp4":  # two codes a byte and an 8-bit exponent for each 32; only the experts
         return lambda i, name: (lambda a, b: a * b * (0.5 + 1 / 32)) if name == "experts" else _plain, "mxfp4"
     if method == "compressed-tensors":
-        groups = [(_words(g, "targets"), g.get("weights")) for g in (config.get("config_groups") or {}).values()]
-        made = [(targets, _compressed(weights)) for targets, weights in groups if weights]
+        groups = config.get("config_groups") or {}
+        named = list(groups.values()) if isinstance(groups, Mapping) else [groups]
+        if not all(isinstance(g, Mapping) and isinstance(g.get("weights") or {}, Mapping) for g in named):
+            raise SizesError(f"config_groups={groups!r:.60} in a quantization_config: give a JSON object of objects")
+        weights_of = [(_words(g, "targets"), g["weights"]) for g in named if g.get("weights")]
+        made = [(targets, _compressed(weights)) for targets, weights in weights_of]
         if not made:
             raise SizesError("compressed-tensors: its configuration has no weights in config_groups; nothing to count")
-        widths = sorted({w.get("num_bits") or 8 for _, w in groups if w})
+        widths = sorted({w.get("num_bits") or 8 for _, w in weights_of})
 
         def choose(layer: int, name: str) -> _Bytes:
             return next((b for targets, b in made if "Linear" in targets or _named(targets, layer, name)), _plain)
@@ -125,11 +134,11 @@ def _format(config: Mapping[str, Any], method: str) -> tuple[Callable[[int, str]
 
 def _compressed(weights: Mapping[str, Any]) -> _Bytes:
     bits = _number(weights, "num_bits", 8)
-    strategy, zeros = weights.get("strategy") or "tensor", weights.get("symmetric") is False
+    strategy, zeros = str(weights.get("strategy") or "tensor"), weights.get("symmetric") is False
     if strategy == "block":
-        rows, columns = weights.get("block_structure") or (128, 128)
-        return lambda a, b: a * b * bits / 8 + 2 * a * b / (int(rows) * int(columns))
-    group = int(weights.get("group_size") or 128) if "group" in strategy else -1
+        rows, columns = _block(weights, "block_structure", (128, 128))
+        return lambda a, b: a * b * bits / 8 + 2 * a * b / (rows * columns)
+    group = _group(weights, 128) if "group" in strategy else -1
     return _grouped(bits, group, zeros=zeros, order=False)
 
 
@@ -151,3 +160,21 @@ def _number(config: Mapping[str, Any], key: str, default: int) -> int:
     if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 16:
         raise SizesError(f"{key}={bits!r} in a quantization_config: give 1 to 16 bits")
     return bits
+
+
+def _group(config: Mapping[str, Any], default: int) -> int:
+    """Return the inputs of a group; -1 means all of them."""
+    group = config.get("group_size") or default
+    if isinstance(group, bool) or not isinstance(group, int):
+        raise SizesError(f"group_size={group!r:.60} in a quantization_config: give a whole number, as 128 or -1")
+    return group
+
+
+def _block(config: Mapping[str, Any], key: str, default: tuple[int, int]) -> tuple[int, int]:
+    """Return (rows, columns) of the blocks that have a scale."""
+    block = config.get(key) or default
+    if not isinstance(block, list | tuple) or len(block) != 2 or not all(type(n) is int for n in block):
+        raise SizesError(f"{key}={block!r:.60} in a quantization_config: give two whole numbers, as [128, 128]")
+    if block is not default and min(block) < 1:
+        raise SizesError(f"{key}={block!r:.60} in a quantization_config: a block has at least one row and column")
+    return block[0], block[1]

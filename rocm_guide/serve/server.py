@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from cdna.children import ChildError, Service
 from rocm_guide.common.base import shown
+from rocm_guide.serve.door import KEY, is_loopback, run_transformers
 from rocm_guide.serve.served_checkpoints import Checkpoint, ServingError, as_one_model, as_ready_model, read_checkpoint
 
 __all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
@@ -30,35 +31,6 @@ __all__ = ["ENGINES", "Server", "free_port", "server_command", "start_server"]
 ENGINES = ("auto", "vllm", "transformers")
 #: Tokens of one block of the KV cache in transformers' continuous batching here.
 BLOCK = 32
-# The command `transformers serve` without its neighbours: importing `transformers chat` and the rest takes seconds. And
-# with a check that it lacks: a request that is longer than the whole cache stops the worker of transformers 5.23 for
-# everybody ("No requests can be scheduled and no requests can be offloaded"). Such a one is refused here, as vLLM does,
-# and the longest answer is what is left beside the prompt.
-_SERVE = """
-import functools, sys, typer
-from fastapi import HTTPException
-from transformers.cli.serve import Serve
-from transformers.cli.serving.utils import CBGenerateManager
-def bounded(generate):
-    @functools.wraps(generate)
-    def checked(self, model, processor, inputs, gen_config, *args, **more):
-        cache, prompt = self._cb_config, len(inputs["input_ids"])
-        sizes = [getattr(model.config, "max_position_embeddings", None)]
-        if cache is not None and cache.num_blocks and cache.block_size:
-            sizes.append(cache.num_blocks * cache.block_size)
-        longest = min((n for n in sizes if n), default=None)
-        if longest is not None:
-            if prompt >= longest:
-                raise HTTPException(400, f"the prompt has {prompt} tokens; prompt and answer have {longest} together")
-            gen_config.max_new_tokens = min(gen_config.max_new_tokens or longest, longest - prompt)
-        return generate(self, model, processor, inputs, gen_config, *args, **more)
-    return checked
-for name in ("generate_streaming", "generate_non_streaming"):
-    setattr(CBGenerateManager, name, bounded(getattr(CBGenerateManager, name)))
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(Serve)
-app(sys.argv[1:])
-"""
 
 
 @dataclass(frozen=True)
@@ -71,6 +43,7 @@ class Server:
         engine: "vllm" or "transformers".
         command: the command line that started it.
         seconds: from start to the first answer of its health check.
+        key: whether it asks for one.
     """
 
     url: str
@@ -79,6 +52,7 @@ class Server:
     command: tuple[str, ...]
     seconds: float
     service: Service
+    key: bool = False
 
     @property
     def running(self) -> bool:
@@ -91,7 +65,8 @@ class Server:
         import shlex
 
         body = json.dumps({"model": self.model, "prompt": "In short: an MI300X has", "max_tokens": 24})
-        return f"curl {self.url}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+        key = f' -H "Authorization: Bearer ${KEY}"' if self.key else ""
+        return f"curl {self.url}/v1/completions{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
@@ -182,22 +157,24 @@ def server_command(
         cache = ["--cb-num-blocks", str(blocks), "--cb-block-size", str(BLOCK), "--cb-max-batch-tokens", "256"]
     elif share is not None:
         cache = ["--cb-max-memory-percent", str(share)]
+    # By the name of this function's module, which another project may have renamed (`rocm-guide copy`).
+    code = f"import sys, {run_transformers.__module__} as m; m.{run_transformers.__name__}(sys.argv[1:])"
     return [
-        *(sys.executable, "-P", "-W", "ignore", "-c", _SERVE, found.name, *where),
+        *(sys.executable, "-P", "-W", "ignore", "-c", code, found.name, *where),
         *("--device", device, "--continuous-batching", *cache, *options),
     ]
 
 
-def _environment(found: Checkpoint, engine: str, hub: str) -> dict[str, str]:
+def _environment(found: Checkpoint, engine: str, hub: str, key: str) -> dict[str, str]:
     """Return an environment in which nothing is fetched or reported and libraries for quantised weights are found."""
     settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
     if engine == "vllm":
-        return settings | {"VLLM_NO_USAGE_STATS": "1"}
+        return settings | {"VLLM_NO_USAGE_STATS": "1"} | ({"VLLM_API_KEY": key} if key else {})
+    settings[KEY] = key
     if found.quantised:
         settings["PYTHONPATH"] = _library_folder(found)
         settings["GPTQMODEL_DISABLE_PACK_EXT"] = "1"  # as add_libraries: half a minute of compiling for nothing
-    # `/v1/models` of transformers serve lists the hub's cache, and fails where there is none.
-    settings["HF_HUB_CACHE"] = hub
+    settings["HF_HUB_CACHE"] = hub  # an empty one: nothing but the served folder is at hand
     if os.environ.get("OMP_NUM_THREADS") is None and (os.cpu_count() or 1) <= 4:
         settings["OMP_NUM_THREADS"] = "1"  # the client and the event loop need a core, too
     return settings
@@ -249,25 +226,34 @@ def start_server(
     share: float | None = None,
     options: Sequence[str] = (),
     seconds: float = 300.0,
+    key: str = "",
 ) -> Iterator[Server]:
     """Serve what lies in ``folder`` for the length of a ``with`` block.
 
-    The server listens on this machine alone unless ``host`` says otherwise. It ends with the block and also when this
-    process ends in any other way (:class:`cdna.children.Service`). ``transformers serve`` takes no bare adapter:
-    it gets a merged copy. vLLM gets the base and the adapter. On a GPU ``transformers serve`` multiplies GPTQ's and
-    AWQ's weights with torch operations, which need no compiler and no network; vLLM has kernels of its own.
+    The server listens on this machine alone unless ``host`` says otherwise, and then it asks for a key. In front of
+    ``transformers serve`` stands :class:`rocm_guide.serve.door.Door`; vLLM has the key alone.
+
+    It ends with the block and also when this process ends in any other way (:class:`cdna.children.Service`).
+    ``transformers serve`` takes no bare adapter: it gets a merged copy. vLLM gets the base and the adapter. On a GPU
+    ``transformers serve`` multiplies GPTQ's and AWQ's weights with torch operations, which need no compiler and no
+    network; vLLM has kernels of its own.
 
     Args:
         folder: a model, a quantised model, or a LoRA adapter whose base is at hand, with its tokenizer.
         share: of a GPU's memory, above 0 and at most 1; see :func:`server_command`.
+        options: of the server, appended to its command line; host and port are not among them.
         seconds: when to give up waiting.
+        key: what clients have to send as a bearer token: 16 to 200 visible ASCII characters; needed where ``host`` can
+            be reached from other machines.
 
     Raises:
-        ServingError: nothing to serve, no such engine, a port that is taken, no such share, or a server that ended or
+        ServingError: no key for a host that others reach, or one that is none;
+            nothing to serve, no such engine, a port that is taken, no such share, or a server that ended or
             was not ready in time; then with its last lines.
     """
     if share is not None and not 0 < share <= 1:
         raise ServingError(f"share={share}: the part of the GPU's memory that the server may take, as 0.85")
+    _check_door(host, key, options)
     found, engine = read_checkpoint(folder), pick_engine(engine)
     port = free_port(host, port)
     device = _device() if device == "auto" and engine == "transformers" else device
@@ -279,12 +265,29 @@ def start_server(
         url = f"http://{reach}:{port}"
         # vLLM has an environment of its own, with another transformers.
         settings: dict[str, Any] = {"same_modules": engine != "vllm", "folder": found.folder.parent}
-        with Service(command, environment=_environment(found, engine, hub), **settings) as service:
+        with Service(command, environment=_environment(found, engine, hub, key), **settings) as service:
             try:
                 took = service.wait_until(lambda: answers_health(url), seconds)
             except ChildError as e:
                 raise ServingError(f"{shown(found.name)}: the server of {engine} {_reason(e)}") from e
-            yield Server(url, found.name, engine, tuple(command), took, service)
+            yield Server(url, found.name, engine, tuple(command), took, service, bool(key))
+
+
+def _check_door(host: str, key: str, options: Sequence[str]) -> None:
+    """Refuse what would open the server to others by mistake; the key itself is never shown.
+
+    Raises:
+        ServingError: no key for a host that others reach, a key that a header cannot carry or that can be guessed, or a
+            host among the server's own options, where nothing checks it.
+    """
+    if key and not (16 <= len(key) <= 200 and key.isascii() and key.isprintable() and " " not in key):
+        raise ServingError(f"the key in {KEY}: give 16 to 200 visible ASCII characters, as `openssl rand -hex 16` does")
+    if not key and not is_loopback(host):
+        fix = f"set a key: export {KEY}=$(openssl rand -hex 16)"
+        raise ServingError(f"host={host}: whoever reaches this address could use the server; {fix}")
+    for word in options:
+        if word.partition("=")[0] in ("--host", "--port", "--enable-cors"):
+            raise ServingError(f"-- {word}: opens the server past its checks; --host and --port stand before the --")
 
 
 def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Checkpoint, str]]:

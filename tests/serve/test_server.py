@@ -83,6 +83,18 @@ def test_its_curl_line_works_as_printed(served):
     assert '"object":"text_completion"' in done.stdout
 
 
+def test_a_web_page_of_another_origin_gets_nothing_and_nothing_else_is_open(served):
+    _, url, model, _ = served
+    assert WEB.get(f"{url}/v1/models").json()["data"][0]["id"] == model
+    body = json.dumps({"model": model, "prompt": PROMPT, "max_tokens": 1})
+    for heads in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
+        assert WEB.post(f"{url}/v1/completions", content=body, headers=heads).status_code == 403
+    for path in ("/load_model", "/reset", "/v1/systemone", "/v1/audio/transcriptions"):
+        assert WEB.post(url + path, json={"model": str(tiny_folder())}).status_code == 404
+    assert WEB.post(f"{url}/v1/completions", content=b" " * 10_000_000).status_code == 413
+    assert complete(served).status_code == 200
+
+
 def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
     alone = complete(served).json()["choices"][0]["text"]
     assert complete(served, model="gpt-9").status_code == 400
@@ -269,6 +281,33 @@ def test_a_run_is_named_as_for_the_passport(tmp_path, monkeypatch):
     for name in ("", "yours"):
         with pytest.raises(ServingError, match="no such folder"):
             serve(name)
+
+
+@pytest.mark.parametrize(("engine", "variable"), [("transformers", "ROCM_GUIDE_SERVE_KEY"), ("vllm", "VLLM_API_KEY")])
+def test_the_key_goes_by_the_environment_and_is_needed_where_others_reach(monkeypatch, engine, variable):
+    key = "0123456789abcdef"
+
+    def started(command, *, environment, **_):
+        assert environment[variable] == key and not any(key in word for word in command)
+        raise ChildError("python started")
+
+    monkeypatch.setattr(serving, "pick_engine", lambda _: engine)
+    monkeypatch.setattr(serving, "Service", started)
+    with pytest.raises(ChildError, match="started"):
+        start_server(tiny_folder(), host="0.0.0.0", device="cpu", key=key).__enter__()
+    monkeypatch.setattr(serving, "Service", lambda *_, **__: pytest.fail("a server was started"))
+    for more, said in (
+        ({"host": "0.0.0.0"}, "host=0.0.0.0: whoever .* set a key"),
+        ({"host": "::"}, "set a key"),
+        ({"key": "short"}, "16 to 200"),
+        ({"key": "0123456789 abcdef"}, "16 to 200"),
+        ({"options": ["--host=0.0.0.0"]}, "stand before the --"),
+    ):
+        with pytest.raises(ServingError, match=said) as e:
+            start_server(tiny_folder(), device="cpu", **more).__enter__()
+        assert "short" not in str(e.value) and "0123456789" not in str(e.value)
+    server = serving.Server("http://h", "mine", engine, (), 1.0, None, key=True)
+    assert '-H "Authorization: Bearer $ROCM_GUIDE_SERVE_KEY"' in server.curl()
 
 
 def test_an_engine_that_is_unknown_or_missing(monkeypatch, tmp_path):

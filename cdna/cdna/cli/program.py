@@ -27,7 +27,7 @@ from typing import Any, NoReturn, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cdna.base import InputError
+from cdna.base import InputError, printable
 
 __all__ = ["Commands", "Examples", "find_command", "lazy_group", "read_plain_values", "run_program"]
 
@@ -48,6 +48,8 @@ _UNASKED = {
     "allow_dash": False,
     "path_type": None,
 }
+# What the system has against a path that was named: no fault of the program's.
+_OF_THE_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class _NotPlain(Exception):
@@ -191,7 +193,38 @@ def find_command(module: ModuleType, name: str, examples: Examples) -> Any:
     command.name = name
     _add_examples(command, name, examples)
     read_plain_values(command)
+    _name_options(command)
     return command
+
+
+def _name_options(command: Any) -> None:
+    """Let what ``command`` and its subcommands refuse name the options as they are typed.
+
+    The library below speaks of its own parameters (``new_tokens=0: …``), which nobody typed (``--new-tokens 0: …``).
+    """
+    invoke = command.invoke
+
+    def named(ctx: Any) -> Any:
+        try:
+            return invoke(ctx)
+        except InputError as e:
+            raise InputError(_as_typed(str(e), command.params)) from e
+
+    command.invoke = named
+    for inner in getattr(command, "commands", {}).values():
+        _name_options(inner)
+
+
+def _as_typed(line: str, parameters: Sequence[Any]) -> str:
+    """Return ``line`` with ``name=`` as the option of that name; of an argument, which has none, the value is left."""
+    for parameter in parameters:
+        called = f"{parameter.name}="
+        # A word of the user's own that looks so (--arg group=3) stays as it was typed.
+        if called in line and not any(called in word.replace(f"--{called}", "") for word in sys.argv[1:]):
+            long = next((f"{word} " for word in parameter.opts if word.startswith("--")), "")
+            value = "True" if getattr(parameter, "is_flag", False) else ""
+            line = re.sub(rf"(?<![\w-]){re.escape(called)}{value} ?", long, line)
+    return line
 
 
 def _add_examples(command: Any, path: str, examples: Examples) -> None:
@@ -227,7 +260,9 @@ def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], st
     # Importing torch makes objects that stay: looking through them for garbage takes a sixth of a short command's time.
     gc.set_threshold(200_000, *before[1:])
     try:
-        code = app(prog_name=name, standalone_mode=False)
+        command = typer.main.get_command(app)
+        _name_options(command)
+        code = command(prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except InputError as e:
         _refuse(str(e))
@@ -238,6 +273,8 @@ def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], st
     except OSError as e:
         if isinstance(e, FileNotFoundError) and _folder_is_gone():
             _refuse("the folder that you are in has been removed; cd to one that exists")
+        if e.filename is not None and e.errno in _OF_THE_NAME:
+            _refuse(f"{printable(os.fsdecode(e.filename))}: {e.strerror}; give another path")
         if e.errno not in (errno.ENOSPC, errno.EDQUOT) or e.filename is not None:
             raise
         _disk_full(e)
@@ -249,6 +286,9 @@ def run_program(app: typer.Typer, name: str, explain: Callable[[ImportError], st
         if type(e).__name__ == "Abort":  # Ctrl-C, as the option parser passes it on
             print("stopped", file=sys.stderr)
             sys.exit(130)
+        if isinstance(e, RuntimeError) and "home directory" in str(e):  # pathlib's words for ~nobody
+            tilde = next((word for word in sys.argv[1:] if word.startswith("~")), "~")
+            _refuse(f"{printable(tilde)}: no user has this home folder; write it out, without ~")
         # What the option parser has to say. Typer brings a copy of click along, so its errors are known by their form.
         if not hasattr(e, "format_message"):
             raise

@@ -53,7 +53,7 @@ def fit(
     memory: Annotated[
         float | None, typer.Option(help="GB (10^9 bytes) of one GPU, instead of its driver's figure.")
     ] = None,
-    device_map: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
+    strategy: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
@@ -81,12 +81,12 @@ def fit(
         tiles,
         offloading,
     )
-    _check_options(work, fsdp, device_map)
+    _check_options(work, fsdp, strategy)
     fields = config_fields(model)
     if seq is None:
         work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
     plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
-    placement = _placement(model, plan, device_map) if device_map else None
+    placement = _placement(model, plan, strategy) if strategy else None
     if plot is not None:
         _draw(plan, model, plot)
     if as_json:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cdna.cli.options import between, choice
+from rocm_guide.serve.door import KEY, is_loopback
 from rocm_guide.serve.server import ENGINES
 
 __all__ = ["serve"]
@@ -31,13 +32,24 @@ def serve(
     engine: Annotated[
         str, typer.Option(help="auto (vLLM where it is installed), vllm or transformers.", callback=choice(*ENGINES))
     ] = "auto",
-    host: Annotated[str, typer.Option(help="127.0.0.1: this machine alone; 0.0.0.0: everybody.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="127.0.0.1: this machine alone; 0.0.0.0: everybody with the key.")
+    ] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(help="A free one if it is left out.", callback=between(1, 65535))] = None,
     device: Annotated[str, typer.Option(help="Of transformers serve: auto, cpu, cuda:0.")] = "auto",
     cache_tokens: Annotated[
         int | None,
         typer.Option(help="KV cache of transformers serve, in tokens; 4096 on a CPU.", callback=between(32)),
     ] = None,
+    key: Annotated[
+        str,
+        typer.Option(
+            "--api-key",
+            envvar=KEY,
+            show_default=False,
+            help="What clients must send as a bearer token; better in the variable, which other users cannot read.",
+        ),
+    ] = "",
     wait: Annotated[float, typer.Option(help="Seconds until it must be ready.", callback=between(1))] = 300.0,
 ) -> None:
     """Start the best server that is installed for a saved model, and print a ready curl; Ctrl-C ends it.
@@ -57,15 +69,16 @@ def serve(
     # a merged copy would stay on the disk.
     signal.signal(signal.SIGTERM, _interrupt)
     options: dict[str, Any] = {"engine": engine, "host": host, "port": port, "device": device}
-    options |= {"cache_tokens": cache_tokens, "seconds": wait, "options": server_options or ()}
+    options |= {"cache_tokens": cache_tokens, "seconds": wait, "options": server_options or (), "key": key}
     try:
         with contextlib.ExitStack() as stack:
             with announced(f"starting a server for {shown(run)}"):
                 server = stack.enter_context(start_server(run, **options))
             typer.echo(f"{server.engine}: ready after {server.seconds:.1f} s at {server.url}/v1, model {server.model}")
             typer.echo(server.curl())
-            if host not in ("127.0.0.1", "localhost", "::1"):
-                typer.echo(f"{host}: everybody who reaches this address can use it; no key is asked for", err=True)
+            if not is_loopback(host):
+                said = "whoever reaches this address and has the key can use it; http hides neither key nor text"
+                typer.echo(f"{host}: {said}", err=True)
             sys.stdout.flush()
             while server.running:
                 time.sleep(0.2)

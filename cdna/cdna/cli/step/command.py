@@ -24,7 +24,7 @@ def step(
     warps: Annotated[int | None, typer.Option(help="num_warps.")] = None,
     grid: Annotated[str, typer.Option(help="Workgroups, with --arg: 4 or 4,2.")] = "",
     block: Annotated[str, typer.Option(help="Work-items of a workgroup, if the assembly does not say.")] = "",
-    lds: Annotated[int | None, typer.Option(help="Bytes of dynamic LDS, for assembly.")] = None,
+    shared: Annotated[int | None, typer.Option("--lds", help="Bytes of dynamic LDS, for assembly.")] = None,
     group: Annotated[int, typer.Option(help="Number of the workgroup.")] = 0,
     wave: Annotated[int, typer.Option(help="Number of the wave in it.")] = 0,
     lanes: Annotated[str, typer.Option(help="Lanes to show: 0-3,63.")] = "0-3",
@@ -61,7 +61,7 @@ def step(
     path = Path(name)
     options = dict(compile_option(w) for w in option) | ({} if warps is None else {"num_warps": warps})
     with working(f"executing {path.name}"):
-        found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, lds)
+        found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, shared)
         recorded = record(
             found.kernel,
             found.grid,

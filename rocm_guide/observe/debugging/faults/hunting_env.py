@@ -16,8 +16,10 @@ from pathlib import Path
 
 from rocm_guide.common.base import GuideError
 
-__all__ = ["HUNT", "hunt_environment", "hunting", "shell_lines"]
+__all__ = ["AGENT", "HUNT", "hunt_environment", "hunting", "shell_lines"]
 
+#: Where ROCm installs the debug agent.
+AGENT = "/opt/rocm/lib/librocm-debug-agent.so.2"
 #: Variable -> (value, why). Sources: "Debugging with HIP", https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/
 #: debugging.html; PyTorch's c10/hip caching allocator; ROCR Debug Agent user guide.
 HUNT: Mapping[str, tuple[str, str]] = {
@@ -65,7 +67,7 @@ def hunt_environment(
     if output is not None:
         options.append(f"--output={os.fspath(output)}")
     if options and agent is None:
-        raise GuideError(f"{' '.join(options)}: options of the debug agent; pass agent=, its library, too")
+        raise GuideError(f"{' '.join(options)}: options of the debug agent; name its library too, agent={AGENT}")
     for path in (save_code, output):
         if path is not None and any(c.isspace() for c in os.fspath(path)):
             raise GuideError(f"{os.fspath(path)!r}: the agent splits its options at spaces; choose a path without")
