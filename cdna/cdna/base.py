@@ -214,6 +214,7 @@ def check_private(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> 
     Raises:
         InputError: somebody else could have put it there; nothing was read.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     check_private(folder) == Path(folder)
     True

@@ -10,12 +10,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cdna.base import InputError, lazy_names, open_regular, read_regular, write_bytes, write_text
-from cdna.base import atomic_file as whole_file
+from cdna.base import (
+    InputError,
+    atomic_file,
+    lazy_names,
+    open_regular,
+    printable,
+    read_regular,
+    write_bytes,
+    write_text,
+)
 from cdna.base import cache_folder as _cache_folder
 from cdna.base import check_private as _check_private
 from cdna.base import own_folder as _own_folder
-from cdna.base import printable as shown
 
 __all__ = [
     "GuideError",
@@ -33,6 +40,8 @@ __all__ = [
 
 #: Bad input, said in one line that names the value and the fix; see :class:`cdna.base.InputError`.
 GuideError = InputError
+
+shown, whole_file = printable, atomic_file
 
 _SETTING = "ROCM_GUIDE_CACHE"
 

@@ -32,6 +32,7 @@ from cdna.dry_run import dry_run
 from cdna.hip.toolchain import compile_hip
 from cdna.run import RunError, prepare, run
 from rocm_guide.common.base import write_text
+from rocm_guide.kernels.attention import Tile as AttentionTile
 from rocm_guide.kernels.attention import attention_forward
 from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
@@ -110,9 +111,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     ),
     "attention": lambda: _triton(
         "attention forward",
-        lambda: attention_forward(
-            *(_random(1, 1, 70, 64, seed=i) for i in range(3)), config={"m": 32, "n": 32, "warps": 2}
-        ),
+        lambda: attention_forward(*(_random(1, 1, 70, 64, seed=i) for i in range(3)), tile=AttentionTile(32, 32, 2)),
     ),
     "fp8": lambda: _triton(
         "RMSNorm to FP8",

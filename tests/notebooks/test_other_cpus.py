@@ -43,7 +43,7 @@ def test_kernels_and_exercises(cpu):
     chosen = [f"tests/exercises/test_{n}.py" for n in ("row_kernels", "flash_attention", "lora_exercises")]
     chosen += [
         "cdna/tests/hip/test_cpu_library.py",
-        "cdna/tests/hip/test_on_cpu.py",
+        "tests/cdna/test_hip_on_cpu.py",
         "tests/tune/ck/test_compiled.py::test_the_model_computes_the_product",
     ]
     some = "not hip or rung or refused or 1000 or conver or arithmetic"  # the rest varies sizes, not arithmetic

@@ -204,9 +204,9 @@ def test_environment_yml_names_the_pinned_versions():
 
 
 def test_works_where_nothing_is_installed(tmp_path):
-    """The package's sources alone, in a Python that has no site-packages at all."""
+    """The sources of both packages alone, in a Python that has no site-packages at all."""
     code = "from rocm_guide.observe.doctor.diagnosis import diagnose\nfor c in diagnose(): print(c)"
-    command = [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(ROOT), str(ROOT / 'cdna')]}\n{code}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\[FAIL\] torch +not installed -> pip install", done.stdout)
