@@ -195,7 +195,7 @@ def test_killed_at_every_step(tmp_path, at, monkeypatch):
         return wrapped
 
     monkeypatch.setattr(
-        "rocm_guide.observe.system.saved.write_text", fuse(__import__("rocm_guide.common.base").base.write_text)
+        "rocm_guide.observe.system.saved.write_text", fuse(__import__("rocm_guide.common.base").common.base.write_text)
     )
     monkeypatch.setattr(Machine, "write", fuse(Machine.write))
     monkeypatch.setattr(Machine, "run", fuse(Machine.run))
