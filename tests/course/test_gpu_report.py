@@ -194,5 +194,4 @@ def test_the_stored_run_on_a_gpu_is_of_todays_notebooks():
     """A few notebooks may have changed since they ran well on a GPU at their defaults; each is named."""
     assert STORED.is_file(), f"{STORED}: none stored; on a GPU machine: rocm-guide run --gpu-report {STORED}"
     changed = changed_since(read_gpu_report(STORED), catalogue(ROOT / "notebooks"))
-    # Three at most; nine since 2026-11-27, when the kernels became single files. The next run brings it back to three.
-    assert len(changed) <= 9, f"not run on a GPU as they are now: {', '.join(changed)}"
+    assert len(changed) <= 3, f"not run on a GPU as they are now: {', '.join(changed)}"

@@ -54,9 +54,11 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
     where = read_report(report).faulting[0].disassembly
     assert where is not None  # the log of this package has one
     code = folder / "code_objects"
-    data = resources.files("rocm_guide").joinpath("data")
-    write_bytes(code / saved_name(where.uri), base64.b64decode((data / "fault_code.b64").read_text()))
-    write_text(code / f"{saved_name(where.uri)}.s", (data / "fault_code.s").read_text())
+    # Each in one expression: a copy of what reads a report carries these texts with it.
+    code_object = resources.files("rocm_guide").joinpath("data", "fault_code.b64").read_text()
+    listing = resources.files("rocm_guide").joinpath("data", "fault_code.s").read_text()
+    write_bytes(code / saved_name(where.uri), base64.b64decode(code_object))
+    write_text(code / f"{saved_name(where.uri)}.s", listing)
     return report, code
 
 
