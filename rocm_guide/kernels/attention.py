@@ -67,9 +67,17 @@ def head_start(x, strides, batch, head, row, UNIT: tl.constexpr):
 
 @triton.jit
 def load_rows(
-    base, start, length, step, one,
-    D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, UNIT: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+    base,
+    start,
+    length,
+    step,
+    one,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    UNIT: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """Return rows ``start`` to ``start + ROWS`` of a (length, D) matrix as a (ROWS, COLUMNS) tile; zero outside.
 
     The start moves a scalar 64-bit base; offsets inside the tile are 32-bit and the same in every round of a loop.
@@ -100,9 +108,21 @@ def mask_scores(s, i, j, row0, column0, len_q, len_k, CAUSAL: tl.constexpr):
 
 @triton.jit
 def log2_scores(
-    s, scale, i, j, row0, column0, len_q, len_k, bias, bias_row, bias_one, slope,
-    CAUSAL: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+    s,
+    scale,
+    i,
+    j,
+    row0,
+    column0,
+    len_q,
+    len_k,
+    bias,
+    bias_row,
+    bias_one,
+    slope,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """Return the scores of a tile in units of log2 from its products, with matrix bias, ALiBi and mask.
 
     ``bias`` is None or points to this head's matrix; ``slope`` is None or ALiBi's times log2(e).
@@ -184,8 +204,9 @@ def _query_tile(
                     # The scale rides along in one multiply-add with the subtraction.
                     p = tl.exp2(s * scale - m_new[:, None])
                 else:
-                    s = log2_scores(s, scale, i, j, row0, n, len_q, len_k, bias, of_bias[2], of_bias[3], slope,
-                                    CAUSAL, MASKED)  # fmt: skip
+                    s = log2_scores(
+                        s, scale, i, j, row0, n, len_q, len_k, bias, of_bias[2], of_bias[3], slope, CAUSAL, MASKED
+                    )
                     m_new = tl.maximum(m, tl.max(s, 1))
                     p = tl.exp2(s - m_new[:, None])
                 shrink = tl.exp2(m - m_new)
@@ -229,14 +250,58 @@ def attention_forward_kernel(
     drop = drop_below if drop_below is None else (drop_below, seed, drop_factor)
     tile = tl.program_id(0)
     if SCHEDULE == "grid":
-        _query_tile(tile, q, k, v, out, lse, of_q, of_k, of_v, of_out, of_bias, extras, sizes, scale, drop,
-                    D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, UNIT, STAGES)  # fmt: skip
+        _query_tile(
+            tile,
+            q,
+            k,
+            v,
+            out,
+            lse,
+            of_q,
+            of_k,
+            of_v,
+            of_out,
+            of_bias,
+            extras,
+            sizes,
+            scale,
+            drop,
+            D,
+            COLUMNS,
+            BLOCK_M,
+            BLOCK_N,
+            CAUSAL,
+            UNIT,
+            STAGES,
+        )
     else:
         if SCHEDULE == "dynamic":
             tile = tl.atomic_add(counter, 1)
         while tile < tl.cdiv(twice_q // 2, BLOCK_M) * sequences * heads:
-            _query_tile(tile, q, k, v, out, lse, of_q, of_k, of_v, of_out, of_bias, extras, sizes, scale, drop,
-                        D, COLUMNS, BLOCK_M, BLOCK_N, CAUSAL, UNIT, STAGES)  # fmt: skip
+            _query_tile(
+                tile,
+                q,
+                k,
+                v,
+                out,
+                lse,
+                of_q,
+                of_k,
+                of_v,
+                of_out,
+                of_bias,
+                extras,
+                sizes,
+                scale,
+                drop,
+                D,
+                COLUMNS,
+                BLOCK_M,
+                BLOCK_N,
+                CAUSAL,
+                UNIT,
+                STAGES,
+            )
             if SCHEDULE == "dynamic":
                 tile = tl.atomic_add(counter, 1)
             else:
@@ -245,9 +310,22 @@ def attention_forward_kernel(
 
 @triton.jit
 def attention_delta_kernel(
-    out, do, delta, o_batch, o_head, o_row, do_batch, do_head, do_row, heads, rows,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
-):  # fmt: skip
+    out,
+    do,
+    delta,
+    o_batch,
+    o_head,
+    o_row,
+    do_batch,
+    do_head,
+    do_row,
+    heads,
+    rows,
+    D: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
+):
     """Find delta = (out * do) summed over the head, in fp32, for BLOCK rows of one head."""
     tiles = tl.cdiv(rows, BLOCK)  # one axis: the second one of a grid ends at 65,535
     bh, start = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles * BLOCK
@@ -305,8 +383,22 @@ def attention_backward_kv_kernel(
                     top = tl.load(lse + first + m + row, mask=row < len_q - m, other=float("inf")) * LOG2E
                     top = tl.where(top == float("-inf"), float("inf"), top)
                     s = tl.dot(keys, tl.trans(queries), input_precision="ieee")
-                    s = log2_scores(s, scale * LOG2E, i, j, m, column0, len_q, len_k, head_bias, bias_row, bias_one,
-                                    slope, CAUSAL, not FULL)  # fmt: skip
+                    s = log2_scores(
+                        s,
+                        scale * LOG2E,
+                        i,
+                        j,
+                        m,
+                        column0,
+                        len_q,
+                        len_k,
+                        head_bias,
+                        bias_row,
+                        bias_one,
+                        slope,
+                        CAUSAL,
+                        not FULL,
+                    )
                     if slope is not None and CAUSAL:
                         top += slope * row  # log2_scores leaves this out of every score of the row
                     p = tl.exp2(s - top[None, :])
@@ -374,8 +466,9 @@ def attention_backward_q_kernel(
             for n in tl.range(full if MASKED else 0, high if MASKED else full, BLOCK_N, num_stages=STAGES):
                 keys = load_rows(k, n, len_k, k_row, 1, D, BLOCK_N, COLUMNS, UNIT, MASKED)
                 s = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-                s = log2_scores(s, scale * LOG2E, i, j, row0, n, len_q, len_k, bias, bias_row, bias_one, slope,
-                                CAUSAL, MASKED)  # fmt: skip
+                s = log2_scores(
+                    s, scale * LOG2E, i, j, row0, n, len_q, len_k, bias, bias_row, bias_one, slope, CAUSAL, MASKED
+                )
                 p = tl.exp2(s - top[:, None])
                 values = load_rows(v, n, len_k, v_row, v_one, D, BLOCK_N, COLUMNS, UNIT, MASKED)
                 dp = tl.dot(d_out, tl.trans(values), input_precision="ieee")
@@ -492,8 +585,15 @@ class Problem(NamedTuple):
         for name, value, low, high in (("m", tile.m, 16, 512), ("n", tile.n, 16, 512), ("warps", tile.warps, 1, 32)):
             if not (isinstance(value, int) and low <= value <= high and value & (value - 1) == 0):
                 raise ValueError(f"tile has {name}={value!r}: give a power of two from {low} to {high}")
-        found = {"D": self.shape[3], "COLUMNS": max(16, triton.next_power_of_2(self.shape[3])), "CAUSAL": bool(causal),
-                 "BLOCK_M": tile.m, "BLOCK_N": tile.n, "STAGES": tile.stages, "num_stages": tile.stages}  # fmt: skip
+        found = {
+            "D": self.shape[3],
+            "COLUMNS": max(16, triton.next_power_of_2(self.shape[3])),
+            "CAUSAL": bool(causal),
+            "BLOCK_M": tile.m,
+            "BLOCK_N": tile.n,
+            "STAGES": tile.stages,
+            "num_stages": tile.stages,
+        }
         # On AMD the 16x16 matrix instructions: their accumulator takes a quarter of the registers of the 32x32 ones.
         return found | {"num_warps": tile.warps} | ({"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {})
 
@@ -503,11 +603,21 @@ OPTIONS = ("bias", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "layout", "sc
 
 
 def check_problem(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str = "bhsd", scale: float | None = None,
-    causal: bool = False, bias: torch.Tensor | None = None, alibi_slopes: torch.Tensor | None = None,
-    dropout: float = 0.0, seed: int | None = None, cu_seqlens_q: torch.Tensor | None = None,
-    cu_seqlens_k: torch.Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
-) -> Problem:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    layout: str = "bhsd",
+    scale: float | None = None,
+    causal: bool = False,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    dropout: float = 0.0,
+    seed: int | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+) -> Problem:
     """Check all that can be checked without waiting for the GPU; arguments as in :func:`attention_forward`."""
     if layout not in ("bhsd", "bshd", "thd"):
         raise ValueError(f"layout={layout!r}: give one of bhsd, bshd, thd")
@@ -620,9 +730,17 @@ def attention_forward(
 
 
 def attention_backward(
-    do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *,
-    bias_gradient: bool = False, tiles: tuple[Tile, Tile] | None = None, **options: Any,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:  # fmt: skip
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    bias_gradient: bool = False,
+    tiles: tuple[Tile, Tile] | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Return the gradients of q, k and v, and with ``bias_gradient`` (batch, heads, queries, keys) in fp32, or None.
 
     Args:
@@ -697,12 +815,23 @@ class Attention(torch.autograd.Function):
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.Tensor | None = None,
-    alibi_slopes: torch.Tensor | None = None, cu_seqlens_q: torch.Tensor | None = None,
-    cu_seqlens_k: torch.Tensor | None = None, layout: str = "bhsd", scale: float | None = None, causal: bool = False,
-    dropout: float = 0.0, seed: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    layout: str = "bhsd",
+    scale: float | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    seed: int | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     return_lse: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return attention, differentiable by ``q``, ``k``, ``v`` and ``bias``; see :func:`attention_forward`.
 
     Args:

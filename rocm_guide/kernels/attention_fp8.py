@@ -299,12 +299,19 @@ def attention_quantized(
     sizes = (batch, heads, heads // kv_heads, 2 * len_q, 2 * len_k)
     constants = {
         # The least depth of a product of 8 bits on NVIDIA's GPUs is 32.
-        "D": d, "COLUMNS": max(32 if quantised else 16, triton.next_power_of_2(d)), "CAUSAL": bool(causal),
-        "BLOCK_M": tile.m, "BLOCK_N": tile.n, "P_BITS": p_bits, "MATH": TYPES[second], "STAGES": tile.stages,
-        "num_warps": tile.warps, "num_stages": tile.stages,
+        "D": d,
+        "COLUMNS": max(32 if quantised else 16, triton.next_power_of_2(d)),
+        "CAUSAL": bool(causal),
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "P_BITS": p_bits,
+        "MATH": TYPES[second],
+        "STAGES": tile.stages,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
         # On AMD the 16x16 matrix instructions: their accumulator takes a quarter of the registers of the 32x32 ones.
         **({"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}),
-    }  # fmt: skip
+    }
     attention_fp8_kernel[(triton.cdiv(len_q, tile.m) * batch * heads,)](
         q, k, v, out, lse, *scales, *strides, *sizes, float(d**-0.5 if scale is None else scale), **constants
     )

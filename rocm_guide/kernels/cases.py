@@ -353,9 +353,13 @@ def int8_gemm_cases() -> Cases:
 
     def scaled(m: int, n: int, k: int, tile: Any) -> Callable[[], Any]:
         return lambda: linear_scaled(
-            empty(m, k, dtype=INT8), empty(n, k, dtype=INT8).T, empty(m, dtype=FP32), empty(n, dtype=FP32),
-            out_dtype=BF16, tile=tile,
-        )  # fmt: skip
+            empty(m, k, dtype=INT8),
+            empty(n, k, dtype=INT8).T,
+            empty(m, dtype=FP32),
+            empty(n, dtype=FP32),
+            out_dtype=BF16,
+            tile=tile,
+        )
 
     for operator, n, k in (
         (linear_abde_i8, 5120, 5120),

@@ -225,10 +225,23 @@ def attention_decode(
     unit = 8 if all(s % 8 == 0 for s in strides) and any(s % 16 for s in strides) else 1
     block_d, scale = max(16, triton.next_power_of_2(width)), width**-0.5 if scale is None else scale
     _decode_part[(tiles, parts, batch)](
-        q.contiguous(), k, v, lengths, part, lse, tokens, scale * LOG2E, *strides, GROUP=group, D=width,
-        BLOCK_M=rows, BLOCK_N=tile.block // 2 if width > 128 else tile.block, BLOCK_D=block_d, UNIT=unit,
+        q.contiguous(),
+        k,
+        v,
+        lengths,
+        part,
+        lse,
+        tokens,
+        scale * LOG2E,
+        *strides,
+        GROUP=group,
+        D=width,
+        BLOCK_M=rows,
+        BLOCK_N=tile.block // 2 if width > 128 else tile.block,
+        BLOCK_D=block_d,
+        UNIT=unit,
         **tile.options(arch),
-    )  # fmt: skip
+    )
     if parts > 1:
         block_p = triton.next_power_of_2(parts)
         _combine[(batch * q_heads,)](part, lse, out, parts, D=width, BLOCK_D=block_d, BLOCK_P=block_p, num_warps=4)

@@ -368,11 +368,27 @@ def attention_decode_int(
     part = torch.empty((batch, q_heads, parts, width), dtype=torch.float32, device=q.device) if parts > 1 else out
     scale, stored = width**-0.5 if scale is None else scale, k_codes.shape[3]
     _decode_int_part[(tiles, parts, batch)](
-        q.contiguous(), k_codes, v_codes, k_grid, v_grid, lengths, part, lse, tokens, scale * LOG2E,
-        *k_codes.stride()[:3], k_grid.stride(0), GROUP=group, D=width, BITS=bits, EIGHTS=tokens % 8 == 0,
-        BLOCK_M=rows, BLOCK_N=tile.block // 2 if width > 128 else tile.block,
-        BLOCK_D=max(16, triton.next_power_of_2(stored)), **tile.options(arch, stored),
-    )  # fmt: skip
+        q.contiguous(),
+        k_codes,
+        v_codes,
+        k_grid,
+        v_grid,
+        lengths,
+        part,
+        lse,
+        tokens,
+        scale * LOG2E,
+        *k_codes.stride()[:3],
+        k_grid.stride(0),
+        GROUP=group,
+        D=width,
+        BITS=bits,
+        EIGHTS=tokens % 8 == 0,
+        BLOCK_M=rows,
+        BLOCK_N=tile.block // 2 if width > 128 else tile.block,
+        BLOCK_D=max(16, triton.next_power_of_2(stored)),
+        **tile.options(arch, stored),
+    )
     if parts > 1:
         shape = {"D": width, "BLOCK_D": triton.next_power_of_2(width), "BLOCK_P": triton.next_power_of_2(parts)}
         _combine[(batch * q_heads,)](part, lse, out, parts, **shape, num_warps=4)

@@ -66,10 +66,29 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
 
 @triton.jit
 def tile_dot(
-    a, b, row, col, first, last, M, N, stride_am, stride_ak, stride_bk, stride_bn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_DESC: tl.constexpr, B_DESC: tl.constexpr,
-    EVEN_K: tl.constexpr, INT: tl.constexpr, PRECISION: tl.constexpr, UNITS: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
+    a,
+    b,
+    row,
+    col,
+    first,
+    last,
+    M,
+    N,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    UNITS: tl.constexpr,
+    EXACT: tl.constexpr,
+):
     """Return the tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
     ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its
@@ -127,13 +146,35 @@ def activate(x, ACT: tl.constexpr):
 
 @triton.jit
 def gemm_kernel(
-    a, b, c_ptr, bias_ptr, M, N, K,
-    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, alpha,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
-    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
-    PRECISION: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
-    UNITS: tl.constexpr, EXACT: tl.constexpr,
-) -> None:  # fmt: skip
+    a,
+    b,
+    c_ptr,
+    bias_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    alpha,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    XCDS: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+    BIAS: tl.constexpr,
+    ACT: tl.constexpr,
+    UNITS: tl.constexpr,
+    EXACT: tl.constexpr,
+) -> None:
     """Compute one tile of C = act(alpha * A @ B + bias). C has contiguous rows, ``stride_cm`` apart.
 
     ``UNITS``: see ``tile_dot``; the one of N is of ``stride_cm`` too.
@@ -142,9 +183,29 @@ def gemm_kernel(
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
     row, col = tile_m * BM, tile_n * BN
     acc = tile_dot(
-        a, b, row, col, 0, K, M, N, stride_am, stride_ak, stride_bk, stride_bn,
-        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, UNITS, EXACT,
-    )  # fmt: skip
+        a,
+        b,
+        row,
+        col,
+        0,
+        K,
+        M,
+        N,
+        stride_am,
+        stride_ak,
+        stride_bk,
+        stride_bn,
+        BM,
+        BN,
+        BK,
+        A_DESC,
+        B_DESC,
+        EVEN_K,
+        INT,
+        PRECISION,
+        UNITS,
+        EXACT,
+    )
     N, stride_cm = hint_multiple(N, UNITS[1]), hint_multiple(stride_cm, UNITS[1])
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     in_n = col + rn < N
@@ -223,9 +284,16 @@ def unit_count(x: torch.Tensor) -> int:
 
 
 def pick_gemm_tile(
-    m: int, n: int, bits: int, arch: str, units: int,
-    *, aligned: bool = True, weight: bool = False, activation: str = "none",
-) -> GemmTile:  # fmt: skip
+    m: int,
+    n: int,
+    bits: int,
+    arch: str,
+    units: int,
+    *,
+    aligned: bool = True,
+    weight: bool = False,
+    activation: str = "none",
+) -> GemmTile:
     """Return the tile with the highest speed times the share of ``units`` compute units that its grid keeps busy.
 
     Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``weight``: B is contiguous
@@ -431,11 +499,22 @@ def gemm(
     left, a_kind = operand(a, (t.bm, t.bk), described)
     right, b_kind = operand(b, (t.bk, t.bn), described)
     flags = {
-        "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
-        "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0, "INT": integer,
-        "PRECISION": "tf32" if tf32 else "ieee", "EPILOGUE": not plain, "BIAS": bias is not None, "ACT": activation,
-        "EXACT": promotion_interval(a, arch, t), "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
-    }  # fmt: skip
+        "BM": t.bm,
+        "BN": t.bn,
+        "BK": t.bk,
+        "GROUP": t.group,
+        "XCDS": 8 if arch == "gfx942" else 1,
+        "A_DESC": a_kind,
+        "B_DESC": b_kind,
+        "EVEN_K": k % t.bk == 0,
+        "INT": integer,
+        "PRECISION": "tf32" if tf32 else "ieee",
+        "EPILOGUE": not plain,
+        "BIAS": bias is not None,
+        "ACT": activation,
+        "EXACT": promotion_interval(a, arch, t),
+        "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
+    }
     grid = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn),)
     sizes, rest = (m, n, k, *a.stride(), *b.stride(), n), c if bias is None else bias
     with sound_schedule():

@@ -347,10 +347,18 @@ def gemm_skinny(
         room = torch.empty(size, dtype=torch.float32, device=x.device)
         counters = torch.zeros(tiles, dtype=torch.int32, device=x.device)
     flags = {
-        "BM": bm, "BN": t.bn, "BK": t.bk, "CHUNKS": t.chunks, "SPLIT": split, "EVEN_K": k % (t.bk * t.chunks) == 0,
-        "EXACT": t.exact, "DIRECT": t.direct, "AMD": arch.startswith("gfx"), "num_warps": t.warps,
+        "BM": bm,
+        "BN": t.bn,
+        "BK": t.bk,
+        "CHUNKS": t.chunks,
+        "SPLIT": split,
+        "EVEN_K": k % (t.bk * t.chunks) == 0,
+        "EXACT": t.exact,
+        "DIRECT": t.direct,
+        "AMD": arch.startswith("gfx"),
+        "num_warps": t.warps,
         "num_stages": t.stages,
-    }  # fmt: skip
+    }
     if arch.startswith("gfx"):  # the 16x16 matrix instructions
         flags["matrix_instr_nonkdim"] = 16
     sizes = (m, n, k, x.stride(0), weight.stride(0))

@@ -70,10 +70,29 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
 
 @triton.jit
 def tile_dot(
-    a, b, row, col, first, last, M, N, stride_am, stride_ak, stride_bk, stride_bn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_DESC: tl.constexpr, B_DESC: tl.constexpr,
-    EVEN_K: tl.constexpr, INT: tl.constexpr, PRECISION: tl.constexpr, UNITS: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
+    a,
+    b,
+    row,
+    col,
+    first,
+    last,
+    M,
+    N,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    UNITS: tl.constexpr,
+    EXACT: tl.constexpr,
+):
     """Return the tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
     ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its
@@ -131,11 +150,30 @@ def activate(x, ACT: tl.constexpr):
 
 @triton.jit
 def gemm_split_k_kernel(
-    a, b, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
-    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, INT: tl.constexpr,
-    PRECISION: tl.constexpr, EXACT: tl.constexpr, ATOMIC: tl.constexpr, UNITS: tl.constexpr,
-) -> None:  # fmt: skip
+    a,
+    b,
+    out_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    XCDS: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
+    ATOMIC: tl.constexpr,
+    UNITS: tl.constexpr,
+) -> None:
     """Compute one part (``program_id(1)``) of one tile: written to ``out[part]``, or added to ``out`` atomically."""
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     tile_m, tile_n = tile_order(tl.program_id(0), tiles_m, tiles_n, GROUP, XCDS)
@@ -143,9 +181,29 @@ def gemm_split_k_kernel(
     part, parts, steps = tl.program_id(1), tl.num_programs(1), tl.cdiv(K, BK)
     first, last = steps * part // parts, steps * (part + 1) // parts
     acc = tile_dot(
-        a, b, row, col, first * BK, tl.minimum(last * BK, K), M, N, stride_am, stride_ak, stride_bk, stride_bn,
-        BM, BN, BK, A_DESC, B_DESC, EVEN_K, INT, PRECISION, UNITS, EXACT,
-    )  # fmt: skip
+        a,
+        b,
+        row,
+        col,
+        first * BK,
+        tl.minimum(last * BK, K),
+        M,
+        N,
+        stride_am,
+        stride_ak,
+        stride_bk,
+        stride_bn,
+        BM,
+        BN,
+        BK,
+        A_DESC,
+        B_DESC,
+        EVEN_K,
+        INT,
+        PRECISION,
+        UNITS,
+        EXACT,
+    )
     N = hint_multiple(N, UNITS[1])
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     inside = (row + rm < M)[:, None] & (col + rn < N)[None, :]
@@ -159,9 +217,18 @@ def gemm_split_k_kernel(
 
 @triton.jit
 def add_parts_kernel(
-    part_ptr, c_ptr, bias_ptr, size, N, alpha,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ACT: tl.constexpr,
-) -> None:  # fmt: skip
+    part_ptr,
+    c_ptr,
+    bias_ptr,
+    size,
+    N,
+    alpha,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+    BIAS: tl.constexpr,
+    ACT: tl.constexpr,
+) -> None:
     """Compute C = act(alpha * (sum of PARTS parts) + bias), ``BLOCK`` elements per program, parts added in order."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
@@ -407,12 +474,20 @@ def gemm_split_k(
     left, a_kind = operand(a, (t.bm, t.bk), described)
     right, b_kind = operand(b, (t.bk, t.bn), described)
     flags = {
-        "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group,
-        "XCDS": 8 if arch == "gfx942" and parts == 1 else 1, "A_DESC": a_kind, "B_DESC": b_kind,
-        "EVEN_K": k % t.bk == 0, "INT": integer, "PRECISION": "tf32" if tf32 else "ieee",
-        "EXACT": promotion_interval(a, arch, t), "ATOMIC": atomic,
+        "BM": t.bm,
+        "BN": t.bn,
+        "BK": t.bk,
+        "GROUP": t.group,
+        "XCDS": 8 if arch == "gfx942" and parts == 1 else 1,
+        "A_DESC": a_kind,
+        "B_DESC": b_kind,
+        "EVEN_K": k % t.bk == 0,
+        "INT": integer,
+        "PRECISION": "tf32" if tf32 else "ieee",
+        "EXACT": promotion_interval(a, arch, t),
+        "ATOMIC": atomic,
         "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
-    }  # fmt: skip
+    }
     alone = atomic or (parts == 1 and plain)  # the first kernel writes C itself
     out = c if alone else torch.empty((parts, m, n), dtype=sums, device=a.device)
     with sound_schedule():

@@ -139,10 +139,29 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
 
 @triton.jit
 def tile_dot(
-    a, b, row, col, first, last, M, N, stride_am, stride_ak, stride_bk, stride_bn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_DESC: tl.constexpr, B_DESC: tl.constexpr,
-    EVEN_K: tl.constexpr, INT: tl.constexpr, PRECISION: tl.constexpr, UNITS: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
+    a,
+    b,
+    row,
+    col,
+    first,
+    last,
+    M,
+    N,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    INT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    UNITS: tl.constexpr,
+    EXACT: tl.constexpr,
+):
     """Return the tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
     ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its
@@ -203,12 +222,32 @@ def wait_for_stores(AMD: tl.constexpr):
 
 @triton.jit
 def gemm_stream_k_kernel(
-    a, b, c_ptr, part_ptr, flag_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    a,
+    b,
+    c_ptr,
+    part_ptr,
+    flag_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
     shared_tiles,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, XCDS: tl.constexpr,
-    A_DESC: tl.constexpr, B_DESC: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr,
-    AMD: tl.constexpr, UNITS: tl.constexpr,
-) -> None:  # fmt: skip
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    XCDS: tl.constexpr,
+    A_DESC: tl.constexpr,
+    B_DESC: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
+    AMD: tl.constexpr,
+    UNITS: tl.constexpr,
+) -> None:
     """Do the work of one worker: its stretch of the shared tiles from the end to the beginning, then whole tiles."""
     worker, workers = tl.program_id(0), tl.num_programs(0)
     N = hint_multiple(N, UNITS[1])
@@ -227,10 +266,29 @@ def gemm_stream_k_kernel(
         tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, XCDS)
         row, col = tile_m * BM, tile_n * BN
         acc = tile_dot(
-            a, b, row, col, k_first * BK, tl.minimum(k_last * BK, K), M, N,
-            stride_am, stride_ak, stride_bk, stride_bn, BM, BN, BK, A_DESC, B_DESC, EVEN_K, False, PRECISION, UNITS,
+            a,
+            b,
+            row,
+            col,
+            k_first * BK,
+            tl.minimum(k_last * BK, K),
+            M,
+            N,
+            stride_am,
+            stride_ak,
+            stride_bk,
+            stride_bn,
+            BM,
+            BN,
+            BK,
+            A_DESC,
+            B_DESC,
+            EVEN_K,
+            False,
+            PRECISION,
+            UNITS,
             EXACT,
-        )  # fmt: skip
+        )
         if k_last < steps:
             # The tile's end belongs to a worker with a higher number: leave the sum for it and raise the flag.
             tl.store(part_ptr + worker.to(tl.int64) * (BM * BN) + inner, acc)
@@ -451,11 +509,19 @@ def gemm_stream_k(
     left, a_kind = operand(a, (t.bm, t.bk), t.descriptors)
     right, b_kind = operand(b, (t.bk, t.bn), t.descriptors)
     constants = {
-        "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
-        "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0, "PRECISION": "tf32" if tf32 else "ieee",
-        "EXACT": promotion_interval(a, arch, t), "AMD": arch.startswith("gfx"),
+        "BM": t.bm,
+        "BN": t.bn,
+        "BK": t.bk,
+        "GROUP": t.group,
+        "XCDS": 8 if arch == "gfx942" else 1,
+        "A_DESC": a_kind,
+        "B_DESC": b_kind,
+        "EVEN_K": k % t.bk == 0,
+        "PRECISION": "tf32" if tf32 else "ieee",
+        "EXACT": promotion_interval(a, arch, t),
+        "AMD": arch.startswith("gfx"),
         "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
-    }  # fmt: skip
+    }
     sizes = (m, n, k, *a.stride(), *b.stride(), plan.shared_tiles)
     with sound_schedule():
         gemm_stream_k_kernel[(plan.workers,)](left, right, c, partials, flags, *sizes, **constants, **t.options(arch))

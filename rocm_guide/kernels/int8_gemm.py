@@ -367,13 +367,20 @@ def multiply(
     right, b_kind = operand(b[0], (t.bk, t.bn), t.descriptors and batch == 1)
     left, right = left if a_kind else a, right if b_kind else b  # a pointer is to all of the batch
     flags = {
-        "BM": t.bm, "BN": t.bn, "BK": t.bk, "GROUP": t.group, "XCDS": 8 if arch == "gfx942" else 1,
-        "A_DESC": a_kind, "B_DESC": b_kind, "EVEN_K": k % t.bk == 0,
+        "BM": t.bm,
+        "BN": t.bn,
+        "BK": t.bk,
+        "GROUP": t.group,
+        "XCDS": 8 if arch == "gfx942" else 1,
+        "A_DESC": a_kind,
+        "B_DESC": b_kind,
+        "EVEN_K": k % t.bk == 0,
         "UNITS": units_of(m, n, k, *a.stride()[1:], *b.stride()[1:]),
-        "D": "none" if d is None else "row" if d.ndim == 1 else "matrix", "RELU": relu,
+        "D": "none" if d is None else "row" if d.ndim == 1 else "matrix",
+        "RELU": relu,
         "ROWS": "none" if rows is None else "one" if rows.shape == (1,) else "each",
         "COLUMNS": "none" if columns is None else "one" if columns.shape == (1,) else "each",
-    }  # fmt: skip
+    }
     grid, sizes = (triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn), batch), (m, n, k, *a.stride(), *b.stride())
     scales = (e if x is None else x.contiguous() for x in (rows, columns))
     ends = (0 if d is None else d.stride(0), m * n, n)

@@ -216,9 +216,20 @@ def project(x: torch.Tensor, w: torch.Tensor, first: int, size: int) -> torch.Te
     arch = architecture(x)
     steps = (column, row) if first else (row, column)
     _per_head[(heads, triton.cdiv(size, block_n), triton.cdiv(batch, 16))](
-        x, w, out, batch, heads, first * row, w_head, *steps, K=k, N=size, BLOCK_K=block_k, BLOCK_N=block_n,
+        x,
+        w,
+        out,
+        batch,
+        heads,
+        first * row,
+        w_head,
+        *steps,
+        K=k,
+        N=size,
+        BLOCK_K=block_k,
+        BLOCK_N=block_n,
         **DecodeTile(0, 0, 0, stages=2 if arch == "sm_90" else 1).options(arch),
-    )  # fmt: skip
+    )
     return out
 
 
@@ -244,9 +255,26 @@ def launch_mla(
     part = torch.empty((batch, heads, parts, c), dtype=torch.float32, device=latent.device) if parts > 1 else out
     block_c, block_r = (max(16, triton.next_power_of_2(size)) for size in (c, r))
     _mla_part[(tiles, parts, batch)](
-        latent, q_pe, kv, k_pe, lengths, part, lse, tokens, scale * LOG2E, heads, *kv.stride()[:2], *k_pe.stride()[:2],
-        C=c, R=r, BLOCK_M=rows, BLOCK_N=tile.block, BLOCK_C=block_c, BLOCK_R=block_r, **tile.options(arch),
-    )  # fmt: skip
+        latent,
+        q_pe,
+        kv,
+        k_pe,
+        lengths,
+        part,
+        lse,
+        tokens,
+        scale * LOG2E,
+        heads,
+        *kv.stride()[:2],
+        *k_pe.stride()[:2],
+        C=c,
+        R=r,
+        BLOCK_M=rows,
+        BLOCK_N=tile.block,
+        BLOCK_C=block_c,
+        BLOCK_R=block_r,
+        **tile.options(arch),
+    )
     if parts > 1:
         shape = {"D": c, "BLOCK_D": block_c, "BLOCK_P": triton.next_power_of_2(parts)}
         _combine[(batch * heads,)](part, lse, out, parts, **shape, num_warps=8)

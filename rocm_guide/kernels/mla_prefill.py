@@ -201,11 +201,30 @@ def mla_attention(
         return out
     config = config or MLA_PREFILL_CONFIGS.get(arch, MLA_PREFILL_CONFIGS["gfx942"])
     _mla_attention[(triton.cdiv(queries, config.m), heads, batch)](
-        q_nope.contiguous(), q_pe.contiguous(), kv, k_pe, wkv_b, out, queries, keys, heads, scale * LOG2E,
-        *kv.stride()[:2], *k_pe.stride()[:2], D=d, V=v, C=c, R=r, CAUSAL=bool(causal), CHUNK=config.chunk,
-        BLOCK_M=config.m, BLOCK_N=config.n, BLOCK_C=max(16, triton.next_power_of_2(c)),
-        BLOCK_R=max(16, triton.next_power_of_2(r)), **config.options(arch),
-    )  # fmt: skip
+        q_nope.contiguous(),
+        q_pe.contiguous(),
+        kv,
+        k_pe,
+        wkv_b,
+        out,
+        queries,
+        keys,
+        heads,
+        scale * LOG2E,
+        *kv.stride()[:2],
+        *k_pe.stride()[:2],
+        D=d,
+        V=v,
+        C=c,
+        R=r,
+        CAUSAL=bool(causal),
+        CHUNK=config.chunk,
+        BLOCK_M=config.m,
+        BLOCK_N=config.n,
+        BLOCK_C=max(16, triton.next_power_of_2(c)),
+        BLOCK_R=max(16, triton.next_power_of_2(r)),
+        **config.options(arch),
+    )
     return out
 
 
