@@ -9,7 +9,7 @@ import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import Accelerator
-from rocm_guide.finetune import check_job, job_check
+from rocm_guide.finetune import check_job, job_check, usual_group
 from rocm_guide.models import load_model, meta_model
 from rocm_guide.models.tiny import tiny_folder
 
@@ -180,3 +180,15 @@ def test_conversations_want_a_chat_template(untold):
         check_job(str(untold), odd)
     check_job(str(untold), pairs)
     check_job("tiny", chats, chat=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "fits"), [((576, 1536), 64), ((192, 512), 64), ((4096, 11008), 128), ((100, 300), -1)]
+)
+def test_the_usual_group_divides_every_matrix(columns, fits, tmp_path):
+    hidden, inner = columns
+    sizes = {"hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": 2, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "model_type": "llama"}
+    (tmp_path / "config.json").write_text(json.dumps(sizes | heads))
+    group = usual_group(str(tmp_path))
+    assert group == fits and (group == -1 or not any(n % group for n in columns))
