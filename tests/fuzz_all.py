@@ -335,36 +335,6 @@ def read_served_folder(data: bytes, place: Path) -> None:
     look(folder)
 
 
-def read_bench_result(data: bytes, _: Path) -> None:
-    from rocm_guide.serve.known_clients import read_vllm
-    from rocm_guide.serve.load_test import Plan
-
-    read_vllm(data, Plan(), 4)
-
-
-def read_guidellm_result(data: bytes, _: Path) -> None:
-    from rocm_guide.serve.known_clients import read_guidellm
-    from rocm_guide.serve.load_results import Limits
-    from rocm_guide.serve.load_test import Plan
-
-    read_guidellm(data, Plan(), 4, Limits())
-
-
-def guidellm_result() -> list[bytes]:
-    times = {"request_start_time": 1000.5, "request_end_time": 1001.0, "time_to_first_token_ms": 100.0}
-    record = {**times, "inter_token_latency_ms": 20.0, "output_tokens": 5, "prompt_tokens": 20}
-    requests = {"successful": [record], "errored": [{"info": {"error": "no"}}], "incomplete": []}
-    found = {"metadata": {"guidellm_version": "0.8.1"}, "benchmarks": [{"start_time": 1000.0, "requests": requests}]}
-    return [json.dumps(found).encode()]
-
-
-def bench_result() -> list[bytes]:
-    names = [f"p{p}_{n}_ms" for p in (50, 90, 99) for n in ("ttft", "tpot", "e2el")]
-    counts = {"duration": 2.0, "completed": 5, "total_input_tokens": 100, "total_output_tokens": 25}
-    rates = {"request_throughput": 2.5, "request_goodput": 2.0, "output_throughput": 12.5}
-    return [json.dumps({**counts, **rates, **dict.fromkeys(names, 12.5)}).encode()]
-
-
 SERVED = [
     b'{"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 256, "quantization_config": {"quant_method": "gptq"}}',
     b'{"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8}',
@@ -430,8 +400,6 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "latex": (lambda: LATEX, read_latex, 0),
     "checkpoint": (checkpoints, read_checkpoint, 0.05),
     "served-folder": (lambda: SERVED, read_served_folder, 0.05),
-    "bench-result": (bench_result, read_bench_result, 0.05),
-    "guidellm-result": (guidellm_result, read_guidellm_result, 0.05),
 }
 
 

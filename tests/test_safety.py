@@ -160,7 +160,6 @@ ALLOWED = {
     "finetune/run_folder.py": "a lock, which stays empty",
     "finetune/passport.py": "a lock, which stays empty",
     "dojo/worker.py": "what a judge and its worker tell each other, in a temporary folder",
-    "serve/known_clients.py": "prompts and settings for another client, in a folder of this user's own",
     "hub/pretend.py": "a pretended machine in a temporary folder",
     "observe/system/saved.py": "a lock, which stays empty",
     "observe/system/pretend.py": "a pretended machine in a temporary folder",

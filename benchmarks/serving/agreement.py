@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Do the figures of `rocm-guide bench` agree with those of other clients on the same load? They should within 5 %.
+"""Do the figures of `rocm-guide bench` agree with those of another client on the same load? They should within 5 %.
 
     python -m benchmarks.serving.agreement                    # guidellm on the PATH; a server whose pace is known
     python -m benchmarks.serving.agreement --model tiny       # the same against `transformers serve`
 
-The clients take turns, so that a busy moment of the machine meets all of them: our own, a plain loop around the openai
-package (written here, and sharing no line with ours), and guidellm and ``vllm bench serve`` where they are installed
-(environments of their own are enough: ``PATH=ENVIRONMENT/bin:$PATH``). All send prompts of the same length, and all but
-vLLM, which makes its own, the same prompts. The known server waits `--first` seconds before the
-first word of an answer and `--between` before each other one, so that the right result is known as well.
-Writes results/serving_agreement.json.
+The clients take turns, so that a busy moment of the machine meets both: our own, and a plain loop around the openai
+package (written here, and sharing no line with ours). Both send the same prompts. The known server waits `--first`
+seconds before the first word of an answer and `--between` before each other one, so that the right result is known as
+well. Writes results/serving_agreement.json, whose rows of guidellm and ``vllm bench serve`` are of 2026-11-25.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import statistics
 import sys
 import time
@@ -90,7 +87,6 @@ def main() -> int:
     given = parser.parse_args()
     users = [int(n) for n in given.users.split(",")]
     plan = Plan(32, given.tokens, given.requests, warm_up=2)
-    there = {"own", *(name for name in ("guidellm", "vllm") if shutil.which(name))}
     os.environ["HF_HUB_OFFLINE"] = "1"
     names: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
@@ -99,18 +95,16 @@ def main() -> int:
             url, model, kind = server.url, server.model, "transformers serve, tiny model"
         else:
             known = stack.enter_context(fake_server(first=given.first, between=given.between))
-            # vLLM's client makes its prompts with the tokenizer that the server names.
-            known.models = {"data": [{"id": "fake", "root": str(tiny_folder())}]}
             url, model = known.url, "fake"
             kind = f"known pace: first word after {given.first} s, then one every {given.between} s"
         rows = []
         for n in users:
             turns: dict[str, list[dict[str, float]]] = {}
-            for turn, client in itertools.product(range(given.turns), ("own", "openai", "guidellm", "vllm")):
+            for turn, client in itertools.product(range(given.turns), ("own", "openai")):
                 if client == "openai":
                     turns.setdefault(client, []).append(plain_loop(url, model, plan, n))
-                elif client in there:
-                    results = measure_server(url, plan, users=[n], model=model, client=client)
+                else:
+                    results = measure_server(url, plan, users=[n], model=model)
                     turns.setdefault(client, []).append(figures(results))
                     names[client] = results["client"]
                 print(f"{n} users, turn {turn + 1}: {client}", flush=True)

@@ -10,8 +10,8 @@ answer is written on to its full length. fp8 is made by vLLM while it loads (`--
 text and not the pace. `transformers serve` has no kernel for fp8 weights without the hub, and reads GPTQ with the
 kernels of GPTQModel only: it is measured in bf16.
 
-The first vLLM row is measured a second time by `vllm bench serve`, whose figures ours should agree with, and the tokens
-that vLLM finds room for are compared with rocm_guide.serve.sizing. After each level results/serving_engines.json is
+The tokens that vLLM finds room for are compared with rocm_guide.serve.sizing; what `vllm bench serve` found for the
+first vLLM row is of 2026-11-25. After each level results/serving_engines.json is
 written, stamped with hardware and versions; rows that it holds from the same hardware, versions and plan stay. No
 figure of it is an MI300X figure unless the file says so.
 """
@@ -103,7 +103,7 @@ def four_bits(source: Path, folder: Path, group: int = 128) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
-def levels(server: Server, users: list[int], given: argparse.Namespace, client: str, keep: Keep) -> None:
+def levels(server: Server, users: list[int], given: argparse.Namespace, keep: Keep) -> None:
     """Collect the results of all levels in one table, kept after each of them;
     a level that fails is named and left out.
     """
@@ -111,13 +111,11 @@ def levels(server: Server, users: list[int], given: argparse.Namespace, client: 
     for n in users:
         plan = Plan(given.prompt, given.tokens, requests=max(8, 4 * n), warm_up=2, seed=n)
         try:
-            found = measure_server(
-                server.url, plan, users=[n], limits=Limits(1.0, 0.1), model=server.model, client=client
-            )
+            found = measure_server(server.url, plan, users=[n], limits=Limits(1.0, 0.1), model=server.model)
         except Exception:  # noqa: BLE001 - the other levels are wanted all the same
-            say(f"{n} users, client {client}: failed\n{traceback.format_exc(limit=3)}")
+            say(f"{n} users: failed\n{traceback.format_exc(limit=3)}")
             continue
-        say(f"{client}: " + level_table(found["levels"]).splitlines()[-1].strip())
+        say(level_table(found["levels"]).splitlines()[-1].strip())
         results = found if not results else {**results, "levels": [*results["levels"], *found["levels"]]}
         keep(results)
 
@@ -153,7 +151,6 @@ def main() -> int:
     parser.add_argument("--users", default="1,4,16,64")
     parser.add_argument("--prompt", type=int, default=256, help="tokens")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer")
-    parser.add_argument("--alone", action="store_true", help="without `vllm bench serve` beside our client")
     parser.add_argument("--only", default="", help="this row, or rows whose name contains this")
     parser.add_argument("--deadline", type=float, default=480, help="seconds; no further row is begun after them")
     parser.add_argument("--out", type=Path, default=RESULTS / "serving_engines.json")
@@ -170,10 +167,10 @@ def main() -> int:
         "rows": {},
     }
 
-    def keep(name: str, row: dict[str, Any], client: str = "", found: dict[str, Any] | None = None) -> None:
+    def keep(name: str, row: dict[str, Any], found: dict[str, Any] | None = None) -> None:
         """Write the row as it is by now: a machine may be taken away at any time."""
         if found is not None:
-            row["vllm bench serve" if client == "vllm" else "own"] = found
+            row["own"] = found
         results["rows"][name] = row
         write_results(given.out, results)
 
@@ -201,9 +198,7 @@ def main() -> int:
                 with start_server(folders[which], engine=engine, options=options, seconds=300) as server:
                     row["start_s"] = server.seconds
                     say(f"{name}: ready after {server.seconds:.0f} s")
-                    clients = ["own"] if given.alone or name != "vLLM, bf16" else ["own", "vllm"]
-                    for client in clients:
-                        levels(server, users, given, client, partial(keep, name, row, client))
+                    levels(server, users, given, partial(keep, name, row))
                     if engine == "vllm":
                         row["room"] = cache_sizes(server, config, tuple(options), longest)
                         say(str(row["room"]))

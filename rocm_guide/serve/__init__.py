@@ -13,8 +13,6 @@ In reading order:
   loop).
 - ``load_results``: The results of a server's measurement: percentiles with their spread, throughput, goodput; one JSON,
   one picture.
-- ``known_clients``: Well-known clients that `rocm-guide bench` calls where they are installed: ``vllm bench serve``
-  and guidellm.
 - ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of
   `rocm-guide bench`.
 - ``sizing``: The users that a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Measure a server from one call, with a well-known client where one is installed: the engine of `rocm-guide bench`."""
+"""Measure a server from one call: the engine of `rocm-guide bench`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 from rocm_guide import __version__
 from rocm_guide.serve.client import look_at
-from rocm_guide.serve.known_clients import guidellm_levels, pick_client, vllm_levels
 from rocm_guide.serve.load_results import Limits, summarize_run
 from rocm_guide.serve.load_test import Plan, run_load
 
@@ -26,47 +25,33 @@ def measure_server(
     rates: Sequence[float] = (),
     limits: Limits | None = None,
     model: str = "",
-    client: str = "auto",
     key_over_http: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Measure a server at several loads; the result is what :func:`rocm_guide.serve.load_results.write_results` writes.
 
     Args:
-        client: "auto" takes ``vllm bench serve`` where it is installed and the server is vLLM (it sends fields that
-            others refuse), else guidellm where it is installed, else this guide's own; "vllm", "guidellm" or "own"
-            insists.
         key_over_http: send the key of ``ROCM_GUIDE_BENCH_KEY`` to another machine without https too.
         progress: is called with a line for each level, and with one where the key is not sent.
 
     Raises:
-        ServingError: no such server, its first request fails, or the client that was asked for is not installed.
+        ServingError: no such server, or its first request fails.
     """
     plan, limits = plan or Plan(), limits or Limits()
     seconds = min(10.0, plan.deadline)
     target = look_at(url, model, seconds=seconds, key_over_http=key_over_http, say=progress)
-    client = pick_client(client, target)
-    named = f"rocm-guide {__version__}"
-    if client == "own":
-        runs = run_load(
-            target, plan, users=users, rates=rates, progress=lambda run: progress(_line(summarize_run(run, limits)))
-        )
-        levels = [summarize_run(run, limits) for run in runs]
-    else:
-        measured = vllm_levels if client == "vllm" else guidellm_levels
-        levels = []
-        for name, level in measured(target, plan, limits, [*users, *map(float, rates)]):
-            named, levels = name, [*levels, level]
-            progress(_line(level))
+    runs = run_load(
+        target, plan, users=users, rates=rates, progress=lambda run: progress(_line(summarize_run(run, limits)))
+    )
     return {
         "format": "rocm-guide bench 1",
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "server": {"kind": target.kind, "version": target.version, "model": target.model},
-        "client": named,
+        "client": f"rocm-guide {__version__}",
         "client_machine": _machine(),
         "plan": asdict(plan),
         "limits": asdict(limits),
-        "levels": levels,
+        "levels": [summarize_run(run, limits) for run in runs],
     }
 
 

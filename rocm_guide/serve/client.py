@@ -26,12 +26,12 @@ from rocm_guide.serve.served_checkpoints import ServingError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["KEY", "RUN_OVER", "Answer", "Target", "ask", "count_in", "in_own_loop", "look_at", "new_client"]
+__all__ = ["KEY", "Answer", "Target", "ask", "in_own_loop", "look_at", "new_client"]
 
 #: The variable that holds the server's key: a word on the command line could be read by every user of the machine.
 KEY = "ROCM_GUIDE_BENCH_KEY"
 #: Why a request failed that the end of the run met.
-RUN_OVER = "the run's time was over before the answer was (--run-deadline)"
+_RUN_OVER = "the run's time was over before the answer was (--run-deadline)"
 
 # Bytes. An event of one token has a few hundred, and the longest public list of models under a million.
 _LARGEST_PAGE, _LONGEST_LINE, _LONGEST_NAME = 4 << 20, 1 << 20, 1000
@@ -89,7 +89,6 @@ class Target:
     """A server that answers: address without /v1, the model's name ("" where none has to be given), and what it is.
 
     Attributes:
-        root: what the server says that it loaded under that name (vLLM does): a folder on its machine, or a hub id.
         key: what it gets as a bearer token; empty for none.
     """
 
@@ -97,7 +96,6 @@ class Target:
     model: str = ""
     kind: str = "unknown"
     version: str = ""
-    root: str = ""
     key: str = field(default="", repr=False)
 
 
@@ -231,7 +229,7 @@ def look_at(
         sent = "; the key was not sent, --key-over-http sends it" if os.environ.get(KEY) and not key else ""
         raise ServingError(f"{shown(url)}: refuses with {status}; put its key into {KEY}{sent}")
     try:
-        roots = {_name(entry["id"]): shown(entry.get("root") or "", 4096) for entry in json.loads(page)["data"]}
+        models = [_name(entry["id"]) for entry in json.loads(page)["data"]]
     except ServingError as e:
         raise ServingError(f"{shown(url)}: {e}") from e
     except (AttributeError, ValueError, KeyError, TypeError, RecursionError) as e:
@@ -241,8 +239,8 @@ def look_at(
         number = str(json.loads(about)["version"]) if there == 200 else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         number = ""
-    model = model or next(iter(roots), "")
-    return Target(base, model, "vllm" if number else "unknown", shown(number, 40), roots.get(model, ""), key)
+    model = model or next(iter(models), "")
+    return Target(base, model, "vllm" if number else "unknown", shown(number, 40), key)
 
 
 async def _first_look(base: str, key: str, seconds: float) -> list[tuple[int, bytes]]:
@@ -340,7 +338,7 @@ async def ask(
     answer = Answer(time.perf_counter() - began)
     left = ends - time.perf_counter()
     if left <= 0:
-        answer.error = RUN_OVER
+        answer.error = _RUN_OVER
         return answer
     try:
         async with (
@@ -355,7 +353,7 @@ async def ask(
     except ServingError as e:
         answer.error = str(e)
     except TimeoutError:
-        answer.error = RUN_OVER if left < deadline else f"not whole after {deadline:g} s (--deadline)"
+        answer.error = _RUN_OVER if left < deadline else f"not whole after {deadline:g} s (--deadline)"
     except httpx.TimeoutException as e:
         answer.error = f"not a byte came for {client.timeout.read:g} s ({type(e).__name__}; --timeout)"
     except (httpx.HTTPError, RecursionError) as e:
@@ -416,9 +414,9 @@ def _note(answer: Answer, data: bytes, now: float, tokens: int, letters: int) ->
     if said := event.get("error"):
         answer.error = shown(said, 200)
     if usage := event.get("usage"):
-        answer.tokens = count_in(usage, "completion_tokens", tokens)
+        answer.tokens = _count_in(usage, "completion_tokens", tokens)
         # No token is shorter than a letter; a template may add some of its own.
-        answer.prompt_tokens = count_in(usage, "prompt_tokens", letters + 4096)
+        answer.prompt_tokens = _count_in(usage, "prompt_tokens", letters + 4096)
     for choice in choices:
         if text := choice.get("text"):
             if not isinstance(text, str):
@@ -427,13 +425,13 @@ def _note(answer: Answer, data: bytes, now: float, tokens: int, letters: int) ->
     return bool(usage) or any(choice.get("finish_reason") for choice in choices)
 
 
-def count_in(usage: Any, name: str, most: int) -> int:
+def _count_in(usage: Any, name: str, most: int) -> int:
     """Return a number of tokens that a server gives.
 
     Raises:
         ServingError: it is missing, no whole number, negative, or more than can be.
 
-    >>> count_in({"completion_tokens": 1e400}, "completion_tokens", 64)
+    >>> _count_in({"completion_tokens": 1e400}, "completion_tokens", 64)
     Traceback (most recent call last):
         ...
     rocm_guide.serve.served_checkpoints.ServingError: the server counts completion_tokens: inf, no number from 0 to 64

@@ -2,17 +2,14 @@
 """The client's figures against a server whose behaviour is known; and servers that are none."""
 
 import json
-import os
 import socket
-import stat
 import subprocess
 import sys
 
 import pytest
 
 from rocm_guide.serve.bench import measure_server
-from rocm_guide.serve.client import Answer, look_at
-from rocm_guide.serve.known_clients import from_vllm, vllm_bench_command
+from rocm_guide.serve.client import Answer
 from rocm_guide.serve.load_results import Limits, percentile, summarize_run, with_spread
 from rocm_guide.serve.load_test import Plan, Run
 from rocm_guide.serve.served_checkpoints import ServingError
@@ -140,177 +137,6 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(monkeypatch):
     monkeypatch.setenv("ROCM_GUIDE_BENCH_KEY", "schl\u00fcssel\n")
     with pytest.raises(ServingError, match="ROCM_GUIDE_BENCH_KEY: holds characters"):
         measure_server("http://127.0.0.1:9", PLAN)
-
-
-# What `vllm bench serve --save-result` writes, in the names of vllm/benchmarks/serve.py.
-VLLM = {
-    "duration": 2.0,
-    "completed": 5,
-    "total_input_tokens": 100,
-    "total_output_tokens": 25,
-    "request_throughput": 2.5,
-    "request_goodput": 2.0,
-    "output_throughput": 12.5,
-    **{f"p{p}_{n}_ms": 100.0 + p for p in (50, 90, 99) for n in ("ttft", "tpot", "e2el")},
-}
-PROGRAM = """#!{python}
-import json, sys
-words = sys.argv[1:]
-assert words[:2] == ["bench", "serve"], words
-out = words[words.index("--result-dir") + 1] + "/" + words[words.index("--result-filename") + 1]
-result = {result!r}
-if result is None:
-    sys.exit("no such dataset")
-open(out, "w").write(result)
-"""
-
-
-@pytest.fixture
-def vllm(tmp_path, monkeypatch):
-    def install(result):
-        file = tmp_path / "vllm"
-        file.write_text(PROGRAM.format(python=sys.executable, result=result))
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-
-    return install
-
-
-def test_vllms_own_client_is_called_for_vllm_where_it_is_installed(vllm):
-    vllm(json.dumps(VLLM))
-    with fake_server(version="0.32.0") as server:
-        results = measure_server(server.url, PLAN, users=[2], rates=[4.0])
-        assert not server.seen, "not one request of our own"
-    assert results["client"] == "vllm bench serve 0.32.0"
-    first, second = results["levels"]
-    assert (first["users"], second["arrivals_per_s"], first["failed"]) == (2, 4.0, 1)
-    assert first["time_to_first_token_s"]["p90"]["value"] == pytest.approx(0.19)
-    with fake_server() as server:  # another server refuses fields that vLLM's client sends
-        assert measure_server(server.url, PLAN, users=[1])["client"].startswith("rocm-guide")
-
-
-@pytest.mark.parametrize("result", [None, "", "[]", "{}", json.dumps({**VLLM, "completed": "many"}), "[" * 100_000])
-def test_a_result_of_vllm_that_cannot_be_read(vllm, result):
-    vllm(result)
-    with fake_server(version="0.32.0") as server, pytest.raises(ServingError, match="vllm bench serve"):
-        measure_server(server.url, PLAN, users=[1])
-
-
-def test_vllms_client_gets_its_tokenizer_from_what_the_server_loaded():
-    def command(**entry):
-        with fake_server(version="0.32.0", models={"data": [{"id": "mine", **entry}]}) as server:
-            return " ".join(vllm_bench_command(look_at(server.url), PLAN, Limits(), 1, "out"))
-
-    assert "--model mine --tokenizer /runs/mine --dataset-name" in command(root="/runs/mine")
-    for same in ({}, {"root": None}, {"root": "mine"}):
-        assert "--model mine --dataset-name" in command(**same)
-
-
-def test_a_fixed_length_is_read_off_vllms_counts():
-    assert from_vllm(VLLM, PLAN, 2)["fixed_length"]
-    assert not from_vllm({**VLLM, "total_output_tokens": 24}, PLAN, 2)["fixed_length"]
-
-
-# What guidellm 0.8.1 writes of a run; of each request the fields that are read.
-RECORD = {
-    "request_start_time": 1000.5,
-    "request_end_time": 1001.0,
-    "time_to_first_token_ms": 100.0,
-    "inter_token_latency_ms": 20.0,
-    "output_tokens": 5,
-    "prompt_tokens": 20,
-}
-REQUESTS = {
-    "successful": [RECORD, {**RECORD, "request_start_time": 1000.0, "time_to_first_token_ms": 300.0}],
-    "errored": [{"info": {"error": "out of blocks"}}],
-    "incomplete": [],
-}
-GUIDELLM = {
-    "metadata": {"guidellm_version": "0.8.1"},
-    "benchmarks": [{"start_time": 1000.0, "requests": REQUESTS}],
-}
-GUIDELLM_PROGRAM = """#!{python}
-import json, sys
-words = sys.argv[1:]
-assert words[:2] == ["run", "--config"], words
-spec = json.load(open(words[2]))["spec"]
-prompts = [json.loads(line)["prompt"] for line in open(spec["data"][0]["path"])]
-json.dump([spec, prompts], open({seen!r}, "w"))
-result = {result!r}
-if result is None:
-    sys.exit("no such profile")
-open(spec["outputs"][0]["path"], "w").write(result)
-"""
-
-
-@pytest.fixture
-def guidellm(tmp_path, monkeypatch):
-    seen = tmp_path / "seen.json"
-
-    def install(result):
-        file = tmp_path / "guidellm"
-        file.write_text(GUIDELLM_PROGRAM.format(python=sys.executable, result=result, seen=str(seen)))
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        return seen
-
-    return install
-
-
-def test_guidellm_is_called_where_it_is_installed_with_our_prompts_in_the_servers_dialect(guidellm, monkeypatch):
-    seen = guidellm(json.dumps(GUIDELLM))
-    monkeypatch.setenv("ROCM_GUIDE_BENCH_KEY", "sk-secret")
-    with fake_server(refuses=("ignore_eos",)) as server:
-        measure_server(server.url, PLAN, users=[2], client="own")
-        ours = server.seen[2:]
-        results = measure_server(server.url, PLAN, users=[2], limits=Limits(0.2, 0.1))
-        assert len(server.seen) == 2 * 2 + 6, "beside the warm-up not one request of our own"
-    spec, prompts = json.loads(seen.read_text())
-    # Two users at once: the server sees them in any order.
-    assert sorted(prompts) == sorted(body["prompt"] for body in ours)
-    body = spec["backend"]["extras"]["body"]
-    assert body.pop("stream_options") is None, "a null takes guidellm's own field away"
-    sent = {k: v for k, v in ours[0].items() if k not in ("at", "headers", "model", "prompt", "stream")}
-    assert body == sent and spec["backend"]["api_key"] == "sk-secret" and "sk-secret" not in json.dumps(results)
-    assert spec["profile"] == {"kind": "concurrent", "streams": [2]}
-    assert spec["constraints"] == [{"kind": "max_requests", "count": 6}]
-    (level,) = results["levels"]
-    assert results["client"] == "guidellm 0.8.1" and (level["requests"], level["failed"]) == (3, 1)
-    assert level["errors"] == {"out of blocks": 1} and level["users"] == 2 and level["fixed_length"]
-    assert level["output_tokens_per_s"] == 10 / 1.0 and level["goodput_requests_per_s"] == 1.0
-    assert level["time_to_first_token_s"]["p50"]["value"] == pytest.approx(0.2)
-    assert level["time_between_tokens_s"]["p99"]["value"] == pytest.approx(0.02)
-    with fake_server() as server:
-        (level,) = measure_server(server.url, PLAN, users=[], rates=[4.0])["levels"]
-    assert level["arrivals_per_s"] == 4.0
-    assert json.loads(seen.read_text())[0]["profile"] == {"kind": "poisson", "rate": [4.0]}
-
-
-BROKEN = [
-    {},
-    {**GUIDELLM, "benchmarks": []},
-    {**GUIDELLM, "benchmarks": [{"start_time": 0, "requests": {"successful": [{**RECORD, "output_tokens": None}]}}]},
-    {**GUIDELLM, "benchmarks": [{"start_time": float("nan"), "requests": REQUESTS}]},
-]
-
-
-@pytest.mark.parametrize("result", [None, "", "[" * 100_000, *map(json.dumps, BROKEN)])
-def test_a_result_of_guidellm_that_cannot_be_read(guidellm, result):
-    guidellm(result)
-    with fake_server() as server, pytest.raises(ServingError, match="guidellm") as e:
-        measure_server(server.url, PLAN, users=[1])
-    assert "\n" not in str(e.value)
-
-
-def test_a_client_that_is_asked_for_and_not_there(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with fake_server() as server:
-        for client in ("vllm", "guidellm"):
-            with pytest.raises(ServingError, match=f"client {client}: .*not installed here"):
-                measure_server(server.url, PLAN, client=client)
-        with pytest.raises(ServingError, match="choose from auto, vllm, guidellm, own"):
-            measure_server(server.url, PLAN, client="wrk")
-        assert measure_server(server.url, PLAN, users=[1])["client"].startswith("rocm-guide")
 
 
 def test_the_command_writes_one_json_and_one_picture(tmp_path):

@@ -10,19 +10,16 @@ import re
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from rocm_guide.serve.bench import measure_server
 from rocm_guide.serve.client import KEY, look_at
-from rocm_guide.serve.known_clients import from_vllm, guidellm_scenario, read_guidellm
-from rocm_guide.serve.load_results import Limits
 from rocm_guide.serve.load_test import Plan
 from rocm_guide.serve.served_checkpoints import ServingError
 from tests.serve.fake_server import fake_server
 from tests.serve.hostile_servers import ANSWERS, GOOD, PAGES, cookies, hostile_server, redirect
-from tests.serve.test_bench import GUIDELLM, PLAN, RECORD, REQUESTS, VLLM
+from tests.serve.test_bench import PLAN
 
 CLIENT = """
 import json, re, sys
@@ -33,7 +30,7 @@ for line in sys.stdin:
     url, plan = json.loads(line)
     said = []
     try:
-        results = measure_server(url, Plan(**plan), users=[2], client="own", progress=said.append)
+        results = measure_server(url, Plan(**plan), users=[2], progress=said.append)
         said = [results["levels"][0], *said]
     except GuideError as e:
         said = [str(e)]
@@ -141,7 +138,7 @@ def test_a_run_ends_when_its_time_is_over_and_keeps_what_was_measured(client):
 def test_open_arrivals_end_when_the_runs_time_is_over():
     with fake_server() as server:
         plan = Plan(8, 2, 4, 1, run_deadline=1.0)
-        (level,) = measure_server(server.url, plan, users=[], rates=[0.001], client="own")["levels"]
+        (level,) = measure_server(server.url, plan, users=[], rates=[0.001])["levels"]
     assert level["failed"] == 3, "the second arrives after a quarter of an hour"
 
 
@@ -153,7 +150,7 @@ def test_no_redirect_is_followed(path, monkeypatch):
         hostile_server(lambda: redirect(other.url + path.decode()), path) as server,
         pytest.raises(ServingError, match=f"307 leads to {other.url}.*is not followed"),
     ):
-        measure_server(server.url, PLAN, client="own")
+        measure_server(server.url, PLAN)
     assert other.seen == []
 
 
@@ -162,13 +159,13 @@ def test_a_redirect_to_nothing_that_is_an_address():
         hostile_server(lambda: redirect("http://[:::" + "x" * 1000), b"/v1/completions") as server,
         pytest.raises(ServingError, match="first request fails: ") as e,
     ):
-        measure_server(server.url, PLAN, client="own")
+        measure_server(server.url, PLAN)
     assert len(str(e.value)) < 400
 
 
 def test_no_cookie_is_kept_and_nothing_compressed_is_asked_for():
     with hostile_server(cookies()) as server:
-        measure_server(server.url, Plan(20, 4, 4, 1), users=[1], client="own")
+        measure_server(server.url, Plan(20, 4, 4, 1), users=[1])
     headers = [h.lower() for _, found in server.seen for h in found]
     assert not [h for h in headers if h.startswith(b"cookie")]
     assert {h for h in headers if h.startswith(b"accept-encoding")} == {b"accept-encoding: identity\r\n"}
@@ -176,11 +173,11 @@ def test_no_cookie_is_kept_and_nothing_compressed_is_asked_for():
 
 def test_a_server_that_counts_few_tokens_gets_no_longer_prompts():
     with fake_server() as server:
-        measure_server(server.url, Plan(64, 4, 2, 1), users=[1], client="own")
+        measure_server(server.url, Plan(64, 4, 2, 1), users=[1])
         assert {len(body["prompt"].split()) for body in server.seen[1:]} == {32}
     few = [*GOOD[:2], b'data: {"usage": {"completion_tokens": 4, "prompt_tokens": 1}}\n\n', GOOD[-1]]
     with hostile_server(lambda: few) as server:
-        measure_server(server.url, Plan(64, 4, 2, 1), users=[1], client="own")
+        measure_server(server.url, Plan(64, 4, 2, 1), users=[1])
     lengths = [int(h.split(b":")[1]) for _, found in server.seen for h in found if h.lower().startswith(b"content-le")]
     assert max(lengths) < 64 * 10 + 300, "a word for each token, of seven letters at most"
 
@@ -192,20 +189,20 @@ def sent_keys(server):
 def test_the_key_is_its_own_and_goes_to_no_other_machine_in_the_clear(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     with fake_server() as server:
-        measure_server(server.url, PLAN, users=[1], client="own")
+        measure_server(server.url, PLAN, users=[1])
         assert sent_keys(server) == {None}, "the key of OpenAI is for OpenAI"
     monkeypatch.setenv(KEY, "sk-secret")
     said = []
     with fake_server() as server:
         # Linux takes 0.0.0.0 to this machine, but nobody knows that from the name.
         far = server.url.replace("127.0.0.1", "0.0.0.0")
-        measure_server(far, PLAN, users=[1], client="own", progress=said.append)
+        measure_server(far, PLAN, users=[1], progress=said.append)
         assert sent_keys(server) == {None}
         assert said[0] == f"{KEY} is not sent: 0.0.0.0 is another machine, without https; --key-over-http sends it"
         server.seen.clear()
         said.clear()
-        measure_server(far, PLAN, users=[1], client="own", key_over_http=True, progress=said.append)
-        measure_server(server.url, PLAN, users=[1], client="own", progress=said.append)
+        measure_server(far, PLAN, users=[1], key_over_http=True, progress=said.append)
+        measure_server(server.url, PLAN, users=[1], progress=said.append)
         assert sent_keys(server) == {"Bearer sk-secret"} and KEY not in "".join(said)
         assert "sk-secret" not in repr(look_at(server.url))
     with fake_server(status=401) as server, pytest.raises(ServingError, match=f"{KEY}; the key was not sent, --key-"):
@@ -226,84 +223,10 @@ def test_this_machine_is_asked_without_a_proxy(monkeypatch):
         assert look_at(server.url).model == "fake"
 
 
-KNOWN = """#!{python}
-import json, os, sys, time
-words = sys.argv[1:]
-json.dump({{k: v for k, v in os.environ.items() if k.endswith("_KEY")}}, open({seen!r}, "w"))
-{more}
-open(words[words.index("--result-dir") + 1] + "/result.json", "w").write({result!r})
-"""
-
-
-def test_vllms_client_gets_the_key_of_the_bench_alone_and_ends_with_the_run(tmp_path, monkeypatch):
-    file, seen = tmp_path / "vllm", tmp_path / "seen.json"
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
-
-    def install(more):
-        file.write_text(KNOWN.format(python=sys.executable, seen=str(seen), more=more, result=json.dumps(VLLM)))
-        file.chmod(0o755)
-
-    install("")
-    with fake_server(version="0.32.0") as server:
-        measure_server(server.url, PLAN, users=[1])
-        assert json.loads(seen.read_text()) == {}
-        monkeypatch.setenv(KEY, "sk-secret")
-        measure_server(server.url, PLAN, users=[1])
-        assert json.loads(seen.read_text()) == {"OPENAI_API_KEY": "sk-secret"}
-        # A worker of the client that holds its output must not hold the bench.
-        install("import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(90)']).wait()")
-        began = time.monotonic()
-        with pytest.raises(ServingError, match="vllm bench serve: the run's time was over"):
-            measure_server(server.url, Plan(20, 5, 6, 1, run_deadline=1.5), users=[1])
-        assert time.monotonic() - began < HANGS, "the worker was waited for"
-        for host, kept in (("127.0.0.1", True), ("0.0.0.0", False)):
-            target = look_at(server.url.replace("127.0.0.1", host))
-            backend = guidellm_scenario(target, PLAN, 1, tmp_path, {}, tmp_path)["spec"]["backend"]
-            assert ("api_key" in backend) == kept
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"completed": -1},
-        {"completed": 7},
-        {"duration": -2.0},
-        {"total_output_tokens": 26},
-        {"output_throughput": float("inf")},
-        {"p50_ttft_ms": float("nan")},
-        {"p99_tpot_ms": -1.0},
-    ],
-    ids=str,
-)
-def test_figures_of_vllms_client_that_cannot_be(wrong):
-    with pytest.raises(ServingError, match="vllm bench serve: its result cannot be read"):
-        from_vllm({**VLLM, **wrong}, PLAN, 2)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"output_tokens": -1},
-        {"output_tokens": 6},
-        {"prompt_tokens": float("inf")},
-        {"time_to_first_token_ms": -1.0},
-        {"inter_token_latency_ms": float("nan")},
-        {"request_end_time": 0.0},
-    ],
-    ids=str,
-)
-def test_figures_of_guidellm_that_cannot_be(wrong):
-    requests = {**REQUESTS, "successful": [{**RECORD, **wrong}]}
-    found = {**GUIDELLM, "benchmarks": [{"start_time": 1000.0, "requests": requests}]}
-    with pytest.raises(ServingError, match="guidellm: its result cannot be read"):
-        read_guidellm(json.dumps(found).encode(), PLAN, 2, Limits())
-
-
 @pytest.mark.parametrize(("name", "code"), [("endless keep-alives, slowly", 2), ("usage of 1e400", 2)])
 def test_the_command_says_it_in_one_line(tmp_path, name, code):
     behaviour, sentence = ANSWERS[name]
-    words = ["--deadline", "0.6", "--tokens", "4", "--client", "own", "--out", str(tmp_path / "bench.json")]
+    words = ["--deadline", "0.6", "--tokens", "4", "--out", str(tmp_path / "bench.json")]
     with hostile_server(behaviour) as server:
         command = [sys.executable, "-m", "rocm_guide.cli.main", "bench", server.url, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)

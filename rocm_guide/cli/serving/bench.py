@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cdna.cli.options import JSON, between, choice, out_file
-from rocm_guide.serve.known_clients import CLIENTS
+from cdna.cli.options import JSON, between, out_file
 
 __all__ = ["bench"]
 
@@ -52,10 +51,6 @@ def bench(
         bool, typer.Option("--key-over-http", help="Send the key without https to other machines too.")
     ] = False,
     model: Annotated[str, typer.Option(help="The model's name; the server's first if left out.")] = "",
-    client: Annotated[
-        str,
-        typer.Option(help="auto: vllm bench serve or guidellm where installed, else own.", callback=choice(*CLIENTS)),
-    ] = "auto",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the results as JSON.")
     ] = None,
@@ -90,7 +85,6 @@ def bench(
         rates=arrivals,
         limits=Limits(first, between_),
         model=model,
-        client=client,
         key_over_http=key_over_http,
         progress=lambda line: typer.echo(line, err=True),
     )
