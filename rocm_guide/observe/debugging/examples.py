@@ -66,21 +66,26 @@ def forgetful_norm(norm: Any) -> Any:
     """Return an RMSNorm that sums the squares and forgets to divide by their number,
     as the MI300 kernels blog prints it.
 
+    It takes the weights as the norm does (Gemma adds 1 to them).
+
     >>> import torch
-    >>> class Norm(torch.nn.Module):
-    ...     weight, variance_epsilon = torch.ones(4), 0.0
-    >>> forgetful_norm(Norm())(torch.full((1, 4), 3.0))
-    tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
+    >>> norm = torch.nn.RMSNorm(4, eps=0.0)
+    >>> forgetful_norm(norm)(torch.full((1, 4), 3.0))
+    tensor([[0.5000, 0.5000, 0.5000, 0.5000]], grad_fn=<MulBackward0>)
     """
     import torch
 
     class FusedRMSNorm(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight, self.epsilon = norm.weight, norm.variance_epsilon
+            self.weight = norm.weight
+            # Llama's and Qwen's norms have the first name, Gemma's and torch's own the second.
+            self.epsilon = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.weight * x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + self.epsilon)
+            squares = x.float().pow(2)
+            ratio = (squares.mean(-1, keepdim=True) + self.epsilon) / (squares.sum(-1, keepdim=True) + self.epsilon)
+            return norm(x) * ratio.sqrt().to(x.dtype)
 
     return FusedRMSNorm()
 
