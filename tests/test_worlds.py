@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""One other world of Triton and numpy runs in each run of the tests, in turn; `make worlds` runs them all."""
+"""One other world of Triton and numpy in each run of the tests, in turn, with a third of its notebooks.
+
+`make worlds` runs all of them whole.
+"""
 
 import json
 import re
@@ -15,9 +18,10 @@ from tests import worlds
 from tests.in_turn import in_turn
 
 ROOT = Path(__file__).parents[1]
+THIRDS = 3
 COMPILES = re.compile(
     r"(?:from|import) (?:triton|cdna\.(?!predict|base|children)"
-    r"|rocm_guide\.(?:attention|dojo|kernels|smoothquant|compilation)\b)"
+    r"|rocm_guide\.(?:dojo|kernels|quantize\.smoothquant|tune\.attention|tune\.compilation)\b)"
 )
 #: What every world runs in `make test`; `make worlds` runs all of worlds.TESTS.
 QUICK_TESTS = [f"cdna/tests/test_{name}.py" for name in ("compile", "guard", "older_interpreter")]
@@ -43,8 +47,13 @@ def test_every_notebook_that_compiles_is_in_the_list():
         cells = json.loads(path.read_text())["cells"]
         code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
         found |= {path.name[:2]} if COMPILES.search(code) else set()
-    # 21 reads and executes what Composable Kernel's own compiler has written
+    # 36 reads and executes what Composable Kernel's own compiler has written
     assert found - {"36"} == set(worlds.NOTEBOOKS)
+
+
+def test_the_tests_of_a_world_are_there():
+    folders = [ROOT / path for paths in worlds.TESTS for path in paths] + [ROOT / path for path in QUICK_TESTS]
+    assert [f for f in folders if not f.exists()] == []
 
 
 def test_a_package_that_nobody_has_is_named_in_one_line(tmp_path, monkeypatch):
@@ -62,10 +71,14 @@ def test_a_name_that_is_no_world_is_refused(capsys):
 @pytest.mark.slow
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=in_turn(n, len(worlds.WORLDS))) for n, name in enumerate(worlds.WORLDS)],
+    ("name", "share"),
+    [
+        pytest.param(name, share, marks=in_turn(n + len(worlds.WORLDS) * share, THIRDS * len(worlds.WORLDS)))
+        for n, name in enumerate(worlds.WORLDS)
+        for share in range(THIRDS)
+    ],
 )
-def test_the_notebooks_that_compile_run_in_another_world(name):
+def test_the_notebooks_that_compile_run_in_another_world(name, share):
     try:
         environment = worlds.world(name)
     except worlds.WorldError as e:
@@ -76,4 +89,4 @@ def test_the_notebooks_that_compile_run_in_another_world(name):
     command = [sys.executable, "-m", "pytest", "-n", "0", *QUICK_TESTS]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert worlds.run_notebooks(name, environment, jobs=1) == 0
+    assert worlds.run_notebooks(name, environment, worlds.NOTEBOOKS[share::THIRDS], jobs=1) == 0

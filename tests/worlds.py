@@ -6,7 +6,7 @@ is made once. A run that was interrupted goes on where it ended.
 
     python -m tests.worlds                    every world: its notebooks, then its tests
     python -m tests.worlds triton-3.8         one of them
-    python -m tests.worlds triton-3.8 14 27   these notebooks alone
+    python -m tests.worlds triton-3.8 22 25   these notebooks alone
 """
 
 import os
@@ -25,9 +25,12 @@ WORLDS = {
     "numpy-newest": ("numpy",),
 }
 #: Those that compile for gfx942 or interpret a kernel; tests/test_worlds.py holds the list against the notebooks.
-NOTEBOOKS = ("15", "16", "20", "22", "23", "24", "30", "31", "33", "34", "14", "38", "25")
+NOTEBOOKS = ("14", "15", "16", "20", "22", "23", "24", "25", "30", "31", "33", "34", "38")
 #: Of each project by itself: cdna has its own settings.
-TESTS = (("cdna/tests",), ("tests/cdna", "tests/dojo", "tests/kernels", "tests/measure", "tests/compilation"))
+TESTS = (
+    ("cdna/tests",),
+    ("tests/cdna", "tests/dojo", "tests/kernels", "tests/observe/measure", "tests/tune/compilation"),
+)
 
 
 class WorldError(Exception):

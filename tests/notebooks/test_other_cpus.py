@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What depends on numbers, on the narrowest paths that can be forced on this CPU: no AVX, sums in another order."""
+"""What depends on numbers, on the narrowest paths that can be forced on this CPU: no AVX, sums in another order.
+
+Of the notebooks one runs in each run, in turn.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest imports tests by their path
 
+from tests.in_turn import in_turn
 from tests.notebooks.other_cpu import CPUS, environment
 
 ROOT = Path(__file__).parent.parent.parent
@@ -54,7 +58,9 @@ def test_kernels_and_exercises(cpu):
 
 @pytest.mark.slow
 @pytest.mark.notebooks
-@pytest.mark.parametrize("number", ["30", "33", "14"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=in_turn(n, 3)) for n, number in enumerate(("30", "33", "14"))]
+)
 def test_a_notebook_whose_assertions_depend_on_numbers(number, tmp_path):
     """Row kernels, fused FP8 against float64, HIP built for the oldest CPU; INT8 sums, which saturate without VNNI."""
     done = run("default", "-m", "rocm_guide.cli.main", "run", number, "--out", str(tmp_path))
