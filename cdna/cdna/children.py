@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import os
 import pickle
 import re
@@ -122,12 +123,18 @@ def _last_error(printed: str) -> str:
 
     >>> _last_error("Traceback (most recent call last):\\n  File x\\nValueError: 576 columns\\nquantising:  3 %\\n")
     'ValueError: 576 columns'
+    >>> start = "Traceback (most recent call last):\\n"
+    >>> _last_error(f"{start}  File x\\nKeyError: 'q'\\n{start}  ^^^\\n")
+    "KeyError: 'q'"
     """
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in printed.splitlines() if line.strip()]
     starts = [i for i, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent call last)")]
-    after = lines[starts[-1] + 1 :] if starts else []
     # Progress lines of other threads may stand between the frames, and the first of the error's own lines is enough.
-    return next((found[0] for line in after if (found := _RAISED.match(line))), lines[-1].strip() if lines else "")
+    # Where several threads fail, the process ends while the last of them still prints: an earlier one is whole.
+    for begin, end in reversed(list(itertools.pairwise([*starts, len(lines)]))):
+        if found := next(filter(None, map(_RAISED.match, lines[begin + 1 : end])), None):
+            return found[0]
+    return lines[-1].strip() if lines else ""
 
 
 def _same_modules(environment: Mapping[str, str] | None) -> dict[str, str]:

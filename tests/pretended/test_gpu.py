@@ -335,14 +335,22 @@ def _gptq_weights(bits):
     return dequant(torch.bfloat16, words, scales, zeros, group.int(), bits, 32, 2**bits - 1)
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_gptq_in_torch_as_in_the_interpreter(gpu, bits, monkeypatch):
+@pytest.fixture
+def gptqmodel():
+    """The library, imported before a GPU is pretended: it keeps for good whether one was there."""
     from rocm_guide.quantize.libraries import add_libraries
 
     try:
         add_libraries("gptqmodel")
     except LibraryMissingError as e:
         pytest.skip(str(e))
+    from gptqmodel.utils.importer import HAS_CUDA
+
+    assert not HAS_CUDA
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_gptq_in_torch_as_in_the_interpreter(gptqmodel, gpu, bits, monkeypatch):
     name = "gptqmodel.nn_modules.triton_utils.dequant.dequant_kernel"
     done = []
     monkeypatch.setitem(IN_TORCH, name, lambda a, f=IN_TORCH[name]: done.append(f(a)) or done[-1])
