@@ -13,6 +13,7 @@ import pytest
 from course.cpu_time import CpuTime, busy_note, cpu_time
 from course.pool import inductor_folder
 from rocm_guide.finetune.loopback import switch_on_loopback
+from tests.in_turn import deal_out
 
 # Before any test imports torch or matplotlib: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -65,10 +66,14 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Each worker begins with its share of the notebooks, the longest first, so that both end with short tests.
+    """Deal out the slow tests over runs; each worker begins with its notebooks, the longest first, and ends with short
+    tests.
 
     pytest-xdist gives every worker a run of equally many tests, and later those that another has not begun.
     """
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("notebooks"):
+            deal_out(item)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     notebooks = sorted((i for i in items if i.get_closest_marker("notebooks")), key=_seconds, reverse=True)
     rest, ordered = [i for i in items if not i.get_closest_marker("notebooks")], []

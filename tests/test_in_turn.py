@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import in_turn
-from tests.in_turn import due, everything, turn
+from tests.in_turn import deal_out, due, everything, turn
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,41 @@ def test_a_share_that_would_never_run_is_refused(share, of):
         due(share, of)
     with pytest.raises(ValueError, match="1 or more"):
         turn(0)
+
+
+class Item:
+    """What deal_out looks at in a test."""
+
+    def __init__(self, nodeid, *marks):
+        self.nodeid, self.marks = nodeid, [mark.mark for mark in marks]
+
+    def iter_markers(self, name):
+        return [mark for mark in self.marks if mark.name == name]
+
+    def add_marker(self, mark):
+        self.marks.append(mark.mark)
+
+    @property
+    def skipped(self):
+        return any((mark.args and mark.args[0]) or mark.kwargs.get("condition") for mark in self.iter_markers("skipif"))
+
+
+def test_every_slow_test_runs_in_one_of_three_runs(monkeypatch):
+    ran = {f"tests/test_x.py::test_{n}": 0 for n in range(200)}
+    for asked in range(3):
+        monkeypatch.setenv("ROCM_GUIDE_TURN", str(asked))
+        for nodeid in ran:
+            deal_out(item := Item(nodeid))
+            ran[nodeid] += not item.skipped
+        deal_out(item := Item("own", in_turn.in_turn(asked, 12)))
+        assert not item.skipped, "turns of its own are the only ones"
+        deal_out(item := Item("needs a GPU", pytest.mark.skipif(True, reason="no GPU")))
+        assert len(item.marks) == 2
+    assert set(ran.values()) == {1}
+    monkeypatch.setenv("ROCM_GUIDE_ALL", "1")
+    for nodeid in ran:
+        deal_out(item := Item(nodeid))
+        assert not item.skipped
 
 
 ROOT = Path(__file__).parents[1]
