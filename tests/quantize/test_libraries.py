@@ -51,6 +51,15 @@ print(model.generate(**tokenizer(sys.argv[2], return_tensors="pt"), max_new_toke
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def inductor_as_before():
+    """GPTQModel's fused layer switches on freezing and tuning for the whole process when it first runs on a CPU."""
+    from torch._inductor import config
+
+    with config.patch(freezing=config.freezing, max_autotune=config.max_autotune):
+        yield
+
+
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """(folder, model, tokenizer, calibration samples, held-out rows) of the fine-tuned tiny model."""
