@@ -20,6 +20,7 @@ from rocm_guide.moved import MOVED, new_name
 PACKAGE = Path(__file__).parent.parent / "rocm_guide"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 IDS = [str(p.relative_to(PACKAGE)) for p in MODULES]
+COURSE = sorted(p for room in ("course", "hub") for p in PACKAGE.with_name(room).glob("*.py"))
 
 # Room -> what it may import beside cdna; each stands only on what is above it here.
 ALLOWED = {
@@ -131,6 +132,40 @@ def test_a_room_imports_only_from_the_layers_below_it(path):
     may = ALLOWED[room] if room in ALLOWED and ALLOWED[room] is not None else set(ALLOWED) - {"cli"}
     for name in inside(path):
         assert room_of(name) in {room, *may}, f"{room} imports {name}"
+
+
+FILES = {name_of(path) for path in MODULES}
+
+
+def names_taken(path):
+    """(module of this package, name) for each name that a file imports from another."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rocm_guide."):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("path", [*MODULES, *COURSE], ids=[*IDS, *(p.name for p in COURSE)])
+def test_only_what_a_file_calls_public_is_taken_by_another_room(path):
+    """``__all__`` says what other rooms may import; the files of one room share what has no underscore."""
+    room = room_of(name_of(path)) if path in MODULES else None
+    for module, name in names_taken(path):
+        if f"{module}.{name}" in FILES:
+            continue
+        assert not name.startswith("_") or name == "__version__", f"{module} keeps {name} to itself"
+        if room_of(module) != room:
+            assert name in importlib.import_module(module).__all__, f"{name} is not in the __all__ of {module}"
+
+
+def test_no_file_stands_on_itself():
+    """No circle of files, also none of imports in functions; the faces of rooms look their names up later."""
+    needs = {
+        name_of(path): {f"{m}.{n}" if f"{m}.{n}" in FILES else m for m, n in names_taken(path)} & FILES
+        for path in MODULES
+        if path.name != "__init__.py"
+    }
+    while free := {name for name, others in needs.items() if not others & set(needs)}:
+        needs = {name: others for name, others in needs.items() if name not in free}
+    assert not needs
 
 
 FACES = [p for p in MODULES if p.name == "__init__.py" and "__all__" in p.read_text(encoding="utf-8")]

@@ -592,7 +592,7 @@ def test_a_hub_model_of_a_known_class_is_loaded_with_that_class(remote, monkeypa
     with pytest.raises(GuideError, match="auto_map: theirs"):
         load.load_model(str(folder))
     # What a hub id leads to: files that nobody looked at before.
-    monkeypatch.setattr(load, "_checked", lambda spec, wanted="": str(folder))
+    monkeypatch.setattr(load, "checked_source", lambda spec, wanted="": str(folder))
     monkeypatch.setattr(load, "load_tokenizer", lambda spec: None)
     model, _ = load.load_model("someone/model")
     assert type(model) is LlamaForCausalLM and not mark.exists()

@@ -19,7 +19,19 @@ from typing import Any
 
 from rocm_guide.common.base import GuideError, package_folder, read_regular
 
-__all__ = ["PARTS", "Lesson", "catalogue", "find_lessons", "notebooks_folder", "old_number"]
+__all__ = [
+    "MEASURED",
+    "PARTS",
+    "Lesson",
+    "catalogue",
+    "cell_source",
+    "find_lessons",
+    "notebooks_folder",
+    "old_number",
+    "read_notebook",
+    "row_of_first_cell",
+    "source_hash",
+]
 
 MEASURED = re.compile(r"(<!--\s*measured\s*-->).*?(<!--\s*/measured\s*-->)", re.S)
 #: Bytes of a notebook with all its pictures; the largest of the course has about one million.

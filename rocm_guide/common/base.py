@@ -31,6 +31,7 @@ __all__ = [
     "lazy_names",
     "open_regular",
     "own_folder",
+    "package_folder",
     "read_regular",
     "shown",
     "whole_file",

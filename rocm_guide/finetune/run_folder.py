@@ -19,7 +19,7 @@ from typing import Any
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.finetune.passport import PASSPORT, RunError, new_passport, read_passport, write_passport
 
-__all__ = ["RunError", "RunFolder", "newest_checkpoint", "open_run"]
+__all__ = ["RunError", "RunFolder", "newest_checkpoint", "open_run", "runs_folder"]
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|os error (28|122|27)")
 

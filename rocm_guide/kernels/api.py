@@ -39,7 +39,7 @@ from rocm_guide.kernels.softmax import Softmax
 from rocm_guide.kernels.softmax import softmax as _softmax
 from rocm_guide.kernels.swiglu_fp8 import swiglu_fp8 as _swiglu_fp8
 
-__all__ = []  # the helpers to copy are those in the files
+__all__ = ["attention", "attention_decode", "layer_norm", "rms_norm", "softmax"]
 
 softmax = fast(_softmax, Softmax)
 rms_norm = fast(_rms_norm, RmsNorm)

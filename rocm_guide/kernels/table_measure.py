@@ -35,7 +35,7 @@ from rocm_guide.kernels.resource_table import KernelRow, TableError, find_module
 if TYPE_CHECKING:
     from cdna.dry_run.driver import DryRun
 
-__all__ = ["compiled_sources", "digest_of"]
+__all__ = ["compiled_sources", "digest_of", "measure_modules", "triton_version"]
 
 # Launches that one task compiles: small enough to keep all cores busy to the end, large against its own start.
 _LAUNCHES = 6

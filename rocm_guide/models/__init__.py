@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from rocm_guide.models.config_json import config_fields
     from rocm_guide.models.course_data import chat
     from rocm_guide.models.evaluation import answer, exact_match
+    from rocm_guide.models.layer import SizesError
     from rocm_guide.models.live import LiveBytes
     from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
     from rocm_guide.models.memory_planner import Fit, fit
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
         runs_of,
     )
     from rocm_guide.models.shapes import SHAPES, config_of
-    from rocm_guide.models.sizes import LORA_TARGETS, SizesError, lora_parameters, sizes_of
+    from rocm_guide.models.sizes import LORA_TARGETS, lora_parameters, sizes_of
     from rocm_guide.models.states import training_state_bytes
     from rocm_guide.models.step import step_moments
     from rocm_guide.models.work import FitError, Workload

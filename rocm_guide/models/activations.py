@@ -11,8 +11,9 @@ TRL compute them; checked against the live bytes of real steps (tests) and again
 
 from __future__ import annotations
 
+from rocm_guide.models.layer import Layer
 from rocm_guide.models.norm_activations import fused, is_casting, layer_norm_bytes, layer_norm_mlp, rms_norm_bytes
-from rocm_guide.models.sizes import Layer, Sizes
+from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.work import Workload
 
 __all__ = []

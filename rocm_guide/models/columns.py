@@ -12,7 +12,7 @@ from rocm_guide.models.course_data import chat
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-__all__ = ["held_out_pair", "training_rows"]
+__all__ = ["TRAINED_ON", "held_out_pair", "is_chat", "kind_of", "training_rows"]
 
 Rows = TypeVar("Rows", "Dataset", "DatasetDict")
 #: ShareGPT's names of the speakers, and those of chat templates.

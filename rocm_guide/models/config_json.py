@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.common.base import GuideError
+from rocm_guide.models.hub import hub_errors, reach
 from rocm_guide.models.shapes import SHAPES
+from rocm_guide.models.sources import checked_source
 
 __all__ = ["config_fields", "with_ready_kernel"]
 
@@ -40,11 +42,9 @@ def config_fields(spec: str) -> dict[str, Any]:
         from rocm_guide.models.tiny import SHAPE, VOCABULARY
 
         return {"model_type": "llama", "vocab_size": VOCABULARY, "tie_word_embeddings": False, **SHAPE}
-    from rocm_guide.models.load import _checked, _hub_errors, _reach
-
     json_file = spec.endswith(".json")
     try:
-        source = _checked(spec, wanted=None if json_file else "config.json")
+        source = checked_source(spec, wanted=None if json_file else "config.json")
     except GuideError as error:
         if error.__cause__ is not None or Path(spec).expanduser().exists():
             raise
@@ -55,8 +55,8 @@ def config_fields(spec: str) -> dict[str, Any]:
         return _read(Path(source) / "config.json")
     from huggingface_hub import hf_hub_download
 
-    with _hub_errors(spec):
-        return _read(Path(hf_hub_download(source, "config.json", **_reach(source))))
+    with hub_errors(spec):
+        return _read(Path(hf_hub_download(source, "config.json", **reach(source))))
 
 
 def with_ready_kernel(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocm_guide.models.sizes import Layer, SizesError
+from rocm_guide.models.layer import Layer, SizesError
 
 __all__ = ["LIGER", "PLAIN_LAYERS"]
 

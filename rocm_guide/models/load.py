@@ -3,23 +3,16 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
-from rocm_guide.common.base import GuideError, shown
+from rocm_guide.common.base import GuideError
 from rocm_guide.models.config_json import with_ready_kernel
 from rocm_guide.models.course_data import question_answer_splits
-from rocm_guide.models.real import REAL, real_source
+from rocm_guide.models.hub import hub_errors, reach
 from rocm_guide.models.shapes import SHAPES, config_of
+from rocm_guide.models.sources import checked_source, data_format
 from rocm_guide.models.tiny import tiny_folder
-from rocm_guide.models.trust import refuse_remote_code
 
 if TYPE_CHECKING:
     import torch
@@ -27,13 +20,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_model"]
-
-#: Data files that can be read, and what the datasets library calls their format.
-_FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
-_SPECS = (
-    "'tiny', 'smollm2', 'random:SHAPE' (as random:llama-2-7b), "
-    "a hub id (as NousResearch/Llama-2-7b-chat-hf), or a folder"
-)
 
 
 def load_model(
@@ -75,9 +61,9 @@ def load_model(
         return _random_model(spec.removeprefix("random:"), dtype, device, seed, options), load_tokenizer("tiny")
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    source = str(tiny_folder(seed)) if spec == "tiny" else _checked(spec)
-    options |= {"dtype": dtype, **_reach(source)}
-    with _hub_errors(spec):
+    source = str(tiny_folder(seed)) if spec == "tiny" else checked_source(spec)
+    options |= {"dtype": dtype, **reach(source)}
+    with hub_errors(spec):
         if Path(source).is_dir():
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
             if recipe := getattr(config, "quantization_config", None):
@@ -104,7 +90,7 @@ def checkpoint(spec: str, folder: str | Path) -> str:
     True
     """
     if not spec.startswith("random:"):
-        return str(tiny_folder()) if spec == "tiny" else _checked(spec)
+        return str(tiny_folder()) if spec == "tiny" else checked_source(spec)
     model, tokenizer = load_model(spec)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -122,11 +108,9 @@ def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     ours = spec == "tiny" or spec.startswith("random:")
-    with _hub_errors(spec):
-        source = str(tiny_folder()) if ours else _checked(spec)
-        tokenizer = AutoTokenizer.from_pretrained(
-            source, padding_side="left", trust_remote_code=False, **_reach(source)
-        )
+    with hub_errors(spec):
+        source = str(tiny_folder()) if ours else checked_source(spec)
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False, **reach(source))
     if tokenizer.pad_token is None:
         # Llama has no padding token. Its unknown token never occurs in text, so masking it in the loss costs nothing.
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
@@ -151,12 +135,12 @@ def load_data(spec: str = "tiny") -> DatasetDict:
     if spec == "tiny":
         train, test = question_answer_splits()
         return datasets.DatasetDict(train=datasets.Dataset.from_list(train), test=datasets.Dataset.from_list(test))
-    source = _checked(spec, wanted=None)
-    with _hub_errors(spec):
+    source = checked_source(spec, wanted=None)
+    with hub_errors(spec):
         if Path(source).is_file():
-            data = datasets.load_dataset(_format(source), data_files=source)
+            data = datasets.load_dataset(data_format(source), data_files=source)
         else:
-            data = datasets.load_dataset(source, download_config=datasets.DownloadConfig(**_reach(source)))
+            data = datasets.load_dataset(source, download_config=datasets.DownloadConfig(**reach(source)))
     if "train" not in data:
         raise GuideError(f"{spec}: has the splits {', '.join(data)}; a data set to train on needs one called 'train'")
     return data if "test" in data else data["train"].train_test_split(test_size=0.1, seed=0)
@@ -187,9 +171,9 @@ def meta_model(
     elif spec.removeprefix("random:") in SHAPES or spec.startswith("random:"):
         config = config_of(spec.removeprefix("random:"), **changes)
     else:
-        with _hub_errors(spec):
-            source = str(tiny_folder()) if spec == "tiny" else _checked(spec)
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **_reach(source), **changes)
+        with hub_errors(spec):
+            source = str(tiny_folder()) if spec == "tiny" else checked_source(spec)
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **reach(source), **changes)
     options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
     if attention is not None:
         options["attn_implementation"] = attention
@@ -241,111 +225,3 @@ def _device_map(shapes: PreTrainedModel, spread: Any, memory: Any) -> dict[str, 
     if spread != "sequential":
         limits = get_balanced_memory(shapes, dict(limits), low_zero=spread == "balanced_low_0", **whole)
     return dict(infer_auto_device_map(shapes, max_memory=limits, **whole))
-
-
-def _format(path: str) -> str:
-    """Return the format of a data file by its ending."""
-    ending = Path(path).suffix.lower()
-    if ending not in _FORMATS:
-        raise GuideError(f"{path}: a data file ends in {', '.join(_FORMATS)}; convert it to one of these")
-    return _FORMATS[ending]
-
-
-def _checked(spec: str, wanted: str | None = "config.json") -> str:
-    """Return ``spec`` if it can be a hub id, or is a folder (or data file) with what is needed;
-    else an error with the fix.
-
-    Args:
-        wanted: the file that makes a folder a model; None for a data set.
-    """
-    if spec in REAL and wanted:
-        return real_source(spec)
-    try:
-        path = Path(spec).expanduser()
-        folder, file = bool(spec) and path.is_dir(), bool(spec) and path.is_file()
-    except (OSError, RuntimeError, ValueError) as e:  # longer than a name can be, ~ of nobody, a zero byte
-        reason = getattr(e, "strerror", None) or str(e).rstrip(".")
-        raise GuideError(f"{shown(spec)}: no path ({reason}); give {_SPECS}") from e
-    if folder:
-        if wanted and not (path / wanted).is_file():
-            raise GuideError(f"{spec}: this folder has no {wanted}; name the folder that save_pretrained wrote")
-        return refuse_remote_code(path) if wanted else str(path)
-    if file:
-        if wanted:
-            raise GuideError(f"{spec}: is a file; name the folder of the model, with {wanted} and its weights")
-        return str(path)
-    if wanted is None and path.suffix.lower() in _FORMATS:
-        raise GuideError(f"{spec}: no such file; check the path, or use 'tiny'")
-    if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
-        return _hub_id(spec)
-    if spec in SHAPES and wanted:
-        fix = f"give random:{spec} (its size, random weights), or the hub id of a trained one"
-        raise GuideError(f"{spec}: the name of a shape, which has no weights; {fix}")
-    raise GuideError(f"{spec!r}: neither a model or data set that the course knows nor a folder; give {_SPECS}")
-
-
-def _hub_id(spec: str) -> str:
-    """Return ``spec`` if the hub could have a model or data set of that name.
-
-    Raises:
-        GuideError: it could not; with the rule that the name breaks.
-    """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(spec)
-    except HFValidationError as e:
-        rule = "a hub id is ORGANISATION/NAME of letters, digits, -, _ and ., at most 96, without -- or .."
-        raise GuideError(f"{shown(repr(spec))}: no such folder, and no hub id ({rule}); check the spelling") from e
-    return spec
-
-
-def _reach(source: str) -> dict[str, bool]:
-    """Return ``local_files_only`` where there is no way to the hub:
-    the libraries would try again for most of a minute.
-    """
-    proxies = getproxies()
-    if Path(source).exists() or os.environ.get("HF_HUB_OFFLINE") or proxies.get("https") or proxies.get("all"):
-        return {}
-    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        with socket.create_connection((host.hostname or "", host.port or 443), timeout=5):
-            return {}
-    except OSError:
-        return {"local_files_only": True}
-
-
-@contextmanager
-def _hub_errors(spec: str) -> Iterator[None]:
-    """Turn the hub libraries' long failures into one line with the fix."""
-    try:
-        yield
-    except GuideError:
-        raise
-    except Exception as error:
-        chain: BaseException | None = error
-        text = ""
-        while chain is not None:
-            text += f"{type(chain).__name__} {chain} "
-            chain = chain.__cause__ or chain.__context__
-        if "trust_remote_code" in text or "scripts are no longer supported" in text:
-            fix = "which is never run here; take one of an architecture or format that the libraries have"
-            raise GuideError(f"{spec}: needs Python code of its own, {fix}") from error
-        if full := re.search("No space left on device|Disk quota exceeded|File too large", text):
-            fix = "free some space, or set HF_HOME to a folder on another disk"
-            raise GuideError(f"{spec}: {full[0]} while it was read or downloaded; {fix}") from error
-        if re.search(r"gated|\b40[13]\b", text, re.IGNORECASE):
-            # For a name that does not exist the hub answers the same as for one that is private.
-            fix = "check the spelling; for a gated model, request access on its page and run `hf auth login`"
-            raise GuideError(f"{spec}: the hub does not show it to you; {fix}") from error
-        if Path(spec).expanduser().exists() and not isinstance(error, RuntimeError | MemoryError):
-            reason = " ".join(str(error).split())[:160]
-            if isinstance(error, ImportError):
-                fix = "install it; for quantised weights call rocm_guide.quantize.libraries.add_reader first"
-                raise GuideError(f"{spec}: needs a library that is not there ({reason}); {fix}") from error
-            raise GuideError(f"{spec}: cannot be loaded ({type(error).__name__}: {reason}); save it again") from error
-        if isinstance(error, OSError) or re.search("offline|connect", text, re.IGNORECASE):
-            fix = f"connect, or run `hf download {spec}` where there is a network, or use 'tiny'"
-            raise GuideError(f"{spec}: not in the local cache and the hub gave nothing; {fix}") from error
-        raise

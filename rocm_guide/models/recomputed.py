@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rocm_guide.models.activations import FROM_MLP, layer_saved, layer_transient
+from rocm_guide.models.layer import Layer
 from rocm_guide.models.norm_activations import fused
-from rocm_guide.models.sizes import Layer, Sizes
+from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.work import Workload
 
 __all__ = []

@@ -13,63 +13,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from rocm_guide.common.base import GuideError
+from rocm_guide.models.families import read
+from rocm_guide.models.layer import Layer, SizesError
+from rocm_guide.models.quantized import linear_bytes
 
-__all__ = ["LORA_TARGETS", "Layer", "Sizes", "SizesError", "lora_parameters", "sizes_of"]
+__all__ = ["LORA_TARGETS", "Sizes", "lora_parameters", "sizes_of"]
 
 #: The matrices of a Llama layer, in the order in which they are used: what LoRA adapts by default.
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-class SizesError(GuideError):
-    """A configuration whose sizes cannot be read."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One decoder layer; all sizes in numbers (parameters, or widths of one token).
-
-    Attributes:
-        matrices: (inputs, outputs) of its linear layers by the last part of their name; experts are not among them.
-        bias, norms: elements of all biases, and of all norms' weights.
-        q, k, v: widths of queries, keys and values of all heads, as the attention kernel gets them.
-        cached: numbers of one token in the KV cache.
-        window: tokens that the cache keeps at most; 0 for all of them.
-        inner: width of the MLP that every token passes; 0 where there are experts only.
-        experts, top_k, expert_inner: number of routed experts, how many of them a token passes, and their inner width.
-        qk_norms: widths of the norms over queries and keys; 0 without.
-    """
-
-    matrices: Mapping[str, tuple[int, int]]
-    bias: int
-    norms: int
-    q: int
-    k: int
-    v: int
-    cached: int
-    inner: int
-    window: int = 0
-    experts: int = 0
-    top_k: int = 0
-    expert_inner: int = 0
-    expert: int = 0
-    router: int = 0
-    qk_norms: int = 0
-
-    @property
-    def linear(self) -> int:
-        """Elements of the linear layers, experts left out."""
-        return sum(a * b for a, b in self.matrices.values())
-
-    @property
-    def parameters(self) -> int:
-        """All parameters of the layer."""
-        return self.linear + self.bias + self.norms + self.router + self.experts * self.expert
-
-    @property
-    def active(self) -> int:
-        """Parameters that one token meets: of the experts only ``top_k``."""
-        return self.parameters - (self.experts - self.top_k) * self.expert
 
 
 @dataclass(frozen=True)
@@ -220,8 +171,6 @@ def sizes_of(config: Any) -> Sizes:
     >>> sizes_of(SHAPES["llama-2-7b"]).parameters, sizes_of(SHAPES["mixtral-8x7b"]).active
     (6738415616, 12879925248)
     """
-    from rocm_guide.models.families import read
-    from rocm_guide.models.quantized import linear_bytes
 
     fields = fields_of(config)
     family, outer, layers, outside = read(fields)

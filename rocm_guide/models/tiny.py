@@ -62,10 +62,10 @@ def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
     recipe = json.dumps([SHAPE, RECIPE, VOCABULARY, CHAT_TEMPLATE, seed, texts])
     digest = hashlib.sha256(recipe.encode())
     folder = root / f"tiny-seed{seed}-{digest.hexdigest()[:12]}"
-    if _intact(check_private(folder)):  # before it is written to: a cache may be read-only
+    if is_whole(check_private(folder)):  # before it is written to: a cache may be read-only
         return folder
-    with _lock(root, folder.name):
-        if not _intact(folder):  # another process may have built it while we waited
+    with folder_lock(root, folder.name):
+        if not is_whole(folder):  # another process may have built it while we waited
             # Whoever holds the lock is the only builder: what lies here half-built was left by one that was killed.
             for leftover in root.glob(f"{folder.name}.*.tmp"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -100,7 +100,7 @@ def build_tiny(folder: Path, *, seed: int = 0) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _intact(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
     try:
         sums = json.loads((folder / "manifest.json").read_text())
         return bool(sums) and all(hashlib.sha256((folder / n).read_bytes()).hexdigest() == s for n, s in sums.items())
@@ -109,7 +109,7 @@ def _intact(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _lock(root: Path, name: str) -> Iterator[None]:
+def folder_lock(root: Path, name: str) -> Iterator[None]:
     """Hold an advisory lock that the kernel releases when its process ends, however it ends."""
     import fcntl
 

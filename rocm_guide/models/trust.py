@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocm_guide.common.base import GuideError, read_regular, shown
 
-__all__ = ["refuse_remote_code"]
+__all__ = ["LARGEST_CONFIG", "refuse_remote_code"]
 
 #: No configuration file of a model comes near this; the largest known ones, with a vocabulary inside, have a few MB.
 LARGEST_CONFIG = 64_000_000

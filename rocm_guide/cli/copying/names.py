@@ -13,7 +13,7 @@ from rocm_guide.common.base import package_folder
 __all__ = ["public_helpers"]
 
 #: Rooms whose names serve the course alone: its command line, the judges of its exercises. So do files ``examples.py``,
-#: which read what the notebooks read.
+#: which read what the notebooks read, and ``api.py``: a kernel is copied from its own file.
 _LEFT_OUT = ("cli", "exercises", "moved")
 
 
@@ -36,7 +36,7 @@ def public_helpers(root: Path | None = None) -> list[str]:
     found = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[0] in _LEFT_OUT or parts[-1] == "examples" or path.name.startswith("__"):
+        if parts[0] in _LEFT_OUT or parts[-1] in ("examples", "api") or path.name.startswith("__"):
             continue
         found += [f"{'.'.join(parts)}.{name}" for name in _defined_here(path, parts, root)]
     return found

@@ -27,7 +27,7 @@ from rocm_guide.common.base import GuideError, cache_folder, own_folder
 from rocm_guide.common.checks import Check
 from rocm_guide.common.installation import clone_folder
 
-__all__ = ["OWN_FOLDERS", "LibraryFolder", "LibraryMissingError"]
+__all__ = ["OWN_FOLDERS", "QUANTISED_READERS", "LibraryFolder", "LibraryMissingError"]
 
 
 class LibraryMissingError(GuideError):

@@ -36,7 +36,7 @@ from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.measure.cases import CASES, Case
 from rocm_guide.observe.measure.predictions import Launched, Prediction
 
-__all__ = ["case_source", "makespan", "predict_case"]
+__all__ = ["case_source", "makespan", "predict_all", "predict_case"]
 
 _L2_BYTES = 2048  # a cycle, from the L2 of one XCD
 _LIMIT = 20_000_000  # steps of a workgroup; a long sum takes millions

@@ -18,7 +18,7 @@ from rocm_guide.tune.ck.instance import BYTES, CkError, DataType, GemmInstance, 
 from rocm_guide.tune.ck.presets import PRESETS, transfer
 from rocm_guide.tune.ck.rules import check
 
-__all__ = ["Candidate", "candidates", "search"]
+__all__ = ["Candidate", "base_for", "candidates", "search"]
 
 
 @dataclass(frozen=True)

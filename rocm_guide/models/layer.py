@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""One decoder layer as the sizes of its matrices, norms and cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocm_guide.common.base import GuideError
+
+__all__ = ["Layer", "SizesError"]
+
+
+class SizesError(GuideError):
+    """A configuration whose sizes cannot be read."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer; all sizes in numbers (parameters, or widths of one token).
+
+    Attributes:
+        matrices: (inputs, outputs) of its linear layers by the last part of their name; experts are not among them.
+        bias, norms: elements of all biases, and of all norms' weights.
+        q, k, v: widths of queries, keys and values of all heads, as the attention kernel gets them.
+        cached: numbers of one token in the KV cache.
+        window: tokens that the cache keeps at most; 0 for all of them.
+        inner: width of the MLP that every token passes; 0 where there are experts only.
+        experts, top_k, expert_inner: number of routed experts, how many of them a token passes, and their inner width.
+        qk_norms: widths of the norms over queries and keys; 0 without.
+    """
+
+    matrices: Mapping[str, tuple[int, int]]
+    bias: int
+    norms: int
+    q: int
+    k: int
+    v: int
+    cached: int
+    inner: int
+    window: int = 0
+    experts: int = 0
+    top_k: int = 0
+    expert_inner: int = 0
+    expert: int = 0
+    router: int = 0
+    qk_norms: int = 0
+
+    @property
+    def linear(self) -> int:
+        """Elements of the linear layers, experts left out."""
+        return sum(a * b for a, b in self.matrices.values())
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the layer."""
+        return self.linear + self.bias + self.norms + self.router + self.experts * self.expert
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token meets: of the experts only ``top_k``."""
+        return self.parameters - (self.experts - self.top_k) * self.expert
