@@ -11,6 +11,8 @@ In reading order:
 - ``drawn_devices``: A model over several devices, drawn: what each holds and what travels between them.
 - ``drawn_gpus``: Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and
   memory.
+- ``drawn_programs``: Triton's programs, drawn: what kernels move through memory, who owns which element, a block over
+  waves and lanes.
 - ``drawn_machine_code``: Pictures of machine code at work: lane maps, LDS banks, a loop's budget.
 """
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rocm_guide.common.drawn_heads import draw_attention, draw_flash_tiles, draw_heads
     from rocm_guide.common.drawn_layers import draw_linear, draw_lora
     from rocm_guide.common.drawn_machine_code import draw_banks, draw_budget, draw_lane_map
+    from rocm_guide.common.drawn_programs import draw_block, draw_crossings, draw_programs
 
 __all__ = [
     "arrow",
@@ -32,8 +35,10 @@ __all__ = [
     "canvas",
     "draw_attention",
     "draw_banks",
+    "draw_block",
     "draw_budget",
     "draw_compute_unit",
+    "draw_crossings",
     "draw_flash_tiles",
     "draw_gpu",
     "draw_heads",
@@ -41,11 +46,12 @@ __all__ = [
     "draw_linear",
     "draw_lora",
     "draw_owners",
+    "draw_programs",
     "draw_stages",
     "draw_wave",
     "grid",
 ]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, "drawing", "drawn_layers", "drawn_heads", "drawn_devices", "drawn_gpus", "drawn_machine_code"
+    __name__, "drawing", "drawn_layers", "drawn_heads", "drawn_devices", "drawn_gpus", "drawn_programs", "drawn_machine_code"
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Puzzles that move elements: copies, a transpose, a store in FP8."""
+"""Puzzles that take elements one by one: a sum of vectors, copies, a transpose, a store in FP8."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def _empty(device: str, *shape: int, dtype: str = "float16") -> Any:
     return torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
 
 
+def _two(n: int) -> tuple[Any, ...]:
+    return normal(n, dtype="float32"), normal(n, seed=1, dtype="float32")
+
+
 def _quantise(x: Any, scale: Any) -> Any:
     import torch
 
@@ -49,6 +53,26 @@ OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is mul
 _PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 
 ELEMENTWISE = (
+    Puzzle(
+        name="add",
+        task="add(x, y): x + y for two contiguous fp32 vectors of one length, in fp32",
+        formula="x + y",
+        reference=lambda x, y: x + y,
+        cases=(
+            Case("4,096 elements", lambda: _two(4096), "element i of x plus element i of y, each once", traffic=True),
+            Case("1,000 elements, no multiple of any block", lambda: _two(1000), MASK),
+            Case("one element", lambda: _two(1), MASK),
+            Case(
+                "views that start at element 3",
+                lambda: tuple(t[3:] for t in _two(103)),
+                "pass x and y, not the start of their storage",
+            ),
+        ),
+        shape=lambda device: (_empty(device, 1 << 26, dtype="float32"), _empty(device, 1 << 26, dtype="float32")),
+        expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
+        absolute=1e-6,
+        relative=1e-6,
+    ),
     Puzzle(
         name="copy",
         task="copy(x): a new tensor with the elements of x, which is contiguous, fp16, of one dimension",

@@ -52,12 +52,13 @@ _FP32 = "c = torch.empty(a.shape[0], b.shape[1], dtype=torch.float32, device=a.d
 _LIKE_Q = "out = torch.empty(q.shape, dtype=q.dtype, device=q.device)"
 
 _STEPS = (
-    Step("copy", "moving", 1, "22 · 2", "one program for each block of 2,048 elements; mask the last block", _LIKE_X),
+    Step("add", "moving", 1, "21 · 3", "as notebook 21 scales a vector, with a second load", _LIKE_X),
+    Step("copy", "moving", 1, "21 · 3", "one program for each block of 2,048 elements; mask the last block", _LIKE_X),
     Step(
         "strided_copy",
         "moving",
         1,
-        "22 · 3",
+        "21 · 4",
         "one program for each row and block of columns; element (i, j) is at i * x.stride(0) + j * x.stride(1)",
         _LIKE_X,
     ),
@@ -84,11 +85,11 @@ _STEPS = (
         "row_sum",
         "rows",
         1,
-        "30 · Rung 1",
+        "21 · 5",
         "one program for each row, block after block of columns; .to(tl.float32) before you add, other=0.0",
         "y = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)",
     ),
-    Step("softmax", "rows", 2, "30 · Rung 2", "the whole row in one block; masked lanes hold -inf, 8 warps", _LIKE_X),
+    Step("softmax", "rows", 2, "21 · 6", "the whole row in one block; masked lanes hold -inf, 8 warps", _LIKE_X),
     Step(
         "softmax_online", "rows", 3, "30 · Rung 3", "a running maximum and a running sum; then a second loop", _LIKE_X
     ),

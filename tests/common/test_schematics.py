@@ -7,7 +7,17 @@ import pytest
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from rocm_guide.common import draw_attention, draw_flash_tiles, draw_heads, draw_linear, draw_lora, draw_stages
+from rocm_guide.common import (
+    draw_attention,
+    draw_block,
+    draw_crossings,
+    draw_flash_tiles,
+    draw_heads,
+    draw_linear,
+    draw_lora,
+    draw_programs,
+    draw_stages,
+)
 from rocm_guide.common.base import GuideError
 
 
@@ -23,6 +33,11 @@ DRAWINGS = {
     "heads": draw_heads,
     "flash": draw_flash_tiles,
     "stages": stages,
+    "crossings": lambda: draw_crossings({"subtract": (1, 1), "sum": (1, 0)}, title="Two operators"),
+    "one crossing": lambda: draw_crossings({"softmax": (1, 1)}, title="One kernel"),
+    "programs": lambda: draw_programs([[0, 0, 1, 1]] * 2, 1, 3, title="Two programs"),
+    "block": lambda: draw_block(1024, 4, 64, 4),
+    "block of many": lambda: draw_block(16384, 4, 64, 2),
 }
 
 
@@ -77,3 +92,27 @@ def test_a_device_without_layers_is_left_out():
     assert "GPU 0" in text and "disk" in text and "GPU 1" not in text
     with pytest.raises(GuideError, match="no device holds anything"):
         draw_stages({0: []}, between="", title="")
+
+
+def test_every_crossing_has_an_arrow():
+    ax = draw_crossings({"subtract": (1, 1), "sum": (1, 0), "fill": (0, 2)}, title="Three operators")
+    arrows = [t.arrow_patch for t in ax.texts if getattr(t, "arrow_patch", None)]
+    ends = [(t.xyann[1], t.xy[1]) for t in ax.texts if getattr(t, "arrow_patch", None)]
+    assert len(arrows) == 5 and sum(start < end for start, end in ends) == 2, "two reads go up"
+
+
+def test_programs_are_named_inside_the_tensor_and_hatched_outside():
+    ax = draw_programs([[0, 0, 1, 1], [2, 2, 3, 3]], 1, 3, title="Four programs")
+    assert [t.get_text() for t in ax.texts] == ["0", "0", "1"]
+    assert [bool(p.get_hatch()) for p in ax.patches] == [False, False, False, True, True, True, True, True]
+    with pytest.raises(GuideError, match="rows=1, columns=5: the programs cover 1 x 4; launch enough"):
+        draw_programs([[0, 0, 1, 1]], 1, 5, title="Too few")
+
+
+def test_a_block_says_which_elements_a_wave_has():
+    ax = draw_block(1024, 4, 64, 4)
+    said = [t.get_text() for t in ax.texts]
+    assert "wave 1\n256 … 511" in said and "lane 63" in said and "4 x 32 bits = 128 bits for lane 0" in said
+    assert "…" in [t.get_text() for t in draw_block(16384, 4, 64, 2).texts][-2], "64 elements are not all shown"
+    with pytest.raises(GuideError, match="elements=100: 256 lanes cannot share them evenly"):
+        draw_block(100, 4, 64, 4)

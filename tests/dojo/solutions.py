@@ -5,6 +5,19 @@ from rocm_guide.dojo.solved.show import SOLVED, show_solution
 
 SOLUTIONS = {name: show_solution(name).text for name in SOLVED}
 
+SOLUTIONS["add"] = """
+@triton.jit
+def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+
+def add(x, y):
+    out = torch.empty_like(x)
+    add_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+"""
+
 SOLUTIONS["copy"] = """
 @triton.jit
 def copy_kernel(x, y, n, BLOCK: tl.constexpr):

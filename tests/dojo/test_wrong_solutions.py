@@ -23,6 +23,10 @@ def test_the_solution_passes(name):
 SCORES = 'tl.where(j[None, :] < M, tl.dot(query, key) * scale, float("-inf"))'
 # Puzzle, what is replaced in its solution and by what, and what the grader must say.
 WRONG = [
+    ("add", ", mask=i < n)\n\n", ")\n\n", "tl.store outside its tensor: element 1000 of out.*add a mask"),
+    ("add", "tl.load(y + i", "tl.load(x + i", "4,096 elements: element.*element i of x plus element i of y"),
+    ("add", "1024", "256", "loads .*32 bits -> 128 bits for each lane"),
+    ("add", "    add_kernel[", "    return x + y\n    add_kernel[", "no Triton kernel was launched"),
     ("copy", "mask=i < n), mask=i < n)", "mask=i < n))", "tl.store outside its tensor: element 1000 of y.*add a mask"),
     ("copy", "tl.load(x + i, mask=i < n)", "tl.load(x + i)", "tl.load outside its tensor.*mask"),
     ("copy", "mask=i < n)", "mask=i <= n)", "line 8 of the cell .*its mask lets it through"),

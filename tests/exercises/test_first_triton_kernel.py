@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""The checks of notebook 21 accept its solutions and name what is wrong with the usual first attempts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdna.testing import HEAD, run_cell
+from rocm_guide.exercises import first_triton_kernel
+
+(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("21_*.ipynb")
+CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
+WHOLE = {name: next(c for c in CELLS if f"assert check_{name}({name})" in c) for name in ("add", "row_sum", "softmax")}
+STARTED = {name: next(c for c in CELLS if f"\ncheck_{name}({name});" in c) for name in WHOLE}
+
+
+def judged(name, cell, *pairs):
+    """What the check says of a cell of the notebook in which texts are replaced: (passed, said)."""
+    for old, new in pairs:
+        assert old in cell, old
+        cell = cell.replace(old, new)
+    lines = [x for x in cell.splitlines() if "check_" not in x]
+    return getattr(first_triton_kernel, f"check_{name}")(run_cell(HEAD + "\n".join(lines) + "\n")[name])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_solution_passes_and_the_starter_is_not_yet_right(name, capsys):
+    assert judged(name, WHOLE[name])
+    assert not judged(name, STARTED[name])
+    assert "no kernel has stored anything yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("add", "x + y, mask=i < n", "x + y", "tl.store outside its tensor: element 1000 of out_ptr"),
+        ("add", "y_ptr + i, mask=i < n", "y_ptr + i", "tl.load outside its tensor: element 1000 of y_ptr"),
+        ("add", "tl.load(y_ptr", "tl.load(x_ptr", "element i of x plus element i of y, each once"),
+        ("add", "tl.program_id(0) * BLOCK + ", "", "element i of x plus element i of y, each once"),
+        ("add", "1024", "256", "128 bits for each lane"),
+        ("add", "    add_kernel[", "    return x + y\n    add_kernel[", "no Triton kernel was launched"),
+        ("row_sum", ".to(tl.float32)", "", "a sum or product runs in fp16"),
+        ("row_sum", ", other=0.0", "", "a load without other="),
+        ("row_sum", "row * stride", "row * cols", "the row stride is taken for the row length"),
+        ("row_sum", "triton.next_power_of_2(cols)", "cols", "power of"),
+        ("row_sum", "tl.sum(", "tl.max(", "one sum for each row"),
+        ("softmax", " - tl.max(x, axis=0)", "", "exp overflows: subtract the row's maximum first"),
+        ("softmax", 'other=float("-inf")', "other=0.0", "other=-inf for a maximum"),
+        ("softmax", "y = e / tl.sum(e, axis=0)", "y = e", "each row by itself"),
+        ("softmax", "    softmax_kernel[", "    return x.softmax(1)\n    softmax_kernel[", "no Triton kernel was launched"),
+    ],
+)
+def test_a_usual_first_attempt_is_named(name, old, new, said, capsys):
+    assert not judged(name, WHOLE[name], (old, new))
+    assert said in capsys.readouterr().out
