@@ -53,5 +53,12 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, "drawing", "drawn_layers", "drawn_heads", "drawn_devices", "drawn_gpus", "drawn_programs", "drawn_machine_code"
+    __name__,
+    "drawing",
+    "drawn_layers",
+    "drawn_heads",
+    "drawn_devices",
+    "drawn_gpus",
+    "drawn_programs",
+    "drawn_machine_code",
 )

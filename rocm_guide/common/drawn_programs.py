@@ -42,7 +42,7 @@ def draw_crossings(kernels: Mapping[str, tuple[int, int]], *, title: str, ax: Ax
 
 
 def draw_programs(
-    owners: Sequence[Sequence[int]], rows: int, columns: int, *, title: str, ax: Axes | None = None
+    owners: Sequence[Sequence[int]], rows: int, columns: int, *, title: str, result: str = "", ax: Axes | None = None
 ) -> Axes:
     """Draw which program owns each element; what a mask keeps out, beyond ``rows`` x ``columns``, is hatched.
 
@@ -50,6 +50,7 @@ def draw_programs(
         owners: the number of a program for each element of all blocks, row by row.
         rows, columns: of the tensor.
         title: of the drawing.
+        result: where each row becomes one number, how it is called, for example "max"; drawn at the row's end.
         ax: where to draw; a new figure when None.
 
     Raises:
@@ -60,7 +61,8 @@ def draw_programs(
     high, wide = len(owners), min(map(len, owners), default=0)
     if not (0 < rows <= high and 0 < columns <= wide):
         raise GuideError(f"rows={rows}, columns={columns}: the programs cover {high} x {wide}; launch enough of them")
-    ax = canvas(ax, min(7.2, 0.5 * wide + 0.4), 0.42 * high + 0.6, title)
+    whole = wide + (3 if result else 0)
+    ax = canvas(ax, min(7.2, 0.5 * whole + 0.4), 0.42 * high + 0.6, title)
     for row in range(high):
         for column in range(wide):
             owner, inside = owners[row][column], row < rows and column < columns
@@ -69,7 +71,10 @@ def draw_programs(
             ax.add_patch(Rectangle((column, -row), 0.94, 0.92, linewidth=1, hatch="" if inside else "////", **look))
             if inside:
                 ax.text(column + 0.47, 0.46 - row, str(owner), ha="center", va="center", fontsize=9)
-    ax.set_xlim(-0.1, wide + 0.1)
+        if result and row < rows:
+            arrow(ax, (wide + 0.1, 0.46 - row), (wide + 1, 0.46 - row))
+            box(ax, wide + 1, -row, 1.9, 0.92, result, PALETTE[owners[row][0] % 6], 9)
+    ax.set_xlim(-0.1, whole + 0.1)
     ax.set_ylim(0.9 - high, 1.1)
     return ax
 

@@ -36,6 +36,7 @@ DRAWINGS = {
     "crossings": lambda: draw_crossings({"subtract": (1, 1), "sum": (1, 0)}, title="Two operators"),
     "one crossing": lambda: draw_crossings({"softmax": (1, 1)}, title="One kernel"),
     "programs": lambda: draw_programs([[0, 0, 1, 1]] * 2, 1, 3, title="Two programs"),
+    "reduction": lambda: draw_programs([[0] * 4, [1] * 4], 2, 3, title="Two rows", result="max"),
     "block": lambda: draw_block(1024, 4, 64, 4),
     "block of many": lambda: draw_block(16384, 4, 64, 2),
 }
@@ -105,6 +106,8 @@ def test_programs_are_named_inside_the_tensor_and_hatched_outside():
     ax = draw_programs([[0, 0, 1, 1], [2, 2, 3, 3]], 1, 3, title="Four programs")
     assert [t.get_text() for t in ax.texts] == ["0", "0", "1"]
     assert [bool(p.get_hatch()) for p in ax.patches] == [False, False, False, True, True, True, True, True]
+    reduced = draw_programs([[0, 0, 1, 1], [2, 2, 3, 3]], 1, 3, title="Sums", result="sum")
+    assert [t.get_text() for t in reduced.texts if t.get_text()] == ["0", "0", "1", "sum"], "one for each row inside"
     with pytest.raises(GuideError, match="rows=1, columns=5: the programs cover 1 x 4; launch enough"):
         draw_programs([[0, 0, 1, 1]], 1, 5, title="Too few")
 

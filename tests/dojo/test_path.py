@@ -79,7 +79,7 @@ def test_how_the_path_shows():
 
 
 def test_what_is_not_on_the_path_is_refused():
-    with pytest.raises(DojoError, match="puzzle 'copi': there are copy"):
+    with pytest.raises(DojoError, match="puzzle 'copi': there are add, copy"):
         start("copi")
     with pytest.raises(DojoError, match="no solution of 'copy' is kept here"):
         show_solution("copy")
