@@ -162,6 +162,7 @@ def folder(tmp_path, make_notebook):
     shutil.copy(code, work / "k.co")
     shutil.copy(code, work / "code_objects" / saved_name(read_report(work / "report.txt").faulting[0].disassembly.uri))
 
+    (work / "advisory-database/vulns").mkdir(parents=True)
     (work / "benchmarks/results").mkdir(parents=True)
     for name in ("my-gpu.json", "benchmarks/results/measure_h200.json"):
         shutil.copy(ROOT / "benchmarks/results/measure_h200.json", work / name)
