@@ -84,7 +84,7 @@ def link_pages(folder: Path, pages: Sequence[tuple[str, str]]) -> None:
         path = folder / file
         text = path.read_text(encoding="utf-8")
         ways = _ways(pages[i - 1] if i else None, pages[i + 1] if i + 1 < len(pages) else None)
-        linked = _WAYS.sub(lambda m, ways=ways: ways, text)
+        linked = _WAYS.sub(ways.replace("\\", r"\\"), text)  # a backslash in a title is no group's
         if linked != text:
             write_text(path, linked)
 
