@@ -183,7 +183,7 @@ worlds:
 
 notebooks:
 	$(call ready,$(STATE)/course $(BESIDE))
-	@$(RUN) store
+	@$(PY) -m course store
 
 ifeq ($(VENV),none)
 $(STATE)/python:

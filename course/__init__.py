@@ -3,7 +3,7 @@
 
 In reading order:
 
-- ``command``: `rocm-guide run` and `store`.
+- ``command``: `rocm-guide run`, and `python -m course store`.
 - ``parameters``: Parameters given on the command line, checked against the notebooks' own parameters cells before
   anything runs.
 - ``lint``: The rules of a notebook, checked without running it: `python -m course.lint notebooks/*.ipynb`.
@@ -13,4 +13,7 @@ In reading order:
 - ``memory_meter``, ``cpu_time``: Peak memory and processor time of what a notebook starts.
 - ``report``, ``html``, ``gpu_report``: The record of a run, the notebook as a page, the table of runs on GPUs.
 - ``store``: Execute notebooks cleanly on the CPU and keep their outputs in the repository, stamped.
+- ``predict``, ``kernel_table``: What comes with the library and is worked out here: an MI300X's predicted times, and
+  the registers of every kernel.
+- ``count``: Files and lines of every room. ``sbom``: What the course depends on, with licences.
 """

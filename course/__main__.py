@@ -12,14 +12,24 @@ COMMANDS = {
     "run": ("course.command", "Execute notebooks and write them with a report."),
     "store": ("course.command", "Re-execute notebooks and keep their outputs in the repository."),
     "table": ("course.kernel_table", "What every kernel of the course takes on MI300X, compiled here."),
+    "predict": ("course.predict", "Work out the times predicted for an MI300X again."),
     "count": ("course.count", "Files and lines of every room."),
+    "sbom": ("course.sbom", "Everything that is pinned, with licences: a bill of materials."),
 }
 EXAMPLES = {
+    "run": [("python -m course run 01 02 --jobs 2", "two notebooks at a time, as rocm-guide run")],
     "store": [("python -m course store 01", "execute notebook 01 and keep its outputs")],
     "table": [
         ("python -m course table softmax gemm", "two modules"),
         ("python -m course table --check", "compare everything with the committed table"),
     ],
+    "predict": [("python -m course predict 'ladder tiled'", "after that kernel has changed")],
+    "sbom": [
+        ("python -m course sbom", "a list with licences"),
+        ("python -m course sbom --out sbom.json", "as CycloneDX 1.6"),
+        ("python -m course sbom --advisories advisory-database", "what is known against it, from a clone"),
+    ],
+    "count": [("python -m course count --json", "for a program")],
 }
 
 app = typer.Typer(

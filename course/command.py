@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide run` and `store`."""
+"""`rocm-guide run`, and `python -m course store`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from cdna.cli.options import between, out_folder
 from rocm_guide.cli.notebooks import Folder, Numbers
-from rocm_guide.common.base import GuideError, shown
-
-if TYPE_CHECKING:
-    pass
+from rocm_guide.common.base import GuideError, package_folder, shown
 
 __all__ = ["resume_line", "run", "store"]
 
@@ -191,6 +188,9 @@ def store(
 
     check_runnable()
     folder = notebooks or notebooks_folder()
+    # An installed package's copy is overwritten by the next installation, and its author never sees the change.
+    if folder.resolve().is_relative_to(package_folder()):
+        raise GuideError(f"{folder}: the notebooks of an installed package; store those of a clone")
     lessons = find_lessons(numbers or [], catalogue(folder))
     console = Console(soft_wrap=True, highlight=False)
     signal.signal(signal.SIGTERM, _terminated)

@@ -28,6 +28,9 @@ th{font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums;white
 .bar{background:#c9d7e8;height:.5rem;border-radius:2px;min-width:1px}.ok{color:#17692a}.failed,.refused{color:#a3171b}
 .stopped,.missing{color:#7a5200}pre{background:#f5f5f5;padding:.8rem;overflow-x:auto;font-size:13px;line-height:1.35}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem}dt{color:#555}dd{margin:0}a{color:#1f4e8c}
+.wide{overflow-x:auto}summary,dd{overflow-wrap:anywhere}
+@media(max-width:40rem){body{margin:.75rem auto;padding:0 .6rem}th,td{padding:.4rem .3rem}dl{grid-template-columns:1fr}
+dd{margin-bottom:.5rem}th.more,td.more{display:none}pre{white-space:pre-wrap;overflow-wrap:anywhere}}
 """
 
 
@@ -114,7 +117,8 @@ def _row(entry: dict[str, Any], longest: float) -> str:
     return (
         f'<tr><td>{entry["number"]}</td><td>{title}{bar}</td><td class="{entry["status"]}">{entry["status"]}</td>'
         f'<td class="n">{f"{seconds:.1f}" if seconds else "–"}</td>'
-        f'<td class="n">{_tenth(entry, "cpu_seconds")}</td><td class="n">{_tenth(entry, "waited_seconds")}</td>'
+        f'<td class="n more">{_tenth(entry, "cpu_seconds")}</td>'
+        f'<td class="n more">{_tenth(entry, "waited_seconds")}</td>'
         f'<td class="n">{f"{peak:,}" if peak else "–"}</td></tr>'
     )
 
@@ -139,9 +143,9 @@ def render(report: dict[str, Any]) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>ROCm LLM Guide: run</title>'
         '<meta name="viewport" content="width=device-width">'
         f"<style>{_STYLE}</style><h1>ROCm LLM Guide: run</h1><dl>{listed}</dl>"
-        "<table><thead><tr><th>No.</th><th>Notebook (bar: share of the longest)</th><th>Status</th>"
-        '<th class="n">Seconds</th><th class="n">on a core</th><th class="n">waiting for one</th>'
-        f'<th class="n">Peak MiB</th></tr></thead><tbody>{rows}</tbody></table></html>\n'
+        "<div class='wide'><table><thead><tr><th>No.</th><th>Notebook (bar: share of the longest)</th><th>Status</th>"
+        '<th class="n">Seconds</th><th class="n more">on a core</th><th class="n more">waiting for one</th>'
+        f'<th class="n">Peak MiB</th></tr></thead><tbody>{rows}</tbody></table></div></html>\n'
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from course.gpu_report import code_hash
+from course.html import link_pages
 from course.parameters import parameters_for
 from course.pool import Job, Pool, default_jobs
 from course.report import hardware, is_current, load_report, package_digest, save_report, versions
@@ -140,6 +141,8 @@ def run_course(
         todo.append(Job(lesson.number, lesson.path, out / f"{stem}.ipynb", out / f"{stem}.html", taken[lesson.number]))
     save_report(report, out)
     _execute(pool, todo, report, out, listener)
+    pages = [(e["html"], f"{n} {e['title']}") for n, e in sorted(entries.items()) if e.get("html")]
+    link_pages(out, [(file, title) for file, title in pages if (out / file).is_file()])
     return report
 
 

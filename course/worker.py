@@ -88,9 +88,16 @@ def failure_of(nb: dict[str, Any]) -> dict[str, Any] | None:
     """Return the first cell that failed: its number (from 1), heading, source, and the exception with its traceback.
 
     The number is that of the notebook as its author wrote it: the cell that papermill puts in for parameters has none.
+    So are those in the traceback, where IPython counts the cells that it has executed.
     """
     own = [c for c in nb["cells"] if "injected-parameters" not in c.get("metadata", {}).get("tags", [])]
     above = headings({"cells": own})
+    number = {c.get("execution_count"): index + 1 for index, c in enumerate(own)}
+
+    def place(match: re.Match[str]) -> str:
+        at = number.get(int(match[1]))
+        return f"cell {at}," if at else "the cell of the given parameters,"
+
     for index, cell in enumerate(own):
         for output in cell.get("outputs", []):
             if output.get("output_type") == "error":
@@ -100,7 +107,9 @@ def failure_of(nb: dict[str, Any]) -> dict[str, Any] | None:
                     "source": cell_source(cell),
                     "error": output.get("ename", ""),
                     "message": strip_ansi(output.get("evalue", "")),
-                    "traceback": strip_ansi("\n".join(output.get("traceback", []))),
+                    "traceback": re.sub(
+                        r"\bCell In\[(\d+)\],", place, strip_ansi("\n".join(output.get("traceback", [])))
+                    ),
                 }
     return None
 

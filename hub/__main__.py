@@ -11,13 +11,19 @@ import typer
 
 from cdna.cli.options import JSON, between, existing_folder
 from cdna.cli.output import say
-from cdna.cli.program import run_program
+from cdna.cli.program import epilog, run_program
 from rocm_guide.common.installation import missing_library
+
+EXAMPLES = [
+    ("python -m hub --homes /home --running 1.5", "with 1.5 GiB for each learner who computes"),
+    ("python -m hub --modes", "the modes of an MI300X"),
+    ("python -m hub --json", "for a program"),
+]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(epilog=epilog(EXAMPLES))
 def check(
     as_json: JSON = False,
     running: Annotated[

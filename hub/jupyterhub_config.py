@@ -43,12 +43,11 @@ def number(name: str, default: str) -> float:
         raise GuideError(f"ROCM_GUIDE_HUB_{name}={setting(name, default)!r}: give a number") from None
 
 
-def password(state: Path) -> str:
-    """Return the trial's one password, made once and kept where only the hub's user can read it."""
-    file = state / "password"
+def kept_secret(file: Path, text: str) -> str:
+    """Return the secret in a file that only the hub's user can read; ``text``, where there is none yet."""
     if not file.exists():
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-        write_text(file, secrets.token_urlsafe(9))
+        write_text(file, text)
     return file.read_text().strip()
 
 
@@ -78,11 +77,7 @@ c.ConfigurableHTTPProxy.pid_file = str(state / "proxy.pid")
 c.JupyterHub.db_url = f"sqlite:///{state / 'jupyterhub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(state / "cookie_secret")
 # The proxy's token stays the same, so that a hub that was killed can speak to the proxy that it left behind.
-token = state / "proxy_token"
-if not token.exists():
-    os.close(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600))
-    write_text(token, secrets.token_hex(32))
-c.ConfigurableHTTPProxy.auth_token = token.read_text().strip()
+c.ConfigurableHTTPProxy.auth_token = kept_secret(state / "proxy_token", secrets.token_hex(32))
 # A hub that goes away leaves learners' servers and their kernels alone, and finds them again.
 c.JupyterHub.cleanup_servers = False
 
@@ -101,7 +96,8 @@ c.Spawner.environment = {
     "JUPYTER_CONFIG_PATH": str(CLONE / "hub/singleuser"),
     **{k: v for k, v in os.environ.items() if k in ("ROCM_GUIDE_CACHE", "CDNA_CACHE", "HF_HOME", "HF_HUB_OFFLINE")},
 }
-c.Authenticator.admin_users = {a for a in setting("ADMINS", "").split(",") if a}
+admins = {name.strip() for name in setting("ADMINS", "").split(",") if name.strip()}
+c.Authenticator.admin_users = admins
 
 if users == "trial":
     from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
@@ -114,11 +110,15 @@ if users == "trial":
             return str(state / "homes" / folder_of(self.user.name))
 
     c.JupyterHub.authenticator_class = SharedPasswordAuthenticator
-    c.SharedPasswordAuthenticator.user_password = password(state)
+    c.SharedPasswordAuthenticator.user_password = kept_secret(state / "password", secrets.token_urlsafe(9))
+    if admins:  # everybody knows the password above, so that it opens no admin's name
+        c.SharedPasswordAuthenticator.admin_password = kept_secret(state / "admin_password", secrets.token_urlsafe(32))
     c.Authenticator.allow_all = True
     c.Spawner.args = ["--allow-root"] if os.geteuid() == 0 else []
     base = InFolders
     print(f"trial: open {url.geturl()} with any name and the password in {state / 'password'}", file=sys.stderr)
+    if admins:
+        print(f"trial: {', '.join(sorted(admins))}: the password in {state / 'admin_password'}", file=sys.stderr)
     print("trial: all servers run as one system user; for a class take ROCM_GUIDE_HUB_USERS=system", file=sys.stderr)
 else:
     if users == "system":

@@ -125,13 +125,13 @@ def traces() -> list[bytes]:
 
 
 def read_trace(data: bytes, _: Path) -> None:
-    from rocm_guide.observe.profiling.torch_trace.attribution import device_work, idle_gaps
+    from rocm_guide.observe.profiling.torch_trace.attribution import idle_gaps, iter_device_work
     from rocm_guide.observe.profiling.torch_trace.events import iter_text_events
     from rocm_guide.observe.profiling.torch_trace.timeline import timeline_of
 
     line = timeline_of(iter_text_events(io.StringIO(data.decode("utf-8", "replace")), "t", {}))
     if len(line.device) or len(line.ops):
-        device_work(line)
+        list(iter_device_work(line))
         idle_gaps(line)
     assert all(name.isprintable() for name in line.names)
 

@@ -14,6 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from course.sbom import read_pins
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 
 ROOT = Path(__file__).parent.parent
@@ -21,10 +22,8 @@ PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0")
 
 
 def pinned(file):
-    """Name -> version, for every line NAME==VERSION of a list of requirements."""
-    lines = (ROOT / "rocm_guide" / "data" / file).read_text(encoding="utf-8").splitlines()
-    found = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in found}
+    """Name -> version, for every NAME==VERSION of a list of requirements."""
+    return {p.name: p.version for p in read_pins(ROOT / "rocm_guide" / "data" / file)}
 
 
 PINS = pinned("constraints.txt")

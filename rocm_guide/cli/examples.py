@@ -41,7 +41,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "measure": [
         ("rocm-guide measure --list", "the cases, with the times predicted for an MI300X"),
-        ("rocm-guide measure --predict ladder", "work out these predictions again, after a kernel has changed"),
         ("rocm-guide measure --out my-gpu.json", "all cases on this GPU, in one file"),
         (
             "rocm-guide measure --merge my-gpu.json --merge benchmarks/results/measure_h200.json --plot both.png",
@@ -92,13 +91,13 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide trace summary trace.json.gz --json", "for a program"),
     ],
     "trace compare": [("rocm-guide trace compare before.json.gz after.json.gz --by kernel", "the largest first")],
-    "trace kernels": [("rocm-guide trace kernels results.csv --gpu MI300X --dtype fp8", "with the roofline")],
+    "trace kernels": [("rocm-guide trace kernels kernel_trace.csv --gpu MI300X --dtype fp8", "with the roofline")],
     "trace counters": [("rocm-guide trace counters SQ_WAVES", "what a hardware counter means")],
     "faults": [("rocm-guide faults read report.txt", "from the crash to the instruction")],
     "faults read": [("rocm-guide faults read report.txt --code code_objects/", "with the saved code objects")],
     "faults log": [("rocm-guide faults log dmesg.txt --json", "faults of the kernel log")],
     "faults code": [
-        ("rocm-guide faults code 'file:///tmp/k.co#offset=0&size=9000' --pc 0x19a4", "the code around an address")
+        ("rocm-guide faults code 'file:///tmp/k.co#offset=0&size=4648' --pc 0x1750", "the code around an address")
     ],
     "faults env": [
         ("rocm-guide faults env --save-code code_objects", 'for eval "$(…)"'),

@@ -171,7 +171,8 @@ def main() -> None:
 
     first = next((w for w in sys.argv[1:] if not w.startswith("-")), "")
     if first in FORMER:
-        sys.exit(_refused(f"rocm-guide {first}: is called {FORMER[first]} now"))
+        where = "" if _CLONE or not FORMER[first].startswith("python") else ", in a clone of the course"
+        sys.exit(_refused(f"rocm-guide {first}: is called {FORMER[first]} now{where}"))
     if called in COMMANDS and called not in PLACES:
         sys.exit(_refused(f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb"))
     run_program(app, "rocm-guide", lambda error: missing_library(error, NEEDS.get(called, ())))

@@ -118,7 +118,7 @@ def _show_failure(error: Exception, script: str) -> int:
 
 @app.command()
 def summary(
-    file: Annotated[Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of any size.")],
+    file: Annotated[Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of up to 6,000,000 events.")],
     top: Top = 10,
     as_json: JSON = False,
 ) -> None:

@@ -165,3 +165,16 @@ def test_completion_writes_nothing_where_the_script_cannot_lie(tmp_path):
     (tmp_path / ".bash_completions").write_text("")
     done = cli("--install-completion", "bash", env=dict(os.environ, HOME=str(tmp_path)))
     assert done.returncode == 2 and not (tmp_path / ".bashrc").exists()
+
+
+def test_authors_commands_are_called_otherwise_and_need_a_clone(monkeypatch, capsys):
+    from rocm_guide.cli import main as program
+
+    assert not {"store", "predict", "table", "count", "sbom"} & set(PLACES)
+    for clone, ending in ((True, "now"), (False, "now, in a clone of the course")):
+        monkeypatch.setattr(program, "_CLONE", clone)
+        monkeypatch.setattr(sys, "argv", ["rocm-guide", "store", "01"])
+        with pytest.raises(SystemExit) as left:
+            program.main()
+        assert left.value.code == 2
+        assert capsys.readouterr().err == f"rocm-guide store: is called python -m course store {ending}\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a command needs to start: no heavy library where none is used, one line where one is missing, examples, Tab."""
+"""What a command needs to start: no heavy library where none is used, one line where one is missing, Tab."""
 
 import io
 import json
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import rocm_guide
-from cdna.cli.program import find_command
-from rocm_guide.cli.main import COMMANDS, NEEDS, PLACES, examples, main
+from rocm_guide.cli.main import COMMANDS, NEEDS, main
 from rocm_guide.cli.options import helper_names, kernel_names, model_names, notebook_numbers
 from rocm_guide.common.installation import install_fix, missing_library
 
@@ -138,40 +137,6 @@ def test_the_fix_in_a_clone_and_for_a_wheel(monkeypatch):
     assert "cannot be imported (libtorch.so" in broken
     assert missing_library(ImportError("x", name="rocm_guide.common.base")) is None
     assert set(NEEDS) <= set(COMMANDS)
-
-
-def every_command():
-    import importlib
-
-    def walk(path, command):
-        yield path, command
-        for name, child in getattr(command, "commands", {}).items():
-            yield from walk(f"{path} {name}", child)
-
-    for name, (module, _) in PLACES.items():
-        yield from walk(name, find_command(importlib.import_module(module), name, examples()))
-
-
-def test_every_help_ends_with_examples_that_the_parser_accepts(tmp_path, monkeypatch):
-    (tmp_path / "code_objects").mkdir()  # the one folder that an example reads
-    monkeypatch.chdir(tmp_path)
-    import importlib
-    import shlex
-
-    paths = dict(every_command())
-    assert set(paths) == set(examples())
-    for path, lines in examples().items():
-        assert "Examples:" in paths[path].epilog
-        for line, _ in lines:
-            words = shlex.split(line)
-            assert words[:2] == ["rocm-guide", path.split()[0]], line
-            # An example of a group shows one of its commands.
-            own = next(p for p in sorted(paths, key=len, reverse=True) if words[1:][: len(p.split())] == p.split())
-            rest = words[1 + len(own.split()) :]
-            module = importlib.import_module(PLACES[words[1]][0])
-            rest = getattr(module, "prepare", list)(rest)
-            if rest:
-                paths[own].make_context(own, rest, resilient_parsing=False)
 
 
 def complete(line):

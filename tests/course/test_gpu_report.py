@@ -185,9 +185,15 @@ def test_the_meter_keeps_the_largest_and_asks_for_its_own_children():
 
 def test_a_failing_cell_has_the_number_of_the_authors_notebook():
     failing = code("1 / 0")
-    failing["outputs"] = [{"output_type": "error", "ename": "E", "evalue": "", "traceback": []}]
+    said = ["\x1b[31mCell In[2]\x1b[0m, line 1\n----> 1 RANK", "\x1b[31mCell In[3]\x1b[0m, line 1\n----> 1 1 / 0"]
+    failing["outputs"] = [{"output_type": "error", "ename": "E", "evalue": "", "traceback": said}]
     cells = [*NOTEBOOK["cells"][:2], code("RANK = 8", "injected-parameters"), failing]
-    assert failure_of({"cells": cells})["cell"] == 3
+    for count, cell in enumerate((c for c in cells if c["cell_type"] == "code"), 1):
+        cell["execution_count"] = count
+    found = failure_of({"cells": cells})
+    assert found["cell"] == 3
+    assert "\ncell 3, line 1\n----> 1 1 / 0" in found["traceback"] and "Cell In" not in found["traceback"]
+    assert found["traceback"].startswith("the cell of the given parameters, line 1")
 
 
 def test_the_stored_run_on_a_gpu_is_of_todays_notebooks():

@@ -57,6 +57,8 @@ def test_results_report_and_resume(make_notebook, tmp_path):
         "report.json",
         "report.html",
     }
+    assert (out / "01_good.html").read_text().count('rel="next" href="02_bad.html"') == 2
+    assert (out / "02_bad.html").read_text().count('rel="prev" href="01_good.html"') == 2
     report = report_of(out)
     good, bad = report["notebooks"]["01"], report["notebooks"]["02"]
     assert good["status"] == "ok" and 200 < good["peak_mib"] < 2000 and good["seconds"] > 0

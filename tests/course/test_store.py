@@ -10,6 +10,7 @@ import pytest
 
 from course.store import StoreError, clean_notebook, store_course, update_readme
 from rocm_guide.cli.lessons import catalogue, read_notebook, source_hash
+from rocm_guide.common.base import GuideError
 
 FOLDERS = [("/home/me/guide/notebooks", "."), ("/home/me/guide", ".."), ("/home/me", "~")]
 
@@ -152,3 +153,14 @@ def test_the_command_names_what_it_could_not_store(make_notebook):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "01_bad.ipynb, cell 4: ZeroDivisionError" in done.stderr
     assert path.read_bytes() == before and json.loads(before)
+
+
+def test_the_notebooks_of_an_installed_package_are_not_rewritten(make_notebook, tmp_path, monkeypatch):
+    from course import command
+
+    notebook = make_notebook("01_topic", "print(1)", folder=tmp_path / "notebooks")
+    before = notebook.read_bytes()
+    monkeypatch.setattr(command, "package_folder", lambda: tmp_path)
+    with pytest.raises(GuideError, match="notebooks: the notebooks of an installed package; store those of a clone"):
+        command.store(["01"], notebooks=notebook.parent)
+    assert notebook.read_bytes() == before

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A small site is built whole, with a notebook, the start page and a part of the library; what is wrong is said."""
 
+import itertools
 import json
 import re
 import shutil
@@ -90,6 +91,29 @@ def test_a_small_site_is_whole(small):
     page = (folder / "site/library/observe.system.html").read_text()
     assert "<h2>audit" in page and "rocm_guide.observe.system.audit" in page, "short headings, whole addresses"
     assert "static/site.js" in page and 'data-default-mode="auto"' in page
+
+
+@NEEDS
+def test_each_page_of_the_site_leads_home_back_on_and_into_itself_and_fits_a_phone(small):
+    site = small[0] / "site"
+    pages = sorted((site / "notebooks").glob("*.html"))
+    assert len(pages) == 3
+    ways = {
+        page.name: dict(re.findall(r'<a class="(left-prev|right-next)"\s+href="([^"#]+)"', page.read_text()))
+        for page in pages
+    }
+    assert all("left-prev" in way for way in ways.values()) and all("right-next" in w for w in [*ways.values()][:-1])
+    for (name, way), (after, back) in itertools.pairwise(ways.items()):
+        assert (way["right-next"], back["left-prev"]) == (after, name)
+    for page in pages:
+        text = page.read_text()
+        assert re.search(r'<a class="navbar-brand logo" href="\.\./index\.html">', text), "home, with all contents"
+        assert re.search(r'<meta name="viewport" content="width=device-width, initial-scale=1', text)
+        assert 'id="pst-page-navigation-heading-2"' in text or "<h2" not in text, "the contents of this page"
+        assert text.count("<table") == text.count('class="pst-scrollable-table-container"'), "each in one that scrolls"
+    style = "".join(p.read_text() for p in (site / "_static").rglob("*.css"))
+    assert "div.cell_output { overflow-x: auto; }" in style
+    assert ".pst-scrollable-table-container{overflow-x:auto}" in style
 
 
 @NEEDS

@@ -110,6 +110,9 @@ class Hub:
     def learner(self, name: str) -> Learner:
         return Learner(self.url, name, self.password)
 
+    def admin(self) -> Learner:
+        return Learner(self.url, "teacher", (self.state / "admin_password").read_text())
+
     def home(self, name: str) -> Path:
         return self.state / "homes" / folder_of(name)
 

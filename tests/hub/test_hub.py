@@ -27,6 +27,24 @@ def hub(tmp_path_factory):
 SHOW = "import os; print(os.environ['ROCR_VISIBLE_DEVICES'], os.environ['ROCM_GUIDE_HUB_DEVICE'], os.getcwd())"
 
 
+def test_a_named_admin_logs_in_with_a_password_of_their_own(hub):
+    teacher, ann = hub.admin(), hub.learner("ann")
+    for one in (teacher, ann):
+        one.log_in()
+    assert teacher.user()["admin"] and not ann.user()["admin"]
+    assert teacher.http.get(f"{hub.url}/hub/admin").status_code == 200
+    names = [u["name"] for u in teacher.http.get(f"{hub.url}/hub/api/users", headers=teacher.headers("/hub/")).json()]
+    assert {"teacher", "ann"} <= set(names)
+    # Each password opens its own names alone.
+    for name, password in (("teacher", hub.password), ("ann", teacher.password)):
+        wrong = Learner(hub.url, name, password)
+        wrong.log_in()
+        assert "/hub/login" in str(wrong.http.get(f"{hub.url}/hub/home").url), name
+    assert (hub.state / "admin_password").stat().st_mode & 0o777 == 0o600
+    assert f"trial: teacher: the password in {hub.state / 'admin_password'}" in hub.said()
+    assert "No admin users will be able to login" not in hub.said()
+
+
 def test_a_class_from_the_first_login_to_a_killed_hub(hub):
     ann, bob, odd = hub.learner("ann"), hub.learner("bob"), hub.learner("..-ünal o'b")
     # Two learners, two GPUs; each has the notebooks in a home of its own.

@@ -21,14 +21,14 @@ COMMANDS = {
 EXAMPLES = {
     "inspect": [
         ("cdna inspect kernel.py::softmax", "launched by the file's own example()"),
-        ("cdna inspect kernel.py::add --arg x=*fp16:16 --arg n=i32 --const BLOCK=1024", "by types"),
+        ("cdna inspect kernel.py::add --arg 'x=*fp16:16' --arg n=i32 --const BLOCK=1024", "by types"),
         ("cdna inspect kernel.py::softmax --run", "also execute it here, and count bytes and conflicts"),
         ("cdna inspect kernel.s --html page.html", "an assembly dump, as a page"),
     ],
     "step": [
         ("cdna step kernel.py::softmax", "launched by the file's own example(); keys n, b, g, q"),
-        ("cdna step kernel.py::add --arg x=fp32[500] --arg n=500 --const BLOCK=512 --grid 1", "by values"),
-        ("cdna step kernel.s --arg x=fp32[64] --grid 1 --html page.html", "assembly, as a page"),
+        ("cdna step kernel.py::add --arg 'x=fp32[500]' --arg n=500 --const BLOCK=512 --grid 1", "by values"),
+        ("cdna step kernel.s --arg 'x=fp32[64]' --grid 1 --html page.html", "assembly, as a page"),
     ],
 }
 

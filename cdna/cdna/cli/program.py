@@ -29,7 +29,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cdna.base import InputError, printable
 
-__all__ = ["Commands", "Examples", "find_command", "lazy_group", "read_plain_values", "run_program"]
+__all__ = ["Commands", "Examples", "epilog", "find_command", "lazy_group", "read_plain_values", "run_program"]
 
 _INT = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?")
@@ -230,11 +230,16 @@ def _as_typed(line: str, parameters: Sequence[Any]) -> str:
 def _add_examples(command: Any, path: str, examples: Examples) -> None:
     """Give ``command`` and its subcommands the examples of their path as the last lines of their help."""
     if path in examples:
-        lines = [f"[cyan]{_escape_brackets(line)}[/]  # {_escape_brackets(what)}" for line, what in examples[path]]
-        # An empty line between two: Rich would join them to one paragraph otherwise.
-        command.epilog = "\n\n".join(["Examples:", *lines])
+        command.epilog = epilog(examples[path])
     for name, child in getattr(command, "commands", {}).items():
         _add_examples(child, f"{path} {name}", examples)
+
+
+def epilog(lines: Sequence[tuple[str, str]]) -> str:
+    """Return the end of a command's help: its examples, each a command line and what it is for."""
+    shown = [f"[cyan]{_escape_brackets(line)}[/]  # {_escape_brackets(what)}" for line, what in lines]
+    # An empty line between two: Rich would join them to one paragraph otherwise.
+    return "\n\n".join(["Examples:", *shown])
 
 
 def _escape_brackets(text: str) -> str:

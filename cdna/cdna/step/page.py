@@ -128,7 +128,7 @@ def pack(recording: Recording, model: Timeline, lanes: list[int]) -> bytes:
         },
         "timeline": _timeline(model),
         "model": _model(model),
-        "error": recording.error or ("The recording stops here: it has reached its limit." if recording.cut else ""),
+        "error": recording.error or (f"The recording stops here: {recording.cut}." if recording.cut else ""),
     }
     text = json.dumps(head, separators=(",", ":")).encode()
     body = np.concatenate(words).astype("<u4").tobytes() if words else b""

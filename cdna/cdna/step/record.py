@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,7 @@ def record(
     block: int | Sequence[int] | None = None,
     shared: int | None = None,
     folder: Path | None = None,
+    until: Callable[[int], str] = lambda steps: "",
 ) -> Recording:
     """Execute one workgroup of a launch, its waves in turn, and keep each step of one wave.
 
@@ -119,6 +120,8 @@ def record(
         group, wave: number of the workgroup in the grid, and of the wave in it.
         limit: steps that are kept.
         folder: where the kernel's source file lies, so that its lines can be shown.
+        until: called before each round of the waves with the steps kept so far; what it returns, if not an empty text,
+            ends the recording and is kept as the reason.
 
     Raises:
         StepError: no such workgroup or wave.
@@ -150,7 +153,10 @@ def record(
         sources=lines_of_code(places, folder),
     )
     with np.errstate(all="ignore"):
-        while not out.cut and any(w.status != "ended" for w in g.waves):
+        while any(w.status != "ended" for w in g.waves):
+            out.cut = out.cut or until(len(out.steps))
+            if out.cut:
+                break
             ready = [w for w in g.waves if w.status in ("ready", "ending")]
             if not ready:
                 out.error = "every wave waits at a barrier that others never reach"
@@ -166,7 +172,8 @@ def record(
                     out.events[w.index].append(watch.event(o, active))
                     if w is chosen:
                         out.steps.append(_difference(now, w, o, watch.lds))
-                        out.cut = len(out.steps) >= limit and w.status != "ending"
+                        if len(out.steps) >= limit and w.status != "ending":
+                            out.cut = f"the limit of {limit:,} steps is reached"
             except RunError as e:
                 out.error = str(e)
                 break

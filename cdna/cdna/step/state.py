@@ -127,7 +127,7 @@ class Recording:
         vgprs, agprs, lds: registers of each kind that the code names, and bytes of LDS.
         sources: lines of the user's code by ``file:line``.
         error: the message of the error that ended the run, or an empty text.
-        cut: the recording stopped at its limit.
+        cut: why the recording stopped before the wave's end, or an empty text.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Recording:
     counters: Counters = field(default_factory=Counters)
     sources: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
-    cut: bool = False
+    cut: str = ""
 
     def state(self, step: int) -> State:
         """Return the wave before step number ``step``; ``len(steps)`` is the end.

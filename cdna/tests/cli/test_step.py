@@ -3,6 +3,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 
@@ -113,7 +115,9 @@ def test_hip_is_compiled_or_refused_in_one_line(folder):
         (("swap.s", *SWAP, "--group", 9), "workgroups 0 to 0"),
         (("swap.s", *SWAP, "--at", 1), "does not execute it"),
         (("swap.s", *SWAP, "--steps", 0), "from 1 to 100,000"),
-        (("swap.s", *SWAP, "--limit", 0), "at least 1"),
+        (("swap.s", *SWAP, "--limit", 0), "from 1 to 1,000,000"),
+        (("swap.s", *SWAP, "--limit", 100_000_000), "from 1 to 1,000,000"),
+        (("swap.s", *SWAP, "--seconds", "nan"), "from 0.1 to 86,400"),
         (("swap.s", "--grid", "1,x"), "whole numbers"),
         (("swap.s", "--grid", 1, "--arg", "x=*fp32:16"), "a size is needed"),
         (("swap.s", "--grid", 1, "--arg", "x=fp32[99999999]"), "at most 2^26"),
@@ -122,7 +126,28 @@ def test_hip_is_compiled_or_refused_in_one_line(folder):
 def test_mistakes_are_one_line(args, message, folder, monkeypatch):
     monkeypatch.chdir(folder)
     done = in_process(*args)
-    assert message in str(done.exception) and "\n" not in str(done.exception), done.output
+    assert message in f"{done.exception}{done.output}" and "\n" not in str(done.exception), done.output
+
+
+def test_an_endless_kernel_ends_by_time_or_by_ctrl_c_and_keeps_what_it_has(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    endless = TWO_LOADS.replace("s_waitcnt vmcnt(FIRST)", "again:\n  s_branch again")
+    (folder / "endless.s").write_text(endless.replace("SECOND", "0"))
+    words = ["endless.s", "--grid", 1, "--arg", "x=fp32[128]", "--arg", "y=fp32[64]", "--limit", 1_000_000]
+    done = in_process(*words, "--seconds", 0.1, "--html", "page.html")
+    kept = int(re.search(r"0\.1 seconds are over \(--seconds\); ([\d,]+) steps", done.stderr)[1].replace(",", ""))
+    assert done.exit_code == 0 and 0 < kept < 1_000_000 and f"page.html: {kept:,} steps" in done.stdout
+
+    def pressed_at_1000(*args, until, **how):
+        return record(
+            *args, until=lambda n: (signal.raise_signal(signal.SIGINT) if n == 1000 else None) or until(n), **how
+        )
+
+    monkeypatch.setattr("cdna.step.record.record", pressed_at_1000)
+    before = signal.getsignal(signal.SIGINT)
+    done = in_process(*words, "--steps", 1)
+    assert done.exit_code == 0 and "stopped by Ctrl-C; 1,000 steps of the wave are kept" in done.stderr
+    assert "step 0 of 1000" in done.stdout and signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,10 @@ def test_an_error_of_the_kernel_ends_the_recording_and_names_both_lines():
 
 def test_a_long_run_is_cut():
     r = record(swap(), 1, arrays(), limit=3)
-    assert r.cut and len(r.steps) == 3 and not r.error
+    assert r.cut == "the limit of 3 steps is reached" and len(r.steps) == 3 and not r.error
     assert not record(swap(), 1, arrays(), limit=500).cut
+    r = record(swap(), 1, arrays(), until=lambda steps: "enough" if steps >= 2 else "")
+    assert r.cut == "enough" and len(r.steps) == 2
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,6 @@ def measure_command(
         Path | None, typer.Option(parser=out_file, metavar="FILE", help="With --merge: a picture, .png or .svg.")
     ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Cases and the times predicted for an MI300X.")] = False,
-    predict: Annotated[
-        bool, typer.Option("--predict", help="Work out the MI300X's predictions again, on this CPU; none is timed.")
-    ] = False,
     as_json: JSON = False,
 ) -> None:
     """Time the kernels of the course on this GPU and write one stamped file; with --merge, compare such files.
@@ -40,7 +37,6 @@ def measure_command(
     from dataclasses import asdict
 
     from rocm_guide.common.base import write_text
-    from rocm_guide.observe.measure.cases import CASES
     from rocm_guide.observe.measure.compare import merged_table
     from rocm_guide.observe.measure.predictions import read_predictions
     from rocm_guide.observe.measure.results import MeasureError, measure, read_result
@@ -57,42 +53,14 @@ def measure_command(
             _draw(results, plot)
         typer.echo(json.dumps(results, indent=1) if as_json else merged_table(results))
         return
-    chosen: list[str] = []
-    for name in names or ():
-        found = [n for n in CASES if n.startswith(name)]
-        chosen += found or [name]
-    if predict:
-        _predict(chosen)
-        return
 
     def progress(name: str, found: dict[str, Any]) -> None:
         text = found.get("error") or f"{found['us']:,.1f} us ± {found['spread_us']:,.1f}"
         typer.echo(f"{name:<44} {text}", err=True)
 
-    result = measure(chosen, runs=runs, progress=progress)
+    result = measure(names or (), runs=runs, progress=progress)
     write_text(out, json.dumps(result, indent=1) + "\n")
     typer.echo(json.dumps(result, indent=1) if as_json else f"written: {out}")
-
-
-def _predict(names: list[str]) -> None:
-    """Work out predictions, print them, and put them into the file that comes with the package."""
-    from rocm_guide.observe.measure.cases import CASES
-    from rocm_guide.observe.measure.predict import predict_all
-    from rocm_guide.observe.measure.predictions import PredictionError, read_predictions, write_predictions
-    from rocm_guide.observe.measure.results import MeasureError
-
-    if unknown := [n for n in names if n not in CASES]:
-        raise MeasureError(f"case {unknown[0]!r}: there are {', '.join(CASES)}")
-    new = {p.case: p for p in predict_all(names, lambda name: typer.echo(f"executing {name}", err=True))}
-    try:
-        kept = read_predictions() if names else {}
-    except PredictionError:
-        kept = {}
-    found = {**kept, **new}
-    path = write_predictions(found[n] for n in CASES if n in found)
-    for p in new.values():
-        typer.echo(f"{p.case:<44} {p.us:>10,.1f} us, limited by {p.limit}")
-    typer.echo(f"{len(new)} predictions for an MI300X written: {path.name}")
 
 
 def _draw(results: list[dict[str, Any]], path: Path) -> None:

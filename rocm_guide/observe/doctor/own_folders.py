@@ -14,10 +14,12 @@ import argparse
 import hashlib
 import importlib.util
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -63,8 +65,8 @@ class LibraryFolder:
 
     @property
     def requirements(self) -> list[str]:
-        """The lines NAME==VERSION of the list."""
-        return [line for line in self.listed.splitlines() if line and not line.startswith("#")]
+        """Each NAME==VERSION of the list; what follows it are the hashes of its files on the package index."""
+        return re.findall(r"^[\w.-]+==[\w.+!-]+", self.listed, re.M)
 
     @property
     def path(self) -> Path:
@@ -131,7 +133,11 @@ class LibraryFolder:
                 own_folder(folder.parent)
             else:
                 folder.parent.mkdir(parents=True, exist_ok=True)
-            done = subprocess.run([*command, *self.requirements], capture_output=True, text=True)
+            # As a file, because pip reads hashes from no other place: with them it takes no other file than those.
+            with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as listed:
+                listed.write(self.listed)
+                listed.flush()
+                done = subprocess.run([*command, "-r", listed.name], capture_output=True, text=True)
             if done.returncode:
                 last = (done.stderr.strip().splitlines() or ["no message"])[-1]
                 source = "; pypcre is built from source: it needs a C compiler and libpcre2-8" * (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The predicted times on an MI300X that come with the package, one for each case, and where they are kept.
 
-They are made by ``rocm-guide measure --predict`` (:mod:`rocm_guide.observe.measure.predict`), which compiles and
+They are made by ``python -m course predict`` (:mod:`rocm_guide.observe.measure.predict`), which compiles and
 executes the kernels; to read them takes a moment. Each carries a digest of the kernels' source, types and options, so
 that a test notices when a kernel has changed and its prediction has not.
 """
@@ -103,7 +103,7 @@ def parse_predictions(text: str, name: str = _NAME) -> tuple[str, dict[str, Pred
         return str(data["triton"]), {n: _prediction(n, found) for n, found in data["cases"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise PredictionError(
-            f"{name}: no predictions ({type(e).__name__}: {e!s:.80}); write them with rocm-guide measure --predict"
+            f"{name}: no predictions ({type(e).__name__}: {e!s:.80}); write them with python -m course predict"
         ) from e
 
 
@@ -121,7 +121,7 @@ def read_predictions() -> dict[str, Prediction]:
     try:
         text = resources.files("rocm_guide").joinpath("data/mi300x_predictions.json").read_text("utf-8")
     except OSError as e:
-        raise PredictionError(f"{_NAME}: cannot be read ({e}); write it with rocm-guide measure --predict") from e
+        raise PredictionError(f"{_NAME}: cannot be read ({e}); write it with python -m course predict") from e
     return parse_predictions(text)[1]
 
 

@@ -20,7 +20,7 @@ from rocm_guide.common.base import GuideError, read_regular, shown
 from rocm_guide.common.device import Timing, accelerator
 from rocm_guide.observe.measure.cases import CASES, Calls
 
-__all__ = ["FORMAT", "MeasureError", "measure", "read_result"]
+__all__ = ["FORMAT", "MeasureError", "chosen_cases", "measure", "read_result"]
 
 FORMAT = "rocm-guide measure 1"
 _LIMIT = 1 << 20  # bytes of a file that is read
@@ -108,13 +108,31 @@ def time_calls(calls: Calls, runs: int, least: float = 2e-3) -> tuple[Timing, bo
     return Timing(t.median / each, t.spread / each, t.runs), captured
 
 
+def chosen_cases(names: Iterable[str]) -> list[str]:
+    """Return the cases of these names, or whose names begin so; all of them for no name.
+
+    >>> chosen_cases(["ladder naive"])
+    ['ladder naive fp16 4096']
+
+    Raises:
+        MeasureError: no case is called so.
+    """
+    found: list[str] = []
+    for name in names:
+        called = [name] if name in CASES else [n for n in CASES if n.startswith(name)]
+        if not called:
+            raise MeasureError(f"case {shown(name)}: there are {', '.join(CASES)}")
+        found += called
+    return list(dict.fromkeys(found)) or list(CASES)
+
+
 def measure(
     names: Iterable[str] = (), *, runs: int = 20, progress: Callable[[str, dict[str, Any]], object] | None = None
 ) -> dict[str, Any]:
     """Time cases on the GPU of this machine.
 
     Args:
-        names: of :data:`~rocm_guide.observe.measure.cases.CASES`; all by default.
+        names: as for :func:`chosen_cases`.
         runs: timed runs of each.
         progress: called with each case's name and result.
 
@@ -127,9 +145,7 @@ def measure(
 
     import torch
 
-    chosen = list(names) or list(CASES)
-    if unknown := [n for n in chosen if n not in CASES]:
-        raise MeasureError(f"case {shown(unknown[0])}: there are {', '.join(CASES)}")
+    chosen = chosen_cases(names)
     if not accelerator().is_gpu:
         raise MeasureError("no GPU here, and times are a GPU's: run this where one is; --list shows the predictions")
     out: dict[str, Any] = {"format": FORMAT, "hardware": _stamp(), "clock_mhz": {"before": _clock()}, "cases": {}}

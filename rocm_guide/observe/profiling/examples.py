@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,8 @@ def first_kernels(path: Path, count: int = 24) -> list[tuple[float, float, str]]
         path: a torch trace.
         count: how many.
     """
-    from rocm_guide.observe.profiling.torch_trace.attribution import device_work
+    from rocm_guide.observe.profiling.torch_trace.attribution import iter_device_work
     from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
 
-    work = device_work(load_timeline(path))[:count]
+    work = list(islice(iter_device_work(load_timeline(path)), count))
     return [(w.start - work[0].start, w.duration, w.slice) for w in work]

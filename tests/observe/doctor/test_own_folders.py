@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Libraries in folders of their own: one table that the doctor, the Makefile and the notebooks' processes read."""
 
+import hashlib
 import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +59,8 @@ def test_missing_incomplete_and_complete(own, monkeypatch, tmp_path):
 def test_a_failed_installation_is_one_line_and_leaves_nothing(own, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv(variable(own), str(tmp_path / "own"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(type(own), "requirements", [f"{own.name} @ file://{tmp_path}/no.whl"])
+    own = replace(own, listed=f"{own.name} @ file://{tmp_path}/no.whl\n")
+    monkeypatch.setitem(OWN_FOLDERS, own.name, own)
     with pytest.raises(LibraryMissingError, match="could not be installed") as e:
         own.install()
     assert "\n" not in str(e.value) and list(tmp_path.iterdir()) == []
@@ -78,7 +81,15 @@ def test_a_wheel_of_ones_own_is_installed_and_reported_once(monkeypatch, tmp_pat
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(type(own), "requirements", ["gptqmodel==1.0"])
+    # Another file under that name and version is refused by its hash, and nothing is left.
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    for hashed in (digest[::-1], digest):
+        changed = replace(own, listed=f"# one\ngptqmodel==1.0 \\\n    --hash=sha256:{hashed}\n")
+        assert changed.requirements == ["gptqmodel==1.0"]
+        monkeypatch.setitem(OWN_FOLDERS, "quantization", changed)
+        if hashed != digest:
+            assert main(["quantization"]) == 2 and "could not be installed" in capsys.readouterr().err
+            assert not (tmp_path / "own").exists()
     assert main(["quantization", "--news", str(tmp_path / "news")]) == 0
     assert "installing quantization in a folder of its own" in capsys.readouterr().out
     assert (tmp_path / "own" / "gptqmodel.py").is_file() and (tmp_path / "news").is_file()

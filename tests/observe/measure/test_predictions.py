@@ -11,7 +11,7 @@ import triton
 from typer.testing import CliRunner
 
 from cdna.predict.specs import gpu
-from rocm_guide.cli.main import app
+from course.__main__ import app
 from rocm_guide.observe.measure import predict, predictions
 from rocm_guide.observe.measure.cases import CASES, predicted_us
 from rocm_guide.observe.measure.predict import case_source, predict_case
@@ -48,7 +48,7 @@ def test_a_rung_has_the_model_of_its_notebook_and_no_roofline():
 @same_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_the_shipped_predictions_belong_to_these_kernels(name):
-    fix = f"the kernels of {name!r} have changed: rocm-guide measure --predict {name.split()[0]}"
+    fix = f"the kernels of {name!r} have changed: python -m course predict {name.split()[0]}"
     assert read_predictions()[name].source == case_source(CASES[name]), fix
 
 
@@ -116,18 +116,18 @@ def test_a_damaged_file_is_refused(tmp_path, change, said):
     change(data)
     with pytest.raises(PredictionError, match=said):
         parse_predictions(json.dumps(data))
-    with pytest.raises(PredictionError, match="write them with rocm-guide measure --predict"):
+    with pytest.raises(PredictionError, match="write them with python -m course predict"):
         parse_predictions(path.read_text()[:200])
 
 
 def test_the_command_replaces_what_it_is_asked_for(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     monkeypatch.setattr(predictions, "package_folder", lambda: tmp_path)
-    done = CliRunner().invoke(app, ["measure", "--predict", "ladder tiled"])
+    done = CliRunner().invoke(app, ["predict", "ladder tiled"])
     assert done.exit_code == 0, done.output
     written = parse_predictions((tmp_path / "data/mi300x_predictions.json").read_text())[1]
     assert list(written) == list(CASES) and "limited by compute units" in done.output
-    done = CliRunner().invoke(app, ["measure", "--predict", "nosuch"])
+    done = CliRunner().invoke(app, ["predict", "nosuch"])
     assert done.exit_code != 0 and "nosuch" in f"{done.output}{done.exception}"
 
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import functools
 import gzip
+import importlib
 import io
 import itertools
 import json
 import math
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -257,11 +260,12 @@ def test_gap_causes():
             kernel(62, 20, 4, 8),
         ]
     )
-    span, busy, gaps = idle_gaps(line)
+    span, busy, late, gaps = idle_gaps(line)
     assert (span, busy) == (77, 10 + 5 + 20)
-    assert [(g.duration, g.cause) for g in gaps] == [(15, "wait"), (27, "wait")]
+    assert [(g.duration, g.cause) for g in gaps] == [(27, "wait"), (15, "wait")] and late == 0
     line = timeline_of([launch(0, 1), kernel(5, 10, 1), launch(40, 2), kernel(45, 5, 2)])
-    assert [(g.duration, g.cause, g.next_name) for g in idle_gaps(line)[2]] == [(30, "launch", "k2")]
+    *_, late, gaps = idle_gaps(line)
+    assert [(g.duration, g.cause, g.next_name) for g in gaps] == [(30, "launch", "k2")] and late == 30
 
 
 def test_events_without_usable_times_are_counted_not_summed(tmp_path):
@@ -487,3 +491,59 @@ def test_a_large_trace_is_streamed_in_bounded_memory(tmp_path):
     assert run.returncode == 0, run.stderr[-2000:]
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["file_bytes"] > 40e6 and found["peak_gib"] < 0.5
+
+
+# ---- size
+
+PEAK = """
+import json, resource, sys
+from rocm_guide.observe.profiling.torch_trace.summary import summarize
+peaks = []
+for file in sys.argv[1:]:
+    found = summarize(file)
+    peaks.append([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10, found.launches])
+print(json.dumps(peaks))
+"""
+
+
+def operators(groups):
+    """Yield two operators and a range around them, ``groups`` times, the inner one first: not in order of time."""
+    for i in range(groups):
+        event = {"ph": "X", "cat": "cpu_op", "ts": 20 * i, "dur": 15, "tid": 1}
+        yield {**event, "name": "aten::mm", "ts": 20 * i + 1, "dur": 9, "args": {"Sequence number": i}}
+        yield {**event, "name": "aten::linear"}
+        yield {**event, "name": "slice::MLP GEMMs::layer", "cat": "user_annotation", "dur": 16}
+
+
+def test_an_event_costs_less_than_two_hundred_bytes(tmp_path):
+    files = []
+    for groups in (20_000, 80_000):
+        files.append(tmp_path / f"{groups}.json")
+        with files[-1].open("w") as out:
+            out.write('{"traceEvents": [')
+            out.writelines(f"{',' if i else ''}{json.dumps(e)}\n" for i, e in enumerate(operators(groups)))
+            out.write("]}")
+    done = subprocess.run([sys.executable, "-c", PEAK, *map(str, files)], capture_output=True, text=True, check=True)
+    (small, few), (large, many) = json.loads(done.stdout)
+    assert (few, many) == (40_000, 160_000)
+    assert large - small < 180_000 * 200  # both files are longer than the window of text that is in memory
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "least", "said"),
+    [
+        ("timeline", "MOST_EVENTS", 12, "more than 11 events; record fewer steps"),
+        ("timeline", "MOST_TEXT", 43, "more than 42 characters of names"),
+        ("events", "LONGEST_VALUE", 37, "more than 36 characters beside the events"),
+    ],
+)
+def test_a_trace_without_end_is_refused_by_name(module, limit, least, said, tmp_path, monkeypatch):
+    file = tmp_path / "long.json"
+    beside = {"a": "x" * 10, "b": "y" * 10, "c": "z" * 8}
+    file.write_text(json.dumps({**beside, "traceEvents": list(operators(4))}))
+    place = importlib.import_module(f"rocm_guide.observe.profiling.torch_trace.{module}")
+    monkeypatch.setattr(place, limit, least)
+    assert summarize(file).launches == 8
+    monkeypatch.setattr(place, limit, least - 1)
+    with pytest.raises(TraceError, match=said):
+        summarize(file)

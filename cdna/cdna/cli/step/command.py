@@ -3,16 +3,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cdna.cli.options import out_file
+from cdna.cli.options import between, out_file
 
 __all__ = ["step"]
 
 _FRAMES = 10  # that are printed where nobody can press a key
+
+
+@contextlib.contextmanager
+def _ends_in(seconds: float, limit: int, told: Callable[[str], None]) -> Iterator[Callable[[int], str]]:
+    """Give what :func:`cdna.step.record.record` asks whether to go on: not after ``seconds``, nor after Ctrl-C.
+
+    Ctrl-C only sets a mark here, so that no step is left half done; a second one ends the program as usual.
+    """
+    pressed: list[int] = []
+
+    def mark(number: int, frame: object) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    def until(steps: int) -> str:
+        told(f"{steps:,} of at most {limit:,} steps, Ctrl-C keeps them")
+        if pressed:
+            return "stopped by Ctrl-C"
+        return f"{seconds:g} seconds are over (--seconds)" if time.monotonic() > end else ""
+
+    before = signal.signal(signal.SIGINT, mark)
+    end = time.monotonic() + seconds
+    try:
+        yield until
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def step(
@@ -30,7 +60,10 @@ def step(
     lanes: Annotated[str, typer.Option(help="Lanes to show: 0-3,63.")] = "0-3",
     at: Annotated[int, typer.Option(help="Begin where this line of the assembly is executed first.")] = 0,
     steps: Annotated[int | None, typer.Option(help="Print so many frames and end; no keys.")] = None,
-    limit: Annotated[int, typer.Option(help="Steps to record.")] = 20_000,
+    limit: Annotated[int, typer.Option(help="Steps to record.", callback=between(1, 1_000_000))] = 20_000,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to record; what there is by then is shown.", callback=between(0.1, 86_400))
+    ] = 120.0,
     timeline: Annotated[bool, typer.Option("--timeline", help="Print the waits of the compute-unit model.")] = False,
     html: Annotated[
         Path | None, typer.Option(parser=out_file, metavar="OUT", help="Write one self-contained page and end.")
@@ -47,7 +80,7 @@ def step(
     from cdna.base import InputError, printable, write_text
     from cdna.cli.inspect.arguments import compile_option
     from cdna.cli.inspect.python_file import HowTo
-    from cdna.cli.output import working
+    from cdna.cli.output import announced, working
     from cdna.cli.step.launch import find_launch
     from cdna.cli.step.terminal import frame, lanes_of_text, play
     from cdna.step.page import page
@@ -60,20 +93,25 @@ def step(
     name, _, kernel = target.partition("::")
     path = Path(name)
     options = dict(compile_option(w) for w in option) | ({} if warps is None else {"num_warps": warps})
-    with working(f"executing {path.name}"):
+    doing = f"executing {path.name}"
+    with working(doing) as told, announced(doing):
         found = find_launch(path, kernel, HowTo(call, arg, const, options), grid, block, shared)
-        recorded = record(
-            found.kernel,
-            found.grid,
-            found.arguments,
-            group=group,
-            wave=wave,
-            limit=limit,
-            name=found.name,
-            block=found.block,
-            shared=found.shared,
-            folder=path.parent,
-        )
+        with _ends_in(seconds, limit, told) as until:
+            recorded = record(
+                found.kernel,
+                found.grid,
+                found.arguments,
+                group=group,
+                wave=wave,
+                limit=limit,
+                name=found.name,
+                block=found.block,
+                shared=found.shared,
+                folder=path.parent,
+                until=until,
+            )
+    if recorded.cut:
+        typer.echo(f"{recorded.cut}; {len(recorded.steps):,} steps of the wave are kept", err=True)
     first = recorded.find(at) if at else 0
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if html is not None:

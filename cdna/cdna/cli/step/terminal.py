@@ -73,9 +73,7 @@ def frame(r: Recording, n: int, lanes: list[int]) -> RenderableType:
     at = r.steps[n - 1].index if ended and n else now.pc
     head = Text(f"{r.name}, workgroup {r.group}, wave {r.wave}: step {n} of {len(r.steps)}", "bold")
     if ended:
-        head.append(
-            "; " + (printable(r.error, 400) or ("the limit is reached" if r.cut else "the wave has ended")), "red"
-        )
+        head.append("; " + (printable(r.error, 400) or r.cut or "the wave has ended"), "red")
     parts: list[RenderableType] = [head, _listing(r, at)]
     if not ended and r.source(n):
         parts.append(Text(f"source  {printable(r.source(n), 110)}", "blue"))

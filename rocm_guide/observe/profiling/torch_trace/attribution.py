@@ -8,8 +8,13 @@ thread, and a backward operator carries the sequence number of the forward opera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rocm_guide.observe.profiling.torch_trace.slices import kernel_slice, module_place
 from rocm_guide.observe.profiling.torch_trace.timeline import NONE, Columns, Timeline
@@ -21,16 +26,37 @@ __all__ = []
 MARK = "slice"
 
 
-def parents(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
+def in_order(keys: Sequence[float], last: Sequence[float] | None = None) -> Sequence[int]:
+    """Return the indices that sort ``keys``, equal ones by falling ``last``, else as they stand.
+
+    A trace is mostly in order already, and a sorted list of Python's numbers takes ten times the bytes of a column.
+
+    >>> list(in_order([3, 1, 1], [0, 5, 9]))
+    [2, 1, 0]
+    """
+    if last is None:
+        if all(a <= b for a, b in pairwise(keys)):
+            return range(len(keys))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+    else:
+        if all(a < b or (a == b and x >= y) for (a, x), (b, y) in pairwise(zip(keys, last, strict=True))):
+            return range(len(keys))
+        # Twice, because keys that are pairs would be objects of their own.
+        order = sorted(range(len(keys)), key=last.__getitem__, reverse=True)
+        order.sort(key=keys.__getitem__)
+    return array("q", order)
+
+
+def parents(starts: Sequence[float], ends: Sequence[float]) -> array[int]:
     """Return for each interval the innermost one that encloses it, or -1.
     The intervals nest, as calls on one thread do.
 
-    >>> parents([0, 1, 5, 6], [10, 4, 9, 8])
+    >>> list(parents([0, 1, 5, 6], [10, 4, 9, 8]))
     [-1, 0, 0, 2]
     """
-    found = [NONE] * len(starts)
+    found = array("q", [NONE]) * len(starts)
     stack: list[int] = []
-    for i in sorted(range(len(starts)), key=lambda i: (starts[i], -ends[i])):
+    for i in in_order(starts, ends):
         while stack and ends[stack[-1]] <= starts[i]:
             stack.pop()
         if stack:
@@ -39,17 +65,17 @@ def parents(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
     return found
 
 
-def innermost(starts: Sequence[float], ends: Sequence[float], times: Sequence[float]) -> list[int]:
+def innermost(starts: Sequence[float], ends: Sequence[float], times: Sequence[float]) -> array[int]:
     """Return for each time the innermost interval that contains it, or -1.
 
-    >>> innermost([0, 1], [10, 4], [2, 7, 11])
+    >>> list(innermost([0, 1], [10, 4], [2, 7, 11]))
     [1, 0, -1]
     """
-    found = [NONE] * len(times)
+    found = array("q", [NONE]) * len(times)
     stack: list[int] = []
-    order = sorted(range(len(starts)), key=lambda i: (starts[i], -ends[i]))
+    order = in_order(starts, ends)
     at = 0
-    for q in sorted(range(len(times)), key=times.__getitem__):
+    for q in in_order(times):
         now = times[q]
         while at < len(order) and starts[order[at]] <= now:
             i = order[at]
@@ -64,7 +90,20 @@ def innermost(starts: Sequence[float], ends: Sequence[float], times: Sequence[fl
     return found
 
 
-@dataclass(frozen=True)
+class _LastOf:
+    """Finds by its number the last entry that has it, as a dictionary would, in the bytes of a column."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.order = in_order(numbers)
+        self.sorted = array("q", (numbers[i] for i in self.order))
+
+    def __call__(self, number: int) -> int:
+        """Return its index, or -1."""
+        at = bisect_right(self.sorted, number) - 1
+        return self.order[at] if at >= 0 and self.sorted[at] == number else NONE
+
+
+@dataclass(frozen=True, slots=True)
 class GpuWork:
     """One kernel, copy or (in a CPU trace) operator: its name, slice, start and time of its own in microseconds.
 
@@ -92,30 +131,39 @@ class Gap:
     next_name: str
 
 
-def _by_lane(columns: Columns) -> dict[int, list[int]]:
-    lanes: dict[int, list[int]] = {}
+def _by_lane(columns: Columns) -> dict[int, array[int]]:
+    lanes: dict[int, array[int]] = {}
     for i, lane in enumerate(columns.lane):
-        lanes.setdefault(lane, []).append(i)
+        lanes.setdefault(lane, array("q")).append(i)
     return lanes
 
 
-def _ends(columns: Columns, chosen: list[int]) -> tuple[list[float], list[float]]:
-    starts = [columns.start[i] for i in chosen]
-    return starts, [columns.start[i] + columns.duration[i] for i in chosen]
+def _ends(columns: Columns, chosen: Sequence[int]) -> tuple[array[float], array[float]]:
+    starts = array("d", (columns.start[i] for i in chosen))
+    return starts, array("d", (columns.start[i] + columns.duration[i] for i in chosen))
 
 
 class _Places:
-    """The place in the model of any moment on any thread."""
+    """The place in the model of any moment on any thread, as an index into ``known``; 0 is no place."""
 
     def __init__(self, line: Timeline) -> None:
-        self.lanes: dict[int, tuple[list[float], list[float], list[str]]] = {}
+        self.known = [""]
+        self.lanes: dict[int, tuple[array[float], array[float], array[int]]] = {}
+        codes: dict[str, int] = {"": 0}
+        seen: dict[tuple[int, int], int] = {}
         for lane, chosen in _by_lane(line.marks).items():
             starts, ends = _ends(line.marks, chosen)
             around = parents(starts, ends)
-            places = [""] * len(chosen)
-            for i in sorted(range(len(chosen)), key=lambda i: (starts[i], -ends[i])):
-                outer = places[around[i]] if around[i] != NONE else ""
-                places[i] = self._place(line.names[line.marks.name[chosen[i]]], outer)
+            places = array("i", [0]) * len(chosen)
+            for i in in_order(starts, ends):
+                key = line.marks.name[chosen[i]], places[around[i]] if around[i] != NONE else 0
+                if key not in seen:
+                    place = self._place(line.names[key[0]], self.known[key[1]])
+                    if place not in codes:
+                        codes[place] = len(codes)
+                        self.known.append(place)
+                    seen[key] = codes[place]
+                places[i] = seen[key]
             self.lanes[lane] = starts, ends, places
 
     @staticmethod
@@ -127,104 +175,108 @@ class _Places:
             return module_place("", cls, outer or "other")
         return outer
 
-    def at(self, lane: int, times: list[float]) -> list[str]:
+    def at(self, lane: int, times: Sequence[float]) -> array[int]:
         if lane not in self.lanes:
-            return [""] * len(times)
+            return array("i", [0]) * len(times)
         starts, ends, places = self.lanes[lane]
-        return [places[i] if i != NONE else "" for i in innermost(starts, ends, times)]
+        return array("i", (places[i] if i != NONE else 0 for i in innermost(starts, ends, times)))
 
 
-def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[float]) -> list[str]:
-    """Return where in the model the CPU was at each (thread, time),
+def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[float]) -> tuple[array[int], list[str]]:
+    """Return where in the model the CPU was at each (thread, time), as indices into the list behind them;
     through the forward operator if it was in the backward.
     """
     marks = _Places(line)
-    forward: dict[int, str] = {}
-    backward: dict[int, tuple[list[float], list[float], list[int]]] = {}
+    numbers, made = array("q"), array("i")
+    backward: dict[int, tuple[array[float], array[float], array[int]]] = {}
     for lane, chosen in _by_lane(line.ops).items():
-        numbered = [i for i in chosen if line.ops.key[i] >= 0]
-        for i, place in zip(numbered, marks.at(lane, [line.ops.start[i] for i in numbered]), strict=True):
+        numbered = array("q", (i for i in chosen if line.ops.key[i] >= 0))
+        for i, place in zip(numbered, marks.at(lane, _ends(line.ops, numbered)[0]), strict=True):
             if place:
-                forward[line.ops.key[i]] = place  # the last operator with a number is the one that made the node
-        answers = [i for i in chosen if line.ops.key[i] < NONE]
+                numbers.append(line.ops.key[i])
+                made.append(place)
+        answers = array("q", (i for i in chosen if line.ops.key[i] < NONE))
         if answers:
-            backward[lane] = (*_ends(line.ops, answers), [-2 - line.ops.key[i] for i in answers])
-    places = [""] * len(times)
-    queries: dict[int, list[int]] = {}
+            backward[lane] = (*_ends(line.ops, answers), array("q", (-2 - line.ops.key[i] for i in answers)))
+    forward = _LastOf(numbers)  # the last operator with a number is the one that made the node
+    places = array("i", [0]) * len(times)
+    queries: dict[int, array[int]] = {}
     for q, lane in enumerate(lanes):
-        queries.setdefault(lane, []).append(q)
+        queries.setdefault(lane, array("q")).append(q)
     for lane, chosen in queries.items():
-        moments = [times[q] for q in chosen]
+        moments = array("d", (times[q] for q in chosen))
         for q, place in zip(chosen, marks.at(lane, moments), strict=True):
             places[q] = place
         if lane in backward:
-            starts, ends, numbers = backward[lane]
+            starts, ends, answered = backward[lane]
             for q, i in zip(chosen, innermost(starts, ends, moments), strict=True):
-                if not places[q] and i != NONE:
-                    places[q] = forward.get(numbers[i], "")
-    return places
+                if not places[q] and i != NONE and (found := forward(answered[i])) != NONE:
+                    places[q] = made[found]
+    return places, marks.known
 
 
-def device_work(line: Timeline) -> list[GpuWork]:
-    """Return everything that the device did, in order of its start, each with its slice.
+def iter_device_work(line: Timeline) -> Iterator[GpuWork]:
+    """Yield everything that the device did, in order of its start, each with its slice.
 
     With a GPU in the trace these are its kernels, copies and fills; without one, the CPU operators with the time that
     each spends itself (without the operators it calls).
     """
     if len(line.device):
         columns = line.device
-        own = list(columns.duration)
-        call = {key: i for i, key in enumerate(line.launches.key)}
-        calls = [call.get(key, NONE) if key != NONE else NONE for key in columns.key]
-        launched = [line.launches.start[i] if i != NONE else float("nan") for i in calls]
-        known = [i for i, c in enumerate(calls) if c != NONE]
-        found = _place_of_moments(line, [line.launches.lane[calls[i]] for i in known], [launched[i] for i in known])
-        places = [""] * len(columns)
+        own = columns.duration
+        call = _LastOf(line.launches.key)
+        calls = array("q", (call(key) if key != NONE else NONE for key in columns.key))
+        launched = array("d", (line.launches.start[i] if i != NONE else math.nan for i in calls))
+        known = array("q", (i for i, c in enumerate(calls) if c != NONE))
+        lanes = array("q", (line.launches.lane[calls[i]] for i in known))
+        found, names = _place_of_moments(line, lanes, array("d", (launched[i] for i in known)))
+        places = array("i", [0]) * len(columns)
         for i, place in zip(known, found, strict=True):
             places[i] = place
     else:
         columns = line.ops
-        own = list(columns.duration)
+        own = array("d", columns.duration)
         for chosen in _by_lane(columns).values():
             for i, above in zip(chosen, parents(*_ends(columns, chosen)), strict=True):
                 if above != NONE:
                     own[chosen[above]] -= columns.duration[i]
-        own = [max(0.0, t) for t in own]
-        launched = list(columns.start)
-        places = _place_of_moments(line, columns.lane, columns.start)
-    slices: dict[tuple[int, str], str] = {}
-    for key in zip(columns.name, places, strict=True):
+        launched = columns.start
+        places, names = _place_of_moments(line, columns.lane, columns.start)
+    slices: dict[tuple[int, int], str] = {}
+    for i in in_order(columns.start):
+        key = columns.name[i], places[i]
         if key not in slices:
-            slices[key] = kernel_slice(line.names[key[0]], key[1])
-    work = [
-        GpuWork(line.names[n], slices[n, p], columns.start[i], own[i], launched[i])
-        for i, (n, p) in enumerate(zip(columns.name, places, strict=True))
-    ]
-    work.sort(key=lambda w: w.start)
-    return work
+            slices[key] = kernel_slice(line.names[key[0]], names[key[1]])
+        yield GpuWork(line.names[key[0]], slices[key], columns.start[i], max(0.0, own[i]), launched[i])
 
 
-def idle_gaps(line: Timeline) -> tuple[float, float, list[Gap]]:
+def idle_gaps(line: Timeline, most: int = 10) -> tuple[float, float, float, list[Gap]]:
     """Return the span of the device's work, its busy time over all streams together, and the gaps between.
 
     Returns:
-        (span, busy, gaps), microseconds; gaps in order of time.
+        (span, busy, launch, gaps), microseconds; launch is the sum of all gaps with that cause, and gaps are the
+        ``most`` longest, the longest first.
     """
     columns = line.device if len(line.device) else line.ops
     host = not len(line.device)
-    asked = dict(zip(line.launches.key, line.launches.start, strict=True))
-    order = sorted(range(len(columns)), key=columns.start.__getitem__)
-    gaps: list[Gap] = []
+    asked = _LastOf(line.launches.key)
+    order = in_order(columns.start)
+    longest: list[tuple[float, int, Gap]] = []
     first = until = columns.start[order[0]]
-    busy = 0.0
-    for i in order:
+    busy = launch = 0.0
+    for n, i in enumerate(order):
         start, end = columns.start[i], columns.start[i] + columns.duration[i]
         if start > until:
-            key = columns.key[i]
-            cause = "host" if host else ("launch" if key != NONE and asked.get(key, float("-inf")) >= until else "wait")
-            gaps.append(Gap(until, start - until, cause, line.names[columns.name[i]]))
+            call = asked(columns.key[i]) if columns.key[i] != NONE else NONE
+            late = call != NONE and line.launches.start[call] >= until
+            cause = "host" if host else "launch" if late else "wait"
+            launch += (start - until) if cause == "launch" else 0.0
+            rank = start - until, -n
+            if len(longest) < most or rank > longest[0][:2]:
+                gap = Gap(until, start - until, cause, line.names[columns.name[i]])
+                (heapq.heappush if len(longest) < most else heapq.heapreplace)(longest, (*rank, gap))
             until = start
         if end > until:
             busy += end - until
             until = end
-    return until - first, busy, gaps
+    return until - first, busy, launch, [gap for _, _, gap in sorted(longest, reverse=True)]

@@ -153,7 +153,7 @@ def iter_text_events(
             stand behind the events too, so read it after the last event.
 
     Raises:
-        TraceError: cut short, damaged, or without a ``traceEvents`` array.
+        TraceError: cut short, damaged, without a ``traceEvents`` array, or with endless entries beside it.
 
     >>> import io
     >>> text = '{"schemaVersion": 1, "traceEvents": [{"name": "aten::mm", "ph": "X", "ts": 1.5, "dur": 2}], "z": 3}'
@@ -162,7 +162,7 @@ def iter_text_events(
     ([('aten::mm', 2)], {'schemaVersion': 1, 'z': 3})
     """
     window = _Window(stream, name)
-    seen = False
+    seen, beside = False, 0
     if window.peek() == "[":
         yield from _array(window)
         seen = True
@@ -177,7 +177,11 @@ def iter_text_events(
                 seen = True
                 yield from _array(window)
             else:
+                began = window.before + window.at
                 entry = window.value()
+                beside += window.before + window.at - began
+                if beside > LONGEST_VALUE:
+                    raise window.fail(f"more than {LONGEST_VALUE:,} characters beside the events")
                 if header is not None:
                     header[key] = entry
             if window.peek() != "}":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.observe.profiling.torch_trace.attribution import Gap, device_work, idle_gaps
+from rocm_guide.observe.profiling.torch_trace.attribution import Gap, idle_gaps, iter_device_work
 from rocm_guide.observe.profiling.torch_trace.slices import SLICES
 from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
 
@@ -82,7 +82,7 @@ class TraceSummary:
 
 
 def summarize(path: str | os.PathLike[str]) -> TraceSummary:
-    """Read a torch.profiler trace (also gzipped, of any size) and say where the time went.
+    """Read a torch.profiler trace (also gzipped) and say where the time went.
 
     Raises:
         TraceError: the file is missing, damaged or empty.
@@ -107,12 +107,13 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
     {'norms': 40.0, 'GEMMs, place unknown': 30.0}
     """
     line = load_timeline(path)
-    work = device_work(line)
-    span, busy, gaps = idle_gaps(line)
-    total = sum(w.duration for w in work)
+    span, busy, launch, gaps = idle_gaps(line)
+    total, launches = 0.0, 0
     rows: dict[tuple[str, str], list[float]] = {}
     slices: dict[str, float] = {}
-    for w in work:
+    for w in iter_device_work(line):
+        total += w.duration
+        launches += 1
         slices[w.slice] = slices.get(w.slice, 0.0) + w.duration
         row = rows.setdefault((w.name, w.slice), [0, 0.0, float("inf"), 0.0])
         row[0] += 1
@@ -131,12 +132,12 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
         span_us=span,
         busy_us=busy,
         idle_us=span - busy,
-        launch_idle_us=sum(g.duration for g in gaps if g.cause == "launch"),
+        launch_idle_us=launch,
         work_us=total,
-        launches=len(work),
+        launches=launches,
         kernels=tuple(sorted(kernels, key=lambda k: (-k.total_us, k.name))),
         slices={name: slices[name] for name in SLICES if name in slices},
-        gaps=tuple(sorted(gaps, key=lambda g: -g.duration)[:10]),
+        gaps=tuple(gaps),
         skipped=line.skipped,
     )
 

@@ -2,7 +2,8 @@
 """The few numbers per event that a summary needs, kept in columns of machine numbers.
 
 A trace of 500 MB has over a million events. As Python objects they would take gigabytes; as columns (an event name
-is stored once, an event is five numbers) they take tens of megabytes.
+is stored once, an event is five numbers, 32 bytes) they take tens of megabytes. What is made of them later takes about
+as much again, so that ``MOST_EVENTS`` and ``MOST_TEXT`` bound the memory of any trace.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ __all__ = []
 #: Trace categories of work that runs on the device.
 DEVICE_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 
+#: Operators, calls, ranges and kernels that are kept, and the characters of all names together. A trace beyond either
+#: is refused.
+MOST_EVENTS, MOST_TEXT = 6_000_000, 1 << 26
+
 #: An id that no event has.
 NONE = -1
 
@@ -36,7 +41,7 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self.name, self.lane, self.key = array("q"), array("q"), array("q")
+        self.name, self.lane, self.key = array("i"), array("i"), array("q")
         self.start, self.duration = array("d"), array("d")
 
     def add(self, name: int, start: float, duration: float, lane: int, key: int = NONE) -> None:
@@ -48,6 +53,10 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.name)
+
+
+def _too_large(name: str, what: str) -> TraceError:
+    return TraceError(f"{name}: more than {what}; record fewer steps: schedule(wait=1, warmup=1, active=3)")
 
 
 @dataclass
@@ -92,12 +101,16 @@ def _lane(value: Any, lanes: dict[str, int]) -> int:
     return found
 
 
-def timeline_of(events: Iterable[dict[str, Any]]) -> Timeline:
+def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timeline:
     """Sort events into columns.
 
     Args:
         events: dictionaries in the Trace Event Format, as
         :func:`~rocm_guide.observe.profiling.torch_trace.events.iter_events` yields them.
+        trace: what to call it in an error.
+
+    Raises:
+        TraceError: it has more events or longer names than this reads.
 
     Source: the categories and arguments are those of Kineto's output_json.cpp
     (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
@@ -113,6 +126,7 @@ def timeline_of(events: Iterable[dict[str, Any]]) -> Timeline:
     line = Timeline()
     index: dict[str, int] = {}
     lanes: dict[str, int] = {}
+    text, kept = 0, 0
     for event in events:
         if event.get("ph") != "X":
             continue
@@ -135,8 +149,14 @@ def timeline_of(events: Iterable[dict[str, Any]]) -> Timeline:
             args = {}
         at = index.get(name)
         if at is None:
+            text += len(name)
+            if text > MOST_TEXT:
+                raise _too_large(trace, f"{MOST_TEXT:,} characters of names")
             at = index[name] = len(line.names)
             line.names.append(name if name.isprintable() else shown(name, len(name)))
+        kept += 1
+        if kept > MOST_EVENTS:
+            raise _too_large(trace, f"{MOST_EVENTS:,} events")
         if category in DEVICE_WORK:
             line.device.add(at, start, duration, _lane(args.get("stream"), lanes), _integer(args.get("correlation")))
         elif category == "cpu_op":
@@ -159,7 +179,7 @@ def load_timeline(path: str | os.PathLike[str]) -> Timeline:
     """Stream a trace file into a :class:`Timeline`. Gzipped files are read as they are.
 
     Raises:
-        TraceError: the file is missing, damaged, or holds no event that took time.
+        TraceError: the file is missing, damaged, too large, or holds no event that took time.
 
     >>> import json, tempfile
     >>> from pathlib import Path
@@ -172,7 +192,7 @@ def load_timeline(path: str | os.PathLike[str]) -> Timeline:
     (['aten::mm'], 2.0, 'AMD Instinct MI300X')
     """
     header: dict[str, Any] = {}
-    line = timeline_of(iter_events(path, header))
+    line = timeline_of(iter_events(path, header), str(path))
     if not len(line.device) and not len(line.ops):
         raise TraceError(f"{path}: no operator or kernel in it; record with torch.profiler around at least one step")
     properties = header.get("deviceProperties")
