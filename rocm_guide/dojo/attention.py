@@ -282,7 +282,7 @@ ATTENTION = (
             Case(
                 "2 heads, 256 tokens of 32",
                 lambda: _one_query(2, 256, 32),
-                _SCALE + "; each token belongs to one part; then check the merge",
+                "each token belongs to one part; then check the merge",
             ),
             Case(
                 "2 heads, 1,024 tokens of 32", lambda: _one_query(2, 1024, 32), "each token in one part", traffic=True

@@ -240,7 +240,7 @@ class Starter:
 
 
 def start(name: str, *, cell: bool = False) -> Starter:
-    """Return the beginning of a puzzle: its task, what is expected of the code, a hint, and a starter that runs and is graded;
+    """Return the beginning of a puzzle: its task, what is expected, a hint, and a starter that runs and is graded;
     to be pasted into a cell.
 
     Args:

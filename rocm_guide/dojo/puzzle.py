@@ -51,7 +51,7 @@ class Fault:
 
     Attributes:
         hint: what is wrong when a result equals that of ``wrong``.
-        wrong: takes what the reference takes.
+        wrong: takes what the reference takes; its result is compared within the puzzle's tolerance.
     """
 
     hint: str

@@ -58,7 +58,12 @@ def _far_output(columns: int, make: Any) -> Case:
 def _softmax_cases(columns: int, true: int) -> tuple[Case, ...]:
     """Return the same cases for softmax in one pass and online."""
     return (
-        Case(f"4 x {columns}", lambda: (normal(4, columns),), "each row by itself: check the axis", traffic=True),
+        Case(
+            f"4 x {columns}",
+            lambda: (normal(4, columns),),
+            "exp(x - maximum) / sum of these: which of the three is wrong?",
+            traffic=True,
+        ),
         Case("3 x 1,000", lambda: (normal(3, 1000) - 8,), _NEUTRAL),
         Case("3 x 1", lambda: (normal(3, 1),), MASK),
         Case("values near 1,000", lambda: (normal(3, 200, scale=20) + 1000,), _MAXIMUM),
@@ -70,6 +75,20 @@ def _softmax_cases(columns: int, true: int) -> tuple[Case, ...]:
         Case(f"2 x {true:,}, rows as long as the true ones", lambda: (normal(2, true),), COLUMNS),
         _far_output(4096, lambda x: (x,)),
     )
+
+
+def _not_rescaled(block: int) -> Any:
+    """Make softmax whose running sum is not rescaled when a later block of columns has a larger maximum."""
+
+    def wrong(x: Any) -> Any:
+        import torch
+
+        parts = x.split(block, 1)
+        tops = torch.stack([p.max(1)[0] for p in parts], 1).cummax(1)[0]
+        total = sum((p - tops[:, i, None]).exp().sum(1, keepdim=True) for i, p in enumerate(parts))
+        return (x - tops[:, -1:]).exp() / total
+
+    return wrong
 
 
 _SOFTMAX_FAULTS = (
@@ -128,7 +147,13 @@ ROWS = (
         shape=lambda device: (_matrix(device, 2048, 65536),),
         small=lambda: (normal(2, 4096),),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5, workgroups=304),
-        faults=_SOFTMAX_FAULTS,
+        faults=(
+            *_SOFTMAX_FAULTS,
+            *(
+                Fault("when the maximum grows, the running sum is rescaled by exp(old - new)", _not_rescaled(block))
+                for block in (256, 512, 1024, 2048, 4096)
+            ),
+        ),
         absolute=1e-7,
     ),
     Puzzle(
