@@ -16,6 +16,7 @@ _LONG = "not all keys are seen: the loop ends at the number of keys, not after a
 _SCALE = "the scores are divided by the square root of the head's size"
 
 
+_BLOCKS = "several blocks of keys in each part: rescale sum and result when the maximum grows; each token in one part"
 _HEADS_OFFSET = OFFSET.replace("row", "head")
 
 
@@ -232,8 +233,7 @@ ATTENTION = (
             better_waves=2,
             workgroups=304,
             traffic=2.6,
-            lines_loaded=2.1,
-            lines_stored=8.5,
+            lines_stored=8,
             traffic_fix="all keys are read for each block of queries: a block of 64 queries or more",
         ),
         faults=_faults(causal=False),
@@ -263,8 +263,7 @@ ATTENTION = (
             waves=2,
             workgroups=304,
             traffic=3.2,
-            lines_loaded=2.1,
-            lines_stored=8.5,
+            lines_stored=8,
             traffic_fix="keys behind the diagonal are read, which nobody sees: end the loop at the block's last query",
         ),
         faults=_faults(causal=True),
@@ -284,9 +283,7 @@ ATTENTION = (
                 lambda: _one_query(2, 256, 32),
                 "each token belongs to one part; then check the merge",
             ),
-            Case(
-                "2 heads, 1,024 tokens of 32", lambda: _one_query(2, 1024, 32), "each token in one part", traffic=True
-            ),
+            Case("2 heads, 1,024 tokens of 32", lambda: _one_query(2, 1024, 32), _BLOCKS, traffic=True),
             Case("300 tokens", lambda: _one_query(2, 300, 32), _KEYS),
             Case("large scores", lambda: _one_query(1, 500, 32, 6.0), _MAXIMUM + "; the merge as well"),
             Case("3 tokens: most parts are empty", lambda: _one_query(2, 3, 16), "an empty part has maximum -inf"),
@@ -317,13 +314,17 @@ ATTENTION = (
             Case(
                 "2 heads, 1,024 tokens",
                 lambda: _paged(2, 1024, 16, 32),
-                "each page in one part",
+                _BLOCKS,
                 traffic=True,
                 needed=_bytes_of_a_sequence,
             ),
             Case("75 tokens", lambda: _paged(2, 75, 16, 32), _KEYS + ", and 0 times NaN is NaN: mask the loads too"),
             Case("large scores", lambda: _paged(1, 200, 8, 32, 6.0), _MAXIMUM + "; the merge as well"),
-            Case("one token", lambda: _paged(1, 1, 16, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
+            Case(
+                "one token",
+                lambda: _paged(1, 1, 16, 32),
+                "an empty part has maximum -inf, and -inf - -inf is NaN; what lies past the end may be NaN: mask loads",
+            ),
             Case("pages 2^30 elements apart", _pages_far_apart, "the page's offset overflows 32 bits: .to(tl.int64)"),
             Case("pages with room between them", _pages_with_room, "a page, a token and a head have strides: use them"),
             Case("16,384 tokens, as many as the true ones", lambda: _paged(1, 16_384, 16, 16), _LONG),

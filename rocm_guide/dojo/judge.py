@@ -28,7 +28,7 @@ _UNDEFINED = (
 )
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
-_NEVER = "the kernels ran and stored nothing: no kernel has stored anything yet where a mask is never true"
+_NEVER = "the kernels ran and stored nothing: is the mask of the store ever true?"
 _UNWRITTEN = "too few programs or too short a loop: triton.cdiv(n, BLOCK) programs, range(0, n, BLOCK) steps"
 _ADDED = "the kernels add to what the memory held before: the result starts at 0, torch.zeros"
 _NOT_BY_KERNELS = "the result stays the same when the kernels store nothing: something else has computed it"
@@ -201,15 +201,17 @@ def _changed(tensor: Any, kept: Any) -> bool:
     return not torch.equal(now, kept.nan_to_num() if kept.is_floating_point() else kept)
 
 
-def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any]) -> bool:
-    """Return whether the result is right when no kernel runs; a result of zeros shows nothing."""
+def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any], before: list[Any]) -> str:
+    """Return what makes the result right when no kernel runs, empty if it is not; a result of zeros shows nothing."""
     if not any(bool(w.nan_to_num().any()) for w in wanted):
-        return False
+        return ""
     try:
         got = bench.run(arguments, no_kernels(), poison_mode())
     except Exception:  # noqa: BLE001  a wrapper that reads what was stored shows that it depends on it
-        return False
-    return bench.equals(got, wanted)
+        return ""
+    if not bench.equals(got, wanted):
+        return ""
+    return _KEPT if any(g.data_ptr() == b.data_ptr() for g, b in zip(got, before, strict=True)) else _NOT_BY_KERNELS
 
 
 def _last_program(bench: _Bench, case: Case) -> Verdict:
@@ -225,7 +227,7 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
         except Exception as e:  # noqa: BLE001  whatever a reader's code raises
             said = explain_limits(e, bench.files, MEMORY + _FAR_MEMORY)
             if "outside its tensor" in said:
-                return Verdict(0, f"{case.name}: {said}", OFFSET if not case.wanted else case.hint)
+                return Verdict(0, f"{case.name}: {said}", case.hint)
             return Verdict(1)  # the whole of it was judged in smaller cases; here only addresses count
     if not case.wanted or watch.launches != 1 or watch.atomics:
         return Verdict(1)
@@ -259,7 +261,6 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     before = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
-    at_once = _without_kernels(bench, arguments, wanted)
     torches = TorchWatch(arguments, moves=puzzle.moves)
     try:
         with watch_memory(strict=True) as watch:
@@ -280,16 +281,14 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
             return Verdict(0, f"{case.name}: {said}{more}", hint)
     if not watch.launches:
         return Verdict(0, f"{case.name}: no Triton kernel was launched", "launch your kernel: kernel[grid](…)")
-    if at_once:
-        return Verdict(0, f"{case.name}: {_NOT_BY_KERNELS}", _OWN)
+    if said := _without_kernels(bench, arguments, wanted, got):
+        return Verdict(0, f"{case.name}: {said}", _OWN if said == _NOT_BY_KERNELS else "compute each call anew")
     if torches.used:
         return Verdict(
             0, f"{case.name}: PyTorch computes with the arguments ({torches.used})", "let the kernel do that"
         )
     if not watch.read & torches.given:
         return Verdict(0, f"{case.name}: no kernel reads the arguments: something else has computed the result", _OWN)
-    if _without_kernels(bench, arguments, wanted):
-        return Verdict(0, f"{case.name}: {_KEPT}", "compute each call anew")
     given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in tensors)
     floor = given + sum(t.numel() * t.element_size() for t in got)
     return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)

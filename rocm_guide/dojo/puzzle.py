@@ -85,8 +85,8 @@ class Expect:
     better_waves: float = 0
     mfma: bool = False
     lds: bool | None = None
-    lines_loaded: float = 1.5
-    lines_stored: float = 1.5
+    lines_loaded: float = 2.0
+    lines_stored: float = 2.0
     conflicts: float = 1.5
     traffic_fix: str = "keep in registers what you read again"
 

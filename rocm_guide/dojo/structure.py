@@ -77,7 +77,7 @@ def judge_execution(done: Executions, expect: Expect) -> Iterator[Check]:
     ):
         if not found:
             continue
-        good = found <= most
+        good = found <= most * 1.1  # a view need not begin at a line
         text = f"{found:.1f} times the lines of 128 bytes that the bytes fill"
         yield Check("OK" if good else "FAIL", name, text, "" if good else f"{most:g} times will do: {_ROWS}")
     ideal = sum(launch.result.counters.lds_ideal for launch in done.launches)

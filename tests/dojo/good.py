@@ -107,7 +107,14 @@ WHOLE = [
 #: Puzzle, and what is replaced in the course's solution by what.
 CHANGED = [
     ("copy", [("2048", "8192"), ("mask=i < n), ", "mask=i < n, other=0.0), ")]),
-    ("transpose", [("mask=inside)\n    tl.store", "mask=inside, other=0.0)\n    tl.store"), ("64", "128")]),
+    (
+        "transpose",
+        [
+            ("mask=inside)\n    tl.store", "mask=inside, other=0.0)\n    tl.store"),
+            ("BLOCK=64", "BLOCK=128"),
+            ("rows, 64), triton.cdiv(cols, 64)", "rows, 128), triton.cdiv(cols, 128)"),
+        ],
+    ),
     ("quantise", [("2048", "4096")]),
     ("row_sum", [("    return y", "    return y.clone() * 1")]),
     ("softmax", [("tl.exp(v - tl.max(v, 0))", "tl.exp2((v - tl.max(v, 0)) * 1.4426950408889634)")]),

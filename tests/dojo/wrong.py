@@ -5,6 +5,8 @@ Each row: the class of the mistake, the puzzle, what is replaced in its solution
 beside those of the class.
 """
 
+from tests.dojo.solutions import SOLUTIONS
+
 #: How the grader names each class; every verdict holds these words, and none of another kind of mistake alone.
 CLASSES = {
     "mask": r"mask|other=|outside its tensor",
@@ -103,12 +105,18 @@ WRONG = [
     ("cheat", "strided_copy", "    rows, cols", "    x = x.contiguous()\n    rows, cols", r"PyTorch computes"),
     ("mask", "transpose", "tl.trans(inside)", "inside", "33 x 70.*transposed too"),
     ("formula", "transpose", "tl.trans(tile)", "tile", "64 x 64: element.*exchanged"),
-    ("stride", "transpose", "* rows + i", "* cols + i", "64 x 128.*as many columns as x has rows|stride"),
+    ("formula", "transpose", "* rows + i", "* cols + i", "64 x 128.*as many columns as x has rows|stride"),
     ("overflow", "transpose", ".to(tl.int64) * row_stride", " * row_stride", "rows 2.30 elements apart"),
     ("overflow", "transpose", "j[:, None].to(tl.int64)", "j[:, None]", "an output beyond 2.31 elements"),
     ("stride", "transpose", "* row_stride", "* cols", "rows of 40 in a matrix of 64.*row stride"),
     ("off by one", "transpose", "j[None, :] < cols", "j[None, :] <= cols", "mask"),
-    ("coalescing", "transpose", "64", "8", "bits for each lane|lines"),
+    (
+        "coalescing",
+        "transpose",
+        "rows, 64), triton.cdiv(cols, 64))\n    transpose_kernel[grid](x, y, rows, cols, *x.stride(), BLOCK=64)",
+        "rows, 8), triton.cdiv(cols, 8))\n    transpose_kernel[grid](x, y, rows, cols, *x.stride(), BLOCK=8)",
+        "bits for each lane|lines",
+    ),
     (
         "formula",
         "quantise",
@@ -132,7 +140,13 @@ WRONG = [
     ("mask", "row_sum", ", mask=j < cols, other=0.0", "", "8 x 64.*add a mask -> a mask is missing"),
     ("overflow", "row_sum", ".to(tl.int64)", "", "rows 2.30 elements apart"),
     ("stride", "row_sum", "row * row_stride", "row * cols", "rows of 40.*row stride"),
-    ("fixed block", "row_sum", "range(0, cols, BLOCK)", "range(0, BLOCK, BLOCK)", "many small parts|long as the true"),
+    (
+        "fixed block",
+        "row_sum",
+        "range(0, cols, BLOCK)",
+        "range(0, BLOCK, BLOCK)",
+        "long as the true ones.*not all of a long row",
+    ),
     ("formula", "row_sum", "tl.store(y + row, total)", "tl.store(y + row, total / cols)", "this is the mean"),
     (
         "cheat",
@@ -167,15 +181,6 @@ WRONG = [
     ("rescale", "softmax_online", "total * tl.exp(top - shift) +", "total +", "the running sum is rescaled"),
     ("rescale", "softmax_online", 'float("-inf"), 0.0\n', "0.0, 0.0\n", "values near -1,000.*maximum"),
     ("formula", "softmax_online", 'tl.where(new == float("-inf"), 0.0, new)', "0.0", "element .* is"),
-    (
-        "traffic",
-        "softmax_online",
-        "    for start",
-        "    for start in range(0, cols, BLOCK):\n"
-        "        top += 0 * tl.sum(tl.load(x + row * row_stride + start + tl.arange(0, BLOCK), "
-        "mask=start + tl.arange(0, BLOCK) < cols, other=0.0).to(tl.float32), 0) * 0\n    for start",
-        "nan|times will do",
-    ),
     ("fixed block", "rms_norm", "triton.next_power_of_2(cols)", "1024", "2 x 8,192, rows as long as the true ones"),
     ("formula", "rms_norm", "/ cols + eps", "/ BLOCK + eps", "3 x 100.*not by the block"),
     ("accumulator", "rms_norm", "other=0.0).to(tl.float32)", "other=0.0)", "squares overflow fp16"),
@@ -211,13 +216,6 @@ WRONG = [
     ("tile", "matmul", "128", "16", "bytes .*a tile of 64 x 64 or more"),
     ("cheat", "matmul", "    return c", "    return a.float() @ b.float()", "stays the same"),
     ("off by one", "matmul", "range(0, K, BK)", "range(0, K - BK, BK)", "64 x 64 x 64: element"),
-    (
-        "cheat",
-        "naive_matmul",
-        "tl.store(c + i[:, None].to(tl.int64) * N + j[None, :], total, mask=inside)",
-        "tl.store(c + i[:, None].to(tl.int64) * N + j[None, :], total, mask=inside & False)",
-        "no kernel has stored anything yet|stays the same",
-    ),
     ("tile", "naive_matmul", "32), triton.cdiv(N, 64)", "8), triton.cdiv(N, 8)", "element|a tile of 64 x 64"),
     ("race", "split_k", "tl.atomic_add(", "tl.store(", "a race: programs 0 and 1 write different values to element"),
     ("form", "split_k", "torch.zeros(M", "torch.empty(M", "is nan.*what was in memory before.*the result starts at 0"),
@@ -271,7 +269,7 @@ WRONG = [
         "page = (j // P)",
         "table.t //",
     ),
-    ("stride", "paged_decode", "j % P * token_stride", "j * token_stride", "outside its tensor|table.t // P"),
+    ("formula", "paged_decode", "j % P * token_stride", "j * token_stride", "outside its tensor|table.t // P"),
     ("overflow", "paged_decode", "other=0).to(tl.int64)", "other=0)", "pages 2.30 elements apart"),
     ("rescale", "paged_decode", "tl.exp(top - new)", "1.0", "element .* is|is nan"),
     (
@@ -287,13 +285,19 @@ WRONG = [
     ("formula", "pair_sums", "tl.program_id(0) * 2 * BLOCK", "tl.program_id(0) * BLOCK", "element .* is"),
     ("fixed block", "pair_sums", "triton.cdiv(y.numel(), 1024)", "4", "100,002 elements"),
     ("tail", "lean_matmul", " & (k[None, :] < K)", "", "32 x 32 x 50"),
-    ("code", "lean_matmul", "BM=128, BN=128", "BM=256, BN=256, num_warps=4", "spilled|waves .*a smaller block"),
+    ("waves", "lean_matmul", "BM=128, BN=128", "BM=256, BN=256, num_warps=4", "spilled|waves .*a smaller block"),
     ("fixed block", "lean_matmul", "range(0, K, BK)", "range(0, 8 * BK, BK)", "not all of K"),
     ("overflow", "lean_matmul", "c + i[:, None].to(tl.int64) * N", "c + i[:, None] * N", "an output beyond 2.31"),
     ("tile", "lean_matmul", "128", "32", "a tile of 64 x 64 or more"),
     ("formula", "scale_columns", "scales[None, :]", "scales[None, :] + 1", "element .* is"),
     ("mask", "scale_columns", " & (j[None, :] < N)", "", "outside its tensor|different values"),
-    ("coalescing", "scale_columns", "32, BN=64", "256, BN=8", "lines of 128 bytes|bits for each lane"),
+    (
+        "coalescing",
+        "scale_columns",
+        "32), triton.cdiv(N, 64))](x, s, y, M, N, BM=32, BN=64)",
+        "256), triton.cdiv(N, 8))](x, s, y, M, N, BM=256, BN=8)",
+        "lines of 128 bytes",
+    ),
     ("overflow", "scale_columns", ".to(tl.int64)", "", "an output beyond 2.31"),
     ("cheat", "scale_columns", "    return y", "    return x * s", "stays the same"),
 ]
@@ -346,9 +350,56 @@ def naive_matmul(a, b):
     return c
 """
 
+THREE_PASSES = """
+@triton.jit
+def passes_kernel(x, y, cols, row_stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    tops = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(0, cols, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        v = tl.load(x + row * row_stride + j, mask=j < cols, other=float("-inf")).to(tl.float32)
+        tops = tl.maximum(tops, v, propagate_nan=tl.PropagateNan.ALL)
+    top = tl.reduce(tops, 0, larger)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, cols, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        v = tl.load(x + row * row_stride + j, mask=j < cols, other=float("-inf")).to(tl.float32)
+        sums += tl.exp(v - top)
+    total = tl.sum(sums, 0)
+    for start in range(0, cols, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        v = tl.load(x + row * row_stride + j, mask=j < cols, other=float("-inf")).to(tl.float32)
+        tl.store(y + row * cols + j, (tl.exp(v - top) / total).to(tl.float16), mask=j < cols)
+
+
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def softmax_online(x):
+    rows, cols = x.shape
+    y = torch.empty(rows, cols, dtype=x.dtype, device=x.device)
+    passes_kernel[(rows,)](x, y, cols, x.stride(0), BLOCK=2048)
+    return y
+"""
+
+NO_OP = (
+    SOLUTIONS["naive_matmul"]
+    .replace("total, mask=inside", "total, mask=inside & False")
+    .replace("    return c", "    return a.float() @ b.float()")
+)
+
 #: Whole solutions: class, puzzle, code, words.
 WHOLE = [
-    ("coalescing", "strided_copy", STRIDED_TALL.format(BM=256, BN=8), "lines of 128 bytes that the bytes fill -> 1.5"),
+    (
+        "coalescing",
+        "strided_copy",
+        STRIDED_TALL.format(BM=256, BN=8),
+        "lines of 128 bytes that the bytes fill -> 2 times",
+    ),
+    ("traffic", "softmax_online", THREE_PASSES, "2.00 times the floor.*1.5 times will do"),
+    ("cheat", "naive_matmul", NO_OP, "stays the same when the kernels store nothing"),
     ("accumulator", "softmax", HALF_SOFTMAX, "sums in fp16|runs in fp16"),
     ("cheat", "naive_matmul", NUMPY_PRODUCT, r"PyTorch computes with the arguments \(|no kernel reads"),
 ]
