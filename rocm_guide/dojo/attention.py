@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rocm_guide.dojo.elementwise import normal
@@ -199,7 +200,7 @@ def _forward_cases(first: str) -> tuple[Case, ...]:
         Case("q, k and v laid out differently", lambda: _mixed(2, 40, 32), "each of q, k and v has strides of its own"),
         Case("one token", lambda: _heads(1, 1, 1, 32), MASK),
         *(
-            Case(f"heads of {n} 2^30 elements apart", lambda i=i: _one_far(i, 16, 16), _HEADS_OFFSET)
+            Case(f"heads of {n} 2^30 elements apart", partial(_one_far, i, 16, 16), _HEADS_OFFSET)
             for i, n in enumerate("qkv")
         ),
         Case("4,096 tokens, as many as the true ones", lambda: _large_values(4096, 16), _LONG, last=True),
@@ -290,7 +291,7 @@ ATTENTION = (
             Case("one token", lambda: _one_query(1, 1, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
             Case("k and v laid out differently", _mixed_query, "k and v have strides of their own"),
             *(
-                Case(f"heads of {n} 2^30 elements apart", lambda i=i: _one_far(i, 16, 16, True), _HEADS_OFFSET)
+                Case(f"heads of {n} 2^30 elements apart", partial(_one_far, i, 16, 16, True), _HEADS_OFFSET)
                 for i, n in ((1, "k"), (2, "v"))
             ),
             Case("16,384 tokens, as many as the true ones", lambda: _one_query(1, 16_384, 16), _LONG),

@@ -49,7 +49,7 @@ def _grad_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5) -
 
 
 def _one_above(columns: int) -> Any:
-    """Return scores from 0 to 1 and one of 9 in each row: fp16 rounds the differences by up to 1/256, exp of them too."""
+    """Return scores from 0 to 1 and one of 9 in each row: fp16 rounds differences by up to 1/256."""
     import torch
 
     x = torch.rand(2, columns, generator=torch.Generator().manual_seed(3)).half()

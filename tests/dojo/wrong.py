@@ -325,7 +325,7 @@ def softmax_kernel(x, y, cols, row_stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
     v = tl.load(x + row * row_stride + j, mask=j < cols, other=float("-inf"))
-    e = tl.exp((v - tl.max(v, 0)).to(tl.float32)).to(tl.float16)
+    e = tl.exp((v - tl.max(v, 0).to(tl.float16)).to(tl.float32)).to(tl.float16)
     tl.store(y + row * cols + j, e / tl.sum(e, 0), mask=j < cols)
 
 
