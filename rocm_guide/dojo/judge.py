@@ -17,7 +17,7 @@ from cdna.kernel_source import unpack_objects
 from cdna.run.launches import poison_mode
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.cheats import TorchWatch, no_kernels, only_the_last_program
-from rocm_guide.dojo.limits import MEMORY, SECONDS, confine, explain_limits, limits
+from rocm_guide.dojo.limits import MEMORY, SECONDS, attempt, confine, explain_limits, limits
 from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Puzzle
 
 __all__ = ["Verdict", "judge_packed"]
@@ -205,11 +205,9 @@ def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any
     """Return what makes the result right when no kernel runs, empty if it is not; a result of zeros shows nothing."""
     if not any(bool(w.nan_to_num().any()) for w in wanted):
         return ""
-    try:
-        got = bench.run(arguments, no_kernels(), poison_mode())
-    except Exception:  # noqa: BLE001  a wrapper that reads what was stored shows that it depends on it
-        return ""
-    if not bench.equals(got, wanted):
+    got, error = attempt(lambda: bench.run(arguments, no_kernels(), poison_mode()))
+    # A wrapper that reads what was stored, and fails without, shows that it depends on it.
+    if error or not bench.equals(got, wanted):
         return ""
     return _KEPT if any(g.data_ptr() == b.data_ptr() for g, b in zip(got, before, strict=True)) else _NOT_BY_KERNELS
 
@@ -217,18 +215,13 @@ def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any
 def _last_program(bench: _Bench, case: Case) -> Verdict:
     """Judge the addresses of the last program of each launch, and what it has written."""
     arguments = case.arguments()
-    with contextlib.ExitStack() as undo:
-        modes: list[Any] = [only_the_last_program()]
-        modes += [poison_mode()] if case.wanted else []
-        try:
-            watching = watch_memory()
-            watch = undo.enter_context(watching)
-            got = bench.run(arguments, *modes, memory=MEMORY + _FAR_MEMORY)
-        except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-            said = explain_limits(e, bench.files, MEMORY + _FAR_MEMORY)
-            if "outside its tensor" in said:
-                return Verdict(0, f"{case.name}: {said}", case.hint)
-            return Verdict(1)  # the whole of it was judged in smaller cases; here only addresses count
+    modes = [only_the_last_program(), *([poison_mode()] if case.wanted else [])]
+    with watch_memory() as watch:
+        got, error = attempt(lambda: bench.run(arguments, *modes, memory=MEMORY + _FAR_MEMORY))
+    if error:
+        said = explain_limits(error, bench.files, MEMORY + _FAR_MEMORY)
+        # The whole of it was judged in smaller cases; here only addresses count.
+        return Verdict(0, f"{case.name}: {said}", case.hint) if "outside its tensor" in said else Verdict(1)
     if not case.wanted or watch.launches != 1 or watch.atomics:
         return Verdict(1)
     p, wanted = bench.puzzle, _as_list(bench.puzzle.reference(*map(_widen, arguments)))
@@ -262,12 +255,10 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
     before = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     torches = TorchWatch(arguments, moves=puzzle.moves)
-    try:
-        with watch_memory(strict=True) as watch:
-            got = bench.run(arguments, poison_mode(), torches.watching())
-    except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        said = explain_limits(e, bench.files)
-        # A wrong address is what the case was planted for; any other error speaks for itself.
+    with watch_memory(strict=True) as watch:
+        got, error = attempt(lambda: bench.run(arguments, poison_mode(), torches.watching()))
+    if error:
+        said = explain_limits(error, bench.files)
         return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case))
     for tensor, kept in zip(tensors, before, strict=True):
         if kept is not None and _changed(tensor, kept):
@@ -319,9 +310,8 @@ def judge_packed(packed: dict[str, Any], name: str, seconds: float = SECONDS, be
     puzzle, files = find_puzzle(name), list(packed["lines"])
     with quick_interpreter():
         confine()
-        try:
-            with limits(seconds):
-                (call,) = unpack_objects(packed)
-        except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-            return Verdict(0, explain_limits(e, files), "restart the kernel and run the cells in order")
-        return judge_call(call, puzzle, files, seconds, Path(beat).touch if beat else lambda: None)
+        with limits(seconds):
+            calls, error = attempt(lambda: unpack_objects(packed))
+        if error:
+            return Verdict(0, explain_limits(error, files), "restart the kernel and run the cells in order")
+        return judge_call(calls[0], puzzle, files, seconds, Path(beat).touch if beat else lambda: None)

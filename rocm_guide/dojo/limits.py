@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from cdna.interpret import explain_error, time_limit
 from cdna.interpreter.warm import time_in_the_queue
 from rocm_guide.dojo.puzzle import DojoError
 
-__all__ = ["MEMORY", "SECONDS", "confine", "explain_limits", "limits"]
+__all__ = ["MEMORY", "SECONDS", "attempt", "confine", "explain_limits", "limits"]
 
 SECONDS = 10.0  # by the clock, for one case
 _PROCESSOR_SECONDS = 8.0  # less, so that a loop is named as one
@@ -107,6 +107,18 @@ def limits(seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[None]:
     """
     with _memory_limit(memory), _clock_limit(seconds), time_limit(min(seconds, _PROCESSOR_SECONDS)):
         yield
+
+
+def attempt(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """Return what a call of a reader's code gives, or the error that it raised, whatever that is.
+
+    >>> attempt(lambda: 1 // 0)
+    (None, ZeroDivisionError('integer division or modulo by zero'))
+    """
+    try:
+        return call(), None
+    except Exception as e:  # noqa: BLE001  a solution may raise anything
+        return None, e
 
 
 def explain_limits(error: BaseException, files: list[str], memory: int = MEMORY) -> str:

@@ -21,7 +21,7 @@ from rocm_guide.common.base import GuideError
 from rocm_guide.common.checks import Check
 from rocm_guide.dojo.catalogue import find_puzzle
 from rocm_guide.dojo.judge import compare_all
-from rocm_guide.dojo.limits import SECONDS, confine, explain_limits, limits
+from rocm_guide.dojo.limits import SECONDS, attempt, confine, explain_limits, limits
 from rocm_guide.dojo.puzzle import DojoError, Expect, Puzzle
 
 __all__ = ["check_packed", "check_structure"]
@@ -135,15 +135,14 @@ def _execute(call: Callable[..., Any], puzzle: Puzzle, seconds: float, files: li
     those that they need (0 if that is not known).
     """
     arguments = puzzle.small()
-    try:
-        with limits(seconds), executed_on_gfx942() as done:
-            got = call(*arguments)
-    except RunError as e:
-        if e.rule in _FLAWS:
-            return [Check("FAIL", "executed", str(e), _FLAWS[e.rule])], 0.0
-        return [Check("WARN", "executed", f"not executed: {e}")], 0.0
-    except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        said = explain_limits(e, files)
+    with limits(seconds), executed_on_gfx942() as done:
+        got, error = attempt(lambda: call(*arguments))
+    if isinstance(error, RunError):
+        if error.rule in _FLAWS:
+            return [Check("FAIL", "executed", str(error), _FLAWS[error.rule])], 0.0
+        return [Check("WARN", "executed", f"not executed: {error}")], 0.0
+    if error:
+        said = explain_limits(error, files)
         slow = "still running" in said or "no end" in said
         return [
             Check("WARN" if slow else "FAIL", "executed", f"not executed to its end: {said}" if slow else said)
@@ -188,9 +187,10 @@ def check_packed(packed: dict[str, Any], name: str, arch: str, seconds: float, b
     """Call :func:`check_structure` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
     puzzle, files = find_puzzle(name), list(packed["lines"])
     confine()
-    try:
-        with limits(seconds):
-            (call,) = unpack_objects(packed)
-    except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        return [Check("FAIL", "compiles", explain_limits(e, files), "restart the kernel and run the cells in order")]
-    return check_structure(call, puzzle, arch, seconds, files)
+    with limits(seconds):
+        calls, error = attempt(lambda: unpack_objects(packed))
+    if error:
+        return [
+            Check("FAIL", "compiles", explain_limits(error, files), "restart the kernel and run the cells in order")
+        ]
+    return check_structure(calls[0], puzzle, arch, seconds, files)
