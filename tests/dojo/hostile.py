@@ -3,7 +3,7 @@
 
 HOSTILE = {
     "sleeps": ("import time\n    time.sleep(3600)", r"time\.sleep\(3600\)\): no end after 3 s: does it sleep"),
-    "loops": ("while True:\n        pass", "still running after 3 s of processor time"),
+    "loops": ("while True:\n        pass", r"still running after 3 s.*: does this loop end"),
     "loops and catches everything": (
         "while True:\n        try:\n            while True:\n                pass\n        except BaseException:\n"
         "            continue",
@@ -55,7 +55,10 @@ HOSTILE = {
 
 #: Right in the interpreter; where kernels are compiled it does this.
 ELSEWHERE = {
-    "loops outside of the interpreter": ("while True:\n            pass", "still running after 3 s of processor time"),
+    "loops outside of the interpreter": (
+        "while True:\n            pass",
+        r"still running after 3 s.*: does this loop end",
+    ),
     "sleeps outside of the interpreter": ("__import__('time').sleep(3600)", "no end after 3 s"),
     "takes memory outside of the interpreter": ("bytearray(1 << 40)", "more than 4 GiB of memory"),
 }
