@@ -35,6 +35,7 @@ class _Region:
     tensor: Any
     start: int
     end: int
+    origin: int  # where the storage of the caller's own tensor begins
     writer: dict[int, Any] = field(default_factory=dict)
     reader: dict[int, Any] = field(default_factory=dict)
 
@@ -52,9 +53,15 @@ class Watch:
         loaded, stored: bytes, caches left out; an atomic operation counts as both.
         undefined: whether a lane that was masked off in a load without ``other`` was given NaN.
         races: whether to refuse results that depend on the order of programs.
+        launches: how many there were.
+        read: where the storages begin that some program loaded from.
+        atomics: atomic operations of programs.
     """
 
     def __init__(self, races: bool) -> None:
+        self.launches = 0
+        self.read: set[int] = set()
+        self.atomics = 0
         self.loaded = 0
         self.stored = 0
         self.undefined = False
@@ -67,6 +74,7 @@ class Watch:
         import torch
 
         self.regions, self.atomic = [], set()
+        self.launches += 1
         moved: dict[int, Any] = {}
 
         def guard(name: str, value: Any) -> Any:
@@ -75,8 +83,8 @@ class Watch:
             if not isinstance(value, torch.Tensor):
                 base = getattr(value, "base", None)  # a tensor descriptor; its own shape guards it
                 if isinstance(base, torch.Tensor):
-                    storage = base.untyped_storage()
-                    self.regions.append(_Region(name, base, storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+                    first, size = base.untyped_storage().data_ptr(), base.untyped_storage().nbytes()
+                    self.regions.append(_Region(name, base, first, first + size, first))
                 return value
             storage = value.untyped_storage()
             key, size = storage.data_ptr(), storage.nbytes()
@@ -89,7 +97,7 @@ class Watch:
                 copy = torch.empty(0, dtype=value.dtype)
                 copy.set_(moved[key], first, value.size(), value.stride())
             start = copy.data_ptr() - value.storage_offset() * value.element_size()
-            self.regions.append(_Region(name, copy, start, start + size))
+            self.regions.append(_Region(name, copy, start, start + size, key))
             return copy
 
         guarded = [guard(n, a) for n, a in zip(names, arguments, strict=False)]
@@ -130,9 +138,12 @@ class Watch:
         for i, region in enumerate(self.regions):
             inside = (asked >= region.start) & (asked + np.uint64(size) <= region.end)
             home[inside] = i
+            if what != "tl.store" and inside.any():
+                self.read.add(region.origin)
         if (home < 0).any():
             at = int(np.flatnonzero(home < 0)[0])
             self._outside(what, int(asked[at]), tuple(int(i) for i in np.argwhere(on)[at]), bool(on.all()))
+        self.atomics += what.startswith("tl.atomic")
         if not self.races:
             return
         me = self.program()

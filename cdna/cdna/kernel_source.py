@@ -9,6 +9,7 @@ values as they are, other functions in the same way.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
 import importlib
 import inspect
@@ -226,17 +227,22 @@ class _Unpacker:
             cells = tuple(types.CellType() for _ in one["closure"])
             fn = types.FunctionType(marshal.loads(one["code"]), space, one["name"], None, cells)
             made.append((fn, space, cells, one))
+            with contextlib.suppress(IndexError):  # a default that is a function which comes later
+                self._head(fn, one)  # a kernel that is compiled is asked for it when it is decorated
             self.functions.append(self._dress(fn, one["layers"]))
         for fn, space, cells, one in made:
-            fn.__defaults__ = self.value(one["defaults"])
-            fn.__kwdefaults__ = self.value(one["kwdefaults"])
-            fn.__annotations__ = {k: self.value(v) for k, v in one.get("annotations", {}).items()}
+            self._head(fn, one)
             space.update({n: self.value(v) for n, v in one["globals"].items()})
             for cell, (name, content) in zip(cells, one["closure"], strict=True):
                 if content is not None:
                     cell.cell_contents = self.value(content)
                     if one["layers"]:
                         space[name] = cell.cell_contents
+
+    def _head(self, fn: types.FunctionType, one: dict[str, Any]) -> None:
+        fn.__defaults__ = self.value(one["defaults"])
+        fn.__kwdefaults__ = self.value(one["kwdefaults"])
+        fn.__annotations__ = {k: self.value(v) for k, v in one.get("annotations", {}).items()}
 
     @staticmethod
     def _space() -> dict[str, Any]:

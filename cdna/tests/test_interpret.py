@@ -155,6 +155,19 @@ def test_closures_defaults_and_recursion_travel():
     assert again.__code__.co_firstlineno == 3
 
 
+def test_a_kernel_that_travelled_can_be_compiled():
+    """What its ``def`` line says is there when it is decorated: constants, and defaults that are used."""
+    cell = run_cell(
+        HEAD + "@triton.jit\ndef k(x, BLOCK: tl.constexpr, BY: tl.constexpr = 2):\n"
+        "    i = tl.arange(0, BLOCK)\n    tl.store(x + i, tl.load(x + i) * BY)\n"
+    )
+    (again,) = unpack_objects(pack_objects([cell["k"]]))
+    made = [compile_kernel(k, ["*fp32:16"], {"BLOCK": 64, "BY": 2}).assembly for k in (cell["k"], again)]
+    assert "v_add_f32" in made[0] and len(made[0].splitlines()) == len(made[1].splitlines())
+    assert [p.default for p in again.params] == [p.default for p in cell["k"].params]
+    assert [p.is_constexpr for p in again.params] == [False, True, True]
+
+
 def test_the_compiler_names_the_readers_line():
     cell = run_cell(FAULTS)
     with pytest.raises(CompileError, match=r"unknown, line 23 of the cell \(.*\): NameError.*oo is not defined"):

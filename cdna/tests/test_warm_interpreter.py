@@ -13,7 +13,7 @@ import pytest
 
 from cdna.children import ChildError
 from cdna.interpreter import warm as warm_interpreter
-from cdna.interpreter.warm import call_warm, run_warm
+from cdna.interpreter.warm import SilentError, call_warm, prepare_warm, run_warm
 from tests.test_children import ended
 
 # What the calls below do, as a module that the fork finds by this process's sys.path.
@@ -31,6 +31,23 @@ def sleep(started):
         f.write(f"{os.getpid()}")
     print("asleep")
     time.sleep(600)
+def beats(beat):
+    for _ in range(12):
+        open(beat, "w").close()
+        time.sleep(0.1)
+def leaves_processes(told):
+    for _ in range(2):
+        if os.fork() == 0:
+            os.setsid()
+            with open(told, "a") as f:
+                f.write(f"{os.getpid()} ")
+            time.sleep(600)
+    while len(open(told).read().split()) < 2 if os.path.exists(told) else True:
+        time.sleep(0.01)
+def kernels(told):
+    import triton
+    with open(told, "w") as f:
+        f.write(f"{os.environ.get('TRITON_INTERPRET')} {type(triton.jit(kernels)).__name__}")
 """
 
 
@@ -62,6 +79,29 @@ def test_a_failure_is_its_last_line_and_a_crash_its_code(module):
         run_warm(module, "leave", "3")
     assert call_warm(module, "crash") == (-signal.SIGSEGV, "")
     assert call_warm(module, "leave", "0") == (0, "")
+
+
+def test_a_call_without_a_sign_of_life_is_ended_and_the_next_one_finds_the_process(module, tmp_path):
+    started, beat = tmp_path / "started", tmp_path / "beat"
+    with pytest.raises(SilentError, match=r"no sign of life for 0\.5 s"):
+        call_warm(module, "sleep", str(started), beat=str(beat), quiet=0.5)
+    assert ended([int(started.read_text())])
+    assert call_warm(module, "beats", str(beat), beat=str(beat), quiet=0.9) == (0, ""), "signs come in time"
+
+
+def test_what_a_call_has_started_ends_with_it(module, tmp_path):
+    """In sessions of their own, after a call that ended well."""
+    told = tmp_path / "told"
+    run_warm(module, "leaves_processes", str(told))
+    assert ended([int(p) for p in told.read_text().split()])
+
+
+def test_one_process_interprets_and_another_compiles(module, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    prepare_warm(interpret=False)
+    for interpret, said in ((True, "1 InterpretedFunction"), (False, "None JITFunction")):
+        assert call_warm(module, "kernels", str(tmp_path / "told"), interpret=interpret) == (0, "")
+        assert (tmp_path / "told").read_text() == said
 
 
 def test_a_call_that_takes_too_long_is_ended(module, tmp_path):

@@ -172,8 +172,16 @@ def clock(device: str | None = None) -> float:
     return time.perf_counter()
 
 
-def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, device: str | None = None) -> Timing:
-    """Time ``fn()``: ``warmup`` calls thrown away, then ``runs`` calls, each waited for.
+def time_call(
+    fn: Callable[[], object],
+    *,
+    runs: int = 20,
+    warmup: int = 3,
+    device: str | None = None,
+    before: Callable[[], object] = lambda: None,
+) -> Timing:
+    """Time ``fn()``: ``warmup`` calls thrown away, then ``runs`` calls, each waited for. ``before()`` is called before
+    each, and its time is left out.
 
     On a GPU, work is queued and the Python call returns at once, so each run is bracketed by device events.
 
@@ -189,9 +197,11 @@ def time_call(fn: Callable[[], object], *, runs: int = 20, warmup: int = 3, devi
         raise GuideError(f"runs={runs}, warmup={warmup}: give at least one run and no negative warm-up")
     gpu = (device or accelerator().device).startswith("cuda")
     for _ in range(warmup):
+        before()
         fn()
     seconds = []
     for _ in range(runs):
+        before()
         if gpu:
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()

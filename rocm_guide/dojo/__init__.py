@@ -10,9 +10,10 @@ In reading order:
 - ``catalogue``: All puzzles by name.
 - ``path``: The puzzles in the order to take them, each with its level, where it is taught, a hint and a starter.
 - ``solved``: Solutions that notebook 38 shows folded away.
+- ``limits``: Time, memory, no network, no other processes; ``cheats``: does the result come from the kernels?
 - ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
-- ``worker``: A process that has the interpreter ready, so that a judgement takes a moment.
-- ``structure``: Checks of a solution's code for MI300X against what the puzzle expects.
+- ``structure``: Checks of a solution's code for MI300X against what the puzzle expects, read and executed.
+- ``worker``: Processes that have Triton ready, so that a judgement takes a moment.
 - ``grading``: Both judgements, and the time where there is a GPU.
 """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocm_guide.dojo.puzzle import Case, Expect, Puzzle, rows_far_apart
+from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
-__all__ = ["ELEMENTWISE"]
+__all__ = ["COLUMNS", "ELEMENTWISE", "STRIDE", "normal", "repeated"]
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16") -> Any:
@@ -20,6 +20,11 @@ def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16
 
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(*shape, generator=generator) * scale).to(getattr(torch, dtype))
+
+
+def repeated(rows: int, columns: int) -> Any:
+    """Return a matrix whose rows are one row of memory, so that only what is made of it can be large."""
+    return normal(1, columns).expand(rows, columns)
 
 
 def _empty(device: str, *shape: int, dtype: str = "float16") -> Any:
@@ -46,16 +51,15 @@ def _with_infinities() -> Any:
     return x
 
 
-MASK = "a mask is missing or off by one: the last block reaches past the end"
 STRIDE = "the row stride is taken for the row length: use x.stride(0), not x.shape[1]"
 _COLUMN = "the column stride is taken for 1: multiply the column by x.stride(1)"
-OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
+COLUMNS = "not all of a long row is covered: a loop over blocks of columns, or as many programs as there are blocks"
 _PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 
 ELEMENTWISE = (
     Puzzle(
         name="add",
-        task="add(x, y): x + y for two contiguous fp32 vectors of one length, in fp32",
+        task="add(x, y): x + y for two contiguous fp32 vectors of one length below 2^31, in fp32",
         formula="x + y",
         reference=lambda x, y: x + y,
         cases=(
@@ -67,15 +71,18 @@ ELEMENTWISE = (
                 lambda: tuple(t[3:] for t in _two(103)),
                 "pass x and y, not the start of their storage",
             ),
+            Case("100,003 elements", lambda: _two(100_003), "as many programs as there are blocks: triton.cdiv"),
         ),
         shape=lambda device: (_empty(device, 1 << 26, dtype="float32"), _empty(device, 1 << 26, dtype="float32")),
+        small=lambda: _two(8192),
         expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
         absolute=1e-6,
         relative=1e-6,
     ),
     Puzzle(
         name="copy",
-        task="copy(x): a new tensor with the elements of x, which is contiguous, fp16, of one dimension",
+        task="copy(x): a new tensor with the elements of x, which is contiguous, fp16, of one dimension, and has fewer "
+        "than 2^31 elements",
         formula="x.clone()",
         reference=lambda x: x.clone(),
         cases=(
@@ -83,9 +90,12 @@ ELEMENTWISE = (
             Case("1,000 elements, no multiple of any block", lambda: (normal(1000),), MASK),
             Case("one element", lambda: (normal(1),), MASK),
             Case("a view that starts at element 3", lambda: (normal(103)[3:],), "pass x, not the start of its storage"),
+            Case("100,003 elements", lambda: (normal(100_003),), "as many programs as there are blocks: triton.cdiv"),
         ),
         shape=lambda device: (_empty(device, 1 << 26),),
+        small=lambda: (normal(8192),),
         expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
+        moves=True,
         absolute=0,
         relative=0,
     ),
@@ -100,10 +110,14 @@ ELEMENTWISE = (
             Case("rows of 100 in a matrix of 128 columns", lambda: (normal(5, 128)[:, :100],), STRIDE),
             Case("every second column", lambda: (normal(5, 80)[:, ::2],), _COLUMN),
             Case("a transposed view", lambda: (normal(40, 7).T,), _COLUMN),
-            Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
+            Case("rows 2^30 elements apart", lambda: (far_apart(50),), OFFSET),
+            Case("3 x 4,096, rows as long as the true ones", lambda: (normal(3, 4224)[:, :4096],), COLUMNS),
+            Case("an output beyond 2^31 elements", lambda: (repeated(524_296, 4096),), OFFSET, last=True, wanted=False),
         ),
         shape=lambda device: (_empty(device, 16384, 4224)[:, :4096],),
-        expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0),
+        small=lambda: (normal(64, 640)[:, :512],),
+        expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
+        moves=True,
         absolute=0,
         relative=0,
     ),
@@ -117,17 +131,30 @@ ELEMENTWISE = (
             Case("64 x 128", lambda: (normal(64, 128),), "the output has as many columns as x has rows", traffic=True),
             Case("33 x 70", lambda: (normal(33, 70),), MASK + "; the store needs its own mask, transposed too"),
             Case("rows of 40 in a matrix of 64 columns", lambda: (normal(20, 64)[:, :40],), STRIDE),
-            Case("rows 2^30 elements apart", lambda: (rows_far_apart(50),), OFFSET),
+            Case("a transposed view", lambda: (normal(40, 24).T,), _COLUMN),
+            Case("rows 2^30 elements apart", lambda: (far_apart(50),), OFFSET),
+            Case("5 x 8,192, rows as long as the true ones", lambda: (normal(5, 8192),), COLUMNS),
+            Case("an output beyond 2^31 elements", lambda: (repeated(540_672, 4096),), OFFSET, last=True, wanted=False),
         ),
         shape=lambda device: (_empty(device, 8192, 8192),),
-        expect=Expect(load_bits=128, store_bits=128, waves=2, traffic=1.0, lds=True),
+        small=lambda: (normal(128, 128),),
+        expect=Expect(
+            load_bits=128,
+            store_bits=128,
+            waves=2,
+            traffic=1.0,
+            workgroups=1024,
+            lds=True,
+            conflicts=2.0,
+        ),
+        moves=True,
         absolute=0,
         relative=0,
     ),
     Puzzle(
         name="quantise",
         task="quantise(x, scale): x / scale in float8_e4m3fnuz; values beyond the largest, 240, become the largest; "
-        "x is a contiguous fp16 matrix, scale an fp32 tensor with one number",
+        "x is a contiguous fp16 matrix of fewer than 2^31 elements, scale an fp32 tensor with one number",
         formula="(x / scale).clamp(-240, 240).to(torch.float8_e4m3fnuz)",
         reference=_quantise,
         cases=(
@@ -148,9 +175,24 @@ ELEMENTWISE = (
                 lambda: (normal(4, 32, scale=1e-4), normal(1, dtype="float32") * 0 + 1e-6),
                 "divide in fp32: fp16 loses x or overflows",
             ),
+            Case(
+                "3 x 8,192, rows as long as the true ones",
+                lambda: (normal(3, 8192), normal(1, dtype="float32").abs()),
+                COLUMNS,
+            ),
         ),
         shape=lambda device: (_empty(device, 16384, 8192), _empty(device, 1, dtype="float32")),
-        expect=Expect(load_bits=128, store_bits=64, waves=4, traffic=1.05),
+        small=lambda: (normal(8, 1024), normal(1, dtype="float32").abs()),
+        expect=Expect(load_bits=128, store_bits=64, waves=4, traffic=1.05, workgroups=1024),
+        faults=(
+            Fault("divide by the scale, do not multiply", lambda x, scale: _quantise(x, 1 / scale)),
+            Fault("the scale is not used: divide by it", lambda x, scale: _quantise(x, scale * 0 + 1)),
+            Fault(
+                "the largest float8_e4m3fnuz is 240; 224 and 448 belong to other formats",
+                lambda x, scale: _quantise(x, scale).clamp(-224, 224),
+            ),
+        ),
+        moves=True,
         absolute=0,
         relative=0,
     ),

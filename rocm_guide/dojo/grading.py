@@ -14,14 +14,15 @@ from typing import Any
 from cdna.kernel_source import SourceError, pack_objects
 from rocm_guide.common.checks import Check
 from rocm_guide.dojo.catalogue import find_puzzle
-from rocm_guide.dojo.judge import Verdict
+from rocm_guide.dojo.judge import Verdict, compare_all
+from rocm_guide.dojo.limits import SECONDS
 from rocm_guide.dojo.listings import LISTINGS, check_listing
 from rocm_guide.dojo.puzzle import DojoError, Puzzle
-from rocm_guide.dojo.structure import check_structure
-from rocm_guide.dojo.worker import judge_in_worker
+from rocm_guide.dojo.worker import check_in_worker, judge_in_worker, prepare_workers
 
 __all__ = ["Grade", "grade"]
 
+_CACHES = 512 << 20  # bytes: more than the 256 MB of an MI300X's last level cache
 _COLOURS = {"OK": "#2e7d32", "WARN": "#b26a00", "FAIL": "#c62828"}
 
 
@@ -35,7 +36,7 @@ class Grade:
     @property
     def passed(self) -> bool:
         """Return whether nothing failed."""
-        return not any(c.status == "FAIL" for c in self.checks)
+        return not _failed(list(self.checks))
 
     def __str__(self) -> str:
         """Return a line for the puzzle and one for each check."""
@@ -58,6 +59,10 @@ class Grade:
         return f"<b>{html.escape(self.puzzle)}: {verdict}</b><table>{''.join(rows)}</table>"
 
 
+def _failed(checks: list[Check]) -> bool:
+    return any(c.status == "FAIL" for c in checks)
+
+
 def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
     """Return what the interpreter found, as checks: the result, and the bytes that were moved."""
     if verdict.found:
@@ -66,7 +71,7 @@ def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
     if puzzle.expect.traffic and verdict.traffic:
         text = f"{verdict.traffic:.2f} times the floor (every input read once, every output written once)"
         good = verdict.traffic <= puzzle.expect.traffic * 1.02
-        fix = "" if good else f"{puzzle.expect.traffic:g} times will do: keep in registers what you read again"
+        fix = "" if good else f"{puzzle.expect.traffic:g} times will do: {puzzle.expect.traffic_fix}"
         checks.append(Check("OK" if good else "FAIL", "bytes", text, fix))
     return checks
 
@@ -74,7 +79,8 @@ def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
 def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     """Return the time of a solution beside that of PyTorch, on a GPU; no check without one.
 
-    A GPU may lack what the puzzle is about: NVIDIA's have no FNUZ types. Its compiler's own words are passed on then.
+    Each repeat has new numbers and cold caches, and the result of the last is checked. A GPU may lack what the puzzle
+    is about: NVIDIA's have no FNUZ types. Its compiler's own words are passed on then.
     """
     import torch
     from triton.compiler.errors import CompilationError
@@ -83,20 +89,37 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
 
     if not torch.cuda.is_available():
         return []
-    arguments = [
-        a.normal_() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in puzzle.shape("cuda")
-    ]
+    arguments, last = puzzle.shape("cuda"), [None]
+    numbers = [a for a in arguments if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    cold = torch.empty(_CACHES, dtype=torch.uint8, device=numbers[0].device)
+
+    def renew() -> None:
+        for a in numbers:
+            a.normal_()
+        cold.zero_()  # all of the caches is this now
+
+    def keep() -> None:
+        last[0] = call(*arguments)
+
     name = torch.cuda.get_device_name()
     try:
-        call(*arguments)
+        renew()
+        keep()
     except CompilationError as e:
         return [Check("WARN", "time", f"not measured, {name} cannot run it: {str(e).strip().splitlines()[-1][:160]}")]
-    mine = time_call(lambda: call(*arguments)).median * 1e6
-    theirs = time_call(lambda: puzzle.reference(*arguments)).median * 1e6
+    mine = time_call(keep, before=renew).median * 1e6
+    try:
+        wrong = compare_all(puzzle, arguments, last[0])
+    except torch.OutOfMemoryError:
+        wrong = ""  # the reference in float64 does not fit beside it; the small cases were right
+    if wrong:
+        fix = "right in every small case: an offset beyond 32 bits, a race, or a result that was kept"
+        return [Check("FAIL", "time", f"the last timed call on {name}: {wrong}", fix)]
+    theirs = time_call(lambda: puzzle.reference(*arguments), before=renew).median * 1e6
     return [Check("OK", "time", f"{mine:.1f} us, the reference in PyTorch {theirs:.1f} us ({name})")]
 
 
-def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942") -> Grade:
+def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942", *, seconds: float = SECONDS) -> Grade:
     """Judge ``call``, a function that launches your kernels, as a solution of a puzzle.
 
     Args:
@@ -105,19 +128,23 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942") -> 
         puzzle: its name, one of :data:`rocm_guide.dojo.catalogue.PUZZLES`, or of
             :data:`rocm_guide.dojo.listings.LISTINGS`.
         arch: what the kernels are compiled for.
+        seconds: by the clock that one call of ``call`` may take; for the judgement, not on a GPU.
 
     First all cases in Triton's interpreter, against PyTorch in float64; then, if they are right, the code for ``arch``
-    against what the puzzle expects; then, if there is a GPU, the time.
+    against what the puzzle expects, and what it does when it is executed; then, if there is a GPU, the time. Time,
+    memory, network and processes are limited, so that a mistake ends in a message; it is no sandbox for files of
+    strangers.
 
     Raises:
-        DojoError: no such puzzle, or ``call`` is no function.
+        DojoError: no such puzzle, ``call`` is no function, or ``seconds`` is not positive.
 
     >>> import torch
     >>> print(grade(torch.clone, "copy"))  # right, but where is the kernel?
     copy: not yet
-    [OK]   result       equals x.clone() in all 4 cases
-    [FAIL] compiles     no Triton kernel was launched -> launch your kernel: kernel[grid](…)
+    [FAIL] result       4,096 elements: no Triton kernel was launched -> launch your kernel: kernel[grid](…)
     """
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise DojoError(f"seconds={seconds!r}: give a positive number")
     if puzzle in LISTINGS:
         return Grade(puzzle, tuple(check_listing(call, LISTINGS[puzzle])))
     chosen = find_puzzle(puzzle)
@@ -127,9 +154,10 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942") -> 
         packed = pack_objects([call])
     except SourceError as e:
         return Grade(puzzle, (Check("FAIL", "result", str(e)),))
-    checks = right_checks(chosen, judge_in_worker(packed, puzzle))
-    if all(c.status == "OK" for c in checks):
-        checks += check_structure(call, chosen, arch)
-    if all(c.status == "OK" for c in checks):
+    prepare_workers()
+    checks = right_checks(chosen, judge_in_worker(packed, puzzle, seconds))
+    if not _failed(checks):
+        checks += check_in_worker(packed, puzzle, arch, seconds)
+    if not _failed(checks):
         checks += _time_check(call, chosen)
     return Grade(puzzle, tuple(checks))

@@ -3,30 +3,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from cdna.guard import watch_memory
-from cdna.interpret import explain_error, time_limit
+from cdna.guard import Watch, watch_memory
 from cdna.interpreter.patches import exact_conversions, quick_interpreter
 from cdna.kernel_source import unpack_objects
 from cdna.run.launches import poison_mode
 from rocm_guide.dojo.catalogue import find_puzzle
-from rocm_guide.dojo.puzzle import Case, Puzzle
+from rocm_guide.dojo.cheats import TorchWatch, no_kernels, only_the_last_program
+from rocm_guide.dojo.limits import MEMORY, SECONDS, attempt, confine, explain_limits, limits
+from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Puzzle
 
 __all__ = ["Verdict", "judge_packed"]
 
-_SECONDS = 8.0  # processor time of one case
 _UNDEFINED = (
     "a load without other=: what masked lanes hold is not defined (NaN here), and it takes part; other=0 for a sum, "
     "-inf for a maximum"
 )
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
+_NEVER = "the kernels ran and stored nothing: is the mask of the store ever true?"
+_UNWRITTEN = "too few programs or too short a loop: triton.cdiv(n, BLOCK) programs, range(0, n, BLOCK) steps"
+_ADDED = "the kernels add to what the memory held before: the result starts at 0, torch.zeros"
 _NOT_BY_KERNELS = "the result stays the same when the kernels store nothing: something else has computed it"
+_KEPT = "the result of the call before comes again when no kernel runs: something has kept it"
+_OWN = "return what your kernel has written, not what PyTorch computed"
 _LARGE = 1 << 24  # bytes; a larger storage is not copied to see whether it was changed
+_FAR_MEMORY = 12 << 30  # bytes of address space that an output of more than 2^31 elements may take
 
 
 @dataclass(frozen=True)
@@ -38,14 +47,41 @@ class Verdict:
         found: what is wrong, with the first wrong element; empty if all are right.
         hint: the probable mistake.
         traffic: bytes moved over the floor, where a case counts them; else 0.
-        stored: whether any kernel stored anything.
     """
 
     cases: int
     found: str = ""
     hint: str = ""
     traffic: float = 0.0
-    stored: bool = False
+
+
+@dataclass
+class _Bench:
+    """What a judgement has at hand: the solution, its puzzle, the names of its files, and its limits."""
+
+    call: Callable[..., Any]
+    puzzle: Puzzle
+    files: list[str]
+    seconds: float
+    pulse: Callable[[], None]
+
+    def run(self, arguments: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
+        """Call the solution within its limits and inside of what is given."""
+        self.pulse()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(limits(self.seconds, memory))
+            stack.enter_context(exact_conversions())
+            for mode in modes:
+                stack.enter_context(mode)
+            return _as_list(self.call(*arguments))
+
+    def equals(self, got: list[Any], wanted: list[Any]) -> bool:
+        """Return whether all outputs are right."""
+        p = self.puzzle
+        return len(got) == len(wanted) and not any(
+            compare_output(g, w, d, p.absolute, p.relative)[0]
+            for g, w, d in zip(got, wanted, _dtypes(p) * len(wanted), strict=False)
+        )
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -69,7 +105,7 @@ def _dtypes(puzzle: Puzzle) -> list[Any]:
 
 def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative: float) -> tuple[str, str]:
     """Return what is wrong with an output, in one line (empty if nothing), and of which kind:
-    "NaN", "rounded" or neither.
+    "form", "NaN", "overflow", "rounded" or none of these.
 
     >>> import torch
     >>> compare_output(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), torch.float32, 0, 0)
@@ -78,11 +114,11 @@ def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative:
     import torch
 
     if not isinstance(got, torch.Tensor):
-        return (f"returns {type(got).__name__}, not a tensor" if got is not None else "a return is missing"), ""
+        return (f"returns {type(got).__name__}, not a tensor" if got is not None else "a return is missing"), "form"
     if tuple(got.shape) != tuple(wanted.shape):
-        return f"returns the shape {list(got.shape)}; {list(wanted.shape)} is wanted", ""
+        return f"returns the shape {list(got.shape)}; {list(wanted.shape)} is wanted", "form"
     if got.dtype != dtype:
-        return f"returns {str(got.dtype)[6:]}; {str(dtype)[6:]} is wanted", ""
+        return f"returns {str(got.dtype)[6:]}; {str(dtype)[6:]} is wanted", "form"
     mine, right = got.double(), wanted.double()
     # What does not fit into the output's type is infinite in both.
     right = right.to(dtype).double() if dtype != torch.float8_e4m3fnuz else right
@@ -96,92 +132,186 @@ def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative:
     said = f"element {first} is {value:.6g}, and {expected:.6g} is right; {wrong} of {good.numel()} elements are wrong"
     if math.isnan(value):
         return said, "NaN"
-    near = (mine - right).abs() <= 0.004 * (1 + right.abs())
-    return said, "rounded" if dtype == torch.float32 and bool((good | near).all()) else ""
+    if torch.isinf(mine[~good]).all() and not torch.isinf(right[~good]).any():
+        return said, "overflow"
+    largest = float(right[right.isfinite()].abs().max()) if bool(right.isfinite().any()) else 0.0
+    share, part = (0.01, 2e-3) if dtype == torch.float32 else (0.03, 2e-4)  # of the element, and of the largest
+    near = (mine - right).abs() <= share * right.abs() + part * largest
+    return said, "rounded" if bool((good | near).all()) else ""
 
 
-def _depends_on_masked_lanes(call: Callable[..., Any], arguments: tuple[Any, ...], got: list[Any]) -> bool:
-    """Return whether the result is another one when masked lanes of loads without ``other`` hold 0 instead of NaN."""
-    with time_limit(_SECONDS), exact_conversions(), watch_memory(strict=True, undefined=False), poison_mode():
-        again = _as_list(call(*arguments))
-    pairs = zip(map(_widen, got), map(_widen, again), strict=True)
-    return any(not bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
+def compare_all(puzzle: Puzzle, arguments: tuple[Any, ...], returned: Any) -> str:
+    """Return what is wrong with what a solution returned, in one line; empty if nothing is."""
+    got, wanted = _as_list(returned), _as_list(puzzle.reference(*map(_widen, arguments)))
+    if len(got) != len(wanted):
+        return f"returns {len(got)} tensors; {len(wanted)} are wanted"
+    pairs = zip(got, wanted, _dtypes(puzzle) * len(wanted), strict=False)
+    said = (compare_output(g, w, d, puzzle.absolute, puzzle.relative)[0] for g, w, d in pairs)
+    return next((s for s in said if s), "")
 
 
-def _run_case(call: Callable[..., Any], puzzle: Puzzle, case: Case, files: list[str]) -> Verdict:
+def _same(a: list[Any], b: list[Any]) -> bool:
+    pairs = zip(map(_widen, a), map(_widen, b), strict=True)
+    return all(bool(((x == y) | (x.isnan() & y.isnan())).all()) for x, y in pairs)
+
+
+def _why_nan(bench: _Bench, arguments: tuple[Any, ...], got: list[Any], watch: Watch) -> tuple[str, str]:
+    """Return where a NaN comes from, by calling again with other things in memory, and the hint if that is known."""
+    if watch.undefined:
+        # Masked lanes of loads without ``other`` hold 0 now instead of NaN.
+        again = bench.run(arguments, watch_memory(strict=True, undefined=False), poison_mode())
+        if not _same(got, again):
+            return "", _UNDEFINED
+    number = next(i for i, g in enumerate(got) if bool(g.double().isnan().any()))
+    place = tuple(got[number].double().isnan().nonzero()[0].tolist())
+    other = bench.run(arguments, watch_memory(strict=True), poison_mode(0x3C))[number]
+    if math.isnan(float(other[place])):
+        return "; the kernel computed the NaN: an overflow, 0/0 or inf - inf", ""
+    filled = other.new_empty(1)
+    filled.untyped_storage().fill_(0x3C)
+    if float(other[place]) == float(filled[0]):
+        return "; nothing was written there", _UNWRITTEN
+    return "; what was in memory before takes part", _ADDED if watch.atomics else _UNWRITTEN
+
+
+def _hint(
+    bench: _Bench, case: Case, arguments: tuple[Any, ...], got: list[Any], kind: str, watch: Watch
+) -> tuple[str, str]:
+    """Return more about a wrong output, and the probable mistake; both from what was seen."""
+    if kind == "form":
+        return "", ""
+    if not watch.launches or not watch.stored:
+        return "", _NEVER if watch.launches and watch.loaded else _NOTHING
+    more, hint = _why_nan(bench, arguments, got, watch) if kind == "NaN" else ("", "")
+    if hint:
+        return more, hint
+    for fault in bench.puzzle.faults:
+        wrong = _as_list(fault.wrong(*map(_widen, arguments)))
+        if any(bool(w.isfinite().any()) for w in wrong) and bench.equals(got, wrong):
+            return more, fault.hint
+    if kind in ("rounded", "overflow"):
+        return more, _ROUNDED if kind == "rounded" else f"{case.hint}; or {_ROUNDED.partition(': ')[2]}"
+    return more, case.hint
+
+
+def _changed(tensor: Any, kept: Any) -> bool:
+    import torch
+
+    now = tensor.nan_to_num() if tensor.is_floating_point() else tensor
+    return not torch.equal(now, kept.nan_to_num() if kept.is_floating_point() else kept)
+
+
+def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any], before: list[Any]) -> str:
+    """Return what makes the result right when no kernel runs, empty if it is not; a result of zeros shows nothing."""
+    if not any(bool(w.nan_to_num().any()) for w in wanted):
+        return ""
+    got, error = attempt(lambda: bench.run(arguments, no_kernels(), poison_mode()))
+    # A wrapper that reads what was stored, and fails without, shows that it depends on it.
+    if error or not bench.equals(got, wanted):
+        return ""
+    return _KEPT if any(g.data_ptr() == b.data_ptr() for g, b in zip(got, before, strict=True)) else _NOT_BY_KERNELS
+
+
+def _last_program(bench: _Bench, case: Case) -> Verdict:
+    """Judge the addresses of the last program of each launch, and what it has written."""
+    arguments = case.arguments()
+    modes = [only_the_last_program(), *([poison_mode()] if case.wanted else [])]
+    with watch_memory() as watch:
+        got, error = attempt(lambda: bench.run(arguments, *modes, memory=MEMORY + _FAR_MEMORY))
+    if error:
+        said = explain_limits(error, bench.files, MEMORY + _FAR_MEMORY)
+        # The whole of it was judged in smaller cases; here only addresses count.
+        return Verdict(0, f"{case.name}: {said}", case.hint) if "outside its tensor" in said else Verdict(1)
+    if not case.wanted or watch.launches != 1 or watch.atomics:
+        return Verdict(1)
+    p, wanted = bench.puzzle, _as_list(bench.puzzle.reference(*map(_widen, arguments)))
+    for mine, right, dtype in zip(got, wanted, _dtypes(p) * len(wanted), strict=False):
+        written = ~mine.isnan()
+        said, kind = compare_output(mine.where(written, right.to(dtype)), right, dtype, p.absolute, p.relative)
+        if said:
+            return Verdict(0, f"{case.name}, last program: {said}", _ROUNDED if kind == "rounded" else case.hint)
+    return Verdict(1)
+
+
+def _hint_of_an_address(said: str, case: Case) -> str:
+    """Return the probable mistake of an access outside its tensor; an error of another kind speaks for itself."""
+    if "outside its tensor" not in said:
+        return ""
+    if "32 bits?" in said:
+        return case.hint if OFFSET in case.hint else OFFSET
+    if "past the end" in case.hint or re.search(r"position \[0(, 0)*\]", said):
+        return case.hint  # a block that lies outside from its first element on has a wrong offset
+    return MASK
+
+
+def _run_case(bench: _Bench, case: Case) -> Verdict:
     """Run one case; ``cases`` of the verdict is 1 if it is right."""
     import torch
 
-    arguments = case.arguments()
+    if case.last:
+        return _last_program(bench, case)
+    puzzle, arguments = bench.puzzle, case.arguments()
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    before = [t.clone() if t.untyped_storage().nbytes() <= _LARGE else None for t in tensors]
+    before = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
-    try:
-        with time_limit(_SECONDS), exact_conversions(), watch_memory(strict=True) as watch, poison_mode():
-            got = _as_list(call(*arguments))
-    except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        said = explain_error(e, files)
-        # A wrong address is what the case was planted for; any other error speaks for itself.
-        return Verdict(0, f"{case.name}: {said}", case.hint if "outside its tensor" in said else "")
+    torches = TorchWatch(arguments, moves=puzzle.moves)
+    with watch_memory(strict=True) as watch:
+        got, error = attempt(lambda: bench.run(arguments, poison_mode(), torches.watching()))
+    if error:
+        said = explain_limits(error, bench.files)
+        return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case))
     for tensor, kept in zip(tensors, before, strict=True):
-        if kept is not None and not torch.equal(
-            tensor.nan_to_num() if tensor.is_floating_point() else tensor,
-            kept.nan_to_num() if kept.is_floating_point() else kept,
-        ):
+        if kept is not None and _changed(tensor, kept):
             return Verdict(0, f"{case.name}: changes its argument", "write to a tensor of your own")
     if len(got) != len(wanted):
-        return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted", case.hint)
+        return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted")
     for mine, right, dtype in zip(got, wanted, _dtypes(puzzle) * len(wanted), strict=False):
         said, kind = compare_output(mine, right, dtype, puzzle.absolute, puzzle.relative)
-        if not said:
-            continue
-        hint = _ROUNDED if kind == "rounded" else case.hint
-        if watch.stored == 0:
-            hint = _NOTHING
-        elif kind == "NaN" and watch.undefined and _depends_on_masked_lanes(call, arguments, got):
-            hint = _UNDEFINED
-        elif kind == "NaN":
-            said += "; NaN: nothing was written there, or the kernel computed it (an overflow, 0/0)"
-        return Verdict(0, f"{case.name}: {said}", hint)
+        if said:
+            more, hint = _hint(bench, case, arguments, got, kind, watch)
+            return Verdict(0, f"{case.name}: {said}{more}", hint)
+    if not watch.launches:
+        return Verdict(0, f"{case.name}: no Triton kernel was launched", "launch your kernel: kernel[grid](…)")
+    if said := _without_kernels(bench, arguments, wanted, got):
+        return Verdict(0, f"{case.name}: {said}", _OWN if said == _NOT_BY_KERNELS else "compute each call anew")
+    if torches.used:
+        return Verdict(
+            0, f"{case.name}: PyTorch computes with the arguments ({torches.used})", "let the kernel do that"
+        )
+    if not watch.read & torches.given:
+        return Verdict(0, f"{case.name}: no kernel reads the arguments: something else has computed the result", _OWN)
     given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in tensors)
     floor = given + sum(t.numel() * t.element_size() for t in got)
-    traffic = (watch.loaded + watch.stored) / floor if case.traffic else 0.0
-    return Verdict(1, traffic=traffic, stored=watch.stored > 0)
+    return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)
 
 
-def _comes_from_kernels(call: Callable[..., Any], puzzle: Puzzle) -> bool:
-    """Return whether the result of the plainest case changes when no kernel stores anything."""
-    arguments = puzzle.cases[0].arguments()
-    wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
-    try:
-        with time_limit(_SECONDS), exact_conversions(), watch_memory(discard=True), poison_mode():
-            got = _as_list(call(*arguments))
-    except Exception:  # noqa: BLE001  a kernel that waits for what was stored shows that it depends on it
-        return True
-    dtypes = _dtypes(puzzle) * len(wanted)
-    parts = zip(got, wanted, dtypes, strict=False)
-    return any(compare_output(g, w, d, puzzle.absolute, puzzle.relative)[0] for g, w, d in parts)
-
-
-def judge_call(call: Callable[..., Any], name: str, files: list[str]) -> Verdict:
+def judge_call(
+    call: Callable[..., Any],
+    puzzle: Puzzle,
+    files: list[str],
+    seconds: float = SECONDS,
+    pulse: Callable[[], None] = lambda: None,
+) -> Verdict:
     """Judge all cases of a puzzle, up to the first wrong one; needs ``TRITON_INTERPRET=1``."""
-    puzzle = find_puzzle(name)
-    right, traffic, stored = 0, 0.0, False
+    bench = _Bench(call, puzzle, files, seconds, pulse)
+    right, traffic = 0, 0.0
     for case in puzzle.cases:
-        verdict = _run_case(call, puzzle, case, files)
+        verdict = _run_case(bench, case)
         if verdict.found:
             return Verdict(right, verdict.found, verdict.hint)
-        right, traffic, stored = right + 1, max(traffic, verdict.traffic), stored or verdict.stored
-    if stored and not _comes_from_kernels(call, puzzle):
-        return Verdict(right, _NOT_BY_KERNELS, "return what your kernel has written, not what PyTorch computed")
+        right, traffic = right + 1, max(traffic, verdict.traffic)
     return Verdict(right, traffic=traffic)
 
 
-def judge_packed(packed: dict[str, Any], name: str) -> Verdict:
-    """Call :func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
-    try:
-        (call,) = unpack_objects(packed)
-    except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        return Verdict(0, explain_error(e, list(packed["lines"])), "restart the kernel and run the cells in order")
+def judge_packed(packed: dict[str, Any], name: str, seconds: float = SECONDS, beat: str = "") -> Verdict:
+    """Call :func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart;
+    ``beat`` is a file to touch at each call of it.
+    """
+    puzzle, files = find_puzzle(name), list(packed["lines"])
     with quick_interpreter():
-        return judge_call(call, name, list(packed["lines"]))
+        confine()
+        with limits(seconds):
+            calls, error = attempt(lambda: unpack_objects(packed))
+        if error:
+            return Verdict(0, explain_limits(error, files), "restart the kernel and run the cells in order")
+        return judge_call(calls[0], puzzle, files, seconds, Path(beat).touch if beat else lambda: None)

@@ -241,7 +241,7 @@ class Starter:
 
 
 def start(name: str, *, cell: bool = False) -> Starter:
-    """Return the beginning of a puzzle: its task, a hint, and a starter that runs and is graded;
+    """Return the beginning of a puzzle: its task, what is expected, a hint, and a starter that runs and is graded;
     to be pasted into a cell.
 
     Args:
@@ -256,7 +256,9 @@ def start(name: str, *, cell: bool = False) -> Starter:
     """
     step = PATH.find(name)
     head = f"# {name} · {step.family}, level {step.level} of 3, taught in notebook {step.taught}"
-    parts = [head, _comment(step.task), _comment(f"In PyTorch: {_find(name).formula}"), _comment(f"Hint: {step.hint}")]
+    parts = [head, _comment(step.task), _comment(f"In PyTorch: {_find(name).formula}")]
+    parts += [_comment(f"Expected: {PUZZLES[name].expect}")] if name in PUZZLES else []
+    parts += [_comment(f"Hint: {step.hint}")]
     found = Starter("\n".join(parts) + "\n" + _code(step))
     if cell:
         try:

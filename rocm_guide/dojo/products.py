@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocm_guide.dojo.elementwise import MASK, OFFSET, normal
-from rocm_guide.dojo.puzzle import Case, Expect, Puzzle, rows_far_apart
+from rocm_guide.dojo.elementwise import normal
+from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart, reserved
 
 __all__ = ["PRODUCTS"]
 
@@ -25,17 +25,47 @@ def _meta(device: str, *shapes: tuple[int, int]) -> tuple[Any, ...]:
     return tuple(torch.empty(*s, dtype=torch.float16, device=device) for s in shapes)
 
 
-def _product_cases() -> tuple[Case, ...]:
+_LONG = "not all of K is added: the loop over K ends at K, not after a fixed number of steps"
+_TILE = "each block that is loaded serves one tile: a tile of 64 x 64 or more loads them less often"
+_FAULTS = (
+    Fault("one block of K is missing at the end: range(0, K, BLOCK)", lambda a, b: a[:, :-16] @ b[:-16]),
+    Fault("the same block of b for all of K: its rows move on with k", lambda a, b: _first_block(a, b)),
+    Fault("a is read with rows and columns exchanged", lambda a, b: a.T @ b if a.shape[0] == a.shape[1] else a @ b),
+    Fault("b is read with rows and columns exchanged", lambda a, b: a @ b.T if b.shape[0] == b.shape[1] else a @ b),
+)
+
+
+def _first_block(a: Any, b: Any, block: int = 32) -> Any:
+    """Multiply each block of K of a with the first of b."""
+    return sum(a[:, i : i + block] @ b[: a[:, i : i + block].shape[1]] for i in range(0, a.shape[1], block))
+
+
+def _product_cases(long: int) -> tuple[Case, ...]:
     return (
         Case("64 x 64 x 64", lambda: _pair(64, 64, 64), "row of a times column of b, summed over K"),
         Case("40 x 70 x 64", lambda: _pair(40, 70, 64), MASK + "; M and N need a mask each"),
         Case("32 x 32 x 50", lambda: _pair(32, 32, 50), _TAIL),
         Case("1 x 1 x 1", lambda: _pair(1, 1, 1), MASK),
+        Case(f"16 x 16 x {long:,}, a long K", lambda: _pair(16, 16, long), _LONG),
         Case("sums beyond 65,504", lambda: _pair(32, 32, 256, 25.0), _ACCUMULATE),
         Case("a is a transposed view", lambda: (normal(64, 40).T, normal(64, 32, seed=1)), _STRIDES),
         Case("b is a transposed view", lambda: (normal(40, 64), normal(32, 64, seed=1).T), _STRIDES),
-        Case("rows of a 2^30 elements apart", lambda: (rows_far_apart(32), normal(32, 16, seed=1)), OFFSET),
+        Case("rows of a 2^30 elements apart", lambda: (far_apart(32), normal(32, 16, seed=1)), OFFSET),
+        Case("rows of b 2^30 elements apart", lambda: (normal(16, 3), far_apart(32, seed=1)), OFFSET + "; k too"),
+        *_CONTIGUOUS_CASES,
     )
+
+
+_CONTIGUOUS_CASES = (
+    Case("128 x 128 x 64, bytes counted", lambda: _pair(128, 128, 64), "row of a times column of b", traffic=True),
+    Case(
+        "an output beyond 2^31 elements",
+        lambda: (reserved(32_832, 2), reserved(2, 65_536)),
+        OFFSET + "; c's too",
+        last=True,
+        wanted=False,
+    ),
+)
 
 
 PRODUCTS = (
@@ -44,9 +74,11 @@ PRODUCTS = (
         task="naive_matmul(a, b): the product of two fp16 matrices in fp32, without tl.dot",
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
-        cases=_product_cases(),
+        cases=_product_cases(1024),  # each step takes a millisecond in the interpreter
         shape=lambda device: _meta(device, (4096, 4096), (4096, 4096)),
-        expect=Expect(),
+        small=lambda: _pair(64, 64, 64),
+        expect=Expect(load_bits=16, waves=4, workgroups=304, traffic=2.1, traffic_fix=_TILE),
+        faults=_FAULTS,
         relative=1e-4,
     ),
     Puzzle(
@@ -54,9 +86,19 @@ PRODUCTS = (
         task="matmul(a, b): the product of two fp16 matrices in fp32, with the matrix cores (tl.dot)",
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
-        cases=_product_cases(),
+        cases=_product_cases(4096),
         shape=lambda device: _meta(device, (4096, 4096), (4096, 4096)),
-        expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304),
+        small=lambda: _pair(128, 128, 64),
+        expect=Expect(
+            load_bits=128,
+            mfma=True,
+            waves=2,
+            workgroups=304,
+            traffic=1.7,
+            lines_stored=4,
+            traffic_fix=_TILE,
+        ),
+        faults=_FAULTS,
         relative=1e-4,
     ),
     Puzzle(
@@ -74,9 +116,24 @@ PRODUCTS = (
             Case("K shorter than the parts", lambda: _pair(16, 16, 20), "a part of K that is empty adds nothing"),
             Case("sums beyond 65,504", lambda: _pair(16, 16, 512, 20.0), _ACCUMULATE),
             Case("a is a transposed view", lambda: (normal(640, 32).T, normal(640, 32, seed=1)), _STRIDES),
+            Case("b is a transposed view", lambda: (normal(32, 640), normal(32, 640, seed=1).T), _STRIDES),
+            Case("rows of a 2^30 elements apart", lambda: (far_apart(32), normal(32, 16, seed=1)), OFFSET),
+            Case("rows of b 2^30 elements apart", lambda: (normal(16, 3), far_apart(32, seed=1)), OFFSET + "; k too"),
+            Case("64 x 64 x 2,048, bytes counted", lambda: _pair(64, 64, 2048), "each part once", traffic=True),
+            Case("16 x 16 x 65,536, K as long as the true one", lambda: _pair(16, 16, 65_536), _LONG),
         ),
         shape=lambda device: _meta(device, (64, 65536), (65536, 64)),
-        expect=Expect(load_bits=128, mfma=True, workgroups=304),
+        small=lambda: _pair(64, 64, 512),
+        expect=Expect(
+            load_bits=128,
+            mfma=True,
+            waves=2,
+            workgroups=304,
+            traffic=4,
+            lines_stored=4,
+            traffic_fix="larger tiles, or fewer parts: each part adds a whole result",
+        ),
+        faults=_FAULTS,
         absolute=2e-3,
         relative=1e-4,
     ),
@@ -91,8 +148,12 @@ PRODUCTS = (
             Case("7 x 300", lambda: (normal(7, 300), normal(300, seed=1)), _TAIL),
             Case("sums beyond 65,504", lambda: (normal(5, 500, scale=60).abs(), normal(500).abs() * 60), _ACCUMULATE),
             Case("rows of 100 in a matrix of 128", lambda: (normal(9, 128)[:, :100], normal(100, seed=1)), _STRIDES),
-            Case("rows 2^30 elements apart", lambda: (rows_far_apart(32), normal(32, seed=1)), OFFSET),
+            Case("x is every second element", lambda: (normal(9, 100), normal(200, seed=1)[::2]), "use x.stride(0)"),
+            Case("rows 2^30 elements apart", lambda: (far_apart(32), normal(32, seed=1)), OFFSET),
+            Case("3 x 8,192, K as long as the true one", lambda: (normal(3, 8192), normal(8192, seed=1)), _LONG),
         ),
+        small=lambda: (normal(16, 2048), normal(2048, seed=1)),
+        faults=(Fault("x is not used: each row is multiplied by it", lambda w, x: w.sum(1)),),
         shape=lambda device: (*_meta(device, (8192, 8192)), _meta(device, (1, 8192))[0][0]),
         expect=Expect(load_bits=128, waves=2, workgroups=304, traffic=2.05),
         absolute=2e-3,

@@ -11,7 +11,10 @@ from typing import Any
 
 from rocm_guide.common.base import GuideError
 
-__all__ = ["Case", "DojoError", "Expect", "Puzzle", "rows_far_apart"]
+__all__ = ["MASK", "OFFSET", "Case", "DojoError", "Expect", "Fault", "Puzzle", "far_apart", "reserved"]
+
+MASK = "a mask is missing or off by one: the last block reaches past the end"
+OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
 
 
 class DojoError(GuideError):
@@ -28,6 +31,9 @@ class Case:
         hint: what is probably wrong if this case fails and those before it did not.
         traffic: True if the bytes that the kernels move are counted in this case.
         needed: bytes of the arguments that have to be read, where that is not all of them.
+        last: True if only the last program of each launch runs: the tensors are too large for all. Its addresses are
+            judged, and, where the case has ``wanted``, every element that it has written.
+        wanted: True if results of the last program are compared.
     """
 
     name: str
@@ -35,28 +41,64 @@ class Case:
     hint: str
     traffic: bool = False
     needed: Callable[..., int] | None = None
+    last: bool = False
+    wanted: bool = True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake that is known by what it computes.
+
+    Attributes:
+        hint: what is wrong when a result equals that of ``wrong``.
+        wrong: takes what the reference takes; its result is compared within the puzzle's tolerance.
+    """
+
+    hint: str
+    wrong: Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Expect:
-    """The properties expected of the code for gfx942 at the puzzle's true shape; a field left alone expects nothing.
+    """The properties expected of the code for gfx942 at the puzzle's true shape.
 
     Attributes:
-        load_bits, store_bits: bits per lane of the accesses that move most of the bytes.
+        load_bits: bits per lane of the loads that move most of the bytes.
         waves: waves per SIMD at least.
-        mfma: whether the matrix cores are used.
-        lds: whether LDS is used; None if it does not matter.
         workgroups: of the largest launch, at least.
         traffic: most bytes moved, as a multiple of the floor (every input read once, every output written once).
+        store_bits: as load_bits, of the stores; 0 expects nothing.
+        better_waves: waves per SIMD that are possible, where fewer are named and pass.
+        mfma: whether the matrix cores are used.
+        lds: whether LDS is used; None if it does not matter.
+        lines_loaded, lines_stored: most lines of 128 bytes that the accesses touch, as a multiple of those that their
+            bytes fill; counted by executing the machine code.
+        conflicts: most cycles of LDS, as a multiple of those without bank conflicts.
+        traffic_fix: what to do about too many bytes.
     """
 
-    load_bits: int = 0
+    load_bits: int
+    waves: float
+    workgroups: int
+    traffic: float
     store_bits: int = 0
-    waves: float = 1
+    better_waves: float = 0
     mfma: bool = False
     lds: bool | None = None
-    workgroups: int = 0
-    traffic: float = 0.0
+    lines_loaded: float = 2.0
+    lines_stored: float = 2.0
+    conflicts: float = 1.5
+    traffic_fix: str = "keep in registers what you read again"
+
+    def __str__(self) -> str:
+        """Return what is expected, as it is printed before a puzzle is begun."""
+        parts = [f"loads of {self.load_bits} bits for each lane"]
+        parts += [f"stores of {self.store_bits}"] * bool(self.store_bits)
+        parts += [f"{max(self.waves, self.better_waves):g} waves for each SIMD", f"{self.workgroups:,} workgroups"]
+        parts += [f"bytes {self.traffic:g} times the floor at most"]
+        parts += ["the matrix cores"] * self.mfma
+        parts += [] if self.lds is None else ["LDS" if self.lds else "no LDS"]
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -70,7 +112,10 @@ class Puzzle:
         formula: the reference as it is printed.
         cases: small ones for the interpreter, the plainest first.
         shape: makes arguments of a realistic size on a device; used for the compiled code and for timing.
+        small: makes arguments on the CPU with which the machine code is executed.
         expect: of the compiled code.
+        faults: mistakes that are known by their results.
+        moves: whether to copy is the task, so that a copy by PyTorch is a way around it.
         starter: the code of a kernel that is right and is to be made better, where the puzzle is a repair.
         absolute, relative: the error that is allowed: ``absolute + relative * abs(reference)``.
     """
@@ -81,24 +126,40 @@ class Puzzle:
     reference: Callable[..., Any]
     cases: tuple[Case, ...]
     shape: Callable[[str], tuple[Any, ...]]
+    small: Callable[[], tuple[Any, ...]]
     expect: Expect
+    faults: tuple[Fault, ...] = ()
+    moves: bool = False
     absolute: float = 1e-3
     relative: float = 2e-3
     starter: str = ""
 
 
-def rows_far_apart(columns: int) -> Any:
-    """Return an fp16 matrix of three rows, 2^30 elements from one to the next; only the rows take memory.
+def far_apart(*shape: int, seed: int = 0) -> Any:
+    """Return an fp16 tensor whose first dimension has three places, 2^30 elements apart; only they take memory.
 
     The stride fits into 32 bits, and twice the stride does not.
 
-    >>> x = rows_far_apart(3)
+    >>> x = far_apart(3)
     >>> x.shape, x.stride(0) == 2**30
     (torch.Size([3, 3]), True)
     """
     import torch
 
-    x = torch.empty_strided((3, columns), (1 << 30, 1), dtype=torch.float16)
+    inner = torch.empty(shape).stride()
+    x = torch.empty_strided((3, *shape), (1 << 30, *inner), dtype=torch.float16)
+    generator = torch.Generator().manual_seed(seed)
     for i in range(3):
-        x[i] = torch.linspace(-1 - i, 1 + i, columns)
+        x[i] = torch.randn(*shape, generator=generator)
     return x
+
+
+def reserved(*shape: int) -> Any:
+    """Return an fp16 tensor of any size that takes no memory until it is written.
+
+    >>> reserved(1 << 20, 4096).numel() == 2**32
+    True
+    """
+    import torch
+
+    return torch.empty(*shape, dtype=torch.float16)

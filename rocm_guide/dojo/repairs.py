@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocm_guide.dojo.elementwise import MASK, normal
+from rocm_guide.dojo.elementwise import COLUMNS, normal
 from rocm_guide.dojo.products import PRODUCTS
-from rocm_guide.dojo.puzzle import Case, Expect, Puzzle
+from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, reserved
 
 __all__ = ["REPAIRS"]
 
@@ -84,8 +84,8 @@ _PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 REPAIRS = (
     Puzzle(
         name="pair_sums",
-        task="pair_sums(x): sums of neighbours of the fp16 vector x, whose length is even; the starter loads 16 "
-        "bits at a time",
+        task="pair_sums(x): sums of neighbours of the fp16 vector x, whose length is even, less than 2^31; the starter "
+        "loads 16 bits at a time",
         formula="x[0::2] + x[1::2]",
         reference=lambda x: x[0::2] + x[1::2],
         cases=(
@@ -93,6 +93,15 @@ REPAIRS = (
             Case("1,002 elements", lambda: (normal(1002),), MASK),
             Case("two elements", lambda: (normal(2),), MASK),
             Case("a view that starts at element 3", lambda: (normal(105)[3:],), "pass x, not the start of its storage"),
+            Case("100,002 elements", lambda: (normal(100_002),), "as many programs as there are blocks: triton.cdiv"),
+        ),
+        small=lambda: (normal(8192),),
+        faults=(
+            Fault("element i is x[2 i] + x[2 i + 1]: the second of each pair is missing", lambda x: x[0::2]),
+            Fault(
+                "element i is x[2 i] + x[2 i + 1]: here it is x[i] + x[n / 2 + i]",
+                lambda x: x[: x.numel() // 2] + x[x.numel() // 2 :],
+            ),
         ),
         shape=lambda device: _meta(device, (1 << 26,)),
         expect=Expect(load_bits=128, store_bits=64, waves=4, traffic=1.0, workgroups=1024),
@@ -105,9 +114,11 @@ REPAIRS = (
         "into the registers",
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
-        cases=_MATMUL.cases[:5],
+        cases=tuple(c for c in _MATMUL.cases if not any(w in c.name for w in ("view", "apart"))),
         shape=_MATMUL.shape,
+        small=_MATMUL.small,
         expect=_MATMUL.expect,
+        faults=_MATMUL.faults,
         relative=1e-4,
         starter=_SPILLS,
     ),
@@ -122,9 +133,22 @@ REPAIRS = (
             Case("33 x 70", lambda: (normal(33, 70), normal(70, seed=1)), MASK),
             Case("1 x 1", lambda: (normal(1, 1), normal(1, seed=1)), MASK),
             Case("5 x 300", lambda: (normal(5, 300), normal(300, seed=1)), "one scale for each column, not each row"),
+            Case("2 x 8,192, rows as long as the true ones", lambda: (normal(2, 8192), normal(8192, seed=1)), COLUMNS),
+            Case(
+                "an output beyond 2^31 elements",
+                lambda: (reserved(524_296, 4096), normal(4096, seed=1)),
+                OFFSET,
+                last=True,
+                wanted=False,
+            ),
+        ),
+        small=lambda: (normal(64, 128), normal(128, seed=1)),
+        faults=(
+            Fault("the scales are not used", lambda x, s: x),
+            Fault("divided by its scale: each column is multiplied by it", lambda x, s: x / s),
         ),
         shape=lambda device: _meta(device, (16384, 8192), (8192,)),
-        expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.6, lds=False),
+        expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.6, workgroups=1024, lds=False),
         absolute=1e-3,
         starter=_ROUND_TRIP,
     ),

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Checks of a solution's code for MI300X against what its puzzle expects: one check for each property."""
+"""Checks of a solution's code for MI300X against what its puzzle expects: one check for each property.
+
+The code is compiled at the puzzle's true shape and read; and at a small shape it is executed, which shows what it
+computes and how it goes about memory.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,31 @@ from typing import Any
 from cdna.compile_errors import explain_compile_error, foreign_assembly
 from cdna.dry_run.driver import dry_run
 from cdna.dry_run.recorder import Launch
+from cdna.kernel_source import unpack_objects
+from cdna.run.errors import RunError
+from cdna.run.launches import Executions, executed_on_gfx942
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.checks import Check
-from rocm_guide.dojo.puzzle import Expect, Puzzle
+from rocm_guide.dojo.catalogue import find_puzzle
+from rocm_guide.dojo.judge import compare_all
+from rocm_guide.dojo.limits import SECONDS, attempt, confine, explain_limits, limits
+from rocm_guide.dojo.puzzle import DojoError, Expect, Puzzle
 
-__all__ = ["check_structure"]
+__all__ = ["check_packed", "check_structure"]
 
 _WIDER = "more elements for each lane (a larger block, fewer warps), contiguous and aligned"
+_APART = (
+    "neighbours in the block lie apart in memory: let tl.arange run along the contiguous dimension, without a factor"
+)
+_ROWS = "lanes side by side reach into different rows: a block that is wide along the rows, 64 elements or more"
+_LINE = 128  # bytes
+_FLAWS = {
+    "bounds": "an offset and the size of its tensor belong together",
+    "race": "programs run in no fixed order: give each element one writer, or use tl.atomic_add or a second launch",
+    "undefined": "tl.debug_barrier() orders nothing between programs",
+    "limit": "a loop that does not end on the GPU",
+    "deadlock": "programs that wait for others may never be resident together",
+}
 
 
 def _main_width(widths: dict[int, int]) -> tuple[int, str]:
@@ -25,7 +47,7 @@ def _main_width(widths: dict[int, int]) -> tuple[int, str]:
     return max(widths, key=lambda bits: bits * widths[bits], default=0), text or "none"
 
 
-def _width_check(name: str, widths: list[dict[int, int]], wanted: int) -> Iterator[Check]:
+def _width_check(name: str, widths: list[dict[int, int]], wanted: int, fix: str) -> Iterator[Check]:
     if not wanted:
         return
     total: dict[int, int] = {}
@@ -34,11 +56,40 @@ def _width_check(name: str, widths: list[dict[int, int]], wanted: int) -> Iterat
             total[bits] = total.get(bits, 0) + n
     main, text = _main_width(dict(sorted(total.items(), reverse=True)))
     good = main >= wanted
-    yield Check("OK" if good else "FAIL", name, text, "" if good else f"{wanted} bits for each lane: {_WIDER}")
+    yield Check("OK" if good else "FAIL", name, text, "" if good else f"{wanted} bits for each lane: {fix}")
 
 
-def judge_launches(launches: list[Launch], expect: Expect) -> Iterator[Check]:
-    """Check compiled launches against what is expected of them, the gravest first."""
+def _lines(done: Executions) -> tuple[float, float]:
+    """Return the lines of 128 bytes that loads and stores touched, as multiples of those that their bytes fill; 0 where
+    they move less than an eighth of all bytes: the sum of a row is four bytes in a line of its own.
+    """
+    counts = [launch.result.counters for launch in done.launches]
+    lines = sum(c.lines - c.lines_stored for c in counts), sum(c.lines_stored for c in counts)
+    moved = sum(c.loaded for c in counts), sum(c.stored for c in counts)
+    loaded, stored = (n * _LINE / b if 8 * b >= sum(moved) > 0 else 0.0 for n, b in zip(lines, moved, strict=True))
+    return loaded, stored
+
+
+def judge_execution(done: Executions, expect: Expect) -> Iterator[Check]:
+    """Check how executed launches went about memory: the lines that they touched, and the banks of LDS."""
+    for name, found, most in zip(
+        ("lines read", "lines stored"), _lines(done), (expect.lines_loaded, expect.lines_stored), strict=True
+    ):
+        if not found:
+            continue
+        good = found <= most * 1.1  # a view need not begin at a line
+        text = f"{found:.1f} times the lines of 128 bytes that the bytes fill"
+        yield Check("OK" if good else "FAIL", name, text, "" if good else f"{most:g} times will do: {_ROWS}")
+    ideal = sum(launch.result.counters.lds_ideal for launch in done.launches)
+    cycles = sum(launch.result.counters.lds_cycles for launch in done.launches)
+    if ideal:
+        good = cycles <= expect.conflicts * ideal
+        fix = "" if good else "lanes that go together meet in one bank: another order of the block's dimensions"
+        yield Check("OK" if good else "FAIL", "banks", f"{cycles:,} cycles of LDS; without conflicts {ideal:,}", fix)
+
+
+def judge_launches(launches: list[Launch], expect: Expect, wider: str = _WIDER) -> Iterator[Check]:
+    """Check compiled launches against what is expected of them, the gravest first; ``wider`` is how to widen loads."""
     reports = [launch.report for launch in launches]
     for report in reports:
         for finding in report.findings:
@@ -53,13 +104,13 @@ def judge_launches(launches: list[Launch], expect: Expect) -> Iterator[Check]:
     )
     worst = min(reports, key=lambda r: r.occupancy.waves_per_simd)
     waves = worst.occupancy.waves_per_simd
-    few = waves < expect.waves
     text = f"{waves:g} for each SIMD, limited by {' and '.join(worst.occupancy.limited_by)}"
-    fix = f"{expect.waves:g} are possible: a smaller block, or more warps for the same block" if few else ""
-    yield Check("FAIL" if few else "OK", "waves", text, fix)
+    possible = max(expect.waves, expect.better_waves)
+    fix = f"{possible:g} are possible: a smaller block, or more warps for the same block" if waves < possible else ""
+    yield Check("FAIL" if waves < expect.waves else "WARN" if fix else "OK", "waves", text, fix)
     loops = [r.isa.global_loads_in_loops if r.isa.global_loads_in_loops else r.isa.global_loads for r in reports]
-    yield from _width_check("loads", loops, expect.load_bits)
-    yield from _width_check("stores", [r.isa.global_stores for r in reports], expect.store_bits)
+    yield from _width_check("loads", loops, expect.load_bits, wider)
+    yield from _width_check("stores", [r.isa.global_stores for r in reports], expect.store_bits, wider)
     if expect.mfma:
         used = {op: n for r in reports for op, n in r.isa.mfma.items()}
         text = ", ".join(f"{n} x {op}" for op, n in used.items()) or "no matrix instruction"
@@ -79,22 +130,67 @@ def judge_launches(launches: list[Launch], expect: Expect) -> Iterator[Check]:
         yield Check("OK" if good else "FAIL", "workgroups", f"{most:,}", fix)
 
 
-def check_structure(call: Callable[..., Any], puzzle: Puzzle, arch: str = "gfx942") -> list[Check]:
-    """Compile what ``call`` launches at the puzzle's true shape, and check it; nothing is run.
+def _execute(call: Callable[..., Any], puzzle: Puzzle, seconds: float, files: list[str]) -> tuple[list[Check], float]:
+    """Execute the machine code at a small shape: the checks of it, and the lines its loads touched as a multiple of
+    those that they need (0 if that is not known).
+    """
+    arguments = puzzle.small()
+    with limits(seconds), executed_on_gfx942() as done:
+        got, error = attempt(lambda: call(*arguments))
+    if isinstance(error, RunError):
+        if error.rule in _FLAWS:
+            return [Check("FAIL", "executed", str(error), _FLAWS[error.rule])], 0.0
+        return [Check("WARN", "executed", f"not executed: {error}")], 0.0
+    if error:
+        said = explain_limits(error, files)
+        slow = "still running" in said or "no end" in said
+        return [
+            Check("WARN" if slow else "FAIL", "executed", f"not executed to its end: {said}" if slow else said)
+        ], 0.0
+    if said := compare_all(puzzle, arguments, got):
+        fix = "right in the interpreter and wrong as machine code: sums in fp16, or code that asks where it runs"
+        return [Check("FAIL", "executed", said, fix)], 0.0
+    text = f"the same result from {sum(x.result.executed for x in done.launches):,} instructions of gfx942"
+    return [Check("OK", "executed", text), *judge_execution(done, puzzle.expect)], _lines(done)[0]
+
+
+def check_structure(
+    call: Callable[..., Any], puzzle: Puzzle, arch: str, seconds: float = SECONDS, files: list[str] | None = None
+) -> list[Check]:
+    """Compile what ``call`` launches at the puzzle's true shape and check it; then execute it at a small one.
 
     Every error of the compiler becomes a check that names the reader's line.
     """
     try:
-        with dry_run(arch, device="meta") as run:
+        with limits(seconds), dry_run(arch, device="meta") as run:
             call(*puzzle.shape("cuda"))
+    except DojoError as e:
+        return [Check("FAIL", "compiles", explain_limits(e, files or []))]
     except GuideError as e:
-        return [Check("FAIL", "compiles", str(e))]
+        return [Check("FAIL", "compiles", explain_limits(e, files or []) if "still running" in str(e) else str(e))]
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises
         fix = "the interpreter takes Python that the compiler does not: sizes of blocks are tl.constexpr, powers of two"
-        return [Check("FAIL", "compiles", explain_compile_error(call, e), fix)]
+        said = explain_compile_error(call, e)
+        if isinstance(e, MemoryError) or "allocate memory" in said:
+            said, fix = explain_limits(e, files or []), ""
+        return [Check("FAIL", "compiles", said, fix)]
     if not run.launches:
         return [Check("FAIL", "compiles", "no Triton kernel was launched", "launch your kernel: kernel[grid](…)")]
     for launch in run.launches:
         if said := foreign_assembly(call, launch.compiled.ttir):
             return [Check("FAIL", "compiles", said)]
-    return list(judge_launches(run.launches, puzzle.expect))
+    executed, lines = _execute(call, puzzle, seconds, files or []) if arch == "gfx942" else ([], 0.0)
+    return [*judge_launches(run.launches, puzzle.expect, _APART if lines > 1.9 else _WIDER), *executed]
+
+
+def check_packed(packed: dict[str, Any], name: str, arch: str, seconds: float, beat: str) -> list[Check]:
+    """Call :func:`check_structure` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
+    puzzle, files = find_puzzle(name), list(packed["lines"])
+    confine()
+    with limits(seconds):
+        calls, error = attempt(lambda: unpack_objects(packed))
+    if error:
+        return [
+            Check("FAIL", "compiles", explain_limits(error, files), "restart the kernel and run the cells in order")
+        ]
+    return check_structure(calls[0], puzzle, arch, seconds, files)

@@ -1,44 +1,99 @@
 # SPDX-License-Identifier: MIT
-"""A judgement in a process of its own, which has Triton's interpreter ready: it takes a moment, and a solution that
-crashes takes nothing with it.
+"""A judgement in processes of their own, which have Triton ready: one interprets, one compiles and executes the code.
+
+It takes a moment, and a solution that crashes, sleeps or takes all memory takes nothing with it.
 """
 
 from __future__ import annotations
 
 import pickle
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cdna.children import ChildError
-from cdna.interpreter.warm import call_warm
+from cdna.interpreter.warm import SilentError, call_warm, prepare_warm
+from rocm_guide.common.checks import Check
 from rocm_guide.dojo.judge import Verdict, judge_packed
 from rocm_guide.dojo.puzzle import DojoError
+from rocm_guide.dojo.structure import check_packed
 
-__all__ = ["judge_in_worker"]
+__all__ = ["check_in_worker", "judge_in_worker", "prepare_workers"]
+
+_GRACE = 2.0  # seconds after its own limit of time, at which a solution that caught the error is ended
 
 
-def judge_file(source: str, target: str) -> None:
+def judge_file(source: str, target: str, beat: str) -> None:
     """Judge once in the other process, from file to file."""
-    packed, name = pickle.loads(Path(source).read_bytes())
-    Path(target).write_bytes(pickle.dumps(judge_packed(packed, name)))
+    _answer(judge_packed, source, target, beat)
 
 
-def judge_in_worker(packed: dict[str, Any], name: str) -> Verdict:
+def check_file(source: str, target: str, beat: str) -> None:
+    """Check the code once in the other process, from file to file."""
+    _answer(check_packed, source, target, beat)
+
+
+def _answer(what: Callable[..., Any], source: str, target: str, beat: str) -> None:
+    arguments = pickle.loads(Path(source).read_bytes())
+    Path(target).write_bytes(pickle.dumps(what(*arguments, beat)))
+
+
+def prepare_workers() -> None:
+    """Start both processes, if they are not there, and do not wait for them."""
+    prepare_warm(interpret=True)
+    prepare_warm(interpret=False)
+
+
+def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tuple[Any, str]:
+    """Return the other process's answer, or why there is none.
+
+    Raises:
+        DojoError: the process could not be started.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, target, beat = (str(Path(folder) / n) for n in ("call", "answer", "beat"))
+        Path(source).write_bytes(pickle.dumps((*arguments, seconds)))
+        try:
+            code, _ = call_warm(
+                function.__module__,
+                function.__name__,
+                source,
+                target,
+                beat,
+                interpret=function is judge_file,
+                beat=beat,
+                quiet=seconds + _GRACE,
+            )
+        except SilentError:
+            return None, f"no end after {seconds:g} s, and the solution cannot be interrupted"
+        except ChildError as e:
+            raise DojoError(f"the judgement has no answer: {e}") from e
+        if Path(target).exists():
+            return pickle.loads(Path(target).read_bytes()), ""
+        return None, f"the solution ended its process (code {code})"
+
+
+def judge_in_worker(packed: dict[str, Any], name: str, seconds: float) -> Verdict:
     """Call :func:`~rocm_guide.dojo.judge.judge_packed` in a process with the interpreter on.
 
     Raises:
-        DojoError: the process could not be started, or ended.
+        DojoError: the process could not be started.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "call", Path(folder) / "verdict"
-        source.write_bytes(pickle.dumps((packed, name)))
-        try:
-            code, _ = call_warm(judge_file.__module__, judge_file.__name__, str(source), str(target))
-        except ChildError as e:
-            raise DojoError(f"the judgement has no answer: {e}") from e
-        if target.exists():
-            verdict = pickle.loads(target.read_bytes())
-            assert isinstance(verdict, Verdict)
-            return verdict
-        return Verdict(0, f"the solution ended its process (code {code})", "is memory used up, or os._exit called?")
+    verdict, why = _ask(judge_file, seconds, packed, name)
+    if why:
+        return Verdict(0, why, "is memory used up, or os._exit called?" if "ended" in why else "does a loop end?")
+    assert isinstance(verdict, Verdict)
+    return verdict
+
+
+def check_in_worker(packed: dict[str, Any], name: str, arch: str, seconds: float) -> list[Check]:
+    """Call :func:`~rocm_guide.dojo.structure.check_packed` in a process that compiles.
+
+    Raises:
+        DojoError: the process could not be started.
+    """
+    checks, why = _ask(check_file, seconds, packed, name, arch)
+    if why:
+        return [Check("FAIL", "compiles", why, "outside of the interpreter it does something else")]
+    return list(checks)

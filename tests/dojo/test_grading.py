@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +12,9 @@ import torch
 
 from cdna.testing import HEAD, run_cell
 from rocm_guide.common.checks import Check
-from rocm_guide.dojo import PUZZLES, DojoError, grade, grading
+from rocm_guide.dojo import PUZZLES, DojoError, grade, grading, start
 from rocm_guide.dojo.grading import Grade
-from rocm_guide.dojo.puzzle import rows_far_apart
+from rocm_guide.dojo.puzzle import far_apart
 from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_round_trip, check_waits
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import BANKS, RIGHT, WAIT
@@ -67,9 +69,39 @@ def test_puzzles_say_what_they_want():
     for puzzle in PUZZLES.values():
         assert puzzle.task.startswith(puzzle.name + "(") and len(puzzle.cases) >= 4
         assert len({c.name for c in puzzle.cases}) == len(puzzle.cases) and all(c.hint for c in puzzle.cases)
-        assert bool(puzzle.expect.traffic) == any(c.traffic for c in puzzle.cases), puzzle.name
-    far = rows_far_apart(4)
+        e = puzzle.expect
+        assert e.load_bits and e.waves and e.workgroups and e.traffic, "every puzzle states what it expects"
+        assert any(c.traffic for c in puzzle.cases) and f"{e.workgroups:,} workgroups" in str(e)
+        assert "# Expected: loads of" in start(puzzle.name).text
+    far = far_apart(4)
     assert 2 * far.stride(0) == 1 << 31, "the second row's offset fits into 32 bits, the third's does not"
+
+
+def longest(arguments):
+    """Elements of the longest row, sequence or K: the first dimension counts only where it is all."""
+    return max(max(a.shape[1:] or a.shape) for a in arguments if isinstance(a, torch.Tensor))
+
+
+def beyond(tensor):
+    """Return whether the last element lies 2^31 elements or more from the first."""
+    return sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) >= 1 << 31
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES.values(), ids=lambda p: p.name)
+def test_cases_reach_what_small_ones_hide(puzzle):
+    """The true length, offsets beyond 2^31, views; none where the task says that there are none."""
+    made = [(c, c.arguments()) for c in puzzle.cases]
+    true = min(longest(puzzle.shape("meta")), 100_000)
+    if puzzle.name == "naive_matmul":
+        true = 1024  # each step along K takes a millisecond in the interpreter
+    assert max(longest(a) for c, a in made if not c.last or c.wanted) >= true
+    tensors = [a for _, arguments in made for a in arguments if isinstance(a, torch.Tensor)]
+    if "2^31" not in puzzle.task:
+        assert any(map(beyond, tensors)) or any(c.last and not c.wanted for c in puzzle.cases)
+    for i, name in enumerate(puzzle.task.split("(")[1].split(")")[0].split(", ")):
+        given = [a[i] for c, a in made if isinstance(a[i], torch.Tensor) and a[i].dim() > 1 and not c.last]
+        said = re.search(rf"contiguous fp16|\b{name}( \[heads, D\])? contiguous", puzzle.task)
+        assert said or not given or any(not t.is_contiguous() for t in given), f"{name} is contiguous in every case"
 
 
 def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):
@@ -91,19 +123,54 @@ def test_a_gpu_that_lacks_a_type_is_no_fault_of_the_solution(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
-    puzzle = SimpleNamespace(shape=lambda device: [torch.zeros(4)], reference=torch.clone)
-    (check,) = grading._time_check(solution, puzzle)
+    (check,) = grading._time_check(solution, fake_puzzle([torch.zeros(4)]))
     assert check.status == "WARN"
     assert check.found == "not measured, NVIDIA H100 cannot run it: type fp8e4b8 not supported in this architecture"
 
 
+class FakeGpu:
+    """A GPU that is this CPU: its clock says a microsecond, and two repeats are run."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+        monkeypatch.setattr("rocm_guide.common.device.time_call", self.time_call)
+        monkeypatch.setattr(grading, "_CACHES", 4)
+
+    @staticmethod
+    def time_call(call, before):
+        for _ in range(2):
+            before()
+            call()
+        return SimpleNamespace(median=1e-6)
+
+
+def fake_puzzle(arguments):
+    return replace(PUZZLES["copy"], shape=lambda device: arguments, reference=lambda x, *_: x.clone())
+
+
 def test_random_numbers_go_where_numbers_are_and_a_page_table_stays(monkeypatch):
-    given = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr("rocm_guide.common.device.time_call", lambda call: SimpleNamespace(median=1e-6))
-    table = torch.arange(4, dtype=torch.int32)
-    puzzle = SimpleNamespace(shape=lambda device: [torch.zeros(4), table, 8], reference=torch.clone)
-    (check,) = grading._time_check(lambda *a: given.extend(a), puzzle)
+    FakeGpu(monkeypatch)
+    given, table = [], torch.arange(4, dtype=torch.int32)
+    puzzle = fake_puzzle([torch.zeros(4, dtype=torch.float16), table, 8])
+
+    def call(x, pages, length):
+        given.append((x.clone(), pages.tolist(), length))
+        return x.clone()
+
+    (check,) = grading._time_check(call, puzzle)
     assert check.found == "1.0 us, the reference in PyTorch 1.0 us (a GPU)"
-    assert given[0].any() and given[1].tolist() == [0, 1, 2, 3] and given[2] == 8
+    assert given[0][0].any() and given[0][1:] == ([0, 1, 2, 3], 8)
+    assert len({tuple(x.tolist()) for x, *_ in given}) == len(given) == 3, "each repeat has numbers of its own"
+
+
+def test_a_result_that_was_kept_on_a_gpu_is_found_after_the_clock_has_stopped(monkeypatch):
+    FakeGpu(monkeypatch)
+    kept = []
+
+    def call(x):
+        kept.append(x.clone())
+        return kept[0]
+
+    (check,) = grading._time_check(call, fake_puzzle([torch.zeros(4, dtype=torch.float16)]))
+    assert check.status == "FAIL" and "the last timed call on a GPU: element" in check.found

@@ -57,6 +57,20 @@ WRONG = [
     (changed(WAITS, ("  s_barrier\n", "")), "missing_wait", "race|nobody has written"),
     (changed(WAITS, ("  s_waitcnt lgkmcnt(0)\n  global", "  global")), "missing_wait", "still loading"),
     (changed(WAITS, ("  global_store", "  s_waitcnt vmcnt(0)\n  global_store")), "missing_wait", "waits for more"),
+    (
+        changed(
+            WAITS,
+            ("  s_waitcnt vmcnt(0) lgkmcnt(0)\n  v_add", "  s_waitcnt lgkmcnt(0)\n  v_add"),
+            ("  s_waitcnt lgkmcnt(0)\n  s_barrier", "  s_waitcnt vmcnt(0) lgkmcnt(0)\n  s_barrier"),
+        ),
+        "missing_wait",
+        r"vmcnt\(0\) waits earlier than is needed -> wait for it before line \d+ \(v_add_f32_e32 v2, v2, v3\)",
+    ),
+    (
+        changed(WAITS, ("  s_waitcnt lgkmcnt(0)\n  global", "  s_waitcnt lgkmcnt(0)\n  v_mov_b32_e32 v5, 0\n  global")),
+        "missing_wait",
+        r"lgkmcnt\(0\) waits earlier than is needed",
+    ),
     (changed(WAITS, ("0x3fc", "0x3f8")), "missing_wait", "LDS|bounds|outside"),
     (
         changed(WAITS, ("v_add_f32_e32 v2, v2, v3", "v_sub_f32_e32 v2, v2, v3")),

@@ -49,7 +49,7 @@ def test_the_solution_passes_and_the_starter_is_not_yet_right(name, capsys):
         ("row_sum", "tl.sum(", "tl.max(", "one sum for each row"),
         ("softmax", " - tl.max(x, axis=0)", "", "exp overflows: subtract the row's maximum first"),
         ("softmax", 'other=float("-inf")', "other=0.0", "other=-inf for a maximum"),
-        ("softmax", "y = e / tl.sum(e, axis=0)", "y = e", "each row by itself"),
+        ("softmax", "y = e / tl.sum(e, axis=0)", "y = e", "divide by the sum"),
         ("softmax", "    softmax_k", "    return x.softmax(1)\n    softmax_k", "no Triton kernel was launched"),
     ],
 )

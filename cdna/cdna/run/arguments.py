@@ -33,20 +33,24 @@ class _Span(NamedTuple):
     start: int
     end: int
     writable: bool
+    place: int  # where the first byte lies in a 256-byte line
 
 
 def _span(name: str, value: Any) -> tuple[int, _Span]:
     """Return the address of the first element, and the bytes that an array or a CPU tensor covers."""
     if isinstance(value, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data, value.ctypes.data)
-        return value.ctypes.data, _Span(name, low, high, value.flags.writeable)
+        return value.ctypes.data, _Span(name, low, high, value.flags.writeable, low % 256)
     if hasattr(value, "untyped_storage"):
         # The storage says where the bytes are, also while a dry run lets the tensor call itself a GPU's.
         if (where := value.untyped_storage().device.type) != "cpu":
             raise RunError(f"{name}: a tensor on {where}; give one on the CPU", rule="arguments")
         first, item = value.data_ptr(), value.element_size()
         extent = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) + 1 if value.numel() else 0
-        return first, _Span(name, first, first + extent * item, True)
+        # A GPU's allocations begin at a line; the CPU's at 64 bytes, wherever that happens to be.
+        storage = value.untyped_storage().data_ptr()
+        place = (first - storage if storage % 16 == 0 else first) % 256
+        return first, _Span(name, first, first + extent * item, True, place)
     raise RunError(
         f"{name}={value!r:.60}: the kernel wants a pointer; give a numpy array or a CPU tensor", rule="arguments"
     )
@@ -106,7 +110,7 @@ def _merged(spans: Sequence[_Span]) -> list[_Span]:
         if out and s.start < out[-1].end:
             last = out.pop()
             name = last.name if s.name in last.name.split("/") else f"{last.name}/{s.name}"
-            s = _Span(name, last.start, max(last.end, s.end), last.writable and s.writable)
+            s = _Span(name, last.start, max(last.end, s.end), last.writable and s.writable, last.place)
         out.append(s)
     return out
 
@@ -169,7 +173,7 @@ def bind_arguments(
     placed: list[tuple[_Span, Allocation]] = []
     for s in _merged([span for _, _, span in pointers if span.end > span.start]):
         raw = np.ctypeslib.as_array((ctypes.c_ubyte * (s.end - s.start)).from_address(s.start))
-        made = memory.add(s.name, raw, s.start % 256, s.writable)
+        made = memory.add(s.name, raw, s.place, s.writable)
         placed.append((s, made))
         copies.append((made, s.start, s.end - s.start))
     for p, first, span in pointers:

@@ -67,7 +67,7 @@ class Counters:
         lanes: lane-instructions of the vector ALU, memory and MFMA (64 for each, less those switched off, is not
             subtracted).
         loaded, stored: bytes of global memory by active lanes.
-        lines: 128-byte lines touched, each access by itself.
+        lines: 128-byte lines touched, each access by itself; ``lines_stored`` are those of stores and atomics.
         accesses: global memory instructions with at least one active lane.
         lds_bytes, lds_accesses, lds_cycles, lds_ideal: LDS traffic, and its cycles with and without bank conflicts.
         mfma_flops: operations of the matrix instructions.
@@ -79,6 +79,7 @@ class Counters:
     loaded: int = 0
     stored: int = 0
     lines: int = 0
+    lines_stored: int = 0
     accesses: int = 0
     lds_bytes: int = 0
     lds_accesses: int = 0
@@ -149,6 +150,7 @@ class Counters:
         if size > 4:
             lines.update((addresses + (size - 1) >> 7).tolist())
         self.lines += len(lines)
+        self.lines_stored += len(lines) * write
         self.seen |= lines
 
     def lds(self, at: Any, size: int, lanes: Any, write: bool) -> None:

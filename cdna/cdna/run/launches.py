@@ -52,8 +52,10 @@ class Executions:
         return sum(launch.result.executed for launch in self.launches)
 
 
-def poison_mode() -> Any:
-    """Make a torch function mode in which ``torch.empty`` and its kin give 0xFF: NaN in fp16, bf16 and fp32."""
+def poison_mode(byte: int = 0xFF) -> Any:
+    """Make a torch function mode in which ``torch.empty`` and its kin give 0xFF: NaN in fp16, bf16 and fp32; or another
+    byte.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -66,7 +68,7 @@ def poison_mode() -> Any:
         ) -> Any:
             made = func(*args, **(kwargs or {}))
             if func in makers and made.untyped_storage().device.type == "cpu":
-                made.untyped_storage().fill_(0xFF)
+                made.untyped_storage().fill_(byte)
             return made
 
     return Poison()

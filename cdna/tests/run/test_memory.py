@@ -56,6 +56,20 @@ def test_a_copy_and_its_counters():
     c = result.counters
     assert (c.loaded, c.stored, c.lines, c.accesses) == (256, 256, result.counters.lines, 2) and 4 <= c.lines <= 6
     assert c.instructions["global"] == 2 and result.executed == 9
+    assert 2 <= c.lines_stored <= 3 and 2 <= c.lines - c.lines_stored <= 3
+
+
+def test_a_tensor_lies_in_its_lines_as_on_a_gpu_wherever_this_cpu_has_put_it():
+    """Storages begin at a line; a view as far behind it as it begins behind its storage."""
+    torch = pytest.importorskip("torch")
+    found = set()
+    for n in range(8):
+        kept = [torch.zeros(64 * (n + 1)) for _ in range(n)]  # what has been allocated moves what comes
+        x, y = torch.zeros(96, dtype=torch.int32), torch.zeros(64 + n, dtype=torch.int32)
+        found.add((launch(COPY, x[:64], y)[2].counters.lines, launch(COPY, x[32:], y)[2].counters.lines))
+        found.add((launch(COPY, x[16:80], y)[2].counters.lines - 1,) * 2)
+        del kept
+    assert found == {(4, 4)}
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,12 @@ def naive_kernel(a, b, c, M, N, K, sam, sak, sbk, sbn, BM: tl.constexpr, BN: tl.
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), tl.float32)
-    for k in range(K):
-        column = tl.load(a + i.to(tl.int64) * sam + k * sak, mask=i < M, other=0.0).to(tl.float32)
-        row = tl.load(b + k * sbk + j * sbn, mask=j < N, other=0.0).to(tl.float32)
+    columns, rows = a + i.to(tl.int64) * sam, b + j.to(tl.int64) * sbn
+    for _ in range(K):
+        column = tl.load(columns, mask=i < M, other=0.0).to(tl.float32)
+        row = tl.load(rows, mask=j < N, other=0.0).to(tl.float32)
         total += column[:, None] * row[None, :]
+        columns, rows = columns + sak, rows + sbk  # a pointer has 64 bits: it may go as far as it likes
     inside = (i[:, None] < M) & (j[None, :] < N)
     tl.store(c + i[:, None].to(tl.int64) * N + j[None, :], total, mask=inside)
 
@@ -35,14 +37,14 @@ def naive_matmul(a: Any, b: Any) -> Any:
 
 
 @triton.jit
-def gemv_kernel(w, x, y, N, K, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def gemv_kernel(w, x, y, N, K, stride, step, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, K, BLOCK):
         k = start + tl.arange(0, BLOCK)
         tile = w + i[:, None].to(tl.int64) * stride + k[None, :]
         weights = tl.load(tile, mask=(i[:, None] < N) & (k[None, :] < K), other=0.0)
-        token = tl.load(x + k, mask=k < K, other=0.0)
+        token = tl.load(x + k * step, mask=k < K, other=0.0)
         total += weights.to(tl.float32) * token.to(tl.float32)[None, :]
     tl.store(y + i, tl.sum(total, 1), mask=i < N)
 
@@ -51,7 +53,7 @@ def skinny_gemv(w: Any, x: Any) -> Any:
     """Give each program eight rows; a lane keeps its own sums, and they are added once, at the end."""
     N, K = w.shape
     y = torch.empty(N, dtype=torch.float32, device=w.device)
-    gemv_kernel[(triton.cdiv(N, 8),)](w, x, y, N, K, w.stride(0), ROWS=8, BLOCK=512)
+    gemv_kernel[(triton.cdiv(N, 8),)](w, x, y, N, K, w.stride(0), x.stride(0), ROWS=8, BLOCK=512)
     return y
 
 
