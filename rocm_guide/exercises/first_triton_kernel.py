@@ -17,8 +17,7 @@ def check_add(call: Callable[..., Any]) -> bool:
     >>> import torch
     >>> check_add(torch.add)
     add: not yet
-    [OK]   result       equals x + y in all 4 cases
-    [FAIL] compiles     no Triton kernel was launched -> launch your kernel: kernel[grid](…)
+    [FAIL] result       4,096 elements: no Triton kernel was launched -> launch your kernel: kernel[grid](…)
     False
     """
     return check_puzzle(call, "add")
