@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cdna.checks import Check
 from hub.devices import Device, list_devices
 from hub.proxy import proxy_version
 from rocm_guide.common.base import GuideError, shown
-from rocm_guide.common.checks import Check
 from rocm_guide.common.host import cores, memory_available
 from rocm_guide.observe.system.machine import Machine
 

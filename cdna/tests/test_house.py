@@ -22,6 +22,7 @@ IDS = [str(p.relative_to(HOME)) for p in MODULES]
 ALLOWED = {
     "base": set(),
     "testing": set(),
+    "checks": set(),
     "compiler_key": set(),
     "children": set(),
     "kernel_source": set(),
@@ -49,6 +50,19 @@ ALLOWED = {
     "explain": {"compile", "costs", "ir", "isa", "run"},
     "predict": {"arch", "compile", "costs", "examples", "isa", "report", "run", "step"},
     "hip": {"arch"},
+    "grade": {
+        *(
+            "checks",
+            "compile_errors",
+            "dry_run",
+            "guard",
+            "interpret",
+            "interpreter",
+            "kernel_source",
+            "run",
+            "children",
+        )
+    },
     "cli": None,  # anything
 }
 

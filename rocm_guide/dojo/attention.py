@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 from rocm_guide.dojo.elementwise import normal
-from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
 __all__ = ["ATTENTION"]
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+from cdna.grade.puzzle import GradeError, Puzzle
 from rocm_guide.dojo.attention import ATTENTION
 from rocm_guide.dojo.elementwise import ELEMENTWISE
 from rocm_guide.dojo.listings import LISTINGS
 from rocm_guide.dojo.products import PRODUCTS
-from rocm_guide.dojo.puzzle import DojoError, Puzzle
 from rocm_guide.dojo.repairs import REPAIRS
 from rocm_guide.dojo.rows import ROWS
 
@@ -20,11 +20,11 @@ def find_puzzle(name: str) -> Puzzle:
     """Return the puzzle of that name.
 
     Raises:
-        DojoError: there is none.
+        GradeError: there is none.
 
     >>> find_puzzle("copy").formula
     'x.clone()'
     """
     if name not in PUZZLES:
-        raise DojoError(f"puzzle {name!r}: there are {', '.join([*PUZZLES, *LISTINGS])}")
+        raise GradeError(f"puzzle {name!r}: there are {', '.join([*PUZZLES, *LISTINGS])}")
     return PUZZLES[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
+from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
 __all__ = ["COLUMNS", "ELEMENTWISE", "STRIDE", "normal", "repeated"]
 
@@ -59,6 +59,7 @@ _PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 ELEMENTWISE = (
     Puzzle(
         name="add",
+        dtype="float32",
         task="add(x, y): x + y for two contiguous fp32 vectors of one length below 2^31, in fp32",
         formula="x + y",
         reference=lambda x, y: x + y,
@@ -153,6 +154,7 @@ ELEMENTWISE = (
     ),
     Puzzle(
         name="quantise",
+        dtype="float8_e4m3fnuz",
         task="quantise(x, scale): x / scale in float8_e4m3fnuz; values beyond the largest, 240, become the largest; "
         "x is a contiguous fp16 matrix of fewer than 2^31 elements, scale an fp32 tensor with one number",
         formula="(x / scale).clamp(-240, 240).to(torch.float8_e4m3fnuz)",

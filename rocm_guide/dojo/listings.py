@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from cdna.checks import Check
+from cdna.grade.puzzle import GradeError
 from cdna.run import run
 from cdna.run.errors import RunError
 from cdna.run.session import Result
-from rocm_guide.common.checks import Check
-from rocm_guide.dojo.puzzle import DojoError
 
 __all__ = ["LISTINGS", "ListingPuzzle", "check_listing"]
 
@@ -247,13 +247,13 @@ def check_listing(text: object, puzzle: ListingPuzzle) -> list[Check]:
     """Execute a listing and say what is wrong with it: the result, its use of LDS, its waits, its bank conflicts.
 
     Raises:
-        DojoError: ``text`` is no text.
+        GradeError: ``text`` is no text.
 
     >>> print(check_listing(LISTINGS["bank_conflicts"].starter, LISTINGS["bank_conflicts"])[-1].found)
     1056 cycles of LDS; without conflicts 64
     """
     if not isinstance(text, str):
-        raise DojoError(f"{text!r:.60}: {puzzle.name} wants the text of a listing; begin with its starter")
+        raise GradeError(f"{text!r:.60}: {puzzle.name} wants the text of a listing; begin with its starter")
     said, fix, result = _runs(puzzle, text)
     if result is None:
         return [Check("FAIL", "result", said, fix)]

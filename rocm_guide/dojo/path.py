@@ -10,9 +10,9 @@ import html
 import textwrap
 from dataclasses import dataclass
 
+from cdna.grade.puzzle import GradeError, Puzzle
 from rocm_guide.dojo.catalogue import PUZZLES, find_puzzle
 from rocm_guide.dojo.listings import LISTINGS, ListingPuzzle
-from rocm_guide.dojo.puzzle import DojoError, Puzzle
 
 __all__ = ["PATH", "PuzzlePath", "Step", "start"]
 
@@ -195,12 +195,12 @@ class PuzzlePath(tuple[Step, ...]):
         """Return the step of that puzzle.
 
         Raises:
-            DojoError: there is none.
+            GradeError: there is none.
         """
         for step in self:
             if step.puzzle == name:
                 return step
-        raise DojoError(f"puzzle {name!r}: there are {', '.join(s.puzzle for s in self)}")
+        raise GradeError(f"puzzle {name!r}: there are {', '.join(s.puzzle for s in self)}")
 
 
 #: All puzzles, each after those that it builds on.
@@ -249,7 +249,7 @@ def start(name: str, *, cell: bool = False) -> Starter:
         cell: in Jupyter, put it into a new cell below instead of showing it only.
 
     Raises:
-        DojoError: no such puzzle.
+        GradeError: no such puzzle.
 
     >>> print(start("decode").text.splitlines()[0])
     # decode · attention, level 3 of 3, taught in notebook 34 · 5

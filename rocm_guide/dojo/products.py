@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart, reserved
 from rocm_guide.dojo.elementwise import normal
-from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart, reserved
 
 __all__ = ["PRODUCTS"]
 
@@ -71,6 +71,7 @@ _CONTIGUOUS_CASES = (
 PRODUCTS = (
     Puzzle(
         name="naive_matmul",
+        dtype="float32",
         task="naive_matmul(a, b): the product of two fp16 matrices in fp32, without tl.dot",
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
@@ -83,6 +84,7 @@ PRODUCTS = (
     ),
     Puzzle(
         name="matmul",
+        dtype="float32",
         task="matmul(a, b): the product of two fp16 matrices in fp32, with the matrix cores (tl.dot)",
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
@@ -103,6 +105,7 @@ PRODUCTS = (
     ),
     Puzzle(
         name="split_k",
+        dtype="float32",
         task="split_k(a, b): the same for a small result and a long K; several programs share one tile",
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
@@ -139,6 +142,7 @@ PRODUCTS = (
     ),
     Puzzle(
         name="skinny_gemv",
+        dtype="float32",
         task="skinny_gemv(w, x): the fp16 matrix w times the fp16 vector x, in fp32, as in decoding one token",
         formula="w.float() @ x.float()",
         reference=lambda w, x: w @ x,

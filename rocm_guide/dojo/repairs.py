@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, reserved
 from rocm_guide.dojo.elementwise import COLUMNS, normal
 from rocm_guide.dojo.products import PRODUCTS
-from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, reserved
 
 __all__ = ["REPAIRS"]
 
@@ -110,6 +110,7 @@ REPAIRS = (
     ),
     Puzzle(
         name="lean_matmul",
+        dtype="float32",
         task="lean_matmul(a, b): the product of two contiguous fp16 matrices in fp32; the starter's tile does not fit "
         "into the registers",
         formula="a.float() @ b.float()",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 from rocm_guide.dojo.elementwise import COLUMNS, STRIDE, normal, repeated
-from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
 __all__ = ["ROWS"]
 
@@ -111,6 +111,7 @@ _SOFTMAX_FAULTS = (
 ROWS = (
     Puzzle(
         name="row_sum",
+        dtype="float32",
         task="row_sum(x): the sums of the rows of the fp16 matrix x, in fp32",
         formula="x.float().sum(1)",
         reference=lambda x: x.sum(1),

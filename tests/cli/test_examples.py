@@ -125,6 +125,26 @@ HTTPServer((words[words.index("--host") + 1], int(words[words.index("--port") + 
 JUPYTER = "import sys\nassert sys.argv[1] == 'lab', sys.argv\nprint('lab:', sys.argv[2:])\n"
 
 
+#: As cdna's README shows it.
+PUZZLE = re.search(r"```python\n(import torch\n\nfrom cdna\.grade.*?)```", (ROOT / "cdna/README.md").read_text(), re.S)[
+    1
+]
+DOUBLE = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+def double(x):
+    y = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+
 def program(path, text):
     path.write_text(text)
     path.chmod(0o755)
@@ -144,6 +164,8 @@ def folder(tmp_path, make_notebook):
     (tools / "jupyterlab/__init__.py").touch()
 
     (work / "kernel.py").write_text(KERNELS)
+    (work / "double.py").write_text(DOUBLE)
+    (work / "puzzle.py").write_text(PUZZLE)
     (work / "kernel.s").write_text(ASSEMBLY)
     for script in ("train.py", "package/train.py", "package/__init__.py"):
         (work / script).write_text(TRAIN)

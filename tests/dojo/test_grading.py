@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cdna.checks import Check
+from cdna.grade import GradeError
+from cdna.grade.puzzle import far_apart
 from cdna.testing import HEAD, run_cell
-from rocm_guide.common.checks import Check
-from rocm_guide.dojo import PUZZLES, DojoError, grade, grading, start
+from rocm_guide.dojo import PUZZLES, grade, grading, start
 from rocm_guide.dojo.grading import Grade
-from rocm_guide.dojo.puzzle import far_apart
 from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_round_trip, check_waits
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import BANKS, RIGHT, WAIT
@@ -29,12 +30,12 @@ def changed(name, *pairs):
 
 
 def test_what_cannot_be_graded_is_refused_in_one_line():
-    with pytest.raises(DojoError, match="puzzle 'copi': there are add, copy, strided_copy"):
+    with pytest.raises(GradeError, match="puzzle 'copi': there are add, copy, strided_copy"):
         grade(torch.clone, "copi")
-    with pytest.raises(DojoError, match="give the function that launches your kernel"):
+    with pytest.raises(GradeError, match="give the function that launches your kernel"):
         grade(torch.zeros(3), "copy")
     cell = run_cell(HEAD + SOLUTIONS["copy"])
-    with pytest.raises(DojoError, match="not the kernel"):
+    with pytest.raises(GradeError, match="not the kernel"):
         grade(cell["copy_kernel"], "copy")
     table = run_cell("table = __import__('torch').zeros(3)\ndef copy(x):\n    return x + table\n")
     assert "copy reads table (Tensor)" in str(grade(table["copy"], "copy"))

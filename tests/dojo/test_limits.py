@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cdna.grade import GradeError
 from cdna.testing import HEAD, run_cell
-from rocm_guide.dojo import DojoError, grade
+from rocm_guide.dojo import grade
 from tests.dojo.hostile import ELSEWHERE, HOSTILE
 from tests.dojo.solutions import SOLUTIONS
 from tests.in_turn import due
@@ -79,5 +80,5 @@ def test_a_program_that_listens_here_is_not_reached():
 
 def test_the_limit_is_a_positive_number():
     for seconds in (0, -1, "10", float("nan")):
-        with pytest.raises(DojoError, match=r"seconds=.*: give a positive number"):
+        with pytest.raises(GradeError, match=r"seconds=.*: give a positive number"):
             grade(solution("return x"), "copy", seconds=seconds)

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from rocm_guide.dojo import LISTINGS, DojoError, grade
+from cdna.grade import GradeError
+from rocm_guide.dojo import LISTINGS, grade
 
 
 def changed(text, *pairs):
@@ -115,7 +116,7 @@ def test_a_result_that_has_not_gone_through_lds_is_refused():
 
 
 def test_what_is_no_listing_is_one_line():
-    with pytest.raises(DojoError, match="missing_wait wants the text of a listing"):
+    with pytest.raises(GradeError, match="missing_wait wants the text of a listing"):
         grade(print, "missing_wait")
     for text in ("", "no such thing", WAIT.replace("ds_read_b32", "ds_reed_b32"), WAIT + WAIT):
         result = grade(text, "missing_wait")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cdna.grade import GradeError
 from cdna.testing import HEAD, run_cell
-from rocm_guide.dojo import LISTINGS, PATH, PUZZLES, SOLVED, DojoError, grade, show_solution, start
+from rocm_guide.dojo import LISTINGS, PATH, PUZZLES, SOLVED, grade, show_solution, start
 from tests.in_turn import due
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -85,9 +86,9 @@ def test_how_the_path_shows():
 
 
 def test_what_is_not_on_the_path_is_refused():
-    with pytest.raises(DojoError, match="puzzle 'copi': there are add, copy"):
+    with pytest.raises(GradeError, match="puzzle 'copi': there are add, copy"):
         start("copi")
-    with pytest.raises(DojoError, match="no solution of 'copy' is kept here"):
+    with pytest.raises(GradeError, match="no solution of 'copy' is kept here"):
         show_solution("copy")
 
 

@@ -16,9 +16,11 @@ __all__ = ["COMMANDS", "EXAMPLES", "app", "main"]
 COMMANDS = {
     "inspect": ("cdna.cli.inspect.command", "What a Triton kernel becomes on MI300X, without one."),
     "step": ("cdna.cli.step.command", "Step through a wave of a kernel's MI300X code, without one."),
+    "grade": ("cdna.cli.grade", "Judge a kernel as the solution of a puzzle, without a GPU."),
 }
 
 EXAMPLES = {
+    "grade": [("cdna grade double.py::double puzzle.py", "puzzle.py has one Puzzle; the README shows both")],
     "inspect": [
         ("cdna inspect kernel.py::softmax", "launched by the file's own example()"),
         ("cdna inspect kernel.py::add --arg 'x=*fp16:16' --arg n=i32 --const BLOCK=1024", "by types"),

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.dojo.puzzle import DojoError
+from cdna.grade.puzzle import GradeError
 from rocm_guide.dojo.solved.attention import (
     causal_attention,
     causal_kernel,
@@ -65,13 +65,13 @@ def show_solution(name: str) -> Shown:
     """Return the kernels and the wrapper that solve a puzzle, as one would write them in a cell.
 
     Raises:
-        DojoError: none is kept here; notebook 38 solves the other puzzles in its cells.
+        GradeError: none is kept here; notebook 38 solves the other puzzles in its cells.
 
     >>> print(show_solution("pair_sums").text.splitlines()[1])
     def pairs_kernel(x, y, m, BLOCK: tl.constexpr):
     """
     if name not in SOLVED:
-        raise DojoError(f"no solution of {name!r} is kept here: there are {', '.join(SOLVED)}")
+        raise GradeError(f"no solution of {name!r} is kept here: there are {', '.join(SOLVED)}")
     call = SOLVED[name]
     parts = [kernel.raw_src for kernel in _KERNELS[call]] + [inspect.getsource(call)]
     text = "\n\n".join("".join(part) for part in parts)

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from cdna.checks import Check, Status
 from rocm_guide.common.base import GuideError, cache_folder
-from rocm_guide.common.checks import Check, Status
 from rocm_guide.common.host import memory_available
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.observe.doctor.resources import check_cache, check_disk, check_host, check_memory

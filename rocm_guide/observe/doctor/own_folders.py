@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from cdna.checks import Check
 from rocm_guide.common.base import GuideError, cache_folder, own_folder
-from rocm_guide.common.checks import Check
 from rocm_guide.common.installation import clone_folder
 
 __all__ = ["OWN_FOLDERS", "QUANTISED_READERS", "LibraryFolder", "LibraryMissingError"]

@@ -9,8 +9,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from cdna.checks import Check
 from rocm_guide.common.base import GuideError, check_private, own_folder, shown, write_bytes
-from rocm_guide.common.checks import Check
 from rocm_guide.common.host import host_facts
 
 __all__ = []

@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.checks import Check
+from cdna.checks import Check
 from rocm_guide.common.host import cores, gpu_possible
 from rocm_guide.common.installation import install_fix
 

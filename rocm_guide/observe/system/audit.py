@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rocm_guide.common.checks import Check
+from cdna.checks import Check
 from rocm_guide.observe.system.machine import Gpu, Machine
 
 __all__ = ["affinity_hints", "check_numa", "check_system"]

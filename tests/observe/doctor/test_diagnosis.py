@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from packaging.requirements import Requirement
 
+from cdna.checks import Check
 from rocm_guide.common.base import cache_folder
-from rocm_guide.common.checks import Check
 from rocm_guide.observe.doctor import diagnosis as doctor
 from rocm_guide.observe.doctor import resources as doctor_machine
 from rocm_guide.observe.doctor import software as doctor_probes

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cdna.checks import Check
 from rocm_guide.common.base import GuideError
-from rocm_guide.common.checks import Check
 from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary
 
 __all__ = ["check_kernels", "replaced_kernels"]

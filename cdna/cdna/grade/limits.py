@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cdna.grade.puzzle import GradeError
 from cdna.interpret import explain_error, time_limit
 from cdna.interpreter.warm import time_in_the_queue
-from rocm_guide.dojo.puzzle import DojoError
 
 __all__ = ["MEMORY", "SECONDS", "attempt", "confine", "explain_limits", "limits"]
 
@@ -50,9 +50,9 @@ def _leave_the_network() -> None:
 
 def _refuse(event: str, arguments: Any) -> None:
     if event in _NETWORK:
-        raise DojoError("it asks for the network, and a solution computes from its arguments alone")
+        raise GradeError("it asks for the network, and a solution computes from its arguments alone")
     if event in _PROCESSES:
-        raise DojoError("it starts another process, and a solution is judged in its own")
+        raise GradeError("it starts another process, and a solution is judged in its own")
 
 
 def confine() -> None:
@@ -88,8 +88,8 @@ def _clock_limit(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))
             return
         if time.process_time() - used > seconds / 2:  # it was busy, on a machine that others use too
-            raise DojoError(f"still running after {seconds:g} s: does this loop end?")
-        raise DojoError(f"no end after {seconds:g} s: does it sleep, or wait for something?")
+            raise GradeError(f"still running after {seconds:g} s: does this loop end?")
+        raise GradeError(f"no end after {seconds:g} s: does it sleep, or wait for something?")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -105,7 +105,7 @@ def limits(seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[None]:
     """Limit a reader's code inside the ``with`` block: seconds by the clock, of the processor, bytes of memory.
 
     Raises:
-        DojoError, InputError: a limit of time was met; it names itself. Too much memory is Python's or torch's error.
+        GradeError, InputError: a limit of time was met; it names itself. Too much memory is Python's or torch's error.
     """
     with _memory_limit(memory), _clock_limit(seconds), time_limit(min(seconds, _PROCESSOR_SECONDS)):
         yield
@@ -133,7 +133,7 @@ def explain_limits(error: BaseException, files: list[str], memory: int = MEMORY)
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError) or "allocate memory" in str(seen):
-            said = DojoError(f"it asks for more than {memory >> 30} GiB of memory beyond its arguments")
+            said = GradeError(f"it asks for more than {memory >> 30} GiB of memory beyond its arguments")
             return explain_error(said.with_traceback(seen.__traceback__), files)
         seen = seen.__cause__ or seen.__context__
     return explain_error(error, files)

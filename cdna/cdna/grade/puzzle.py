@@ -1,23 +1,39 @@
 # SPDX-License-Identifier: MIT
 """A puzzle: a task, its reference in one line of PyTorch, cases that are planted for mistakes, and what the
-compiled code is to look like.
+compiled code is to look like; and the files in which puzzles stand.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import GuideError
+from cdna.base import InputError
 
-__all__ = ["MASK", "OFFSET", "Case", "DojoError", "Expect", "Fault", "Puzzle", "far_apart", "reserved"]
+__all__ = [
+    "MASK",
+    "OFFSET",
+    "Case",
+    "Expect",
+    "Fault",
+    "GradeError",
+    "Puzzle",
+    "far_apart",
+    "find_puzzle",
+    "puzzles_of",
+    "reserved",
+]
 
 MASK = "a mask is missing or off by one: the last block reaches past the end"
 OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
 
 
-class DojoError(GuideError):
+class GradeError(InputError):
     """A puzzle that does not exist, or something that cannot be graded."""
 
 
@@ -115,6 +131,7 @@ class Puzzle:
         small: makes arguments on the CPU with which the machine code is executed.
         expect: of the compiled code.
         faults: mistakes that are known by their results.
+        dtype: torch's name of the type of the result.
         moves: whether to copy is the task, so that a copy by PyTorch is a way around it.
         starter: the code of a kernel that is right and is to be made better, where the puzzle is a repair.
         absolute, relative: the error that is allowed: ``absolute + relative * abs(reference)``.
@@ -129,10 +146,57 @@ class Puzzle:
     small: Callable[[], tuple[Any, ...]]
     expect: Expect
     faults: tuple[Fault, ...] = ()
+    dtype: str = "float16"
     moves: bool = False
     absolute: float = 1e-3
     relative: float = 2e-3
     starter: str = ""
+
+
+@cache
+def _module(place: str) -> Any:
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    if not Path(place).is_file():
+        raise GradeError(f"{place}: no such file; give the file in which the puzzle stands")
+    spec = importlib.util.spec_from_file_location(f"puzzles_{Path(place).stem}", place)
+    assert spec is not None and spec.loader is not None  # of a name that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        raise GradeError(f"{place}: cannot be read ({type(e).__name__}: {e})") from e
+    return module
+
+
+def puzzles_of(place: str) -> dict[str, Puzzle]:
+    """Return the puzzles at the top of a module, or of a file, by name: those of its own variables, and those of a
+    dictionary ``PUZZLES``.
+
+    Args:
+        place: a module's dotted name, or the path of a file that ends in .py.
+
+    Raises:
+        GradeError: no such file, or one that cannot be executed.
+    """
+    module = vars(_module(place))
+    found = [*module.values(), *module.get("PUZZLES", {}).values()]
+    return {p.name: p for p in found if isinstance(p, Puzzle)}
+
+
+def find_puzzle(place: str, name: str = "") -> Puzzle:
+    """Return the puzzle of that name from a module or a file; its only one where no name is given.
+
+    Raises:
+        GradeError: there is none, or several and no name.
+    """
+    puzzles = puzzles_of(place)
+    if not name and len(puzzles) == 1:
+        return next(iter(puzzles.values()))
+    if name not in puzzles:
+        asked = f"no puzzle {name!r}" if name else "which puzzle?"
+        raise GradeError(f"{place}: {asked}; there are {', '.join(puzzles) or 'none'}")
+    return puzzles[name]
 
 
 def far_apart(*shape: int, seed: int = 0) -> Any:

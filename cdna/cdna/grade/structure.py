@@ -11,18 +11,17 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cdna.base import InputError
+from cdna.checks import Check
 from cdna.compile_errors import explain_compile_error, foreign_assembly
 from cdna.dry_run.driver import dry_run
 from cdna.dry_run.recorder import Launch
+from cdna.grade.judge import compare_all
+from cdna.grade.limits import SECONDS, attempt, confine, explain_limits, limits
+from cdna.grade.puzzle import Expect, GradeError, Puzzle, find_puzzle
 from cdna.kernel_source import unpack_objects
 from cdna.run.errors import RunError
 from cdna.run.launches import Executions, executed_on_gfx942
-from rocm_guide.common.base import GuideError
-from rocm_guide.common.checks import Check
-from rocm_guide.dojo.catalogue import find_puzzle
-from rocm_guide.dojo.judge import compare_all
-from rocm_guide.dojo.limits import SECONDS, attempt, confine, explain_limits, limits
-from rocm_guide.dojo.puzzle import DojoError, Expect, Puzzle
 
 __all__ = ["check_packed", "check_structure"]
 
@@ -164,9 +163,9 @@ def check_structure(
     try:
         with limits(seconds), dry_run(arch, device="meta") as run:
             call(*puzzle.shape("cuda"))
-    except DojoError as e:
+    except GradeError as e:
         return [Check("FAIL", "compiles", explain_limits(e, files or []))]
-    except GuideError as e:
+    except InputError as e:
         return [Check("FAIL", "compiles", explain_limits(e, files or []) if "still running" in str(e) else str(e))]
     except Exception as e:  # noqa: BLE001  whatever a reader's code raises
         fix = "the interpreter takes Python that the compiler does not: sizes of blocks are tl.constexpr, powers of two"
@@ -183,9 +182,9 @@ def check_structure(
     return [*judge_launches(run.launches, puzzle.expect, _APART if lines > 1.9 else _WIDER), *executed]
 
 
-def check_packed(packed: dict[str, Any], name: str, arch: str, seconds: float, beat: str) -> list[Check]:
+def check_packed(packed: dict[str, Any], place: str, name: str, arch: str, seconds: float, beat: str) -> list[Check]:
     """Call :func:`check_structure` for a function that :func:`cdna.kernel_source.pack_objects` took apart."""
-    puzzle, files = find_puzzle(name), list(packed["lines"])
+    puzzle, files = find_puzzle(place, name), list(packed["lines"])
     confine()
     with limits(seconds):
         calls, error = attempt(lambda: unpack_objects(packed))

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cdna.checks import Check
 from cdna.children import ChildError
+from cdna.grade.judge import Verdict, judge_packed
+from cdna.grade.puzzle import GradeError
+from cdna.grade.structure import check_packed
 from cdna.interpreter.warm import SilentError, call_warm, prepare_warm
-from rocm_guide.common.checks import Check
-from rocm_guide.dojo.judge import Verdict, judge_packed
-from rocm_guide.dojo.puzzle import DojoError
-from rocm_guide.dojo.structure import check_packed
 
 __all__ = ["check_in_worker", "judge_in_worker", "prepare_workers"]
 
@@ -49,7 +49,7 @@ def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tupl
     """Return the other process's answer, or why there is none.
 
     Raises:
-        DojoError: the process could not be started.
+        GradeError: the process could not be started.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, target, beat = (str(Path(folder) / n) for n in ("call", "answer", "beat"))
@@ -68,32 +68,32 @@ def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tupl
         except SilentError:
             return None, f"no end after {seconds:g} s, and the solution cannot be interrupted"
         except ChildError as e:
-            raise DojoError(f"the judgement has no answer: {e}") from e
+            raise GradeError(f"the judgement has no answer: {e}") from e
         if Path(target).exists():
             return pickle.loads(Path(target).read_bytes()), ""
         return None, f"the solution ended its process (code {code})"
 
 
-def judge_in_worker(packed: dict[str, Any], name: str, seconds: float) -> Verdict:
-    """Call :func:`~rocm_guide.dojo.judge.judge_packed` in a process with the interpreter on.
+def judge_in_worker(packed: dict[str, Any], place: str, name: str, seconds: float) -> Verdict:
+    """Call :func:`~cdna.grade.judge.judge_packed` in a process with the interpreter on.
 
     Raises:
-        DojoError: the process could not be started.
+        GradeError: the process could not be started.
     """
-    verdict, why = _ask(judge_file, seconds, packed, name)
+    verdict, why = _ask(judge_file, seconds, packed, place, name)
     if why:
         return Verdict(0, why, "is memory used up, or os._exit called?" if "ended" in why else "does a loop end?")
     assert isinstance(verdict, Verdict)
     return verdict
 
 
-def check_in_worker(packed: dict[str, Any], name: str, arch: str, seconds: float) -> list[Check]:
-    """Call :func:`~rocm_guide.dojo.structure.check_packed` in a process that compiles.
+def check_in_worker(packed: dict[str, Any], place: str, name: str, arch: str, seconds: float) -> list[Check]:
+    """Call :func:`~cdna.grade.structure.check_packed` in a process that compiles.
 
     Raises:
-        DojoError: the process could not be started.
+        GradeError: the process could not be started.
     """
-    checks, why = _ask(check_file, seconds, packed, name, arch)
+    checks, why = _ask(check_file, seconds, packed, place, name, arch)
     if why:
         return [Check("FAIL", "compiles", why, "outside of the interpreter it does something else")]
     return list(checks)

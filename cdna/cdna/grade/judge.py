@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdna.grade.cheats import TorchWatch, no_kernels, only_the_last_program
+from cdna.grade.limits import MEMORY, SECONDS, attempt, confine, explain_limits, limits
+from cdna.grade.puzzle import MASK, OFFSET, Case, Puzzle, find_puzzle
 from cdna.guard import Watch, watch_memory
 from cdna.interpreter.patches import exact_conversions, quick_interpreter
 from cdna.kernel_source import unpack_objects
 from cdna.run.launches import poison_mode
-from rocm_guide.dojo.catalogue import find_puzzle
-from rocm_guide.dojo.cheats import TorchWatch, no_kernels, only_the_last_program
-from rocm_guide.dojo.limits import MEMORY, SECONDS, attempt, confine, explain_limits, limits
-from rocm_guide.dojo.puzzle import MASK, OFFSET, Case, Puzzle
 
 __all__ = ["Verdict", "judge_packed"]
 
@@ -79,8 +78,7 @@ class _Bench:
         """Return whether all outputs are right."""
         p = self.puzzle
         return len(got) == len(wanted) and not any(
-            compare_output(g, w, d, p.absolute, p.relative)[0]
-            for g, w, d in zip(got, wanted, _dtypes(p) * len(wanted), strict=False)
+            compare_output(g, w, _dtype(p), p.absolute, p.relative)[0] for g, w in zip(got, wanted, strict=True)
         )
 
 
@@ -94,13 +92,10 @@ def _widen(value: Any) -> Any:
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _dtypes(puzzle: Puzzle) -> list[Any]:
-    """Return the types of the outputs, as the puzzle's text states them."""
+def _dtype(puzzle: Puzzle) -> Any:
     import torch
 
-    if "float8_e4m3fnuz" in puzzle.formula:
-        return [torch.float8_e4m3fnuz]
-    return [torch.float32 if "in fp32" in puzzle.task or "float()" in puzzle.formula else torch.float16]
+    return getattr(torch, puzzle.dtype)
 
 
 def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative: float) -> tuple[str, str]:
@@ -145,8 +140,8 @@ def compare_all(puzzle: Puzzle, arguments: tuple[Any, ...], returned: Any) -> st
     got, wanted = _as_list(returned), _as_list(puzzle.reference(*map(_widen, arguments)))
     if len(got) != len(wanted):
         return f"returns {len(got)} tensors; {len(wanted)} are wanted"
-    pairs = zip(got, wanted, _dtypes(puzzle) * len(wanted), strict=False)
-    said = (compare_output(g, w, d, puzzle.absolute, puzzle.relative)[0] for g, w, d in pairs)
+    dtype, pairs = _dtype(puzzle), zip(got, wanted, strict=True)
+    said = (compare_output(g, w, dtype, puzzle.absolute, puzzle.relative)[0] for g, w in pairs)
     return next((s for s in said if s), "")
 
 
@@ -225,7 +220,8 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
     if not case.wanted or watch.launches != 1 or watch.atomics:
         return Verdict(1)
     p, wanted = bench.puzzle, _as_list(bench.puzzle.reference(*map(_widen, arguments)))
-    for mine, right, dtype in zip(got, wanted, _dtypes(p) * len(wanted), strict=False):
+    dtype = _dtype(p)
+    for mine, right in zip(got, wanted, strict=True):
         written = ~mine.isnan()
         said, kind = compare_output(mine.where(written, right.to(dtype)), right, dtype, p.absolute, p.relative)
         if said:
@@ -265,8 +261,8 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
             return Verdict(0, f"{case.name}: changes its argument", "write to a tensor of your own")
     if len(got) != len(wanted):
         return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted")
-    for mine, right, dtype in zip(got, wanted, _dtypes(puzzle) * len(wanted), strict=False):
-        said, kind = compare_output(mine, right, dtype, puzzle.absolute, puzzle.relative)
+    for mine, right in zip(got, wanted, strict=True):
+        said, kind = compare_output(mine, right, _dtype(puzzle), puzzle.absolute, puzzle.relative)
         if said:
             more, hint = _hint(bench, case, arguments, got, kind, watch)
             return Verdict(0, f"{case.name}: {said}{more}", hint)
@@ -303,11 +299,11 @@ def judge_call(
     return Verdict(right, traffic=traffic)
 
 
-def judge_packed(packed: dict[str, Any], name: str, seconds: float = SECONDS, beat: str = "") -> Verdict:
+def judge_packed(packed: dict[str, Any], place: str, name: str, seconds: float = SECONDS, beat: str = "") -> Verdict:
     """Call :func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart;
     ``beat`` is a file to touch at each call of it.
     """
-    puzzle, files = find_puzzle(name), list(packed["lines"])
+    puzzle, files = find_puzzle(place, name), list(packed["lines"])
     with quick_interpreter():
         confine()
         with limits(seconds):

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Judge a solution two ways, without a GPU: is it right, and what does it become on MI300X?"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cdna.checks import Check
+from cdna.grade.judge import Verdict
+from cdna.grade.limits import SECONDS
+from cdna.grade.puzzle import GradeError, Puzzle, find_puzzle
+from cdna.grade.worker import check_in_worker, judge_in_worker, prepare_workers
+from cdna.kernel_source import SourceError, pack_objects
+
+__all__ = ["Grade", "grade"]
+
+_COLOURS = {"OK": "#2e7d32", "WARN": "#b26a00", "FAIL": "#c62828"}
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The verdict on one solution: printed as lines, shown as a table in a notebook."""
+
+    puzzle: str
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Return whether nothing failed."""
+        return not _failed(list(self.checks))
+
+    def __str__(self) -> str:
+        """Return a line for the puzzle and one for each check."""
+        verdict = "passed" if self.passed else "not yet"
+        return "\n".join([f"{self.puzzle}: {verdict}", *map(str, self.checks)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the same as a small table."""
+        rows = []
+        for c in self.checks:
+            fix = f"<br><i>{html.escape(c.fix)}</i>" if c.fix else ""
+            rows.append(
+                f'<tr><td style="color:{_COLOURS[c.status]};font-weight:bold">{c.status}</td>'
+                f'<td style="text-align:left">{html.escape(c.name)}</td>'
+                f'<td style="text-align:left">{html.escape(c.found)}{fix}</td></tr>'
+            )
+        verdict = "passed" if self.passed else "not yet"
+        return f"<b>{html.escape(self.puzzle)}: {verdict}</b><table>{''.join(rows)}</table>"
+
+
+def _failed(checks: list[Check]) -> bool:
+    return any(c.status == "FAIL" for c in checks)
+
+
+def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
+    """Return what the interpreter found, as checks: the result, and the bytes that were moved."""
+    if verdict.found:
+        return [Check("FAIL", "result", verdict.found, verdict.hint)]
+    checks = [Check("OK", "result", f"equals {puzzle.formula} in all {verdict.cases} cases")]
+    if puzzle.expect.traffic and verdict.traffic:
+        text = f"{verdict.traffic:.2f} times the floor (every input read once, every output written once)"
+        good = verdict.traffic <= puzzle.expect.traffic * 1.02
+        fix = "" if good else f"{puzzle.expect.traffic:g} times will do: {puzzle.expect.traffic_fix}"
+        checks.append(Check("OK" if good else "FAIL", "bytes", text, fix))
+    return checks
+
+
+def grade(
+    call: Callable[..., Any], place: str, name: str = "", arch: str = "gfx942", *, seconds: float = SECONDS
+) -> Grade:
+    """Judge ``call``, a function that launches kernels, as a solution of a puzzle.
+
+    First all cases in Triton's interpreter, against PyTorch in float64; then, if they are right, the code for ``arch``
+    against what the puzzle expects, and what it does when it is executed. Time, memory, network and processes are
+    limited, so that a mistake ends in a message; it is no sandbox for files of strangers.
+
+    Args:
+        call: takes and returns what the puzzle's task says. It and its kernels may stand in a notebook cell.
+        place: the module or the file (``puzzles.py``) in which the puzzle stands.
+        name: the puzzle's name; may be left out where there is one only.
+        arch: what the kernels are compiled for.
+        seconds: by the clock that one call of ``call`` may take.
+
+    Raises:
+        GradeError: no such puzzle, ``call`` is no function, or ``seconds`` is not positive.
+    """
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise GradeError(f"seconds={seconds!r}: give a positive number")
+    puzzle = find_puzzle(place, name)
+    if not callable(call) or hasattr(call, "run"):
+        raise GradeError(f"{call!r:.60}: give the function that launches your kernel, not the kernel or its result")
+    try:
+        packed = pack_objects([call])
+    except SourceError as e:
+        return Grade(puzzle.name, (Check("FAIL", "result", str(e)),))
+    prepare_workers()
+    checks = right_checks(puzzle, judge_in_worker(packed, place, puzzle.name, seconds))
+    if not _failed(checks):
+        checks += check_in_worker(packed, place, puzzle.name, arch, seconds)
+    return Grade(puzzle.name, tuple(checks))
