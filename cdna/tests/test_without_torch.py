@@ -16,7 +16,7 @@ from cdna.compile import compile_kernel
 from cdna.examples.rows import softmax_three_passes
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-KERNEL, PROGRAM = re.findall(r"```python\n(.*?)```", README, re.S)
+KERNEL, PROGRAM, *_ = re.findall(r"```python\n(.*?)```", README, re.S)
 COMMAND = re.search(r"```\n(cdna inspect .*?)```", README, re.S)[1].replace("\\\n", " ")
 
 WITHOUT = """

@@ -255,7 +255,7 @@ BAD = [
     ("bench http://h --requests 0", "0: give a number"),
     ("bench http://h --tokens 0", "0: give a number"),
     ("bench http://h --first nan", "nan: give a number"),
-    ("bench http://h --client curl", "'curl'"),
+    ("bench http://h --client curl", "No such option: --client"),
     ("bench http://h --out folder", "folder is a folder"),
     ("bench http://h --plot picture.txt", "name a .png or .svg"),
 ]
