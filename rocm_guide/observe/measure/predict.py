@@ -94,10 +94,9 @@ def _with_memory(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     extent = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) + 1
-    # Bytes, so that zeros of any type are to be had; a GPU's allocations begin at a multiple of 256.
-    raw = torch.zeros(extent * value.element_size() + 256, dtype=torch.uint8)
-    start = -raw.data_ptr() % 256
-    return raw[start : start + extent * value.element_size()].view(value.dtype).as_strided(value.shape, value.stride())
+    # Bytes, so that zeros of any type are to be had. Where executed, a storage begins at a line, as a GPU's do.
+    raw = torch.zeros(extent * value.element_size(), dtype=torch.uint8)
+    return raw.view(value.dtype).as_strided(value.shape, value.stride())
 
 
 def makespan(durations: Sequence[float], places: int) -> float:
