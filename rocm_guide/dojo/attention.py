@@ -11,7 +11,7 @@ from rocm_guide.dojo.elementwise import normal
 
 __all__ = ["ATTENTION"]
 
-_KEYS = "keys past the end must weigh nothing: their score is -inf, not 0"
+_KEYS = "keys past the end must weigh nothing: a mask makes their scores -inf, not 0"
 _MAXIMUM = "exp overflows: subtract the running maximum, and rescale sum and output when it grows"
 _LONG = "not all keys are seen: the loop ends at the number of keys, not after a fixed number of steps"
 _SCALE = "the scores are divided by the square root of the head's size"
@@ -101,8 +101,11 @@ def _many_heads(tokens: int, size: int) -> tuple[Any, ...]:
 
 
 def _large_values(tokens: int, size: int) -> tuple[Any, ...]:
+    """Return values that grow with the token to 60: whoever sums them in fp16, or leaves the last out, is far off."""
+    import torch
+
     q, k, v = _heads(1, tokens, tokens, size)
-    return q, k, v + 60
+    return q, k, v + torch.linspace(0, 60, tokens).half()[:, None]
 
 
 def _by_token(heads: int, tokens: int, size: int) -> tuple[Any, ...]:

@@ -28,7 +28,10 @@ _UNDEFINED = (
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
 _NEVER = "the kernels ran and stored nothing: is the mask of the store ever true?"
-_UNWRITTEN = "too few programs or too short a loop: triton.cdiv(n, BLOCK) programs, range(0, n, BLOCK) steps"
+_UNWRITTEN = (
+    "too few programs, too short a loop, or all programs on the same block: triton.cdiv(n, BLOCK) programs, "
+    "range(0, n, BLOCK) steps, offsets that begin at tl.program_id(0) * BLOCK"
+)
 _ADDED = "the kernels add to what the memory held before: the result starts at 0, torch.zeros"
 _NOT_BY_KERNELS = "the result stays the same when the kernels store nothing: something else has computed it"
 _KEPT = "the result of the call before comes again when no kernel runs: something has kept it"
