@@ -11,7 +11,7 @@ import contextlib
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,15 @@ from cdna.interpreter.patches import quick_interpreter
 from cdna.interpreter.warm import run_warm
 from cdna.kernel_source import SourceError, pack_objects, unpack_objects
 
-__all__ = ["InterpretError", "explain_error", "interpret", "launch_anywhere", "run_interpreted", "time_limit"]
+__all__ = [
+    "InterpretError",
+    "explain_error",
+    "interpret",
+    "launch_anywhere",
+    "on_timer",
+    "run_interpreted",
+    "time_limit",
+]
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 _SECONDS = 1800
@@ -40,19 +48,32 @@ class TooLongError(InputError):
 
 
 @contextlib.contextmanager
+def on_timer(timer: int, number: int, seconds: float, stop: Callable[..., None]) -> Iterator[None]:
+    """Call ``stop`` after ``seconds`` of a timer of this process, inside the ``with`` block.
+
+    Args:
+        timer, number: of :mod:`signal`, as ITIMER_PROF and the SIGPROF that it sends.
+        seconds: on that timer.
+        stop: a handler of signals; what it raises comes up at the line that is running.
+    """
+    before = signal.signal(number, stop)
+    signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)
+
+
+@contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise :class:`TooLongError` at the line that runs after ``seconds`` of this process's processor time."""
 
     def stop(number: int, frame: Any) -> None:
         raise TooLongError(f"still running after {seconds:g} s of processor time: does this loop end?")
 
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
+    with on_timer(signal.ITIMER_PROF, signal.SIGPROF, seconds, stop):
         yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 def explain_error(error: BaseException, files: Sequence[str] = ()) -> str:

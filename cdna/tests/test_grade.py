@@ -79,6 +79,8 @@ def test_puzzles_stand_at_the_top_or_in_a_dictionary(tmp_path):
     assert isinstance(find_puzzle(str(place), "other"), Puzzle)
     with pytest.raises(GradeError, match=r"which puzzle.*double, other"):
         find_puzzle(str(place))
+    place.write_text(PUZZLE.replace("4,096 elements", "another"))
+    assert find_puzzle(str(place)).cases[0].name == "another", "a file is read as it is now"
     (tmp_path / "broken.py").write_text("1 / 0")
     with pytest.raises(GradeError, match=r"broken.py: cannot be read \(ZeroDivisionError"):
         puzzles_of(str(tmp_path / "broken.py"))

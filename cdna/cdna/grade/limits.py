@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cdna.grade.puzzle import GradeError
-from cdna.interpret import explain_error, time_limit
+from cdna.interpret import explain_error, on_timer, time_limit
 from cdna.interpreter.warm import time_in_the_queue
 
 __all__ = ["MEMORY", "SECONDS", "attempt", "confine", "explain_limits", "limits"]
@@ -91,13 +91,8 @@ def _clock_limit(seconds: float) -> Iterator[None]:
             raise GradeError(f"still running after {seconds:g} s: does this loop end?")
         raise GradeError(f"no end after {seconds:g} s: does it sleep, or wait for something?")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
+    with on_timer(signal.ITIMER_REAL, signal.SIGALRM, seconds, stop):
         yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +152,6 @@ class Puzzle:
     starter: str = ""
 
 
-@cache
 def _module(place: str) -> Any:
     if not place.endswith(".py"):
         return importlib.import_module(place)
