@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from cdna.grade import GradeError, Puzzle
+from cdna.grade import Expect, GradeError, Puzzle
 from cdna.grade.puzzle import find_puzzle, puzzles_of
+from cdna.grade.structure import judge_execution
+from cdna.run.counters import Counters
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 PUZZLE = re.search(r"```python\n(import torch\n\nfrom cdna\.grade.*?)```", README, re.S)[1]
@@ -84,3 +87,22 @@ def test_puzzles_stand_at_the_top_or_in_a_dictionary(tmp_path):
     (tmp_path / "broken.py").write_text("1 / 0")
     with pytest.raises(GradeError, match=r"broken.py: cannot be read \(ZeroDivisionError"):
         puzzles_of(str(tmp_path / "broken.py"))
+
+
+@pytest.mark.parametrize(
+    ("counted", "lds", "said"),
+    [
+        ({"lds_cycles": 150, "lds_ideal": 100}, True, "[OK]   banks"),
+        ({"lds_cycles": 151, "lds_ideal": 100}, True, "[FAIL] banks        151 .* another order"),
+        ({"lds_cycles": 151, "lds_ideal": 100}, None, "[WARN] banks        151 .* differs by release"),
+        ({"lines": 6, "lines_stored": 3, "loaded": 128, "stored": 384}, None, "[FAIL] lines read   3.0 times"),
+        ({"lines": 4, "lines_stored": 3, "loaded": 128, "stored": 128}, None, "[FAIL] lines stored 3.0 times"),
+        ({"lines": 4, "lines_stored": 2, "loaded": 128, "stored": 128}, None, "[OK]   lines stored 2.0 times"),
+    ],
+)
+def test_what_an_execution_shows(counted, lds, said):
+    result = SimpleNamespace(counters=Counters(**counted))
+    done = SimpleNamespace(launches=[SimpleNamespace(result=result)])
+    expect = Expect(load_bits=128, waves=1, workgroups=1, traffic=1, lds=lds)
+    found = "\n".join(map(str, judge_execution(done, expect)))
+    assert re.search(said.replace("[", r"\["), found), found

@@ -88,7 +88,8 @@ class Expect:
         lds: whether LDS is used; None if it does not matter.
         lines_loaded, lines_stored: most lines of 128 bytes that the accesses touch, as a multiple of those that their
             bytes fill; counted by executing the machine code.
-        conflicts: most cycles of LDS, as a multiple of those without bank conflicts.
+        conflicts: most cycles of LDS, as a multiple of those without bank conflicts; more is a warning, and fails only
+            where ``lds`` is True.
         traffic_fix: what to do about too many bytes.
     """
 

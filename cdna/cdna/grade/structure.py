@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cdna.base import InputError
-from cdna.checks import Check
+from cdna.checks import Check, Status
 from cdna.compile_errors import explain_compile_error, foreign_assembly
 from cdna.dry_run.driver import dry_run
 from cdna.dry_run.recorder import Launch
@@ -83,8 +83,14 @@ def judge_execution(done: Executions, expect: Expect) -> Iterator[Check]:
     cycles = sum(launch.result.counters.lds_cycles for launch in done.launches)
     if ideal:
         good = cycles <= expect.conflicts * ideal
-        fix = "" if good else "lanes that go together meet in one bank: another order of the block's dimensions"
-        yield Check("OK" if good else "FAIL", "banks", f"{cycles:,} cycles of LDS; without conflicts {ideal:,}", fix)
+        # Where the puzzle is not about LDS, only Triton uses it, for sums and dot operands, each release in its own way.
+        ours, theirs = (
+            "another order of the block's dimensions",
+            "Triton's own way through LDS, which differs by release",
+        )
+        fix = "" if good else f"lanes that go together meet in one bank: {ours if expect.lds else theirs}"
+        status: Status = "OK" if good else "FAIL" if expect.lds else "WARN"
+        yield Check(status, "banks", f"{cycles:,} cycles of LDS; without conflicts {ideal:,}", fix)
 
 
 def judge_launches(launches: list[Launch], expect: Expect, wider: str = _WIDER) -> Iterator[Check]:
