@@ -83,11 +83,8 @@ def judge_execution(done: Executions, expect: Expect) -> Iterator[Check]:
     cycles = sum(launch.result.counters.lds_cycles for launch in done.launches)
     if ideal:
         good = cycles <= expect.conflicts * ideal
-        # Where the puzzle is not about LDS, only Triton uses it, for sums and dot operands, each release in its own way.
-        ours, theirs = (
-            "another order of the block's dimensions",
-            "Triton's own way through LDS, which differs by release",
-        )
+        # Where the puzzle is not about LDS, Triton alone decides on its use, for sums and dots, each release otherwise.
+        ours, theirs = "another order of the block's dimensions", "Triton's own layout, which differs by release"
         fix = "" if good else f"lanes that go together meet in one bank: {ours if expect.lds else theirs}"
         status: Status = "OK" if good else "FAIL" if expect.lds else "WARN"
         yield Check(status, "banks", f"{cycles:,} cycles of LDS; without conflicts {ideal:,}", fix)
