@@ -175,7 +175,7 @@ def store(
 ) -> None:
     """Re-execute notebooks on the CPU at tiny scale and keep them, outputs and stamp included, where they are.
 
-    Also refreshes the course table in README.md.
+    Also refreshes the lists of notebooks in README.md and notebooks/README.md.
     """
     from rich.console import Console
 

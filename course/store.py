@@ -8,6 +8,7 @@ A warning is not cleaned away but refused, because a reader would meet it too.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import tempfile
@@ -27,6 +28,7 @@ __all__ = ["StoreError", "store_course", "update_readme"]
 
 PICTURE = re.compile(r"<!--\s*picture: notebook (\d\d), cell (\d+)\s*-->\s*!\[[^\]]*\]\(([^)\s]+)\)")
 TABLE = re.compile(r"(<!--\s*course-table\s*-->).*?(<!--\s*/course-table\s*-->)", re.S)
+PARTS_TABLE = re.compile(r"(<!--\s*course-parts\s*-->).*?(<!--\s*/course-parts\s*-->)", re.S)
 # tqdm and friends: a bar, or lines rewritten in place.
 _PROGRESS = re.compile(r"\d+%\|.*\||\d+(\.\d+)?it/s|\d+/\d+ \[\d+:\d+")
 
@@ -198,14 +200,14 @@ def _write_back(lesson: Lesson, executed: Path, event: dict[str, Any], found: di
 
 
 def course_table(lessons: Sequence[Lesson]) -> str:
-    """Return the table of notebooks for README.md: number, title, measured time and memory.
+    """Return the table of notebooks for their folder's README.md: number, title, measured time and memory.
 
     >>> stamp = {"seconds": 9, "peak_mib": 800}
     >>> print(course_table([Lesson("02", "lora", "LoRA", Path("02_lora.ipynb"), stamp=stamp)]))
     | No. | Notebook | Time | Peak memory |
     |---|---|---:|---:|
     | | **Start, fine-tune** | | |
-    | 02 | [LoRA](notebooks/02_lora.ipynb) | 9 s | 800 MiB |
+    | 02 | [LoRA](02_lora.ipynb) | 9 s | 800 MiB |
     """
     lines = ["| No. | Notebook | Time | Peak memory |", "|---|---|---:|---:|"]
     part = ""
@@ -213,7 +215,22 @@ def course_table(lessons: Sequence[Lesson]) -> str:
         if part != (part := x.number[0]):
             lines.append(f"| | **{PARTS.get(part, 'More')}** | | |")
         told = _in_words(x.seconds, x.peak_mib).split(", ") if x.seconds and x.peak_mib else ["", ""]
-        lines.append(f"| {x.number} | [{x.title}](notebooks/{x.path.name}) | {told[0]} | {told[1]} |")
+        lines.append(f"| {x.number} | [{x.title}]({x.path.name}) | {told[0]} | {told[1]} |")
+    return "\n".join(lines)
+
+
+def parts_table(lessons: Sequence[Lesson]) -> str:
+    """Return the notebooks by parts for README.md, each by the short form of its title.
+
+    >>> print(parts_table([Lesson("02", "lora", "LoRA: small updates", Path("02_lora.ipynb"))]))
+    | Part | Notebooks |
+    |---|---|
+    | Start, fine-tune | [02 LoRA](notebooks/02_lora.ipynb) |
+    """
+    lines = ["| Part | Notebooks |", "|---|---|"]
+    for part, members in itertools.groupby(lessons, key=lambda x: PARTS.get(x.number[0], "More")):
+        links = (f"[{x.number} {re.split('[:,]', x.title)[0]}](notebooks/{x.path.name})" for x in members)
+        lines.append(f"| {part} | {' · '.join(links)} |")
     return "\n".join(lines)
 
 
@@ -254,9 +271,10 @@ def pictures(text: str, lessons: Sequence[Lesson]) -> dict[str, bytes]:
 
 
 def update_readme(readme: Path) -> bool:
-    """Write the table of notebooks between the ``course-table`` marks of ``readme``; False if it has none.
+    """Write the notebooks by parts between the ``course-parts`` marks of ``readme``; False if it has none.
 
-    Also refreshes the files of its :func:`pictures`.
+    Also writes the table of what each took between the ``course-table`` marks of ``notebooks/README.md`` beside it, and
+    refreshes the files of the :func:`pictures` of ``readme``.
 
     Raises:
         StoreError: a picture that is asked for is not there.
@@ -267,8 +285,15 @@ def update_readme(readme: Path) -> bool:
     lessons = catalogue(readme.parent / "notebooks")
     for file, data in pictures(text, lessons).items():
         write_bytes(readme.parent / file, data)
-    table = f"\n{course_table(lessons)}\n\n{machines(lessons)}\n"
-    new, count = TABLE.subn(lambda m: f"{m[1]}{table}{m[2]}", text)
-    if count and new != text:
-        write_text(readme, new)
+    measured = readme.parent / "notebooks" / "README.md"
+    if measured.is_file():
+        _fill(measured, TABLE, f"\n{course_table(lessons)}\n\n{machines(lessons)}\n")
+    return _fill(readme, PARTS_TABLE, f"\n{parts_table(lessons)}\n")
+
+
+def _fill(page: Path, marks: re.Pattern[str], content: str) -> bool:
+    text = page.read_text(encoding="utf-8")
+    new, count = marks.subn(lambda m: f"{m[1]}{content}{m[2]}", text)
+    if new != text:
+        write_text(page, new)
     return bool(count)

@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["library_pages"]
 
 _PACKAGE = Path(__file__).parents[2] / "rocm_guide"
-#: Commands say what they do by ``--help``, and README has them in a table.
+#: Commands say what they do by ``--help``, and docs/commands.md has them in a table.
 _LEFT_OUT = {"cli", "moved"}
 
 

@@ -16,7 +16,7 @@ from rocm_guide.cli.lessons import PARTS
 __all__ = ["write_sources"]
 
 ROOT = Path(__file__).parents[2]
-_DOCUMENTS = ("docs/troubleshooting.md", "docs/errata.md", "docs/house.md")
+_DOCUMENTS = ("docs/troubleshooting.md", "docs/commands.md", "docs/errata.md", "docs/house.md")
 _PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)\s]+)\)")
 
 

@@ -82,7 +82,9 @@ print(os.getcwd(), os.environ['CUDA_VISIBLE_DEVICES'] == '', os.path.exists(os.e
 def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     make_notebook("02_bad", "import sys; print('warned', file=sys.stderr)")
     path = make_notebook("01_good", FRESH, "1 + 1")
-    (tmp_path / "README.md").write_text("# x\n<!-- course-table -->old<!-- /course-table -->\nend\n")
+    (tmp_path / "README.md").write_text("# x\n<!-- course-parts -->old<!-- /course-parts -->\nend\n")
+    table = path.parent / "README.md"
+    table.write_text("# y\n<!-- course-table -->old<!-- /course-table -->\nend\n")
     before = (path.parent / "02_bad.ipynb").read_bytes()
     errors = store_course(catalogue(path.parent))
     assert [str(e) for e in errors] == ["02_bad.ipynb, cell 4: writes to stderr: 'warned'; mend what it warns about"]
@@ -97,8 +99,9 @@ def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     assert first.fresh and first.seconds > 0 and first.peak_mib > 20
 
     assert update_readme(tmp_path / "README.md")
-    assert "| 01 | [good](notebooks/01_good.ipynb) |" in (tmp_path / "README.md").read_text()
-    assert (tmp_path / "README.md").read_text().endswith("<!-- /course-table -->\nend\n")
+    assert "| [01 good](notebooks/01_good.ipynb)" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "README.md").read_text().endswith("<!-- /course-parts -->\nend\n")
+    assert "| 01 | [good](01_good.ipynb) |" in table.read_text() and table.read_text().endswith("-->\nend\n")
 
     assert store_course(catalogue(path.parent)[:1]) == []
     again = read_notebook(path)

@@ -9,7 +9,7 @@ import pytest
 
 from course.lint import lint_notebook
 from course.run import run_course
-from course.store import TABLE, course_table, machines, pictures
+from course.store import PARTS_TABLE, TABLE, course_table, machines, parts_table, pictures
 from rocm_guide.cli.lessons import catalogue, read_notebook
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
@@ -32,12 +32,17 @@ def test_fits_into_four_gibibytes(lesson):
     assert lesson.peak_mib and lesson.peak_mib <= 4096
 
 
-def test_readme_shows_the_measured_table():
-    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    place = TABLE.search(text)
-    assert place, "README.md has no <!-- course-table --><!-- /course-table -->"
+def test_readmes_show_every_notebook_and_what_it_took():
+    parts = PARTS_TABLE.search((FOLDER.parent / "README.md").read_text(encoding="utf-8"))
+    assert parts and parts_table(LESSONS) in parts[0], "stale; run: python -m course store"
+    place = TABLE.search((FOLDER / "README.md").read_text(encoding="utf-8"))
+    assert place, "notebooks/README.md has no <!-- course-table --><!-- /course-table -->"
     assert course_table(LESSONS) in place[0], "stale; run: python -m course store"
     assert machines(LESSONS) in place[0], "stale; run: python -m course store"
+
+
+def test_readme_is_one_page():
+    assert len((FOLDER.parent / "README.md").read_text(encoding="utf-8")) < 9000
 
 
 def test_readme_shows_pictures_of_the_course():
