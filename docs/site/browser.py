@@ -8,6 +8,7 @@ what it complained about, and where contrast is too low.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import sys
@@ -34,7 +35,9 @@ PAGES = (
     "notebooks/01_lora_from_scratch.html",
     "notebooks/15_flash_attention.html",
     "notebooks/25_inside_a_wave.html",
-    "library/kernels.gemm.html",
+    "docs/commands.html",
+    "library/kernels.html",
+    "library/models.html",
     "docs/errata.html",
     "docs/troubleshooting.html",
     "search.html",
@@ -46,7 +49,7 @@ _RULES = {
     "resultTypes": ["violations"],
     "preload": False,
 }
-_LOOKS = {"desktop": (1280, 900), "mobile": (390, 844)}
+_LOOKS = {"desktop": (1280, 900), "tablet": (768, 1024), "mobile": (375, 812)}
 # Nothing may be wider than the window, and what is focused by the Tab key must be visible.
 _TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 _FOCUSED = """() => {
@@ -123,7 +126,7 @@ def check_site(site: Path, pages: Sequence[str] = PAGES, pictures: Path | None =
         raise GuideError(f"{site / missing[0]} does not exist; make site writes it")
     wrong: list[str] = []
     opened = 0
-    for look, dark in (("desktop", False), ("desktop", True), ("mobile", False), ("mobile", True)):
+    for look, dark in itertools.product(_LOOKS, (False, True)):
         with _opened(site, look, dark) as (tab, said):
             for page in pages:
                 where = f"{page}, {look}, {'dark' if dark else 'light'}"

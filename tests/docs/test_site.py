@@ -133,3 +133,10 @@ def test_without_a_chromium_one_line_says_what_to_install(monkeypatch, tmp_path,
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert browser.main(["--site", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("no Chromium here: apt install chromium")
+
+
+def test_the_pages_that_a_browser_opens_are_of_the_site(tmp_path):
+    """A room that moves takes its page with it; the check then names a page that nobody writes."""
+    write_sources(tmp_path, sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")))
+    written = {p.relative_to(tmp_path).with_suffix(".html").as_posix() for p in tmp_path.rglob("*.*")}
+    assert set(browser.PAGES) - {"search.html"} <= written
