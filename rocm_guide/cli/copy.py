@@ -14,12 +14,13 @@ from rocm_guide.cli.options import helper_names
 __all__ = ["copy"]
 
 T = TypeVar("T")
-_MUCH = 700  # lines that somebody still reads before they become theirs
+_MUCH = 700  # lines: nobody reads more before they become theirs
 
 
 def copy(
     helper: Annotated[
-        str | None, typer.Argument(help="MODULE.NAME, for example cdna.base.write_text.", autocompletion=helper_names)
+        str | None,
+        typer.Argument(help="MODULE.NAME, such as finetune.lora.LoRALinear.", autocompletion=helper_names),
     ] = None,
     out: OutFile = None,
     list_all: Annotated[
@@ -46,9 +47,10 @@ def copy(
         typer.echo(f"{helper} is {full}", err=True)
     where = _if_readable(lambda: introduced_in(full), "")
     text = copy_source(full, remark=f"Introduced in notebook {where}." if where else "")
-    if (lines := text.count("\n")) > _MUCH:
-        advice = "it stands on much of the course, which pip install ./cdna . in a clone gives you whole"
-        typer.echo(f"{full}: {lines:,} lines; {advice}", err=True)
+    if (lines := text.count("\n")) > _MUCH and not full.startswith("kernels."):  # a kernel is one file, however long
+        module, _, name = full.rpartition(".")
+        whole = f"pip install ./cdna . in a clone, then: from rocm_guide.{module} import {name}"
+        raise GuideError(f"{full}: it stands on {lines:,} lines of the course, too many to take along; {whole}")
     write_or_print(text, out)
 
 

@@ -24,24 +24,18 @@ def helper_names(incomplete: str) -> list[str]:
     """Return the names that `rocm-guide copy` takes.
     Modules until one is chosen, then its names: one file is read, not all.
     """
-    from rocm_guide.cli.copying.scan import TOOLKIT, toolkit_folder
+    from rocm_guide.cli.copying.names import is_machinery
     from rocm_guide.common.base import package_folder
 
-    if incomplete.startswith(TOOLKIT):
-        return [f"{TOOLKIT}.{n}" for n in _names_in(toolkit_folder(), incomplete.removeprefix(TOOLKIT).lstrip("."))]
-    own = _names_in(package_folder(), incomplete)
-    return [*own, f"{TOOLKIT}."] if TOOLKIT.startswith(incomplete) else own
-
-
-def _names_in(root: Path, incomplete: str) -> list[str]:
-    """Return the names of the package in ``root``."""
+    root = package_folder()
     module, dot, _ = incomplete.rpartition(".")
     found: list[str] = []
-    if dot:
+    if dot and not is_machinery(module):
         found = _public_names(root.joinpath(*module.split(".")).with_suffix(".py"), module)
     files = (p.relative_to(root).with_suffix("") for p in root.rglob("*.py") if not p.name.startswith("__"))
-    modules = (".".join(f.parts) + "." for f in files if f.parts[0] != "cli")
-    found += sorted(m for m in modules if m.startswith(incomplete) and m != incomplete)
+    modules = (".".join(f.parts) for f in files)
+    found += sorted(f"{m}." for m in modules if m.startswith(incomplete.rstrip(".")) and not is_machinery(m))
+    found = [m for m in found if m.startswith(incomplete) and m != incomplete]
     # One module left: its names at once.
     if len(found) == 1 and found[0].endswith("."):
         only = found[0][:-1]

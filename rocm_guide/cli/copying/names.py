@@ -7,23 +7,32 @@ import ast
 import re
 from pathlib import Path
 
-from rocm_guide.cli.copying.scan import PACKAGE, TOOLKIT, scan, toolkit_folder
+from rocm_guide.cli.copying.scan import PACKAGE, scan
 from rocm_guide.common.base import package_folder
 
-__all__ = ["public_helpers"]
+__all__ = ["is_machinery", "public_helpers"]
 
-#: Rooms whose names serve the course alone: its command line, the judges of its exercises. So do files ``examples.py``,
-#: which read what the notebooks read, and ``api.py``: a kernel is copied from its own file.
-_LEFT_OUT = ("cli", "exercises", "moved")
+#: What nobody lifts. The course's own machinery: its command line, the judges of its exercises, its puzzles, its checks
+#: of a machine, its tables, what it keeps of a run; files ``examples.py``, which read what the notebooks read, and
+#: ``api.py``, for a kernel is copied from its own file. And what stands on too much of the course to be read.
+_LEFT_OUT = (
+    *("cli", "exercises", "moved", "dojo", "observe.doctor", "observe.measure", "observe.system"),
+    *("common.base", "common.host", "common.installation", "finetune.job", "finetune.job_check", "finetune.passport"),
+    *("finetune.run_folder", "finetune.run_measurements", "finetune.run_picture", "finetune.run_stages"),
+    *("kernels.cases", "kernels.resource_table", "kernels.table_measure", "models.course_data", "models.tiny"),
+    *("finetune.fsdp_demo", "finetune.torchtune.run", "finetune.torchtune.tokenizer", "models.load", "models.step"),
+    *("observe.debugging.faults.agent_log", "observe.debugging.faults.verdict", "quantize.budget", "quantize.layers"),
+    *("serve.bench", "serve.generate_cost", "tune.attention.backends", "tune.attention.in_transformers", "tune.ck"),
+)
 
 
 def public_helpers(root: Path | None = None) -> list[str]:
-    """Return every name that can be copied: the ``__all__`` of every module, subpackages included.
+    """Return every name that can be copied, written ``module.name``: the ``__all__`` of the modules that are helpers.
 
-    Those of the course are written ``module.name``, those of the toolkit ``cdna.module.name``.
+    An exception is not named: it comes along with what raises it.
 
     Args:
-        root: another package folder than these two.
+        root: another package folder than this one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,18 +40,22 @@ def public_helpers(root: Path | None = None) -> list[str]:
     ...     public_helpers(Path(folder))
     ['tool.LIMIT']
     """
-    if root is None:
-        return [*public_helpers(package_folder()), *(f"{TOOLKIT}.{n}" for n in public_helpers(toolkit_folder()))]
+    root = root or package_folder()
     found = []
     for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        if parts[0] in _LEFT_OUT or parts[-1] in ("examples", "api") or path.name.startswith("__"):
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        if is_machinery(module) or path.name.startswith("__"):
             continue
-        found += [f"{'.'.join(parts)}.{name}" for name in _defined_here(path, parts, root)]
+        found += [f"{module}.{name}" for name in _defined_here(path, module, root) if not name.endswith("Error")]
     return found
 
 
-def _defined_here(path: Path, parts: tuple[str, ...], root: Path) -> list[str]:
+def is_machinery(module: str) -> bool:
+    """Return whether nothing of a module (``"cli.main"``) is offered as a helper."""
+    return f"{module}.".startswith(tuple(f"{m}." for m in _LEFT_OUT)) or module.split(".")[-1] in ("examples", "api")
+
+
+def _defined_here(path: Path, module_name: str, root: Path) -> list[str]:
     """Return the names of a module's ``__all__`` that it defines;
     a name that is re-exported is copied from where it is.
 
@@ -60,7 +73,5 @@ def _defined_here(path: Path, parts: tuple[str, ...], root: Path) -> list[str]:
         names = [""]
     if listed and plain.issuperset(names):
         return list(names)
-    module = (
-        scan(".".join((TOOLKIT if root == toolkit_folder() else PACKAGE, *parts)), root) if "__all__" in text else None
-    )
+    module = scan(f"{PACKAGE}.{module_name}", root) if "__all__" in text else None
     return [name for name in module.public if name in module.defined] if module else []

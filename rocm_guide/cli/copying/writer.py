@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rocm_guide.cli.copying.names import public_helpers
+from rocm_guide.cli.copying.names import is_machinery, public_helpers
 from rocm_guide.cli.copying.scan import (
     FOUNDATION,
     PACKAGE,
@@ -192,8 +192,7 @@ def _blank(lines: list[bytes], node: ast.stmt, first: int, inlined: dict[str, st
 
 
 def find_helper(name: str, root: Path | None = None) -> str:
-    """Return the name under which a public helper can be copied, where it is defined:
-    ``module.name`` or ``cdna.module.name``.
+    """Return the name under which a public helper can be copied, where it is defined: ``module.name``.
 
     Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tune.tunableop.plan``), an
     old name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``), or the
@@ -207,15 +206,17 @@ def find_helper(name: str, root: Path | None = None) -> str:
         CopyError: no such helper, or several.
     """
     if not re.fullmatch(r"\w+(\.\w+)*", name):
-        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example cdna.base.write_text")
+        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example finetune.lora.LoRALinear")
     given, root = root, root or package_folder()
     name = name.removeprefix(f"{PACKAGE}.")
     parts = (new_name(name) or name).removeprefix(f"{PACKAGE}.").split(".")
     if not all(p.isidentifier() for p in parts):
-        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example cdna.base.write_text")
+        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example finetune.lora.LoRALinear")
     *rooms, last = parts
-    whole = rooms if rooms[:1] == [TOOLKIT] else [PACKAGE, *rooms]
-    module = scan(".".join(whole), root) if rooms and "cli" not in rooms else None
+    if rooms[:1] == [TOOLKIT]:
+        whole = f"pip install ./cdna in a clone, then: from {'.'.join(rooms)} import {last}"
+        raise CopyError(f"{shown(name)}: cdna is a package of its own; {whole}")
+    module = scan(".".join([PACKAGE, *rooms]), root) if rooms and not is_machinery(".".join(rooms)) else None
     while module is not None and last in module.public:
         if last in module.defined:
             return f"{module.name}.{last}".removeprefix(f"{PACKAGE}.")
@@ -229,11 +230,11 @@ def find_helper(name: str, root: Path | None = None) -> str:
     own_file = [k for k in same if k.split(".")[-2:] == [name, name]]
     if len(own_file) == 1:
         return own_file[0]
-    if rooms and "cli" not in rooms and len(one := file_too if len(file_too) == 1 else same) == 1:
+    if rooms and not is_machinery(".".join(rooms)) and len(one := file_too if len(file_too) == 1 else same) == 1:
         return one[0]
     same += [k for k in known if k.rsplit(".", 1)[0] == ".".join(parts)]
     near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example cdna.base.write_text"
+    hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example finetune.lora.LoRALinear"
     raise CopyError(f"{name}: no public helper has that name; {hint}")
 
 
@@ -288,8 +289,7 @@ def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str
     closure = _Closure(root or package_folder())
     full = find_helper(name, root)
     home, _, wanted = full.rpartition(".")
-    package = TOOLKIT if home.partition(".")[0] == TOOLKIT else PACKAGE
-    module = closure.module(home if package == TOOLKIT else f"{PACKAGE}.{home}")
+    module = closure.module(f"{PACKAGE}.{home}")
     assert module is not None, f"find_helper said {full}"
     closure.need(module, wanted, examples=True)
     statements = closure.in_order()

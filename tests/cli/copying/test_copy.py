@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from rocm_guide.cli.copying.names import public_helpers
 from rocm_guide.cli.copying.scan import names_used, toolkit_folder
 from rocm_guide.cli.copying.writer import CopyError, copy_source, find_helper
 from rocm_guide.cli.main import app
-from rocm_guide.common.base import package_folder
+from rocm_guide.common.base import GuideError, package_folder
 
 RUNNER = Path(__file__).parent / "copy_runner.py"
 HELPERS = public_helpers()
@@ -75,11 +76,13 @@ BY_NAME = {
 
 @pytest.mark.slow
 def test_every_public_helper_stands_alone(tmp_path):
-    """Each in the smallest environment that has what it states."""
+    """Each in the smallest environment that has what it states; nearly all are short enough to be read."""
+    lengths = {}
     needs = {e: set() for e in ENVIRONMENTS}
     for name in HELPERS:
         text = copy_source(name)
         assert text.startswith("# SPDX-License-Identifier: MIT\n")
+        lengths[name] = text.count("\n")
         needed = stated(text)
         fits = (e for e, has in ENVIRONMENTS.items() if has is None or needed <= has)
         place = "everything" if name in BY_NAME else next(fits)
@@ -89,6 +92,8 @@ def test_every_public_helper_stands_alone(tmp_path):
         path.write_text(text, encoding="utf-8")
     needs["everything"].add("requests")  # GPTQModel imports it, and lies in a folder that names no requirements
     assert all(len(list((tmp_path / e).iterdir())) > 10 for e in ENVIRONMENTS) and "IPython" not in needs["training"]
+    assert len(HELPERS) <= 400 and median(lengths.values()) <= 120
+    assert sum(lines > 700 for lines in lengths.values()) <= 30, "what stands on too much is no helper: names.py"
     wrong = {k: v for e in ENVIRONMENTS for k, v in run_copies(tmp_path / e, sorted(needs[e])).items()}
     assert not wrong, "\n\n".join(f"{k}:\n{v}" for k, v in wrong.items())
 
@@ -338,7 +343,18 @@ def test_local_names_do_not_pull_in_helpers():
 
 
 @pytest.mark.parametrize(
-    "name", ["plan", "nothing.here", "base", "common.base.nothing", "common.base.os", "", "..", "cli.main.main"]
+    "name",
+    [
+        "plan",
+        "nothing.here",
+        "base",
+        "common.plots.nothing",
+        "common.plots.os",
+        "",
+        "..",
+        "cli.main.main",
+        "tune.ck.check",
+    ],
 )
 def test_unknown_helpers_are_one_line(name):
     with pytest.raises(CopyError) as caught:
@@ -351,12 +367,11 @@ def test_unknown_helpers_are_one_line(name):
     [
         ("lora.LoRALinear", "finetune.lora.LoRALinear"),  # an old name whose last word only one helper has
         ("tune.tunableop.plan", "tune.tunableop.planner.plan"),  # as the face of the room shows it
-        ("models.load_model", "models.load.load_model"),
+        ("models.draw_fit", "models.memory_plot.draw_fit"),
         ("kernels.rows.softmax.softmax_forward", "kernels.softmax.softmax_forward"),
         ("kernels.gemm.tiled.gemm", "kernels.gemm.gemm"),
         ("kernels.int8.operators.linear_scaled", "kernels.int8_gemm.linear_scaled"),
-        ("rocm_guide.common.base.write_text", "cdna.base.write_text"),
-        ("mi300x.occupancy.occupancy", "cdna.occupancy.occupancy"),
+        ("rocm_guide.common.plots.bars", "common.plots.bars"),
         ("rms_norm", "kernels.rms_norm.rms_norm"),  # a helper and its file; a solution of the dojo has that name too
     ],
 )
@@ -373,20 +388,31 @@ def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
 
 
 def test_the_command_names_the_new_path_and_the_notebook():
-    done = CliRunner().invoke(app, ["copy", "tune.tunableop.plan"])
-    named, much = done.stderr.splitlines()
-    assert done.exit_code == 0 and named == "tune.tunableop.plan is tune.tunableop.planner.plan"
-    assert re.fullmatch(r"tune\.tunableop\.planner\.plan: [\d,]+ lines; it stands on much of the course, .*", much)
-    assert "# Introduced in notebook 17 (tunableop).\n" in done.stdout
+    done = CliRunner().invoke(app, ["copy", "device.seed_all"])
+    assert (done.exit_code, done.stderr) == (0, "device.seed_all is common.device.seed_all\n")
+    assert "# Introduced in notebook 00 (start here).\n" in done.stdout
     listed = CliRunner().invoke(app, ["copy", "--list"]).stdout.splitlines()
     assert "tune.tunableop.planner.plan\tnotebook 17 (tunableop)" in listed and len(listed) == len(HELPERS)
 
 
+def test_what_stands_on_much_of_the_course_says_how_to_import_it():
+    for name, reason in (
+        (
+            "tune.tunableop.planner.plan",
+            r"stands on [\d,]{3,5} lines of .*: from rocm_guide\.tune\..* import plan",
+        ),
+        ("mi300x.occupancy.occupancy", r"cdna is a package of its own; .*: from cdna\.occupancy import occupancy"),
+        ("cdna.base.write_text", r"cdna is a package of its own; .*: from cdna\.base import write_text"),
+    ):
+        with pytest.raises(GuideError, match=reason):
+            CliRunner().invoke(app, ["copy", name], catch_exceptions=False)
+    kernel = CliRunner().invoke(app, ["copy", "kernels.attention.attention"])
+    assert kernel.exit_code == 0 and "\ndef attention(" in kernel.stdout
+
+
 def test_a_near_miss_is_suggested():
-    with pytest.raises(CopyError, match=r"did you mean models\.load\.load_data\b"):
-        find_helper("zoo.load_dataset")  # its name was that of the function of datasets, and learners mixed them up
-    with pytest.raises(CopyError, match=r"did you mean cdna\.base\.write_text"):
-        copy_source("common.base.write_tex")
+    with pytest.raises(CopyError, match=r"did you mean common\.plots\.bars"):
+        copy_source("common.plots.bar")
 
 
 def test_a_library_that_the_copy_does_not_state_is_not_there(tmp_path):
