@@ -390,7 +390,7 @@ def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
 def test_the_command_names_the_new_path_and_the_notebook():
     done = CliRunner().invoke(app, ["copy", "device.seed_all"])
     assert (done.exit_code, done.stderr) == (0, "device.seed_all is common.device.seed_all\n")
-    assert "# Introduced in notebook 00 (start here).\n" in done.stdout
+    assert "# Introduced in notebook 00 (start_here).\n" in done.stdout
     listed = CliRunner().invoke(app, ["copy", "--list"]).stdout.splitlines()
     assert "tune.tunableop.planner.plan\tnotebook 17 (tunableop)" in listed and len(listed) == len(HELPERS)
 
