@@ -121,4 +121,5 @@ def predict_product(
         "Infinity Cache": fetched_bytes(order, at_once, (bm, bn), size) / CACHE_TB_S / 1e6,
         "HBM": 6 * size * size / spec.bandwidth_tb_s / 1e6,
     }
-    return ProductTime(parts, cycles, len(order), resident, rounds)
+    matrix = 2 * size**3 / spec.peak_tflops("fp16") / 1e6 if report.isa.mfma else 0.0
+    return ProductTime(parts, cycles, len(order), resident, rounds, matrix=matrix)

@@ -12,7 +12,7 @@ Source: rates of instructions, :mod:`cdna.costs`; bandwidth and clock, the vendo
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdna.compile import Compiled
 from cdna.costs import Costs, mfma_cycles, valu_cycles
@@ -52,11 +52,18 @@ class BusyParts:
 
 @dataclass(frozen=True)
 class ModelTime(BusyParts):
-    """Microseconds for which each part is busy in one launch, in a model."""
+    """Microseconds for which each part is busy in one launch, in a model.
+
+    Attributes:
+        matrix: of them, those for which the matrix cores multiply at their peak rate; they set the clock of a
+            likely time (:func:`cdna.predict.likely.likely`).
+    """
+
+    matrix: float = field(default=0.0, kw_only=True)
 
     @property
     def microseconds(self) -> float:
-        """The prediction: no launch can take less, by this model."""
+        """The bound: no launch can take less, by this model."""
         return self.longest
 
 
@@ -94,7 +101,7 @@ def model_time(result: Result, spec: GpuSpec | None = None) -> ExecutedTime:
     }
     parts = {name: total / units / mhz for name, total in cycles.items()}
     parts["HBM"] = counters.distinct_lines * LINE / spec.bandwidth_tb_s / 1e6
-    return ExecutedTime(parts, units)
+    return ExecutedTime(parts, units, matrix=parts["matrix cores"])
 
 
 _LANES, _LDS_BYTES = 64, 128  # lanes of a wave; bytes that the LDS of a compute unit moves in a cycle
