@@ -4,8 +4,9 @@
 A bound (:mod:`cdna.predict.times`) charges every part at its peak rate, so that nothing can take less. A real GPU
 reaches none of these peaks: it lowers its clock while its matrix cores work, because it may draw 750 W; its memory
 gives four fifths of what is specified; and a launch costs time before and after its waves run. This model knows the six
-constants below and nothing else; each names its source. How far it lies from published measurements is computed by
-:mod:`cdna.predict.published`.
+constants below and nothing else; each names its source. Issue, LDS, vector L1 and L2 keep the white paper's rates at
+the lower clock: nothing in print isolates what they reach. How far the model lies from published measurements is
+computed by :mod:`cdna.predict.published`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MATRIX_SHARE = 0.94
 HBM_SHARE = 4.177 / 5.3
 #: Share of the Infinity Cache's 17.2 TB/s that reads reach: 11.9 TB/s.
 CACHE_SHARE = 11.9 / 17.2
-#: Microseconds of a launch that has next to nothing to do, beyond its one wait for memory.
+#: Microseconds of a launch that has next to nothing to do, beyond its waits for memory: the mean of two kernels.
 LAUNCH_US = 1.5
 #: Microseconds of a wait for memory and for the other waves of the workgroup, when nothing else fills the time.
 WAIT_US = 0.6
@@ -43,7 +44,7 @@ CONSTANTS: Mapping[str, tuple[float, str, str]] = {
     "LAUNCH_US": (
         LAUNCH_US,
         "us",
-        "fitted to the shortest kernels in print: 1.9 us (SwiGLU of one row), 3.5 us (AITER)",
+        "fitted to two short kernels less their waits: 1.9 us (SwiGLU, one row), 3.5 us (AITER)",
     ),
     "WAIT_US": (WAIT_US, "us", "fitted to two products of AITER, with 2 and with 28 turns: 3.5 and 19.1 us"),
 }

@@ -4,7 +4,8 @@
 This is a *model*, not a measurement. One workgroup's machine code is executed for two lengths of K and laid out on a
 compute unit (:mod:`cdna.step.steady`), with as many workgroups beside it as fit; the grid then takes as
 many rounds as it needs. Beside that stand the bytes that the eight L2 caches fetch, at the Infinity Cache's peak of
-17.2 TB/s, and the bytes that must come from memory at least. The longest of the three is the prediction.
+17.2 TB/s, and the bytes that must come from memory at least. The longest of the three is the prediction, a bound at
+2.1 GHz; a GPU that multiplies without a pause does not keep that clock (:mod:`cdna.predict.achieved`).
 Source of the bandwidth: "AMD CDNA 3 Architecture", AMD, white paper, 2023.
 """
 

@@ -125,11 +125,8 @@ def _attention(_: dict[str, Any], point: dict[str, Any]) -> tuple[str, LikelyTim
     b, h, q, k, d = (point[n] for n in ("batch", "heads", "queries", "keys", "size"))
     causal = point["causal"]
     text = f"{b} x {h} heads, {q} x {k} x {d}{', causal' if causal else ''}"
-    return (
-        text,
-        likely(attention_time(b, h, q, k, d, causal=causal, in_order=True)),
-        4 * b * h * q * k * d / (2 if causal else 1),
-    )
+    time = likely(attention_time(b, h, q, k, d, causal=causal, in_order=True))
+    return text, time, 4 * b * h * q * k * d / (2 if causal else 1)
 
 
 _KINDS = {"product": _product, "stream": _stream, "rows": _rows, "attention": _attention}

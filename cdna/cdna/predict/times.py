@@ -4,8 +4,9 @@
 These are *models*, not measurements: the part that is busy longest sets the limit. A launch charges each part with the
 work that the executed code really gave it, spread evenly over the compute units that the grid can reach; a loop counts
 the instructions of the text at the rates of :mod:`cdna.costs`, and bytes at the data sheet's bandwidth. Nothing is
-charged for latencies, for caches that miss twice or for a clock below its peak, so a real run takes longer. With
-enough waves or loads in flight latencies hide; :mod:`cdna.step.timeline` shows whether they do.
+charged for latencies, for caches that miss twice or for a clock below its peak, so these are bounds and a real run
+takes longer: :mod:`cdna.predict.achieved` says how long it likely takes. With enough waves or loads in flight latencies
+hide; :mod:`cdna.step.timeline` shows whether they do.
 Source: rates of instructions, :mod:`cdna.costs`; bandwidth and clock, the vendor's data sheet.
 """
 

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,18 @@ def test_the_bound_alone_would_not_pass():
     assert errors[len(errors) // 2] > 0.25
 
 
+def test_the_fitted_constants_follow_from_the_points_that_are_marked():
+    fitted = {p.what: p.microseconds for p in published_points() if p.fitted}
+    short, long = fitted["AITER, CK: fp8 1 x 4096 x 512"], fitted["AITER, CK: fp8 1 x 512 x 7168"]
+    assert (long - short) / (7168 - 512) * 256 == pytest.approx(achieved.WAIT_US, rel=0.01)
+    # One wait and two turns in a row here, one wait there: the mean of what is left.
+    launches = short - 3 * achieved.WAIT_US, fitted["SwiGLU, Hugging Face: 1 rows"] - achieved.WAIT_US
+    assert sum(launches) / 2 == pytest.approx(achieved.LAUNCH_US, rel=0.02)
+    clocks = 1.115, 1.207, 1.230
+    assert sum(clocks) / 3 == pytest.approx(achieved.LOADED_GHZ, rel=1e-3)
+    assert 708 / (304 * 2048 * 1.207 / 1000) == pytest.approx(achieved.MATRIX_SHARE, abs=0.005)
+
+
 def test_rates_are_turned_into_times():
     at = {p.what: p for p in published_points()}
     amd = at["hipBLASLt: bf16 4096 x 4864 x 32896"]
@@ -125,6 +138,11 @@ def test_every_figure_names_its_source_and_what_is_left_out_is_counted():
     assert accuracy().points == len(published_points()) - len(silent)
     assert all(why for *_, why in achieved.CONSTANTS.values())
     assert {n: v for n, (v, *_) in achieved.CONSTANTS.items()} == {n: getattr(achieved, n) for n in achieved.CONSTANTS}
+
+
+def test_the_readme_quotes_todays_accuracy():
+    readme = Path(__file__).parents[2] / "README.md"
+    assert str(accuracy()) in " ".join(readme.read_text("utf-8").replace("\n>", "").split())
 
 
 def test_the_table_is_a_command():
