@@ -119,7 +119,7 @@ def test_the_fitted_constants_follow_from_the_points_that_are_marked():
     assert sum(launches) / 2 == pytest.approx(achieved.LAUNCH_US, rel=0.02)
     clocks = 1.115, 1.207, 1.230
     assert sum(clocks) / 3 == pytest.approx(achieved.LOADED_GHZ, rel=1e-3)
-    assert 708 / (304 * 2048 * 1.207 / 1000) == pytest.approx(achieved.MATRIX_SHARE, abs=0.005)
+    assert abs(708 / (304 * 2048 * 1.207 / 1000) - achieved.MATRIX_SHARE) < 0.005  # 751 TFLOPS at that clock
 
 
 def test_rates_are_turned_into_times():
