@@ -225,6 +225,11 @@ def table() -> str:
     for kind in _KINDS:
         some = accuracy([p for p in points if p.kind == kind])
         lines.append(f"{kind}: median error {some.median:.0%} over {some.points} points, at most {some.worst:.0%}")
+    everything = [abs(p.error) for p in points]
+    lines.append(
+        f"with the {len(points) - accuracy().points} points that are left out: median error "
+        f"{statistics.median(everything):.0%}, at most {max(everything):.0%}"
+    )
     return "\n".join([*lines, "", "sources:", *sources, "", f"likely times: {accuracy()}"])
 
 

@@ -149,3 +149,5 @@ def test_the_table_is_a_command():
     done = subprocess.run([sys.executable, "-m", "cdna.predict.published"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout == table() + "\n" and not done.stderr
     assert all(p.what in done.stdout for p in published_points()) and str(accuracy()) in done.stdout
+    worst = max(abs(p.error) for p in published_points())  # of those that are left out, too
+    assert worst > accuracy().worst and f"at most {worst:.0%}\n" in done.stdout
