@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from cdna.predict import HardwareError, gpu, model_time
+from cdna.predict import HardwareError, gpu, likely, model_time
 from cdna.run import RunError, executed_on_gfx942
 from rocm_guide.kernels.gemm import GemmTile, gemm
 from rocm_guide.kernels.softmax import softmax_forward
@@ -27,6 +27,7 @@ def test_a_matrix_product_is_charged_by_operations_and_lines():
     assert lines <= result.counters.distinct_lines <= lines + 3
     assert model.parts["HBM"] == pytest.approx(result.counters.distinct_lines * 128 / 5.3e6)
     assert model.microseconds == max(model.parts.values()) == model.parts[model.limit]
+    assert model.matrix == model.parts["matrix cores"] and likely(model).microseconds > model.microseconds
 
 
 def test_more_workgroups_share_the_work_and_bytes_are_set_against_a_floor():

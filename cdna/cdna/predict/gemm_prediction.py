@@ -4,7 +4,8 @@
 This is a *model*, not a measurement. One workgroup's machine code is executed for two lengths of K and laid out on a
 compute unit (:mod:`cdna.step.steady`), with as many workgroups beside it as fit; the grid then takes as
 many rounds as it needs. Beside that stand the bytes that the eight L2 caches fetch, at the Infinity Cache's peak of
-17.2 TB/s, and the bytes that must come from memory at least. The longest of the three is the prediction.
+17.2 TB/s, and the bytes that must come from memory at least. The longest of the three is the prediction, a bound at
+2.1 GHz; a GPU that multiplies without a pause does not keep that clock (:mod:`cdna.predict.achieved`).
 Source of the bandwidth: "AMD CDNA 3 Architecture", AMD, white paper, 2023.
 """
 
@@ -121,4 +122,5 @@ def predict_product(
         "Infinity Cache": fetched_bytes(order, at_once, (bm, bn), size) / CACHE_TB_S / 1e6,
         "HBM": 6 * size * size / spec.bandwidth_tb_s / 1e6,
     }
-    return ProductTime(parts, cycles, len(order), resident, rounds)
+    matrix = 2 * size**3 / spec.peak_tflops("fp16") / 1e6 if report.isa.mfma else 0.0
+    return ProductTime(parts, cycles, len(order), resident, rounds, matrix=matrix)

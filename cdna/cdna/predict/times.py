@@ -4,15 +4,16 @@
 These are *models*, not measurements: the part that is busy longest sets the limit. A launch charges each part with the
 work that the executed code really gave it, spread evenly over the compute units that the grid can reach; a loop counts
 the instructions of the text at the rates of :mod:`cdna.costs`, and bytes at the data sheet's bandwidth. Nothing is
-charged for latencies, for caches that miss twice or for a clock below its peak, so a real run takes longer. With
-enough waves or loads in flight latencies hide; :mod:`cdna.step.timeline` shows whether they do.
+charged for latencies, for caches that miss twice or for a clock below its peak, so these are bounds and a real run
+takes longer: :mod:`cdna.predict.achieved` says how long it likely takes. With enough waves or loads in flight latencies
+hide; :mod:`cdna.step.timeline` shows whether they do.
 Source: rates of instructions, :mod:`cdna.costs`; bandwidth and clock, the vendor's data sheet.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdna.compile import Compiled
 from cdna.costs import Costs, mfma_cycles, valu_cycles
@@ -52,11 +53,18 @@ class BusyParts:
 
 @dataclass(frozen=True)
 class ModelTime(BusyParts):
-    """Microseconds for which each part is busy in one launch, in a model."""
+    """Microseconds for which each part is busy in one launch, in a model.
+
+    Attributes:
+        matrix: of them, those for which the matrix cores multiply at their peak rate; they set the clock of a
+            likely time (:func:`cdna.predict.achieved.likely`).
+    """
+
+    matrix: float = field(default=0.0, kw_only=True)
 
     @property
     def microseconds(self) -> float:
-        """The prediction: no launch can take less, by this model."""
+        """The bound: no launch can take less, by this model."""
         return self.longest
 
 
@@ -94,7 +102,7 @@ def model_time(result: Result, spec: GpuSpec | None = None) -> ExecutedTime:
     }
     parts = {name: total / units / mhz for name, total in cycles.items()}
     parts["HBM"] = counters.distinct_lines * LINE / spec.bandwidth_tb_s / 1e6
-    return ExecutedTime(parts, units)
+    return ExecutedTime(parts, units, matrix=parts["matrix cores"])
 
 
 _LANES, _LDS_BYTES = 64, 128  # lanes of a wave; bytes that the LDS of a compute unit moves in a cycle

@@ -7,6 +7,7 @@ import torch
 from cdna.compile import compile_kernel
 from cdna.costs import CostError
 from cdna.examples.gemm_ladder import Rung, dot_gemm
+from cdna.predict.achieved import LOADED_GHZ, likely
 from cdna.predict.gemm_prediction import fetched_bytes, predict_product
 from cdna.step.steady import steady_cycles
 
@@ -27,6 +28,9 @@ def test_the_parts_by_hand(compiled):
     rounds = p.rounds - 1 + -(-last // 304) / p.resident
     assert p.parts["compute units"] == pytest.approx(rounds * 100 * 4096 / 2100)
     assert p.limit == "compute units" and p.microseconds == max(p.parts.values())
+    assert p.matrix == pytest.approx(2 * 4096**3 / 1307.4e6, rel=1e-4)
+    slower = p.matrix * (2.1 / LOADED_GHZ - 1)  # the cycles in which the matrix cores work, at their clock
+    assert likely(p, launches=0).microseconds == pytest.approx(p.microseconds + slower)
 
 
 def test_an_executed_loop_is_no_faster_than_its_matrix_cores(compiled):
