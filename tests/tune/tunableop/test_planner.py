@@ -310,7 +310,7 @@ def test_a_mixture_of_experts_has_a_plan(name):
     rows = 24 * layer.top_k
     prefill = [e for e in experts if e.prefill and any(m.endswith("experts") for m in e.modules)]
     flops = sum(e.prefill * e.gemm.flops for e in prefill)
-    assert flops == 2 * 2 * rows * layer.expert, "two layers, one multiply and one add for each weight and row"
+    assert flops == 2 * 2 * rows * layer.expert_linear, "two layers, one multiply and one add for each weight and row"
     assert all(e.gemm.n == rows // layer.experts or rows % layer.experts for e in prefill)
     assert len(found.assumed) == 1 and "equally often" in found.assumed[0]
 
