@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.layer import Layer, SizesError
+from rocm_guide.models.weightless import reason_of
 
 if TYPE_CHECKING:
     import torch
@@ -72,12 +73,7 @@ def _built(fields: Mapping[str, Any], family: str) -> Any:
     except GuideError:
         raise
     except Exception as e:  # transformers refuses a configuration with whatever its code meets first
-        raise SizesError(f"{family}: transformers cannot build it ({_reason(e)}); give it what it names") from e
-
-
-def _reason(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+        raise SizesError(f"{family}: transformers cannot build it ({reason_of(e)}); give it what it names") from e
 
 
 def _attribute(config: Any, *names: str) -> int:
@@ -258,7 +254,7 @@ def _run(model: Any, family: str, tokens: int, before: set[str]) -> list[dict[st
         with torch.no_grad(), without_weights():
             out = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=True)
     except Exception as e:  # a model's own code, with arguments that it may not take
-        raise SizesError(f"{family}: a pass without weights ends with {_reason(e)}; it is not counted here") from e
+        raise SizesError(f"{family}: a pass without weights ends with {reason_of(e)}; it is not counted here") from e
     names = ("past_key_values", "cache_params", "state")
     cache = next((c for name in names if (c := getattr(out, name, None)) is not None), None)
     if cache is None and (own := [key for key, _ in _own_tensors(model) if key not in before]):

@@ -12,7 +12,17 @@ from typing import Any
 
 from rocm_guide.common.base import GuideError
 
-__all__ = ["without_weights"]
+__all__ = ["reason_of", "without_weights"]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the kind of an error and the first line that it says.
+
+    >>> reason_of(KeyError("head_dim"))
+    "KeyError: 'head_dim'"
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
 
 
 def without_weights(
