@@ -84,6 +84,11 @@ class _Fields:
         return default if value is None else bool(value)
 
 
+def has_formula(fields: Mapping[str, Any]) -> bool:
+    """Return whether the formulae below count such a configuration; attention to both sides halves Gemma 3's windows."""
+    return fields.get("model_type") in FAMILIES and not fields.get("use_bidirectional_attention")
+
+
 def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[Layer], dict[str, Any]]:
     """Return (family, sizes of the model, its layers, parameters outside them); see
     :class:`rocm_guide.models.sizes.Sizes`.
@@ -116,7 +121,12 @@ def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     if heads % kv_heads or (hidden % heads and get.fields.get("head_dim") is None):
         raise SizesError(f"{family}: {heads} heads, {kv_heads} of them with keys, in {hidden} do not divide")
     q, kv = head * heads, head * kv_heads
-    attention = {"self_attn.q_proj": (hidden, q), "self_attn.k_proj": (hidden, kv), "self_attn.v_proj": (hidden, kv), "self_attn.o_proj": (q, hidden)}
+    attention = {
+        "self_attn.q_proj": (hidden, q),
+        "self_attn.k_proj": (hidden, kv),
+        "self_attn.v_proj": (hidden, kv),
+        "self_attn.o_proj": (q, hidden),
+    }
     if family == "phi3":
         attention = {"self_attn.qkv_proj": (hidden, q + 2 * kv), "self_attn.o_proj": (q, hidden)}
     bias = q + 2 * kv if family == "qwen2" or get.flag("attention_bias") else 0
@@ -195,7 +205,11 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     latent, rope, nope, value = (get(name) for name in names)
     rank = get("q_lora_rank", default=0, least=0)
     q, v = heads * (rope + nope), heads * value
-    queries = {"self_attn.q_a_proj": (hidden, rank), "self_attn.q_b_proj": (rank, q)} if rank else {"self_attn.q_proj": (hidden, q)}
+    queries = (
+        {"self_attn.q_a_proj": (hidden, rank), "self_attn.q_b_proj": (rank, q)}
+        if rank
+        else {"self_attn.q_proj": (hidden, q)}
+    )
     attention = {
         **queries,
         "self_attn.kv_a_proj_with_mqa": (hidden, latent + rope),
@@ -260,4 +274,3 @@ def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     beside = (positions + 2) * hidden + last + projections
     sizes = {"hidden": hidden, "heads": heads, "kv_heads": heads, "positions": positions}
     return sizes, [layer] * get("num_hidden_layers"), beside
-

@@ -12,7 +12,7 @@ from rocm_guide.models.config_json import config_fields, with_ready_kernel
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.hub import hub_errors, reach
 from rocm_guide.models.layer import SizesError
-from rocm_guide.models.shapes import SHAPES, config_of
+from rocm_guide.models.shapes import config_of
 from rocm_guide.models.sources import checked_source, data_format
 from rocm_guide.models.tiny import tiny_folder
 

@@ -39,8 +39,7 @@ _SILENT = {
     "quant_lm_head not_use_best_mse dynamic_max_gap provider model_dtype version",
     "bitsandbytes": "bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_quant_storage llm_int8_threshold "
     "llm_int8_enable_fp32_cpu_offload bnb_4bit_use_double_quant",
-    "compressed-tensors": "global_compression_ratio version run_compressed use_optimized_inference "
-    "quantization_status",
+    "compressed-tensors": "global_compression_ratio version run_compressed use_optimized_inference quantization_status",
     "fp8": "activation_scheme fmt scale_fmt version",
     "fbgemm_fp8": "activation_scale_ub",
     "mxfp4": "",
@@ -61,7 +60,6 @@ class _Recipe:
         choose: full name of a matrix -> its bytes; None where it stays in 16 bits.
         counted: keys of the configuration that were read.
         keeps_head: the output layer is left as it is unless the configuration says otherwise.
-        keys: "self_attn.q_proj" -> the method that keeps its own kernel.
     """
 
     label: str
@@ -88,7 +86,10 @@ class Stored:
 
 
 def stored(
-    fields: Mapping[str, Any], layers: Sequence[Layer], at: str = "model.layers", outside: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any],
+    layers: Sequence[Layer],
+    at: str = "model.layers",
+    outside: Mapping[str, Any] | None = None,
 ) -> Stored:
     """Return the bytes of all matrices and experts of ``layers``, which the model holds under the name ``at``, and of
     the matrices ``outside`` them, name -> (inputs, outputs).
@@ -108,7 +109,8 @@ def stored(
         inside += sum((of(f"{at}.{i}.{name}") or _plain)(*size) for name, size in layer.matrices.items())
         for name, size in layer.expert.items() if layer.experts else ():
             inside += sum(
-                (of(full) or _plain)(*size) for full in expert_names(f"{at}.{i}.{layer.experts_at}", name, layer.experts)
+                (of(full) or _plain)(*size)
+                for full in expert_names(f"{at}.{i}.{layer.experts_at}", name, layer.experts)
             )
     beside = sum((of(name) or _plain)(*size) for name, size in (outside or {}).items())
     return Stored(label, round(inside), round(beside), kv_bytes)
@@ -216,7 +218,11 @@ def other_names(name: str) -> list[str]:
     ['language_model.model.layers.0.mlp.up_proj', 'model.language_model.layers.0.mlp.up_proj']
     """
     tail = _from_layers(name)
-    more = [f"{front}{tail}" for front in ("model.", "language_model.model.", "model.language_model.")] if tail != name else []
+    more = (
+        [f"{front}{tail}" for front in ("model.", "language_model.model.", "model.language_model.")]
+        if tail != name
+        else []
+    )
     return list(dict.fromkeys([name, *more]))
 
 
@@ -328,7 +334,9 @@ def _auto_round(config: Mapping[str, Any]) -> _Recipe:
     extra = _object(config.get("extra_config") or {}, "extra_config")
     layers = []
     for key, given in extra.items():
-        _refuse_unknown(_object(given, f"extra_config[{key!r}]"), (*_AUTO_ROUND, *_SILENT["auto-round"].split()), "auto-round")
+        _refuse_unknown(
+            _object(given, f"extra_config[{key!r}]"), (*_AUTO_ROUND, *_SILENT["auto-round"].split()), "auto-round"
+        )
         layers.append((_Names([key]), one({**config, **given})))
     default = one(config)
     for key in ("act_bits", "super_bits"):
@@ -340,7 +348,13 @@ def _auto_round(config: Mapping[str, Any]) -> _Recipe:
 
     counted = (*_AUTO_ROUND, "extra_config", "act_bits", "super_bits", "modules_to_not_convert")
     head = not any(_HEAD in key for key in extra) and not config.get("quant_lm_head")
-    return _Recipe(f"auto-round, {_number(config, 'bits', 4)} bits", choose, counted, _words(config, "modules_to_not_convert"), head)
+    return _Recipe(
+        f"auto-round, {_number(config, 'bits', 4)} bits",
+        choose,
+        counted,
+        _words(config, "modules_to_not_convert"),
+        head,
+    )
 
 
 _AUTO_ROUND = ("bits", "group_size", "data_type")
@@ -353,7 +367,7 @@ def _bitsandbytes(config: Mapping[str, Any]) -> _Recipe:
     skipped = _words(config, "llm_int8_skip_modules")
     eight, four = (config.get(f"load_in_{n}bit") or config.get(f"_load_in_{n}bit") for n in (8, 4))
     counted = ("load_in_8bit", "load_in_4bit", "llm_int8_skip_modules", "llm_int8_has_fp16_weight")
-    if eight and four or not (eight or four):
+    if (eight and four) or not (eight or four):
         raise SizesError(f"load_in_8bit={eight!r}, load_in_4bit={four!r} of bitsandbytes: one of them is true")
     if eight:
         wide = config.get("llm_int8_has_fp16_weight")
@@ -407,7 +421,9 @@ def _compressed(config: Mapping[str, Any]) -> _Recipe:
         raise SizesError("compressed-tensors: its configuration has no weights in config_groups; nothing to count")
     sparse = config.get("sparsity_config") or {}
     if _object(sparse, "sparsity_config").get("format", "dense") != "dense":
-        raise SizesError(f"sparsity_config={sparse!r:.60}: sparse weights are not counted here; take a dense checkpoint")
+        raise SizesError(
+            f"sparsity_config={sparse!r:.60}: sparse weights are not counted here; take a dense checkpoint"
+        )
 
     def choose(name: str) -> _Bytes | None:
         exact = next((size for _, names, size in made if name in names), "none")
@@ -437,7 +453,11 @@ def _compressed_weights(weights: Mapping[str, Any], form: str) -> _Bytes:
         return lambda a, b: a * b * bits / 8 + 2
     group = _group(weights, 128) if "group" in strategy else -1
     # The scales of the FP4 formats are themselves 8 bits wide: an exponent (MX) or an E4M3 number (NV).
-    narrow = (kind == "float" and bits == 4) or form.startswith("mx") or weights.get("scale_dtype") in ("uint8", "torch.uint8")
+    narrow = (
+        (kind == "float" and bits == 4)
+        or form.startswith("mx")
+        or weights.get("scale_dtype") in ("uint8", "torch.uint8")
+    )
     order = weights.get("actorder") == "group"
     return _grouped(bits, group, scale=1 if narrow else 2, zeros=weights.get("symmetric") is False, order=order)
 
@@ -445,7 +465,9 @@ def _compressed_weights(weights: Mapping[str, Any], form: str) -> _Bytes:
 #: Bits of Quark's types, and bytes of its scales.
 _QUARK_BITS = {"fp8_e4m3": 8, "fp8_e5m2": 8, "int8": 8, "uint8": 8, "int4": 4, "uint4": 4, "fp4": 4, "int2": 2}
 _QUARK_BITS |= {"fp6_e2m3": 6, "fp6_e3m2": 6}
-_QUARK_WEIGHT = "dtype qscheme group_size ch_axis scale_format scale_type is_dynamic symmetric observer_cls round_method "
+_QUARK_WEIGHT = (
+    "dtype qscheme group_size ch_axis scale_format scale_type is_dynamic symmetric observer_cls round_method "
+)
 _QUARK_WEIGHT += "scale_calculation_mode qat_spec mx_element_dtype zero_point_type is_scale_quant block_size"
 
 
@@ -476,7 +498,10 @@ def _quark(config: Mapping[str, Any]) -> _Recipe:
         return _grouped(bits, _group(weight, 32) if scheme == "per_group" else -1, scale=scale, zeros=zeros)
 
     default = one(config.get("global_quant_config") or {}, "global_quant_config")
-    layers = [(_Names([n]), one(given, "layer_quant_config")) for n, given in _object(config.get("layer_quant_config") or {}, "layer_quant_config").items()]
+    layers = [
+        (_Names([n]), one(given, "layer_quant_config"))
+        for n, given in _object(config.get("layer_quant_config") or {}, "layer_quant_config").items()
+    ]
     for kind, given in _object(config.get("layer_type_quant_config") or {}, "layer_type_quant_config").items():
         if "Linear" not in kind:
             raise SizesError(f"layer_type_quant_config[{kind!r}] of quark: a class that is not counted here")
@@ -486,10 +511,22 @@ def _quark(config: Mapping[str, Any]) -> _Recipe:
     def choose(name: str) -> _Bytes | None:
         return next((size for names, size in layers if name in names), default)
 
-    counted = ("global_quant_config", "layer_quant_config", "layer_type_quant_config", "exclude", "kv_cache_quant_config")
+    counted = (
+        "global_quant_config",
+        "layer_quant_config",
+        "layer_type_quant_config",
+        "exclude",
+        "kv_cache_quant_config",
+    )
     # The same matrices stand among the layers' exceptions again where their outputs go to an 8-bit cache.
-    layers = [(names, size) for (names, size), key in zip(layers, config.get("layer_quant_config") or {}, strict=True) if key not in cache or size]
-    return _Recipe(f"quark, {' and '.join(sorted(labels))}", choose, counted, _words(config, "exclude"), keeps_head=False)
+    layers = [
+        (names, size)
+        for (names, size), key in zip(layers, config.get("layer_quant_config") or {}, strict=True)
+        if key not in cache or size
+    ]
+    return _Recipe(
+        f"quark, {' and '.join(sorted(labels))}", choose, counted, _words(config, "exclude"), keeps_head=False
+    )
 
 
 #: torchao's recipes by their class and their older name: (bits, bytes of a scale and zero, default group or -1).
@@ -515,12 +552,16 @@ def _torchao(config: Mapping[str, Any]) -> _Recipe:
     if plain not in _TORCHAO:
         raise SizesError(f"quant_type={kind!r} of torchao: is not counted here; known are {', '.join(_TORCHAO)}")
     bits, scale, group = _TORCHAO[plain]
-    silent = "layout use_hqq zero_point_domain set_inductor_config preserve_zero int4_packing_format version mapping_type "
+    silent = (
+        "layout use_hqq zero_point_domain set_inductor_config preserve_zero int4_packing_format version mapping_type "
+    )
     silent += "int4_choose_qparams_algorithm granularity activation_dtype weight_dtype mm_config kernel_preference "
     silent += "activation_value_lb activation_value_ub act_mapping_type weight_only_decode int4_tile_packed_ntile"
     _refuse_unknown(options, ("group_size", *silent.split()), f"torchao's {kind}")
     if config.get("include_input_output_embeddings"):
-        raise SizesError("include_input_output_embeddings=True of torchao: embeddings in fewer bits are not counted here")
+        raise SizesError(
+            "include_input_output_embeddings=True of torchao: embeddings in fewer bits are not counted here"
+        )
     size = _grouped(bits, _group(options, group), scale=scale)
     counted = ("quant_type", "quant_type_kwargs", "modules_to_not_convert", "include_input_output_embeddings")
     skipped = _words(config, "modules_to_not_convert")
@@ -560,15 +601,21 @@ def _hqq(config: Mapping[str, Any]) -> _Recipe:
         # Three bits are packed ten to a word of 32; every group of the matrix has a scale and a zero of 16 bits.
         return lambda a, b: a * b * (3.2 if bits == 3 else bits) / 8 + 4 * a * b / (group if group > 0 else a)
 
-    given = _object(config.get("quant_config") or {k: config[k] for k in ("nbits", "group_size") if k in config}, "quant_config")
-    each = given and all(isinstance(v, Mapping) and ("weight_quant_params" in v or "nbits" in v) for v in given.values())
+    given = _object(
+        config.get("quant_config") or {k: config[k] for k in ("nbits", "group_size") if k in config}, "quant_config"
+    )
+    each = (
+        "weight_quant_params" not in given
+        and bool(given)
+        and all(isinstance(v, Mapping) and ("weight_quant_params" in v or "nbits" in v) for v in given.values())
+    )
     tags = [(_Names([tag]), one(v)) for tag, v in given.items()] if each else []
     default = None if each else one(given)
 
     def choose(name: str) -> _Bytes | None:
         return next((size for names, size in tags if name in names), default)
 
-    counted = ("quant_config", "skip_modules", "nbits", "group_size")
+    counted = ("quant_config", "skip_modules", *(() if config.get("quant_config") else ("nbits", "group_size")))
     return _Recipe("hqq", choose, counted, _words(config, "skip_modules"), "skip_modules" not in config)
 
 
@@ -594,7 +641,12 @@ def _kv_bytes(config: Mapping[str, Any], method: str) -> int:
     if isinstance(scheme, Mapping):
         return max(1, _number(scheme, "num_bits", 8) // 8)
     inner = {**config, **(config.get("quantization") or {})} if method == "modelopt" else config
-    asked = scheme or inner.get("kv_cache_quant_algo") or inner.get("kv_cache_scheme") or config.get("kv_cache_quant_config")
+    asked = (
+        scheme
+        or inner.get("kv_cache_quant_algo")
+        or inner.get("kv_cache_scheme")
+        or config.get("kv_cache_quant_config")
+    )
     if isinstance(asked, str) and asked.upper() not in ("FP8", "INT8"):
         raise SizesError(f"{asked!r}: an 8-bit cache is counted here (FP8), and no other")
     return 1 if asked else 2

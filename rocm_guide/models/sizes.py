@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from rocm_guide.models.families import FAMILIES, read
+from rocm_guide.models.families import has_formula, read
 from rocm_guide.models.layer import Layer, SizesError
 from rocm_guide.models.quantized import stored
 
@@ -180,7 +180,7 @@ def sizes_of(config: Any) -> Sizes:
     """
 
     fields = fields_of(config)
-    if fields.get("model_type") in FAMILIES:
+    if has_formula(fields):
         family, outer, layers, outside = read(fields)
     else:
         from rocm_guide.models.described import describe

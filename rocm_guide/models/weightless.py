@@ -25,9 +25,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
 
 
-def without_weights(
-    watch: Callable[[Any, Any, Any], None] | None = None, where: Callable[[], str] = lambda: ""
-) -> Any:
+def without_weights(watch: Callable[[Any, Any, Any], None] | None = None, where: Callable[[], str] = lambda: "") -> Any:
     """Return a context manager in which a model on the meta device runs.
 
     Args:

@@ -80,7 +80,9 @@ def size_server(
     >>> size_server(SHAPES["llama-3-8b"], length=8192, engine="transformers", block=32).users
     125
     """
-    if engine not in ("vllm", "transformers") or (engine == "transformers" and (count != 1 or kv_bytes not in (None, 2))):
+    if engine not in ("vllm", "transformers") or (
+        engine == "transformers" and (count != 1 or kv_bytes not in (None, 2))
+    ):
         known = "vllm, or transformers on one GPU with a cache in 16 bits"
         raise FitError(f"engine={engine!r}, count={count}, kv_bytes={kv_bytes}: computed for {known}")
     utilization = _SHARES[engine] if utilization is None else utilization
@@ -89,7 +91,9 @@ def size_server(
     if block < 1:
         raise FitError(f"block={block}: a block has a token or more")
     sizes = sizes_of(config)
-    work = Workload("serve", seq=length, share=utilization, kv_bytes=kv_bytes, prefix=prefix, adapters=adapters, rank=rank)
+    work = Workload(
+        "serve", seq=length, share=utilization, kv_bytes=kv_bytes, prefix=prefix, adapters=adapters, rank=rank
+    )
     plan = fit(config, work, gpu=gpu, count=count, memory_gb=memory_gb)
     left = max(0, plan.allowed - (plan.total - plan.parts["KV cache"]))
     one = served_cache(sizes, replace(work, seq=block, prefix=0), count, block)
@@ -98,7 +102,9 @@ def size_server(
         left = max(0, round((plan.budget - plan.parts["parameters"]) * utilization) - _fixed(sizes))
         per_block += block * _beside_a_token(sizes)
     if not per_block:
-        raise FitError(f"{sizes.family}: has no cache that grows by the token; ask for its memory with method=inference")
+        raise FitError(
+            f"{sizes.family}: has no cache that grows by the token; ask for its memory with method=inference"
+        )
     blocks = left // per_block
     users = blocks // -(-length // block)
     if engine == "vllm":

@@ -28,7 +28,9 @@ def test_fit_and_size_server_are_one_answer(shape, count):
             plan = fit(config, Workload("serve", batch=1, seq=8192, share=share, **how), count=count)
             assert ours == plan.largest_batch > 0
     assert fit(config, Workload("serve", batch=plan.largest_batch, seq=8192, share=1.0, **how), count=count).fits
-    assert not fit(config, Workload("serve", batch=plan.largest_batch + 1, seq=8192, share=1.0, **how), count=count).fits
+    assert not fit(
+        config, Workload("serve", batch=plan.largest_batch + 1, seq=8192, share=1.0, **how), count=count
+    ).fits
 
 
 def test_what_changes_the_number_of_users():

@@ -69,7 +69,7 @@ def fit(
     """
     from cdna.cli.output import announced
     from rocm_guide.models.config_json import config_fields
-    from rocm_guide.models.families import FAMILIES
+    from rocm_guide.models.families import has_formula
     from rocm_guide.models.memory_planner import fit as plan_fit
     from rocm_guide.models.sizes import sizes_of
     from rocm_guide.models.work import Workload
@@ -97,7 +97,8 @@ def fit(
     _check_options(work, fsdp, strategy)
     fields = config_fields(model)
     # Another type is built without weights, which takes seconds.
-    with nullcontext() if fields.get("model_type") in FAMILIES else announced(f"building {shown(model)} without weights"):
+    progress = nullcontext() if has_formula(fields) else announced(f"building {shown(model)} without weights")
+    with progress:
         if seq is None:
             work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
         plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
